@@ -1,0 +1,58 @@
+# Every target sets up what it needs by itself: `.venv` here, downloads in the user's cache folder, nothing else.
+# `make help` lists them.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/pytest
+export PYTHONDONTWRITEBYTECODE = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint test-ray bench mutate simulation crds locks verify presubmit clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: # .venv from the locks; under a second when nothing changed
+	@command -v $(PYTHON) >/dev/null || { echo "raytide needs python3 (>= 3.11) with venv. Debian, Ubuntu: apt install python3 python3-venv"; exit 1; }
+	@$(PYTHON) tools/setup.py
+
+demo: setup ## a RayCluster with real Ray on this machine, start to end (KEEP=1 leaves it running)
+	@$(BIN)/python tools/demo.py $(if $(KEEP),--keep)
+
+test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker
+	@$(PYTEST) -m "not ray and not kubectl"
+
+lint: setup ## ruff, formatting, types and import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+test-ray: setup ## tests with real Ray and with kubectl where it is installed
+	@$(PYTEST) -m "ray" --timeout 300
+	@if command -v kubectl >/dev/null; then $(PYTEST) -m "kubectl" --timeout 300; else echo "kubectl tests: not run (no kubectl on PATH)"; fi
+
+simulation: setup ## every simulated history (1,000 of them)
+	@$(BIN)/python -m pytest tests/simulation -m "not ray and not kubectl" --timeout 1200 --histories 1000
+
+mutate: setup ## five deliberate mutations must each turn the simulation red
+	@$(BIN)/python tools/mutate.py
+
+bench: setup ## one figure: make bench P=P6 (SB1, P6, P7, P8)
+	@test -n "$(P)" || { echo "say which: make bench P=P6; there are:"; ls bench | sed -n 's/^\(.*\)\.py$$/  \1/p'; exit 2; }
+	@$(BIN)/python bench/$(shell echo $(P) | tr A-Z a-z).py
+
+crds: setup ## write the CRDs from tools/crds.py
+	@$(BIN)/python tools/crds.py
+
+locks: setup # resolve requirements/*.txt again from pyproject.toml
+	@$(BIN)/python tools/locks.py
+
+verify: setup ## everything generated is as its generator writes it
+	@$(BIN)/python tools/crds.py --check
+
+presubmit: ## what CI runs
+	@bash .ci/run
+
+clean: ## remove .venv and caches of this folder
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -1,0 +1,90 @@
+"""What may a plan ask for?
+
+Frozen values that name one write each; nothing here does anything. A plan lists them in order, `kube/apply` carries
+them out and answers with one `Outcome` each (D7). Every delete carries the uid it means (RM:I5).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+from raytide.api.meta import Manifest, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create `manifest`, whose name was chosen once and stays (D15).
+
+    `because` is the event reason of success, `otherwise` that of refusal, `group` the worker group (empty: none).
+    """
+
+    resource: Resource
+    manifest: Manifest
+    because: str
+    otherwise: str = ""
+    group: str = ""
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        name: str = self.manifest["metadata"]["name"]
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete the object of that name only if its uid is `uid`; `why` is the sentence for the event."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+    because: str
+    otherwise: str = ""
+    group: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Merge-patch (RFC 7386) `body` onto the object, guarded by `uid`."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+    body: Mapping[str, Any]
+    because: str = ""
+    otherwise: str = ""
+    group: str = ""
+
+
+Action: TypeAlias = Create | Delete | Patch
+
+
+class Result(Enum):
+    """How an action ended."""
+
+    DONE = "done"
+    """The API said yes, or the world already was as asked (AlreadyExists and ours; NotFound on delete)."""
+    REFUSED = "refused"
+    """The API said no: tell the user, retry slowly."""
+    UNKNOWN = "unknown"
+    """It may have happened; the same request will be repeated."""
+    UNAVAILABLE = "unavailable"
+    """It did not happen, and nobody is to blame: back off."""
+    SKIPPED = "skipped"
+    """Not tried in this pass (budget spent, or its group was refused before)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one action: `message` and `reason` are the API's own words when it was refused."""
+
+    action: Action
+    result: Result
+    reason: str = ""
+    message: str = ""
+    live: Manifest | None = field(default=None, repr=False)
+    """The object as the API returned it, if it did."""

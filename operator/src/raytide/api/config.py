@@ -1,0 +1,39 @@
+"""How is the operator set up, as values?
+
+Frozen settings that decisions may read; `settings.py` fills them once from flags and environment (RC §6.3–6.5), nobody
+else reads an environment variable. Changing one means restarting the process (architecture §9).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from raytide.api.meta import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class PodConfig:
+    """What pod and service construction may depend on (RC §6.5)."""
+
+    operator_version: str = "raytide-dev"
+    cluster_domain: str = "cluster.local"
+    is_init_container_injected: bool = True
+    is_probe_injected: bool = True
+    is_login_shell: bool = False
+    is_head_pod_name_deterministic: bool = False
+    is_head_service_cluster_ip: bool = False
+    has_multi_host_indexing: bool = True
+    head_sidecar_containers: tuple[Manifest, ...] = ()
+    worker_sidecar_containers: tuple[Manifest, ...] = ()
+    default_container_envs: tuple[Manifest, ...] = ()
+    default_pod_annotations: Mapping[str, str] = field(default_factory=dict)
+    default_pod_labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """What the RayCluster room's decisions may depend on."""
+
+    pods: PodConfig = PodConfig()
+    is_random_pod_delete_enabled: bool = False
+    """ENABLE_RANDOM_POD_DELETE: may shrink a group under autoscaling without names (RC:SH-5)."""
+    resync_s: float = 1800.0

@@ -1,0 +1,116 @@
+"""How is everything spelled that a user, KubeRay or Ray can see?
+
+Takes nothing and computes next to nothing: labels, annotations, environment variables, ports, event and condition
+reasons are constants here, and the few rules that shorten a name are functions of strings. It promises the spelling of
+KubeRay (RC: Appendix A and B), so that running clusters and tools survive the switch. Everybody imports it.
+"""
+
+from typing import Final
+
+# --- identity ------------------------------------------------------------------------------------------------------
+OPERATOR: Final = "raytide"
+MANAGED_BY_US: Final = "ray.io/kuberay-operator"
+
+# --- labels (RC §3.3, Appendix B) ----------------------------------------------------------------------------------
+CLUSTER_LABEL: Final = "ray.io/cluster"
+NODE_TYPE_LABEL: Final = "ray.io/node-type"
+GROUP_LABEL: Final = "ray.io/group"
+IS_RAY_NODE_LABEL: Final = "ray.io/is-ray-node"
+IDENTIFIER_LABEL: Final = "ray.io/identifier"
+SERVE_LABEL: Final = "ray.io/serve"
+HEADLESS_WORKER_SERVICE_LABEL: Final = "ray.io/headless-worker-svc"
+ORIGINATED_FROM_CRD_LABEL: Final = "ray.io/originated-from-crd"
+ORIGINATED_FROM_CR_NAME_LABEL: Final = "ray.io/originated-from-cr-name"
+REPLICA_NAME_LABEL: Final = "ray.io/worker-group-replica-name"
+REPLICA_INDEX_LABEL: Final = "ray.io/worker-group-replica-index"
+HOST_INDEX_LABEL: Final = "ray.io/replica-host-index"
+APP_NAME_LABEL: Final = "app.kubernetes.io/name"
+CREATED_BY_LABEL: Final = "app.kubernetes.io/created-by"
+APP_NAME: Final = "kuberay"
+CREATED_BY: Final = "kuberay-operator"
+
+HEAD: Final = "head"
+WORKER: Final = "worker"
+REDIS_CLEANUP: Final = "redis-cleanup"
+HEAD_GROUP: Final = "headgroup"
+
+# --- annotations ---------------------------------------------------------------------------------------------------
+FT_ENABLED_ANNOTATION: Final = "ray.io/ft-enabled"
+EXTERNAL_STORAGE_NAMESPACE_ANNOTATION: Final = "ray.io/external-storage-namespace"
+OVERWRITE_CONTAINER_CMD_ANNOTATION: Final = "ray.io/overwrite-container-cmd"
+ENABLE_SERVE_SERVICE_ANNOTATION: Final = "ray.io/enable-serve-service"
+DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION: Final = "ray.io/disable-provisioned-head-restart"
+RECREATE_HASH_ANNOTATION: Final = "ray.io/upgrade-strategy-recreate-hash"
+KUBERAY_VERSION_ANNOTATION: Final = "ray.io/kuberay-version"
+AUTOSCALER_DECISION_ANNOTATION: Final = "raytide.io/autoscaler-decision"
+AUTOSCALER_ANNOTATION: Final = "raytide.io/autoscaler"
+
+# --- finalizers ----------------------------------------------------------------------------------------------------
+REDIS_CLEANUP_FINALIZER: Final = "ray.io/gcs-ft-redis-cleanup-finalizer"
+
+# --- ports ---------------------------------------------------------------------------------------------------------
+CLIENT_PORT: Final = 10001
+GCS_SERVER_PORT: Final = 6379
+DASHBOARD_PORT: Final = 8265
+METRICS_PORT: Final = 8080
+SERVE_PORT: Final = 8000
+DASHBOARD_AGENT_PORT: Final = 52365
+
+# --- event reasons (RC §6.1) ---------------------------------------------------------------------------------------
+INVALID_METADATA: Final = "InvalidRayClusterMetadata"
+INVALID_SPEC: Final = "InvalidRayClusterSpec"
+INVALID_STATUS: Final = "InvalidRayClusterStatus"
+CREATED_SERVICE: Final = "CreatedService"
+FAILED_TO_CREATE_SERVICE: Final = "FailedToCreateService"
+CREATED_HEAD_POD: Final = "CreatedHeadPod"
+FAILED_TO_CREATE_HEAD_POD: Final = "FailedToCreateHeadPod"
+DELETED_HEAD_POD: Final = "DeletedHeadPod"
+FAILED_TO_DELETE_HEAD_POD: Final = "FailedToDeleteHeadPod"
+CREATED_WORKER_POD: Final = "CreatedWorkerPod"
+FAILED_TO_CREATE_WORKER_POD: Final = "FailedToCreateWorkerPod"
+DELETED_WORKER_POD: Final = "DeletedWorkerPod"
+FAILED_TO_DELETE_WORKER_POD: Final = "FailedToDeleteWorkerPod"
+
+# --- condition types and reasons (RC §1.6) -------------------------------------------------------------------------
+REPLICA_FAILURE: Final = "ReplicaFailure"
+HEAD_POD_READY: Final = "HeadPodReady"
+PROVISIONED: Final = "RayClusterProvisioned"
+SUSPENDING: Final = "RayClusterSuspending"
+SUSPENDED: Final = "RayClusterSuspended"
+UNSUPPORTED: Final = "Unsupported"
+INVALID: Final = "Invalid"
+
+# --- shortening (RC §3.2; lengths count bytes, and all of these names are ASCII) -----------------------------------
+REPLICA_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def _with_letter_in_front(name: str, *, also_digits: bool) -> str:
+    first = name[:1]
+    if first and not first.isalnum():
+        return "r" + name[1:]
+    return "r" + name[1:] if also_digits and first.isdigit() else name
+
+
+def check_name(name: str) -> str:
+    """The last 50 characters, with a leading digit or punctuation replaced by `r` (RC §3.2 CheckName)."""
+    return _with_letter_in_front(name[-50:], also_digits=True)
+
+
+def check_label(value: str) -> str:
+    """The last 63 characters, with leading punctuation replaced by `r` (RC §3.2 CheckLabel)."""
+    return _with_letter_in_front(value[-63:], also_digits=False)
+
+
+def head_service_name(cluster: str) -> str:
+    """The head service's name unless the user chose one (RC:HS-2)."""
+    return f"{cluster}-head-svc"
+
+
+def head_identifier(cluster: str) -> str:
+    """The value of `ray.io/identifier` on the head pod and in the head service's selector (RC §3.3)."""
+    return check_label(f"{cluster}-head")
+
+
+def worker_identifier(cluster: str) -> str:
+    """The value of `ray.io/identifier` on worker pods (RC §3.3)."""
+    return check_label(f"{cluster}-worker")

@@ -1,0 +1,114 @@
+"""What did the user write in a RayCluster?
+
+Takes the custom resource as JSON, gives a frozen model of the parts we read; pod templates and the head service stay
+opaque dicts (D13). Defaults are those of the CRD (RC §1.2), so that objects stored by KubeRay read the same. A value of
+the wrong type raises pydantic's ValidationError, whose location is the field's path. Read by every file of the room.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import Field
+
+from raytide.api.meta import Key, Manifest, ObjectMeta, Value
+
+MAX_INT32: Final = 2147483647
+
+
+class ScaleStrategy(Value):
+    """`scaleStrategy`: names of pods to delete first, written by the autoscaler or by a user."""
+
+    workers_to_delete: tuple[str, ...] = ()
+
+
+class GroupSpec(Value):
+    """What head and worker groups share; `template` is an opaque PodTemplateSpec."""
+
+    template: Manifest = Field(default_factory=dict)
+    ray_start_params: Mapping[str, str] = Field(default_factory=dict)
+    resources: Mapping[str, str] = Field(default_factory=dict)
+    labels: Mapping[str, str] = Field(default_factory=dict)
+
+
+class HeadGroupSpec(GroupSpec):
+    """`headGroupSpec`."""
+
+    service_type: str = ""
+    head_service: Manifest | None = None
+    enable_ingress: bool | None = None
+    ingress_options: Manifest | None = None
+
+
+class WorkerGroupSpec(GroupSpec):
+    """One entry of `workerGroupSpecs`; counts are as written, unclamped."""
+
+    group_name: str
+    replicas: int | None = None
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    num_of_hosts: int = 1
+    idle_timeout_seconds: int | None = None
+    priority: int | None = None
+    suspend: bool | None = None
+    scale_strategy: ScaleStrategy = ScaleStrategy()
+
+
+class AutoscalerOptions(Value):
+    """`autoscalerOptions`; core types stay opaque."""
+
+    version: str = ""
+    idle_timeout_seconds: int | None = None
+    upscaling_mode: str = ""
+    image: str = ""
+    image_pull_policy: str = ""
+    resources: Manifest | None = None
+    security_context: Manifest | None = None
+    env: tuple[Manifest, ...] = ()
+    env_from: tuple[Manifest, ...] = ()
+    volume_mounts: tuple[Manifest, ...] = ()
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+
+
+class RayClusterSpec(Value):
+    """`spec`. Options of features that have no room yet are kept raw, so that they can be named (`Unsupported`)."""
+
+    head_group_spec: HeadGroupSpec
+    worker_group_specs: tuple[WorkerGroupSpec, ...] = ()
+    ray_version: str = ""
+    suspend: bool | None = None
+    managed_by: str | None = None
+    enable_in_tree_autoscaling: bool | None = None
+    autoscaler_options: AutoscalerOptions | None = None
+    head_service_annotations: Mapping[str, str] = Field(default_factory=dict)
+    upgrade_strategy: Manifest | None = None
+    auth_options: Manifest | None = None
+    gcs_fault_tolerance_options: Manifest | None = None
+    history_server_options: Manifest | None = None
+    network_policy: Manifest | None = None
+    tls_options: Manifest | None = None
+
+
+class RayCluster(Value):
+    """A RayCluster as read from the API; `status` stays raw because it is only compared and patched (D8)."""
+
+    metadata: ObjectMeta
+    spec: RayClusterSpec
+    status: Mapping[str, Any] = Field(default_factory=dict)
+    raw: Manifest = Field(default_factory=dict, repr=False, exclude=True)
+    """The object as it came, for the recreate hash (RC:UP-1)."""
+
+    @classmethod
+    def parse(cls, obj: Manifest) -> "RayCluster":
+        """Read one API object; raises pydantic.ValidationError naming the field."""
+        return cls.model_validate({**obj, "raw": obj})
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return self.metadata.key
+
+    @property
+    def is_autoscaled(self) -> bool:
+        """Whether the in-tree autoscaler is switched on."""
+        return bool(self.spec.enable_in_tree_autoscaling)
