@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """What must be true before any make target can run?
 
 Takes nothing, makes `.venv` in the repository with everything the project needs, from the locks in `requirements/`. It
