@@ -1,0 +1,241 @@
+"""What do the rules of object metadata say about one write?
+
+Takes the object before and the object wanted and returns what is stored: uid, timestamps, generation, finalizers, grace
+periods and the split between spec and status, each as a real API server keeps it. Never stores anything and reads no
+clock. Called by the store for every create, update and delete, whoever asked.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from raytide.sandbox.apiserver.kinds import Resource
+from raytide.sandbox.apiserver.status import ApiStatus, Cause, bad_request, conflict, forbidden, invalid
+
+Json = dict[str, Any]
+
+FOREGROUND: Final = "foregroundDeletion"
+ORPHAN: Final = "orphan"
+_GC_FINALIZERS: Final = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
+_PROPAGATIONS: Final = ("Background", "Foreground", "Orphan")
+_KEPT: Final = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "name",
+    "namespace",
+)
+_ENDED: Final = ("Succeeded", "Failed")
+DEFAULT_GRACE_S: Final = 30
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in seconds, as metav1.Time prints."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def begin(definition: Resource, obj: Json, *, namespace: str, uid: str, now: datetime) -> None:
+    """Give a new object its identity."""
+    metadata = obj["metadata"]
+    obj["apiVersion"], obj["kind"] = definition.api_version, definition.kind
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
+        metadata.pop(name, None)
+    if namespace:
+        metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
+    metadata["uid"] = uid
+    metadata["creationTimestamp"] = timestamp(now)
+    if definition.has_generation:
+        metadata["generation"] = 1
+    if definition.key == "namespaces":
+        obj["spec"] = {"finalizers": ["kubernetes"]}
+        obj["status"] = {"phase": "Active"}
+        metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
+
+
+def merged_update(definition: Resource, old: Json, new: Json, subresource: str | None) -> Json:
+    """The object to store when `new` is written over `old`; raises ApiStatus when metadata says no."""
+    sent = new["metadata"]
+    name = old["metadata"]["name"]
+    if sent.get("uid") and sent["uid"] != old["metadata"]["uid"]:
+        raise _uid_changed(definition, old, sent["uid"])
+    if subresource is not None:
+        new = _restricted(definition, old, new, subresource)
+    elif definition.has_status:
+        _put(new, "status", old.get("status"))
+    new["apiVersion"], new["kind"] = definition.api_version, definition.kind
+    metadata = new["metadata"]
+    for field in _KEPT:
+        _put(metadata, field, old["metadata"].get(field))
+    metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+    added = _added_finalizers(old, new)
+    if added and "deletionTimestamp" in metadata:
+        fault = f"no new finalizers can be added if the object is being deleted, found new finalizers {_go(added)}"
+        raise invalid(
+            definition.kind,
+            name,
+            [Cause("metadata.finalizers", f"Forbidden: {fault}", "FieldValueForbidden")],
+            group=definition.group,
+        )
+    if "generation" in metadata and _wish(definition, old) != _wish(definition, new):
+        metadata["generation"] += 1
+    return new
+
+
+def _restricted(definition: Resource, old: Json, new: Json, subresource: str) -> Json:
+    """What a write through a subresource may change."""
+    restricted = dict(old)
+    if subresource == "finalize":
+        restricted["spec"] = new.get("spec") or {}
+        restricted["metadata"] = dict(new["metadata"])
+        return restricted
+    _put(restricted, "status", new.get("status"))
+    # A custom resource's status endpoint takes status only; those of pods and nodes take labels and annotations too.
+    metadata = dict(old["metadata"] if definition.is_custom else new["metadata"])
+    _put(metadata, "managedFields", new["metadata"].get("managedFields"))
+    if not definition.is_custom:
+        _put(metadata, "ownerReferences", old["metadata"].get("ownerReferences"))
+    restricted["metadata"] = metadata
+    return restricted
+
+
+def _put(target: Json, field: str, value: Any) -> None:
+    if value is None:
+        target.pop(field, None)
+    else:
+        target[field] = value
+
+
+def _go(texts: list[str]) -> str:
+    return "[]string{" + ", ".join(f'"{text}"' for text in texts) + "}"
+
+
+def _added_finalizers(old: Json, new: Json) -> list[str]:
+    before = old["metadata"].get("finalizers") or ()
+    return [name for name in new["metadata"].get("finalizers") or () if name not in before]
+
+
+def _wish(definition: Resource, obj: Json) -> Any:
+    """The part of an object that generation counts."""
+    if not definition.is_custom:
+        return obj.get("spec")
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+
+
+def _uid_changed(definition: Resource, old: Json, uid: str) -> ApiStatus:
+    metadata = old["metadata"]
+    if definition.is_custom:
+        fault = Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable')
+        return invalid(definition.kind, metadata["name"], [fault], group=definition.group)
+    why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
+    return conflict(definition.group_resource, metadata["name"], why)
+
+
+def is_same(old: Json, new: Json) -> bool:
+    """True when a write changes nothing anybody asked for; who owns which field does not count."""
+    if old == new:
+        return True
+    if {**old, "metadata": None} != {**new, "metadata": None}:
+        return False
+    before, after = dict(old["metadata"]), dict(new["metadata"])
+    owned_before, owned_after = before.pop("managedFields", None), after.pop("managedFields", None)
+    return before == after and _owners(owned_before) == _owners(owned_after)
+
+
+def _owners(managed: list[Json] | None) -> list[Json]:
+    return [{key: value for key, value in entry.items() if key != "time"} for entry in managed or ()]
+
+
+def is_finished(definition: Resource, obj: Json) -> bool:
+    """True when an object that is being deleted has nothing left to wait for."""
+    metadata = obj["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+        return False
+    if definition.key == "namespaces":
+        return not (obj.get("spec") or {}).get("finalizers")
+    return not (definition.key == "pods" and metadata.get("deletionGracePeriodSeconds"))
+
+
+def check_preconditions(
+    definition: Resource, name: str, *, uid: str, version: str, wanted_uid: str | None, wanted_version: str | None
+) -> None:
+    """Raise Conflict when a delete was meant for another object or another state of it."""
+    if wanted_uid is not None and wanted_uid != uid:
+        why = f"Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {uid}"
+        raise conflict(definition.group_resource, name, why)
+    if wanted_version is not None and wanted_version != version:
+        why = f"Precondition failed: ResourceVersion in precondition: {wanted_version}, ResourceVersion in object meta: {version}"
+        raise conflict(definition.group_resource, name, why)
+
+
+class Marking(NamedTuple):
+    """What a delete did to the object: whether it must be stored once more, and whether it stays for now."""
+
+    is_changed: bool
+    is_waiting: bool
+
+
+def mark(definition: Resource, obj: Json, *, grace_s: int | None, propagation: str | None, now: datetime) -> Marking:
+    """Mark `obj` as being deleted as far as that is needed."""
+    if propagation is not None and propagation not in _PROPAGATIONS:
+        raise bad_request(f'invalid propagationPolicy: "{propagation}"')
+    metadata = obj["metadata"]
+    was_terminating = "deletionTimestamp" in metadata
+    is_changed = False if was_terminating else _mark_propagation(metadata, propagation)
+    grace = _grace_s(definition, obj, grace_s)
+    pending = bool(metadata.get("finalizers"))
+    if definition.key == "namespaces" and (obj.get("spec") or {}).get("finalizers"):
+        pending = True
+        obj.setdefault("status", {})["phase"] = "Terminating"
+    is_bound = definition.key == "pods" and bool(obj["spec"].get("nodeName"))
+    if not was_terminating:
+        if not (pending or grace or is_bound):
+            return Marking(is_changed=is_changed, is_waiting=False)
+        metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace))
+        metadata["deletionGracePeriodSeconds"] = grace
+        if "generation" in metadata:
+            metadata["generation"] += 1
+        return Marking(is_changed=True, is_waiting=pending or grace > 0)
+    left = metadata.get("deletionGracePeriodSeconds") or 0
+    if grace < left:
+        metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace))
+        metadata["deletionGracePeriodSeconds"] = left = grace
+        is_changed = True
+    return Marking(is_changed=is_changed, is_waiting=pending or left > 0)
+
+
+def _mark_propagation(metadata: Json, propagation: str | None) -> bool:
+    """Add the finalizer the garbage collector acts on; true when the finalizers changed."""
+    if propagation is None:
+        return False
+    before = metadata.get("finalizers") or []
+    after = [name for name in before if name not in (FOREGROUND, ORPHAN)]
+    if propagation in _GC_FINALIZERS:
+        after.append(_GC_FINALIZERS[propagation])
+    _put(metadata, "finalizers", after or None)
+    return after != before
+
+
+def _grace_s(definition: Resource, obj: Json, asked_s: int | None) -> int:
+    """How long this object may still live; only pods on a node have a grace period."""
+    if definition.key != "pods":
+        return 0
+    if not obj["spec"].get("nodeName") or (obj.get("status") or {}).get("phase") in _ENDED:
+        return 0
+    if asked_s is None:
+        asked_s = obj["spec"].get("terminationGracePeriodSeconds")
+        asked_s = DEFAULT_GRACE_S if asked_s is None else asked_s
+    return 1 if asked_s < 0 else asked_s
+
+
+def namespace_terminating(definition: Resource, name: str, namespace: str) -> ApiStatus:
+    """403 for new content in a namespace that is being deleted."""
+    why = f"unable to create new content in namespace {namespace} because it is being terminated"
+    cause = {
+        "reason": "NamespaceTerminating",
+        "message": f"namespace {namespace} is being terminated",
+        "field": "metadata.namespace",
+    }
+    return forbidden(definition.group_resource, name, why, causes=[cause])
