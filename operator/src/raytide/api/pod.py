@@ -1,0 +1,276 @@
+"""What do we need to know about a pod, and no more?
+
+Takes a pod as JSON (bytes from a list or watch, or an object) and gives a small frozen `PodView`: who owns it, what it
+is for, how it is doing. It never keeps the rest of the object, so ten thousand pods stay cheap, and it forgives every
+missing field, because a pod is unscheduled, unstarted and without status when it is born. Made by the informer and by
+the overlay of expectations; read by every decision about pods (D3; RC §1.5, §4.6).
+"""
+
+from collections.abc import Mapping
+from sys import intern
+from typing import Any
+
+import msgspec
+
+from raytide.api import names
+from raytide.api.meta import Key
+
+RUNNING = "Running"
+PENDING = "Pending"
+FINISHED_PHASES = frozenset({"Failed", "Succeeded"})
+
+
+class PodCondition(msgspec.Struct, frozen=True, gc=False):
+    """One pod condition; an empty status means that the pod does not have it."""
+
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def is_true(self) -> bool:
+        """Whether the condition holds."""
+        return self.status == "True"
+
+
+NO_CONDITION = PodCondition()
+
+
+class ContainerView(msgspec.Struct, frozen=True, gc=False):
+    """How one container is doing: `state` is `waiting`, `running`, `terminated` or empty (not reported yet)."""
+
+    name: str
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+    restart_count: int = 0
+
+
+class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One pod of a RayCluster, as far as anybody here cares."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    owner_uid: str = ""
+    """uid of the controlling owner; empty when nobody controls the pod."""
+    cluster: str = ""
+    group: str = ""
+    node_type: str = ""
+    replica_index: int | None = None
+    phase: str = ""
+    ready: PodCondition = NO_CONDITION
+    scheduled: PodCondition = NO_CONDITION
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    node_name: str = ""
+    pod_ip: str = ""
+    restart_policy: str = ""
+    ray_container: str = ""
+    """Name of container 0, which is Ray's by position (RC: Terms)."""
+    containers: tuple[ContainerView, ...] = ()
+    init_containers: tuple[ContainerView, ...] = ()
+    recreate_hash: str = ""
+    kuberay_version: str = ""
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return Key(self.namespace, self.name)
+
+    @property
+    def cluster_key(self) -> Key:
+        """The RayCluster that the pod's label names; who owns it is another question."""
+        return Key(self.namespace, self.cluster)
+
+    @property
+    def is_terminating(self) -> bool:
+        """Whether somebody asked for its deletion."""
+        return bool(self.deletion_timestamp)
+
+    @property
+    def is_head(self) -> bool:
+        """Whether its label says head."""
+        return self.node_type == names.HEAD
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether its label says worker."""
+        return self.node_type == names.WORKER
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its phase is Running."""
+        return self.phase == RUNNING
+
+    @property
+    def is_running_and_ready(self) -> bool:
+        """Running with PodReady True (RC §1.5 readyWorkerReplicas)."""
+        return self.is_running and self.ready.is_true
+
+    @property
+    def is_running_and_not_unready(self) -> bool:
+        """Running, and PodReady is True or not there at all (RC §1.5 "all pods running")."""
+        return self.is_running and self.ready.status in ("", "True")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has to be replaced: ended, or its Ray container has and never restarts (RC:SD-1, RC:SD-2)."""
+        if self.phase in FINISHED_PHASES:
+            return True
+        return self.is_running and self.restart_policy == "Never" and self._is_ray_container_terminated()
+
+    def _is_ray_container_terminated(self) -> bool:
+        return any(c.name == self.ray_container and c.state == "terminated" for c in self.containers)
+
+    def marked_terminating(self, at: str) -> "PodView":
+        """The same pod with a deletion on its way; it still counts (D6)."""
+        return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
+
+
+# --- the JSON as the API sends it: only what is read, everything may be missing or null -----------------------------
+
+
+class _Owner(msgspec.Struct, gc=False):
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, gc=False, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Named(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class _Spec(msgspec.Struct, gc=False, rename="camel"):
+    node_name: str | None = None
+    restart_policy: str | None = None
+    containers: list[_Named] | None = None
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class _StateDetail(msgspec.Struct, gc=False):
+    reason: str | None = None
+    message: str | None = None
+
+
+class _State(msgspec.Struct, gc=False):
+    waiting: _StateDetail | None = None
+    running: _StateDetail | None = None
+    terminated: _StateDetail | None = None
+
+
+class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    state: _State | None = None
+    restart_count: int = 0
+
+
+class _Status(msgspec.Struct, gc=False):
+    phase: str | None = None
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="containerStatuses")
+    init_container_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="initContainerStatuses")
+
+
+class PodDocument(msgspec.Struct, gc=False):
+    """A pod's JSON as a decoder type: `msgspec.json.decode(line, type=PodDocument)`, then `view_of`."""
+
+    metadata: _Meta
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+_decoder = msgspec.json.Decoder(PodDocument)
+
+
+def decode_pod(document: bytes | msgspec.Raw) -> PodView:
+    """The view of one pod's JSON; raises msgspec.MsgspecError when it is not a pod."""
+    return view_of(_decoder.decode(document))
+
+
+def pod_from_manifest(manifest: Mapping[str, Any]) -> PodView:
+    """The view of a pod we have as an object: one we are about to create, or an answer of the API."""
+    return view_of(msgspec.convert(manifest, PodDocument))
+
+
+def view_of(pod: PodDocument) -> PodView:
+    """Reduce a decoded pod to its view; words that repeat from pod to pod are shared."""
+    meta, spec, status = pod.metadata, pod.spec or _Spec(), pod.status or _Status()
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    conditions = {c.type: c for c in status.conditions or ()}
+    return PodView(
+        namespace=intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        owner_uid=intern(next((o.uid for o in meta.owner_references or () if o.controller), "")),
+        cluster=intern(labels.get(names.CLUSTER_LABEL, "")),
+        group=intern(labels.get(names.GROUP_LABEL, "")),
+        node_type=intern(labels.get(names.NODE_TYPE_LABEL, "")),
+        replica_index=_index(labels.get(names.REPLICA_INDEX_LABEL, "")),
+        phase=intern(status.phase or ""),
+        ready=_condition(conditions.get("Ready")),
+        scheduled=_condition(conditions.get("PodScheduled")),
+        creation_timestamp=meta.creation_timestamp or "",
+        deletion_timestamp=meta.deletion_timestamp or "",
+        node_name=intern(spec.node_name or ""),
+        pod_ip=status.pod_ip or "",
+        restart_policy=intern(spec.restart_policy or ""),
+        ray_container=intern(spec.containers[0].name if spec.containers else ""),
+        containers=_containers(status.container_statuses),
+        init_containers=_containers(status.init_container_statuses),
+        recreate_hash=annotations.get(names.RECREATE_HASH_ANNOTATION, ""),
+        kuberay_version=intern(annotations.get(names.KUBERAY_VERSION_ANNOTATION, "")),
+    )
+
+
+def _index(label: str) -> int | None:
+    return int(label) if label.isascii() and label.isdigit() else None
+
+
+def _condition(found: _Condition | None) -> PodCondition:
+    if found is None:
+        return NO_CONDITION
+    return PodCondition(intern(found.status), intern(found.reason or ""), found.message or "")
+
+
+def _containers(statuses: list[_ContainerStatus] | None) -> tuple[ContainerView, ...]:
+    return tuple(_container(status) for status in statuses or ())
+
+
+def _container(status: _ContainerStatus) -> ContainerView:
+    state = status.state or _State()
+    word, detail = next(
+        (
+            (word, found)
+            for word, found in (
+                ("terminated", state.terminated),
+                ("waiting", state.waiting),
+                ("running", state.running),
+            )
+            if found is not None
+        ),
+        ("", _StateDetail()),
+    )
+    return ContainerView(
+        intern(status.name), word, intern(detail.reason or ""), detail.message or "", status.restart_count
+    )

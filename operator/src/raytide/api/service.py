@@ -1,0 +1,136 @@
+"""What do we need to know about a service?
+
+Takes a service as JSON and gives a small frozen view: whose it is, its address and its ports. It keeps nothing else,
+because services are created once and never changed by us (RC:HS-1). Made by the informer, read by plan and status
+(RC §1.5 endpoints, head.serviceIP).
+"""
+
+from collections.abc import Mapping
+from sys import intern
+from typing import Any
+
+import msgspec
+
+from raytide.api import names
+from raytide.api.meta import Key
+
+
+class ServicePort(msgspec.Struct, frozen=True, gc=False):
+    """One port: `endpoint` is what status shows, node port before target port (RC §1.5)."""
+
+    name: str
+    endpoint: str
+
+
+class ServiceView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One service of a RayCluster."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    owner_uid: str = ""
+    cluster: str = ""
+    node_type: str = ""
+    identifier: str = ""
+    cluster_ip: str = ""
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    ports: tuple[ServicePort, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return Key(self.namespace, self.name)
+
+    @property
+    def cluster_key(self) -> Key:
+        """The RayCluster that the service's label names."""
+        return Key(self.namespace, self.cluster)
+
+    @property
+    def is_terminating(self) -> bool:
+        """Whether somebody asked for its deletion."""
+        return bool(self.deletion_timestamp)
+
+    @property
+    def is_head_service(self) -> bool:
+        """Whether its labels are those the head service is looked up by (RC:HS-1)."""
+        return self.node_type == names.HEAD and self.identifier == names.head_identifier(self.cluster)
+
+    def marked_terminating(self, at: str) -> "ServiceView":
+        """The same service with a deletion on its way."""
+        return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
+
+
+class _Owner(msgspec.Struct, gc=False):
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, gc=False, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Port(msgspec.Struct, gc=False, rename="camel"):
+    name: str | None = None
+    port: int = 0
+    node_port: int | None = None
+    target_port: int | str | None = None
+
+    @property
+    def endpoint(self) -> str:
+        # The API server defaults targetPort to port; before it has answered, port is what targetPort will be.
+        return str(self.node_port or self.target_port or self.port)
+
+
+class _Spec(msgspec.Struct, gc=False):
+    cluster_ip: str | None = msgspec.field(default=None, name="clusterIP")
+    ports: list[_Port] | None = None
+
+
+class ServiceDocument(msgspec.Struct, gc=False):
+    """A service's JSON as a decoder type."""
+
+    metadata: _Meta
+    spec: _Spec | None = None
+
+
+_decoder = msgspec.json.Decoder(ServiceDocument)
+
+
+def decode_service(document: bytes | msgspec.Raw) -> ServiceView:
+    """The view of one service's JSON; raises msgspec.MsgspecError when it is not a service."""
+    return view_of(_decoder.decode(document))
+
+
+def service_from_manifest(manifest: Mapping[str, Any]) -> ServiceView:
+    """The view of a service we have as an object."""
+    return view_of(msgspec.convert(manifest, ServiceDocument))
+
+
+def view_of(service: ServiceDocument) -> ServiceView:
+    """Reduce a decoded service to its view; unnamed ports are left out (RC §1.5)."""
+    meta, spec = service.metadata, service.spec or _Spec()
+    labels = meta.labels or {}
+    return ServiceView(
+        namespace=intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        owner_uid=next((o.uid for o in meta.owner_references or () if o.controller), ""),
+        cluster=intern(labels.get(names.CLUSTER_LABEL, "")),
+        node_type=intern(labels.get(names.NODE_TYPE_LABEL, "")),
+        identifier=labels.get(names.IDENTIFIER_LABEL, ""),
+        cluster_ip=spec.cluster_ip or "",
+        creation_timestamp=meta.creation_timestamp or "",
+        deletion_timestamp=meta.deletion_timestamp or "",
+        ports=tuple(ServicePort(intern(p.name), p.endpoint) for p in spec.ports or () if p.name),
+    )
