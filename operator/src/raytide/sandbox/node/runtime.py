@@ -284,7 +284,7 @@ class Runtime(Protocol):
         """A connected, non-blocking TCP socket to a port of the pod, for probes and port-forward; raises OSError."""
         ...
 
-    def listen_inside(self, port: int) -> socket.socket:
+    async def listen_inside(self, port: int) -> socket.socket:
         """A listening TCP socket on `node_address` that pods can reach; in plain mode `port` 0 takes any free one."""
         ...
 
