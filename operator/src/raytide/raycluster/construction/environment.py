@@ -1,0 +1,86 @@
+"""What do the containers of a Ray pod find in their environment?
+
+Steps that append to `env` in KubeRay's order (RC §3.6). Most of ours come after the user's and therefore win; some are
+only defaults and are left out where the user has set the name. Init containers, the user's too, learn where the head is.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from raytide.api import names
+from raytide.api.meta import Manifest
+from raytide.raycluster.construction.draft import Draft, Site, has_named, listed
+from raytide.raycluster.construction.ray_start import start_command
+
+_ORIGINS: Final = frozenset({"RayCluster", "RayJob", "RayService"})
+_RAY_SERVICE_TIMEOUTS: Final = {
+    "RAY_timeout_ms_task_wait_for_death_info": "0",
+    "RAY_gcs_server_request_timeout_seconds": "5",
+    "RAY_SERVE_KV_TIMEOUT_S": "5",
+}
+
+
+def add_environment(draft: Draft, site: Site) -> Draft:
+    """The Ray container's variables, in the order of RC §3.6."""
+    command = start_command(draft.ray_start_params, is_head=site.is_head)
+    ray = add_missing_env(draft.ray, site.config.default_container_envs)
+    ray = add_env(ray, () if site.is_head else head_addresses(site))
+    ray = add_env(ray, (*_identity(), _literal("KUBERAY_GEN_RAY_START_CMD", command)))
+    ray = add_missing_env(ray, _literals({"RAY_PORT": site.gcs_port}))
+    ray = add_missing_env(ray, _literals(_RAY_SERVICE_TIMEOUTS if site.is_ray_service else {}))
+    address = f"127.0.0.1:{site.gcs_port}" if site.is_head else site.gcs_address
+    ray = add_missing_env(ray, _literals({"RAY_ADDRESS": address, "RAY_USAGE_STATS_KUBERAY_IN_USE": "1"}))
+    ray = add_env(ray, (_literal("RAY_USAGE_STATS_EXTRA_TAGS", _usage_tags(site)),) if site.is_head else ())
+    ray = add_missing_env(ray, _literals({"RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE": "1"}))
+    return replace(draft, ray=ray)
+
+
+def add_head_addresses(draft: Draft, site: Site) -> Draft:
+    """Every init container learns where the head is (RC §3.6)."""
+    return replace(draft, init_containers=tuple(add_env(c, head_addresses(site)) for c in draft.init_containers))
+
+
+def head_addresses(site: Site) -> tuple[Manifest, ...]:
+    """`FQ_RAY_IP` and `RAY_IP`: the head service's full and short name."""
+    return _literals({"FQ_RAY_IP": site.head_fqdn, "RAY_IP": site.head_service})
+
+
+def add_env(container: Manifest, variables: Iterable[Manifest]) -> Manifest:
+    """The container with these variables at the end of its environment; of two with one name the later counts."""
+    added = list(variables)
+    return {**container, "env": listed(container, "env") + added} if added else container
+
+
+def add_missing_env(container: Manifest, variables: Iterable[Manifest]) -> Manifest:
+    """The same, but only for names the container does not set yet."""
+    present: list[Manifest] = listed(container, "env")
+    return add_env(container, (variable for variable in variables if not has_named(present, variable["name"])))
+
+
+def _identity() -> tuple[Manifest, ...]:
+    return (
+        _field("RAY_CLUSTER_NAME", f"metadata.labels['{names.CLUSTER_LABEL}']"),
+        _field("RAY_CLUSTER_NAMESPACE", "metadata.namespace"),
+        _field("RAY_CLOUD_INSTANCE_ID", "metadata.name"),
+        _field("RAY_NODE_TYPE_NAME", f"metadata.labels['{names.GROUP_LABEL}']"),
+    )
+
+
+def _usage_tags(site: Site) -> str:
+    origin = site.cluster.metadata.labels.get(names.ORIGINATED_FROM_CRD_LABEL, "")
+    kind = origin if origin in _ORIGINS else "RayCluster"
+    return f"kuberay_version={site.config.operator_version};kuberay_crd={kind}"
+
+
+def _literals(values: Mapping[str, str]) -> tuple[Manifest, ...]:
+    return tuple(_literal(name, value) for name, value in values.items())
+
+
+def _literal(name: str, value: str) -> Manifest:
+    return {"name": name, "value": value}
+
+
+def _field(name: str, path: str) -> Manifest:
+    source: dict[str, Any] = {"fieldRef": {"fieldPath": path}}
+    return {"name": name, "valueFrom": source}

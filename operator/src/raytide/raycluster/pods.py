@@ -1,0 +1,104 @@
+"""What does a head or worker pod look like?
+
+Takes a valid RayCluster and the settings, gives manifests ready to be created. The user's template is used as given and
+only added to, by the steps listed below in KubeRay's order (RC §3.1, §3.2, §3.6); where a step is missing, its feature is
+not built yet. A group's template is built once per pass and copied shallowly per pod (D13): nobody may change what these
+functions return. Called by plan.py.
+"""
+
+from typing import Final
+
+from raytide.api import names
+from raytide.api.config import PodConfig
+from raytide.api.meta import PODS, RAYCLUSTERS, Manifest, controller_reference
+from raytide.api.raycluster import RayCluster, WorkerGroupSpec
+from raytide.raycluster.construction import containers, environment, labels, probes, ray_start
+from raytide.raycluster.construction.draft import Draft, Site, Step, start_draft
+
+BUILD_STEPS: Final[tuple[Step, ...]] = (
+    containers.add_shared_memory,  # VOL-1
+    environment.add_head_addresses,
+    ray_start.set_start_command,  # CMD-1 to CMD-4
+    environment.add_environment,  # CMD-5
+    probes.add_probes,  # PRB-1 to PRB-4
+    labels.set_serve_label,
+)
+"""BuildPod of RC §3.6, the same for head and workers."""
+
+HEAD_STEPS: Final[tuple[Step, ...]] = (
+    ray_start.add_group_params,  # POD-2
+    labels.set_ray_labels,  # POD-3
+    ray_start.add_missing_params,  # POD-4
+    labels.copy_overwrite_annotation,  # POD-5
+    labels.set_fault_tolerance_annotation,  # POD-7
+    containers.add_metrics_port,  # POD-8
+    containers.add_configured_sidecars,  # POD-12
+    labels.add_configured_metadata,  # POD-12
+    *BUILD_STEPS,  # POD-13
+    labels.set_version_annotations,  # POD-14
+)
+
+WORKER_STEPS: Final[tuple[Step, ...]] = (
+    containers.add_wait_gcs_ready,  # POD-17
+    ray_start.add_group_params,  # POD-18
+    labels.set_ray_labels,  # POD-18
+    ray_start.add_missing_params,  # POD-18
+    labels.copy_overwrite_annotation,  # POD-19
+    containers.add_metrics_port,  # POD-19
+    containers.add_configured_sidecars,  # POD-20
+    labels.add_configured_metadata,  # POD-20
+    *BUILD_STEPS,  # POD-20
+)
+
+
+def build_head_pod(cluster: RayCluster, config: PodConfig, name: str) -> Manifest:
+    """The head pod (RC §3.1)."""
+    template = _build(Site(cluster, cluster.spec.head_group_spec, config), HEAD_STEPS)
+    return {**template, "metadata": {**template["metadata"], "name": name}}
+
+
+def build_worker_template(cluster: RayCluster, group: WorkerGroupSpec, config: PodConfig) -> Manifest:
+    """All that the workers of a group have in common: a pod without a name (RC §3.2)."""
+    return _build(Site(cluster, group, config), WORKER_STEPS)
+
+
+def worker_pod(template: Manifest, name: str, replica_index: int | None) -> Manifest:
+    """One worker of the group, as a shallow copy; no index label without `has_multi_host_indexing` (RC §3.3)."""
+    metadata = {**template["metadata"], "name": name}
+    if replica_index is not None:
+        metadata["labels"] = {**metadata["labels"], names.REPLICA_INDEX_LABEL: str(replica_index)}
+    return {**template, "metadata": metadata}
+
+
+def _build(site: Site, steps: tuple[Step, ...]) -> Manifest:
+    draft = start_draft(site)
+    for step in steps:
+        draft = step(draft, site)
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "metadata": _metadata(draft, site.cluster),
+        "spec": _spec(draft),
+    }
+
+
+def _metadata(draft: Draft, cluster: RayCluster) -> Manifest:
+    metadata: Manifest = {
+        "namespace": cluster.metadata.namespace,
+        "labels": dict(draft.labels),
+        "ownerReferences": [controller_reference(RAYCLUSTERS, cluster.metadata.name, cluster.metadata.uid)],
+    }
+    if draft.annotations:
+        metadata["annotations"] = dict(draft.annotations)
+    if draft.finalizers:
+        metadata["finalizers"] = list(draft.finalizers)
+    return metadata
+
+
+def _spec(draft: Draft) -> Manifest:
+    spec: Manifest = {**draft.rest, "containers": [draft.ray, *draft.sidecars]}
+    if draft.init_containers:
+        spec["initContainers"] = list(draft.init_containers)
+    if draft.volumes:
+        spec["volumes"] = list(draft.volumes)
+    return spec
