@@ -1,0 +1,87 @@
+"""How does a long story look on a terminal?
+
+Steps with a title and a deadline go in; a live line says what is waited for and for how long, a finished step leaves one
+line, and a table with times ends it. A step that runs out of time fails with what it saw last. Used by the demo.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from demo_cluster import Failed
+
+Seen = tuple[bool, str]
+"""Whether the state is reached, and what was seen."""
+
+
+class Step:
+    """One step that is being told."""
+
+    def __init__(self, title: str, deadline_s: float, status: Status) -> None:
+        self.title = title
+        self._status = status
+        self._deadline_s = deadline_s
+        self._started = time.monotonic()
+        self.seen = ""
+
+    @property
+    def took_s(self) -> float:
+        """Seconds since the step began."""
+        return time.monotonic() - self._started
+
+    def note(self, seen: str) -> None:
+        """Show what is seen at the moment."""
+        self.seen = seen
+        line = f"{self.title}: [dim]{seen}[/] ({self.took_s:.0f} of at most {self._deadline_s:.0f} s)"
+        self._status.update(line)
+
+    async def until(self, look: Callable[[], Awaitable[Seen]]) -> None:
+        """Look four times a second until the state is reached; the step's deadline is the limit."""
+        while True:
+            is_reached, seen = await look()
+            self.note(seen)
+            if is_reached:
+                return
+            await asyncio.sleep(0.25)
+
+
+class Story:
+    """The steps told so far."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._told: list[tuple[str, float, bool]] = []
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every step that began also succeeded."""
+        return all(succeeded for _, _, succeeded in self._told)
+
+    @asynccontextmanager
+    async def step(self, title: str, *, deadline_s: float) -> AsyncIterator[Step]:
+        """Tell one step; raises Failed with what was seen last when its time is over."""
+        with self._console.status(title) as status:
+            step = Step(title, deadline_s, status)
+            succeeded = False
+            try:
+                async with asyncio.timeout(deadline_s):
+                    yield step
+                succeeded = True
+            except TimeoutError:
+                raise Failed(f"{title}: not within {deadline_s:.0f} s; last seen: {step.seen or 'nothing'}") from None
+            finally:
+                self._told.append((title, step.took_s, succeeded))
+        self._console.print(f"[green]✓[/] {title} [dim]{step.took_s:.1f} s  {step.seen}[/]", highlight=False)
+
+    def table(self) -> None:
+        """The whole story with times."""
+        table = Table("step", "seconds", "", title="raytide demo")
+        for title, seconds, succeeded in self._told:
+            table.add_row(title, f"{seconds:.1f}", "[green]ok[/]" if succeeded else "[red]failed[/]")
+        table.add_row("all", f"{sum(seconds for _, seconds, _ in self._told):.1f}", "")
+        self._console.print(table)
