@@ -12,11 +12,12 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
     `reason` is the Status reason (`AlreadyExists`, `Conflict`, `Forbidden`, `Invalid`, `NotFound`, …).
     """
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, *, causes: tuple[str, ...] = ()) -> None:
         super().__init__(message or reason)
         self.status = status
         self.reason = reason
         self.message = message
+        self.causes = causes
 
     @property
     def is_not_found(self) -> bool:
@@ -27,6 +28,11 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
     def is_already_exists(self) -> bool:
         """True only for 409 with reason AlreadyExists; a Conflict is something else (D15)."""
         return self.status == 409 and self.reason == "AlreadyExists"
+
+    @property
+    def is_namespace_terminating(self) -> bool:
+        """True when nothing can be created any more because the namespace is going: the pass ends quietly."""
+        return self.status == 403 and "NamespaceTerminating" in self.causes
 
 
 class Unavailable(Exception):  # noqa: N818 - an answer, not an error of ours

@@ -1,0 +1,295 @@
+"""How do we talk to a Kubernetes API, one call at a time?
+
+Resources, keys and JSON objects go in, JSON objects come out, whatever carries the bytes (`kube/transport`). Every call
+has a deadline and ends in one of three ways: an answer, `Refused` or `Unavailable` (api/errors); reads are repeated a
+few times when the server says "later", writes never are. Every delete names the uid it means (RM:I5), and one gate
+limits how long any write may take (D10). Called by every controller, the executor and the event recorder.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import Enum
+from http import HTTPStatus
+from typing import Final, TypeAlias, cast
+
+import msgspec
+
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import Key, Manifest, Resource
+from raytide.kube.transport import Response, Transport
+from raytide.runtime.clock import Clock
+
+WriteGate: TypeAlias = Callable[[], float]
+"""How many seconds a write that starts now may take; zero or less: none may start (D10)."""
+
+FIELD_MANAGER: Final = "raytide"
+PAGE_SIZE: Final = 500
+READ_ATTEMPTS: Final = 3
+LONGEST_WAIT_S: Final = 5.0
+"""A read waits no longer than this for a server that said "later"; the work queue knows how to wait longer."""
+
+
+class PatchKind(Enum):
+    """How the body of a PATCH is meant; the value is its content type."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class _Cause(msgspec.Struct, gc=False):
+    reason: str = ""
+
+
+class _Details(msgspec.Struct, gc=False):
+    causes: list[_Cause] | None = None
+
+
+class _Status(msgspec.Struct, gc=False):
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+class _PageMeta(msgspec.Struct, gc=False, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, gc=False):
+    metadata: _PageMeta
+    items: list[msgspec.Raw] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One piece of a list: the items undecoded, and the version the whole list has."""
+
+    items: tuple[msgspec.Raw, ...]
+    resource_version: str
+
+
+def user_agent(version: str) -> str:
+    """What the API server's audit log calls us."""
+    return f"raytide/{version}"
+
+
+def refusal(response: Response) -> Refused:
+    """The API's own words, or the bare HTTP status when the body is not a Status."""
+    try:
+        status = msgspec.json.decode(response.body, type=_Status)
+    except msgspec.DecodeError:
+        status = _Status(message=response.body[:200].decode(errors="replace"))
+    causes = (status.details.causes if status.details else None) or ()
+    return Refused(
+        response.status,
+        status.reason or _phrase(response.status),
+        status.message,
+        causes=tuple(cause.reason for cause in causes),
+    )
+
+
+def retry_after_s(response: Response) -> float | None:
+    """The server's Retry-After in seconds, if it sent a sane one."""
+    try:
+        return max(0.0, float(response.headers.get("retry-after", "")))
+    except ValueError:
+        return None
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase.replace(" ", "")
+    except ValueError:
+        return f"HTTP{status}"
+
+
+def _decode(response: Response) -> Manifest:
+    try:
+        decoded = msgspec.json.decode(response.body)
+    except msgspec.DecodeError as error:
+        raise Unavailable(f"the answer is not JSON: {error}", is_outcome_unknown=True) from error
+    if not isinstance(decoded, dict):
+        raise Unavailable("the answer is not a JSON object", is_outcome_unknown=True)
+    return decoded
+
+
+class Client:
+    """Single calls to one API server.
+
+    - `get` answers None for what is not there; every other no is `Refused` with the API's reason and message.
+    - 429 and 5xx, and a transport that gave up, are `Unavailable`; `retry_after_s` is the server's own wish.
+    - Reads are tried three times while the server says "later" and for at most the call's deadline; writes are sent once.
+    - 429 and 401 mean that a write did not happen; any 5xx leaves it unknown, because etcd may have got it.
+    - Every delete carries the uid as a precondition.
+    - A list is read in pages of 500; an expired continue token is `Refused` with status 410: begin anew.
+    - Every write asks the gate: it gets min(`timeout_s`, what the gate grants), on our side and as `?timeout=`.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        clock: Clock,
+        version: str = "dev",
+        timeout_s: float = 10.0,
+        write_gate: WriteGate | None = None,
+    ) -> None:
+        self.transport = transport
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._write_gate = write_gate
+        self._headers = {"accept": "application/json", "user-agent": user_agent(version)}
+
+    async def get(self, resource: Resource, key: Key) -> Manifest | None:
+        """The object as it is now, or None."""
+        try:
+            return _decode(await self._read(resource.path(key.namespace, key.name)))
+        except Refused as refused:
+            if refused.is_not_found:
+                return None
+            raise
+
+    async def create(self, resource: Resource, manifest: Manifest) -> Manifest:
+        """POST it into the namespace it names; returns the object as stored."""
+        path = resource.path(manifest["metadata"].get("namespace"))
+        return await self._write("POST", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
+
+    async def delete(self, resource: Resource, key: Key, uid: str, *, grace_period_s: int | None = None) -> Manifest:
+        """DELETE that object and no other of the same name; returns the object (terminating) or a Status (gone)."""
+        body: Manifest = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
+        if grace_period_s is not None:
+            body["gracePeriodSeconds"] = grace_period_s
+        return await self._write("DELETE", resource.path(key.namespace, key.name), body=body)
+
+    async def patch(
+        self,
+        resource: Resource,
+        key: Key,
+        body: object,
+        *,
+        kind: PatchKind = PatchKind.MERGE,
+        subresource: str | None = None,
+        field_manager: str = FIELD_MANAGER,
+        is_forced: bool = False,
+    ) -> Manifest:
+        """PATCH it; `is_forced` takes fields over from other managers and is for `PatchKind.APPLY` only."""
+        query = {"fieldManager": field_manager}
+        if is_forced:
+            query["force"] = "true"
+        path = resource.path(key.namespace, key.name, subresource)
+        return await self._write("PATCH", path, body=body, query=query, content_type=kind.value)
+
+    async def patch_status(self, resource: Resource, key: Key, body: object) -> Manifest:
+        """Merge-patch the status subresource; a `metadata.uid` in the body guards against a namesake (D8)."""
+        return await self.patch(resource, key, body, subresource="status")
+
+    async def list(
+        self, resource: Resource, namespace: str | None = None, *, label_selector: str = ""
+    ) -> AsyncIterator[Manifest]:
+        """Every object, page by page, decoded."""
+        async for page in self.pages(resource, namespace, label_selector=label_selector):
+            for item in page.items:
+                yield msgspec.json.decode(item)
+
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, *, label_selector: str = "", page_size: int = PAGE_SIZE
+    ) -> AsyncIterator[Page]:
+        """Every page, its items undecoded. `Refused` with status 410 when the list expired while we read it."""
+        query = {"limit": str(page_size)}
+        if label_selector:
+            query["labelSelector"] = label_selector
+        while True:
+            response = await self._read(resource.path(namespace), query=query)
+            try:
+                page = msgspec.json.decode(response.body, type=_Page)
+            except msgspec.DecodeError as error:
+                raise Unavailable(f"the list is not a list: {error}") from error
+            yield Page(tuple(page.items or ()), page.metadata.resource_version)
+            if not page.metadata.continue_:
+                return
+            query["continue"] = page.metadata.continue_
+
+    async def watch(
+        self, resource: Resource, namespace: str | None = None, *, query: Mapping[str, str], silence_s: float
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of a watch as they come; ends and fails as `Transport.stream` does."""
+        chunks = self.transport.stream(
+            resource.path(namespace), query={**query, "watch": "1"}, headers=self._headers, silence_s=silence_s
+        )
+        async with aclosing(cast("AsyncGenerator[bytes, None]", chunks)):
+            async for chunk in chunks:
+                yield chunk
+
+    async def _read(self, path: str, *, query: Mapping[str, str] | None = None) -> Response:
+        """GET, again when told "later", until the deadline of the whole call."""
+        ends_at = self._clock.monotonic() + self._timeout_s
+        for attempt in range(1, READ_ATTEMPTS + 1):
+            left_s = ends_at - self._clock.monotonic()
+            try:
+                response = await self.transport.request(
+                    "GET", path, query=query, headers=self._headers, timeout_s=max(left_s, 0.001)
+                )
+                return _accept(response)
+            except Unavailable as trouble:
+                wait_s = trouble.retry_after_s if trouble.retry_after_s is not None else 0.1 * 2**attempt
+                left_s = ends_at - self._clock.monotonic()
+                if attempt == READ_ATTEMPTS or wait_s > min(left_s, LONGEST_WAIT_S):
+                    trouble.is_outcome_unknown = False  # a read has no outcome
+                    raise
+                await asyncio.sleep(wait_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Manifest:
+        """Send once, inside what the gate grants."""
+        timeout_s = self._granted_s()
+        response = await self.transport.request(
+            method,
+            path,
+            query={**(query or {}), "timeout": f"{timeout_s:.3f}s"},
+            headers={**self._headers, "content-type": content_type},
+            body=msgspec.json.encode(body),
+            timeout_s=timeout_s,
+        )
+        return _decode(_accept(response))
+
+    def _granted_s(self) -> float:
+        if self._write_gate is None:
+            return self._timeout_s
+        granted_s = min(self._timeout_s, self._write_gate())
+        if granted_s <= 0:
+            raise Unavailable("not allowed to write now: the lease is not safely held")
+        return granted_s
+
+
+def _accept(response: Response) -> Response:
+    """The response itself if it is a yes; otherwise the right one of the two kinds of trouble."""
+    status = response.status
+    if 200 <= status < 300:
+        return response
+    if status == 429 or status >= 500:
+        words = refusal(response)
+        raise Unavailable(
+            f"{status} {words.reason}: {words.message}",
+            retry_after_s=retry_after_s(response),
+            is_outcome_unknown=status != 429,
+        )
+    if status == 401:
+        raise Unavailable("401: the API server does not accept our credentials")
+    raise refusal(response)

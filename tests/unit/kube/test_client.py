@@ -1,0 +1,165 @@
+"""One test per bullet of `Client`'s contract, in virtual time."""
+
+import asyncio
+
+import pytest
+
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import NODES, PODS, RAYCLUSTERS, Key
+from raytide.kube.client import Client, PatchKind
+from raytide.runtime.clock import Clock
+from unit.kube.scripted import ScriptedTransport, answer, refusal
+
+pytestmark = pytest.mark.looptime
+KEY = Key("ns", "a")
+
+
+@pytest.fixture
+def wire() -> ScriptedTransport:
+    return ScriptedTransport()
+
+
+@pytest.fixture
+def client(wire) -> Client:
+    return Client(wire, clock=Clock(), version="1.2")
+
+
+async def test_get_reads_one_object(client, wire):
+    wire.answers.append(answer({"metadata": {"name": "a"}}))
+    assert await client.get(RAYCLUSTERS, KEY) == {"metadata": {"name": "a"}}
+    (call,) = wire.calls
+    assert (call.method, call.path) == ("GET", "/apis/ray.io/v1/namespaces/ns/rayclusters/a")
+    assert call.headers["user-agent"] == "raytide/1.2"
+    assert call.timeout_s == 10
+
+
+async def test_get_of_what_is_not_there_is_none(client, wire):
+    wire.answers.append(refusal(404, "NotFound"))
+    assert await client.get(PODS, KEY) is None
+
+
+async def test_any_other_no_is_refused_with_the_apis_own_words(client, wire):
+    wire.answers.append(refusal(403, "Forbidden", "not now", details={"causes": [{"reason": "NamespaceTerminating"}]}))
+    with pytest.raises(Refused) as caught:
+        await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
+    assert (caught.value.status, caught.value.reason, caught.value.message) == (403, "Forbidden", "not now")
+    assert caught.value.is_namespace_terminating
+
+
+async def test_a_no_without_a_status_keeps_the_http_words(client, wire):
+    wire.answers.append(answer(b"<html>go away</html>", status=405))
+    with pytest.raises(Refused) as caught:
+        await client.get(PODS, KEY)
+    assert caught.value.reason == "MethodNotAllowed"
+    assert "go away" in caught.value.message
+
+
+async def test_reads_are_repeated_as_late_as_the_server_asks(client, wire):
+    wire.answers += [refusal(429, headers={"retry-after": "2"}), refusal(503), answer({"ok": True})]
+    before = asyncio.get_running_loop().time()
+    assert await client.get(PODS, KEY) == {"ok": True}
+    assert asyncio.get_running_loop().time() - before == pytest.approx(2 + 0.4)
+
+
+async def test_reads_give_up_after_three_attempts(client, wire):
+    wire.answers += [refusal(503)] * 3
+    with pytest.raises(Unavailable) as caught:
+        await client.get(PODS, KEY)
+    assert not caught.value.is_outcome_unknown
+    assert len(wire.calls) == 3
+
+
+async def test_a_read_does_not_wait_beyond_its_deadline(client, wire):
+    wire.answers.append(refusal(429, headers={"retry-after": "60"}))
+    with pytest.raises(Unavailable) as caught:
+        await client.get(PODS, KEY)
+    assert caught.value.retry_after_s == 60
+    assert asyncio.get_running_loop().time() < 1
+
+
+@pytest.mark.parametrize(
+    ("said", "is_unknown", "retry_after_s"),
+    [
+        pytest.param(refusal(429, headers={"retry-after": "3"}), False, 3.0, id="429 did not happen"),
+        pytest.param(refusal(401), False, None, id="401 did not happen"),
+        pytest.param(refusal(500), True, None, id="500 may have happened"),
+        pytest.param(refusal(503), True, None, id="503 may have happened"),
+        pytest.param(refusal(504), True, None, id="504 may have happened"),
+        pytest.param(Unavailable("cut", is_outcome_unknown=True), True, None, id="a cut keeps its own verdict"),
+        pytest.param(answer(b"not json"), True, None, id="a yes that cannot be read"),
+    ],
+)
+async def test_writes_are_sent_once(client, wire, said, is_unknown, retry_after_s):
+    wire.answers.append(said)
+    with pytest.raises(Unavailable) as caught:
+        await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
+    assert caught.value.is_outcome_unknown is is_unknown
+    assert caught.value.retry_after_s == retry_after_s
+    assert len(wire.calls) == 1
+
+
+@pytest.mark.rule("RM:I5")
+async def test_a_delete_carries_the_uid_it_means(client, wire):
+    wire.answers.append(answer({"metadata": {"uid": "u"}}))
+    await client.delete(PODS, KEY, "u", grace_period_s=5)
+    (call,) = wire.calls
+    assert call.method == "DELETE"
+    assert call.json["preconditions"] == {"uid": "u"}
+    assert call.json["gracePeriodSeconds"] == 5
+
+
+@pytest.mark.parametrize("kind", list(PatchKind), ids=lambda kind: kind.name.lower())
+async def test_all_four_kinds_of_patch(client, wire, kind):
+    wire.answers.append(answer({}))
+    await client.patch(PODS, KEY, {"a": 1}, kind=kind, is_forced=kind is PatchKind.APPLY)
+    (call,) = wire.calls
+    assert call.headers["content-type"] == kind.value
+    assert call.query["fieldManager"] == "raytide"
+    assert call.query.get("force") == ("true" if kind is PatchKind.APPLY else None)
+
+
+async def test_a_status_patch_goes_to_the_subresource(client, wire):
+    wire.answers.append(answer({}))
+    await client.patch_status(RAYCLUSTERS, KEY, {"status": {}})
+    assert wire.calls[0].path.endswith("/rayclusters/a/status")
+
+
+async def test_a_list_is_read_page_by_page(client, wire):
+    wire.answers += [
+        answer({"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [{"n": 1}]}),
+        answer({"metadata": {"resourceVersion": "7"}, "items": [{"n": 2}]}),
+    ]
+    assert [item["n"] async for item in client.list(NODES, label_selector="a=b")] == [1, 2]
+    first, second = wire.calls
+    assert first.query == {"limit": "500", "labelSelector": "a=b"}
+    assert second.query["continue"] == "more"
+
+
+async def test_an_expired_list_says_so(client, wire):
+    wire.answers += [
+        answer({"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [{"n": 1}]}),
+        refusal(410, "Expired"),
+    ]
+    with pytest.raises(Refused) as caught:
+        [item async for item in client.list(PODS, "ns")]
+    assert caught.value.status == 410
+
+
+@pytest.mark.rule("D10")
+async def test_the_gate_shortens_writes_and_stops_them(wire):
+    granted = [3.0, 0.0]
+    client = Client(wire, clock=Clock(), write_gate=lambda: granted.pop(0))
+    wire.answers += [answer({}), answer({})]
+    await client.patch(PODS, KEY, {})
+    assert wire.calls[0].timeout_s == 3
+    assert wire.calls[0].query["timeout"] == "3.000s"
+    with pytest.raises(Unavailable) as caught:
+        await client.delete(PODS, KEY, "u")
+    assert not caught.value.is_outcome_unknown
+    assert len(wire.calls) == 1
+
+
+async def test_the_gate_does_not_touch_reads(wire):
+    client = Client(wire, clock=Clock(), write_gate=lambda: 0.0)
+    wire.answers.append(answer({}))
+    assert await client.get(PODS, KEY) == {}
