@@ -1,0 +1,218 @@
+"""On which node does each new pod run, and what is said of a pod that fits nowhere?
+
+Takes changes of pods and nodes, binds pods by priority and age to the emptiest node that fits, and gives the others the
+condition and event of Kubernetes' scheduler. A pod that did not fit is tried again when room appears; pods with the same
+needs are tried once per round, so a thousand waiting workers cost one look at the nodes. It promises never to promise
+the same room twice and never to evict. One of the sandbox's controllers; what fits is decided by fitting.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from raytide.api.quantity import QuantityError
+from raytide.sandbox.apiserver.store import ObjectKey, Store, encode
+from raytide.sandbox.control import Json, Noted, attempt, record_event, set_condition
+from raytide.sandbox.fitting import (
+    NodeRoom,
+    Requests,
+    build_room,
+    pod_requests,
+    rule_out,
+    unschedulable_message,
+)
+
+SCHEDULER: Final = "default-scheduler"
+GATED_MESSAGE: Final = "Scheduling is blocked due to non-empty scheduling gates"
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A pod without a node."""
+
+    spec: Mapping[str, Any]
+    requests: Requests
+    shape: bytes
+    """Equal for pods that fit in the same places."""
+    order: tuple[int, int]
+    """Higher priority first, then older first."""
+
+
+class Scheduler:
+    """Binds pods to nodes by capacity."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._rooms: dict[str, NodeRoom] = {}
+        self._placed: dict[ObjectKey, tuple[str, Requests]] = {}
+        self._waiting: dict[ObjectKey, _Waiting] = {}
+        self._gated: set[ObjectKey] = set()
+        self._malformed: dict[ObjectKey, str] = {}
+        self._due: set[ObjectKey] = set()
+        self._has_more_room = False
+
+    # --- noting --------------------------------------------------------------------------------------------------------
+    def note(self, noted: Noted) -> None:
+        """Keep the rooms and the waiting pods up to date."""
+        if noted.key.resource == "pods":
+            self._note_pod(noted)
+        elif noted.key.resource == "nodes":
+            self._note_node(noted)
+
+    def _note_node(self, noted: Noted) -> None:
+        name = noted.key.name
+        if noted.is_gone:
+            self._rooms.pop(name, None)
+            return
+        try:
+            room = build_room(noted.obj)
+        except QuantityError:
+            self._rooms.pop(name, None)  # what it offers cannot be read, so nothing fits there
+            return
+        old = self._rooms.get(name)
+        if old is not None:
+            room.taken = old.taken
+            if room == old:
+                return
+        else:
+            for node, requests in self._placed.values():
+                if node == name:
+                    room.take(requests)
+        self._rooms[name] = room
+        self._has_more_room = True
+
+    def _note_pod(self, noted: Noted) -> None:
+        key, pod = noted.key, noted.obj
+        spec = pod.get("spec") or {}
+        self._forget_waiting(key)
+        has_ended = noted.is_gone or (pod.get("status") or {}).get("phase") in _ENDED
+        if has_ended:
+            self._leave(key)
+        elif spec.get("nodeName"):
+            self._settle(key, spec)
+        elif not noted.change.entry.is_terminating and spec.get("schedulerName", SCHEDULER) == SCHEDULER:
+            self._wait(noted)
+
+    def _forget_waiting(self, key: ObjectKey) -> None:
+        self._waiting.pop(key, None)
+        self._gated.discard(key)
+        self._malformed.pop(key, None)
+        self._due.discard(key)
+
+    def _leave(self, key: ObjectKey) -> None:
+        placed = self._placed.pop(key, None)
+        if placed and placed[0] in self._rooms:
+            self._rooms[placed[0]].take(placed[1], sign=-1)
+            self._has_more_room = True
+
+    def _settle(self, key: ObjectKey, spec: Json) -> None:
+        """Somebody is on a node: we put it there and know, or it came so."""
+        if key in self._placed:
+            return
+        try:
+            requests = pod_requests(spec)
+        except QuantityError:
+            return
+        self._place(key, spec["nodeName"], requests)
+
+    def _place(self, key: ObjectKey, node: str, requests: Requests) -> None:
+        self._placed[key] = (node, requests)
+        if node in self._rooms:
+            self._rooms[node].take(requests)
+
+    def _wait(self, noted: Noted) -> None:
+        key, spec = noted.key, noted.obj["spec"]
+        if spec.get("schedulingGates"):
+            self._gated.add(key)
+        else:
+            try:
+                requests = pod_requests(spec)
+            except QuantityError as error:
+                self._malformed[key] = str(error)
+            else:
+                wants = [spec.get(field) for field in ("nodeSelector", "affinity", "tolerations")]
+                created = _creation_order(noted)
+                order = (-(spec.get("priority") or 0), created)
+                self._waiting[key] = _Waiting(spec, requests, encode([sorted(requests.items()), wants]), order)
+        self._due.add(key)
+
+    # --- acting --------------------------------------------------------------------------------------------------------
+    def act(self, now: datetime) -> datetime | None:
+        """Place what can be placed, explain the rest."""
+        due = set(self._waiting) | self._due if self._has_more_room else self._due
+        self._has_more_room, self._due = False, set()
+        for key in sorted(due & self._gated):
+            self._explain(key, "SchedulingGated", GATED_MESSAGE, now)
+        for key in sorted(due & self._malformed.keys()):
+            self._explain(key, "Unschedulable", self._malformed[key], now)
+        hopeless: dict[bytes, str] = {}
+        for key in sorted(due & self._waiting.keys(), key=lambda key: (self._waiting[key].order, key)):
+            waiting = self._waiting[key]
+            message = hopeless.get(waiting.shape)
+            if message is None:
+                room, message = self._choose(waiting)
+                if room is not None:
+                    self._bind(key, waiting, room, now)
+                    continue
+                hopeless[waiting.shape] = message
+            self._explain(key, "Unschedulable", message, now)
+        return None
+
+    def _choose(self, waiting: _Waiting) -> tuple[NodeRoom | None, str]:
+        """The emptiest node that fits, or why none does."""
+        best: NodeRoom | None = None
+        reasons_by_node: list[list[str]] = []
+        for room in self._rooms.values():
+            reasons = rule_out(waiting.spec, waiting.requests, room)
+            if reasons:
+                reasons_by_node.append(reasons)
+            elif best is None or (room.taken_share, room.name) < (best.taken_share, best.name):
+                best = room
+        return (best, "") if best else (None, unschedulable_message(reasons_by_node))
+
+    def _bind(self, key: ObjectKey, waiting: _Waiting, room: NodeRoom, now: datetime) -> None:
+        del self._waiting[key]
+        entry = self._store.find(*key)
+        if entry is None:
+            return
+        pod = entry.obj()
+        if pod["spec"].get("nodeName") or entry.is_terminating:
+            return  # someone was faster; the change is on its way to us
+        if not attempt(lambda: bind_pod(self._store, key, room.name, now)):
+            return
+        self._place(key, room.name, waiting.requests)
+        message = f"Successfully assigned {key.namespace}/{key.name} to {room.name}"
+        self._record(pod, "Normal", "Scheduled", message, now)
+
+    def _explain(self, key: ObjectKey, reason: str, message: str, now: datetime) -> None:
+        """Condition PodScheduled=False, and an event when the words are new."""
+        entry = self._store.find(*key)
+        if entry is None or entry.is_terminating:
+            return
+        pod = entry.obj()
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        if not set_condition(pod.setdefault("status", {}), condition, now):
+            return
+        if attempt(lambda: self._store.update("pods", pod, subresource="status")) and reason == "Unschedulable":
+            self._record(pod, "Warning", "FailedScheduling", message, now)
+
+    def _record(self, pod: Json, kind: str, reason: str, message: str, now: datetime) -> None:
+        record_event(self._store, pod, kind=kind, reason=reason, message=message, now=now, component=SCHEDULER)
+
+
+def bind_pod(store: Store, key: ObjectKey, node: str, now: datetime) -> None:
+    """Give a pod its node and the condition that says so."""
+    pod = store.get(*key)
+    pod["spec"]["nodeName"] = node
+    store.update("pods", pod)
+    pod = store.get(*key)
+    set_condition(pod.setdefault("status", {}), {"type": "PodScheduled", "status": "True"}, now)
+    store.update("pods", pod, subresource="status")
+
+
+def _creation_order(noted: Noted) -> int:
+    """Whole seconds since year 1 at creation; ties are broken by name."""
+    text: str = noted.obj["metadata"]["creationTimestamp"]
+    return int(datetime.fromisoformat(text).timestamp())
