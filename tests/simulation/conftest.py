@@ -1,0 +1,16 @@
+"""Applies the mutation that the command line asks for."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from simulation.mutations import MUTATIONS
+
+
+@pytest.fixture(autouse=True)
+def _mutation(request: pytest.FixtureRequest) -> Iterator[None]:
+    name = request.config.getoption("--mutation")
+    with pytest.MonkeyPatch.context() as patch:
+        if name:
+            MUTATIONS[name](patch)
+        yield

@@ -1,0 +1,243 @@
+"""What happens to a RayCluster in its life?
+
+Draws one history from a seed: at least twenty events (edits by users and autoscalers, pods that die, watches that lag
+or break, an operator that is killed at a write or never hears its answer), told to a running world and operator one by
+one. Afterwards the troubles end, the world is given time, and everything must be exactly as wanted. Same seed, same
+history.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulation.invariants import Judge, wanted
+from simulation.operator_under_test import OperatorUnderTest
+from simulation.wire import Fault, Faulty, InProcess, Script
+from simulation.world import NAMESPACE, RAYCLUSTERS, World, is_alive
+
+EVENTS = 20
+SETTLE_S = 240.0
+FAULTS = ("kill-before", "kill-after", "lost-request", "lost-answer", "409", "429", "500", "503", "504")
+NAME = "life"
+
+
+def template(name: str) -> dict[str, Any]:
+    """The smallest pod template that a user would write."""
+    return {"spec": {"containers": [{"name": name, "image": "rayproject/ray:2.60.0"}]}}
+
+
+def group(name: str, replicas: int) -> dict[str, Any]:
+    """A worker group as users write it."""
+    return {"groupName": name, "replicas": replicas, "minReplicas": 0, "maxReplicas": 8, "template": template("worker")}
+
+
+def new_cluster(groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """A RayCluster as users write it."""
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {"rayVersion": "2.60.0", "headGroupSpec": {"template": template("head")}, "workerGroupSpecs": groups},
+    }
+
+
+@dataclass
+class History:
+    """One told history; `violations` says what went wrong, `told` what happened before."""
+
+    seed: int
+    told: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    last_writes: list[str] = field(default_factory=list)
+
+    def report(self) -> str:
+        """For the person who has to find out why."""
+        lines = [f"seed {self.seed}", *self.told[-60:], "--- violations", *self.violations[:20]]
+        return "\n".join([*lines, "--- last writes", *self.last_writes[-20:]])
+
+
+class Life:
+    """Tells one history."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.history = History(seed)
+        self.world = World(self.rng)
+        self.lag_s = 0.0
+        self.script = Script()
+        self.wire = InProcess(self.world.api, lag_s=lambda: self.rng.uniform(0.0, self.lag_s) if self.lag_s else 0.0)
+        self.judge = Judge(self.world, Faulty(self.wire, self.script, kill=self._kill))
+        self.operator = OperatorUnderTest(self.judge)
+        self.created = 0
+
+    def _kill(self) -> None:
+        self._tell("operator killed at a write")
+        self.operator.kill()
+
+    def _tell(self, text: str) -> None:
+        self.history.told.append(f"{self.world.now():%H:%M:%S.%f} {text}")
+
+    # --- events ----------------------------------------------------------------------------------------------------
+    def _edit_spec(self, change: Callable[[dict[str, Any]], Any], text: str) -> None:
+        self._tell(text)
+        self.world.edit(RAYCLUSTERS, NAME, None, lambda obj: change(obj["spec"]))
+
+    def _any_group(self) -> str | None:
+        cluster = self.world.cluster(NAME)
+        names = [g["groupName"] for g in cluster["spec"].get("workerGroupSpecs") or []] if cluster else []
+        return self.rng.choice(names) if names else None
+
+    def _any_pod(self) -> str | None:
+        cluster = self.world.cluster(NAME)
+        pods = self.world.pods(cluster["metadata"]["uid"]) if cluster else []
+        return self.rng.choice(sorted(p["metadata"]["name"] for p in pods)) if pods else None
+
+    def scale(self) -> None:
+        name, replicas = self._any_group(), self.rng.randint(0, 9)
+        if name:
+            self._edit_spec(lambda spec: find(spec, name).update(replicas=replicas), f"{name}: replicas {replicas}")
+
+    def rebound(self) -> None:
+        name = self._any_group()
+        low, high = sorted((self.rng.randint(0, 6), self.rng.randint(0, 8)))
+        if name:
+            bounds = {"minReplicas": low, "maxReplicas": high}
+            self._edit_spec(lambda spec: find(spec, name).update(bounds), f"{name}: {low}..{high}")
+
+    def add_group(self) -> None:
+        self.created += 1
+        added = group(f"g{self.created}", self.rng.randint(0, 4))
+        self._edit_spec(lambda spec: spec["workerGroupSpecs"].append(added), f"add {added['groupName']}")
+
+    def remove_group(self) -> None:
+        name = self._any_group()
+        if name:
+            self._edit_spec(lambda spec: spec["workerGroupSpecs"].remove(find(spec, name)), f"remove {name}")
+
+    def name_workers(self) -> None:
+        cluster = self.world.cluster(NAME)
+        name = self._any_group()
+        if not cluster or not name:
+            return
+        pods = [p["metadata"]["name"] for p in self.world.pods(cluster["metadata"]["uid"]) if is_in(p, name)]
+        named = self.rng.sample(sorted(pods), min(len(pods), self.rng.randint(0, 3)))
+        left = max(0, wanted(cluster["spec"])[name] - len(named))
+
+        def order(spec: dict[str, Any]) -> None:
+            find(spec, name).update(replicas=left, scaleStrategy={"workersToDelete": [*named, "stranger"]})
+
+        self._edit_spec(order, f"{name}: delete {named}, replicas {left}")
+
+    def pod_ends(self) -> None:
+        name, phase = self._any_pod(), self.rng.choice(["Failed", "Succeeded"])
+        if name:
+            self._tell(f"{name} {phase}")
+            self.world.kill_pod(name, phase)
+
+    def pod_vanishes(self) -> None:
+        name = self._any_pod()
+        if name:
+            self._tell(f"{name} vanishes")
+            self.world.vanish(name)
+
+    def lag(self) -> None:
+        self.lag_s = self.rng.choice([0.0, 0.5, 3.0, 10.0])
+        self._tell(f"watch lag up to {self.lag_s} s")
+
+    def cut(self) -> None:
+        self._tell("watches cut")
+        self.wire.cut()
+
+    def fault(self) -> None:
+        kind, after = self.rng.choice(FAULTS), self.rng.randint(0, 5)
+        self._tell(f"{kind} at write {after} from now")
+        self.script.coming = [None] * after + [Fault(kind)]
+
+    def restart(self) -> None:
+        self._tell("operator killed")
+        self.operator.kill()
+
+    def recreate(self) -> None:
+        self._tell("cluster deleted and made again")
+        self.world.store.delete(RAYCLUSTERS, NAMESPACE, NAME)
+        self.world.create(new_cluster([group("a", 2)]))
+
+    # --- the telling -----------------------------------------------------------------------------------------------
+    async def tell(self) -> History:
+        """Live through it; every finding is in the history returned."""
+        doings = [self.scale] * 6 + [self.rebound, self.add_group, self.remove_group] + [self.name_workers] * 3
+        doings += [self.pod_ends] * 3 + [self.pod_vanishes, self.lag, self.lag, self.cut] + [self.fault] * 5
+        doings += [self.restart, self.recreate]
+        controllers = asyncio.create_task(self.world.run_controllers())
+        self.world.create(stranger())
+        self.world.create(new_cluster([group("a", 2), group("b", 1)]))
+        self.operator.start()
+        for _ in range(EVENTS + self.rng.randint(0, 10)):
+            self.rng.choice(doings)()
+            await asyncio.sleep(self.rng.choice([0.0, 0.05, 0.5, 2.0, 8.0]))
+        self.script.coming.clear()
+        self.lag_s = 0.0
+        await self._settle()
+        await self._look_again()
+        await self.operator.stop()
+        controllers.cancel()
+        self.history.violations = self.judge.violations
+        self.history.last_writes = self.judge.writes
+        return self.history
+
+    def _difference(self) -> str:
+        cluster = self.world.cluster(NAME)
+        if cluster is None:
+            return "the cluster is gone"
+        pods = self.world.pods(cluster["metadata"]["uid"])
+        have: dict[str, int] = {}
+        for pod in pods:
+            name = pod["metadata"]["labels"]["ray.io/group"]
+            have[name] = have.get(name, 0) + 1
+        want = {"headgroup": 1, **{k: v for k, v in wanted(cluster["spec"]).items() if v}}
+        if self.world.store.find("pods", NAMESPACE, "stranger") is None:
+            return "the stranger's pod is gone"
+        if have != want:
+            return f"have {have}, want {want}"
+        return "" if all(is_alive(p) for p in pods) else "pods that ended are still there"
+
+    async def _settle(self) -> None:
+        deadline = asyncio.get_running_loop().time() + SETTLE_S
+        while self._difference() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(1.0)
+        if difference := self._difference():
+            self.judge.violations.append(f"not as wanted {SETTLE_S:.0f} s after the last fault: {difference}")
+
+    async def _look_again(self) -> None:
+        """A second pass, and a fresh operator, must find nothing to do."""
+        await asyncio.sleep(60.0)
+        before = len(self.judge.writes)
+        self.operator.ring(NAMESPACE, NAME)
+        await asyncio.sleep(10.0)
+        self.operator.kill()
+        await asyncio.sleep(10.0)
+        if later := self.judge.writes[before:]:
+            self.judge.violations.append(f"writes although all is as wanted: {later[:5]}")
+
+
+def find(spec: dict[str, Any], name: str) -> dict[str, Any]:
+    """The worker group of that name."""
+    return next(g for g in spec["workerGroupSpecs"] if g["groupName"] == name)
+
+
+def is_in(pod: dict[str, Any], name: str) -> bool:
+    """Whether the pod is a live member of the group."""
+    return pod["metadata"]["labels"].get("ray.io/group") == name and is_alive(pod)
+
+
+def stranger() -> dict[str, Any]:
+    """A pod that is not ours, although its labels say so."""
+    labels = {"ray.io/cluster": NAME, "ray.io/node-type": "worker", "ray.io/group": "a", "ray.io/is-ray-node": "yes"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "stranger", "namespace": NAMESPACE, "labels": labels},
+        "spec": template("stranger")["spec"],
+    }

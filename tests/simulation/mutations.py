@@ -1,0 +1,72 @@
+"""Would the simulation notice?
+
+Five deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
+reference, a new name on retry. `pytest --mutation NAME` applies one before the histories are told, and `make mutate`
+demands that each turns them red (RM: tests of the tests).
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raytide.api.actions import Create
+from raytide.kube.client import Client
+from raytide.kube.expectations import Expectations
+from raytide.raycluster import objects, pods
+
+
+def no_overlay(patch: pytest.MonkeyPatch) -> None:
+    """The planner sees the cache alone, without our own writes in flight."""
+    patch.setattr(Expectations, "overlay", lambda self, key, owner_uid, seen: tuple(seen))
+
+
+def no_uid_precondition(patch: pytest.MonkeyPatch) -> None:
+    """A delete means a name, whoever bears it by now."""
+    write = Client._write
+
+    async def careless(self: Client, method: str, path: str, *, body: Any, **rest: Any) -> Any:
+        if method == "DELETE":
+            body = {key: value for key, value in body.items() if key != "preconditions"}
+        return await write(self, method, path, body=body, **rest)
+
+    patch.setattr(Client, "_write", careless)
+
+
+def no_retry(patch: pytest.MonkeyPatch) -> None:
+    """A write whose outcome is unknown is never repeated."""
+    patch.setattr(Expectations, "due", lambda self, key, owner_uid: ())
+
+
+def no_owner_reference(patch: pytest.MonkeyPatch) -> None:
+    """Children belong to nobody."""
+    for module in (pods, objects):
+        patch.setattr(module, "controller_reference", lambda *_: {"kind": "RayCluster", "name": "", "uid": "nobody"})
+
+
+def new_name_on_retry(patch: pytest.MonkeyPatch) -> None:
+    """A repeated create is given another name."""
+    due = Expectations.due
+    numbers = itertools.count()
+
+    def renamed(self: Expectations[Any], key: Any, owner_uid: str) -> tuple[Any, ...]:
+        return tuple(rename(action) for action in due(self, key, owner_uid))
+
+    def rename(action: Any) -> Any:
+        if not isinstance(action, Create):
+            return action
+        metadata = {**action.manifest["metadata"], "name": f"{action.name}{next(numbers)}"}
+        return dataclasses.replace(action, manifest={**action.manifest, "metadata": metadata})
+
+    patch.setattr(Expectations, "due", renamed)
+
+
+MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "no-overlay": no_overlay,
+    "no-uid-precondition": no_uid_precondition,
+    "no-retry": no_retry,
+    "no-owner-reference": no_owner_reference,
+    "new-name-on-retry": new_name_on_retry,
+}

@@ -1,0 +1,177 @@
+"""What surrounds the operator in the simulation?
+
+A store with the sandbox's controllers, a fleet that plays the kubelets (binds pods, makes them Ready, lets them end when
+told), and users who edit. Everything happens in virtual time and is drawn from one seeded generator, so that a history
+can be told again. The operator gets a transport and nothing else; whoever writes here as a user or kubelet goes straight
+to the store.
+"""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from raytide.sandbox.apiserver.routes import Api, Request
+from raytide.sandbox.apiserver.status import ApiStatus
+from raytide.sandbox.apiserver.store import Change, Store
+from raytide.sandbox.controllers import Controllers
+
+NAMESPACE = "default"
+RAYCLUSTERS = "rayclusters.ray.io"
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+CRD = Path(__file__).parents[2] / "crds" / "ray.io_rayclusters.yaml"
+
+
+class World:
+    """One cluster, one generator of chance, one clock."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self._loop = asyncio.get_running_loop()
+        self._started = self._loop.time()
+        uids = itertools.count(1)
+        self.store = Store(now=self.now, new_uid=lambda: f"uid-{next(uids)}")
+        suffixes = itertools.count(1)
+        self.api = Api(self.store, new_suffix=lambda: f"{next(suffixes):05d}")
+        self.controllers = Controllers(self.store)
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.store.subscribe(self._on_pod, "pods")
+        self.store.subscribe(lambda _: self._changed.set())
+        for name in ("default",):
+            with suppress(ApiStatus):
+                self.store.create("namespaces", {"metadata": {"name": name}})
+        self.api.handle(
+            Request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {}, {}, yaml_to_json(CRD))
+        )
+
+    def now(self) -> datetime:
+        """Wall time of this world."""
+        return EPOCH + timedelta(seconds=self._loop.time() - self._started)
+
+    # --- the control plane -----------------------------------------------------------------------------------------
+    async def run_controllers(self) -> None:
+        """Garbage collection and the like, whenever something changed."""
+        while True:
+            self._changed.clear()
+            self.controllers.step(self.now())
+            await self._changed.wait()
+            await asyncio.sleep(0.05)
+
+    # --- the kubelets ----------------------------------------------------------------------------------------------
+    def _on_pod(self, change: Change) -> None:
+        if change.type == "ADDED":
+            self._later(self._start_pod(change.key.name, change.entry.uid))
+        elif change.type == "MODIFIED" and change.entry.is_terminating and not change.previous.is_terminating:
+            self._later(self._end_pod(change.key.name, change.entry.uid))
+
+    def _later(self, doing: Any) -> None:
+        task = self._loop.create_task(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _start_pod(self, name: str, uid: str) -> None:
+        await asyncio.sleep(self.rng.uniform(0.01, 0.2))
+        self.edit("pods", name, uid, lambda pod: pod["spec"].update(nodeName="node-0"))
+        await asyncio.sleep(self.rng.uniform(0.1, 4.0))
+        self.edit("pods", name, uid, make_ready, subresource="status")
+
+    async def _end_pod(self, name: str, uid: str) -> None:
+        await asyncio.sleep(self.rng.choice([0.1, 1.0, 20.0]))
+        with suppress(ApiStatus):
+            self.store.delete("pods", NAMESPACE, name, uid=uid, grace_s=0)
+
+    # --- people ----------------------------------------------------------------------------------------------------
+    def edit(
+        self,
+        resource: str,
+        name: str,
+        uid: str | None,
+        change: Callable[[dict[str, Any]], Any],
+        *,
+        subresource: str | None = None,
+    ) -> bool:
+        """Change one object in place if it is still that object."""
+        entry = self.store.find(resource, NAMESPACE, name)
+        if entry is None or (uid is not None and entry.uid != uid):
+            return False
+        obj = entry.obj()
+        change(obj)
+        with suppress(ApiStatus):
+            self.store.update(resource, obj, subresource=subresource)
+            return True
+        return False
+
+    def create(self, obj: dict[str, Any]) -> None:
+        """As `kubectl apply` of a new object."""
+        path = "/apis/ray.io/v1" if obj["kind"] == "RayCluster" else "/api/v1"
+        plural = "rayclusters" if obj["kind"] == "RayCluster" else "pods"
+        body = msgspec.json.encode(obj)
+        answer = self.api.handle(Request("POST", f"{path}/namespaces/{NAMESPACE}/{plural}", {}, {}, body))
+        assert answer.status == 201, answer.body
+
+    def kill_pod(self, name: str, phase: str) -> None:
+        """The pod ends by itself."""
+        self.edit("pods", name, None, lambda pod: make_ended(pod, phase), subresource="status")
+
+    def vanish(self, name: str) -> None:
+        """Somebody deletes the pod by force."""
+        with suppress(ApiStatus):
+            self.store.delete("pods", NAMESPACE, name, grace_s=0)
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+    def pods(self, cluster_uid: str) -> list[dict[str, Any]]:
+        """All pods owned by that RayCluster."""
+        found = [self.store.find(*key) for key in self.store.dependents(cluster_uid) if key.resource == "pods"]
+        return [entry.obj() for entry in found if entry]
+
+    def cluster(self, name: str) -> dict[str, Any] | None:
+        """The RayCluster of that name."""
+        entry = self.store.find(RAYCLUSTERS, NAMESPACE, name)
+        return entry.obj() if entry else None
+
+
+def yaml_to_json(path: Path) -> bytes:
+    """A manifest file as a request body."""
+    return msgspec.json.encode(yaml.safe_load(path.read_text()))
+
+
+def make_ready(pod: dict[str, Any]) -> None:
+    """What a kubelet reports once the Ray container answers its probe."""
+    if pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
+        return
+    name = pod["spec"]["containers"][0]["name"]
+    pod["status"] = {
+        "phase": "Running",
+        "podIP": "10.88.0.9",
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "containerStatuses": [{"name": name, "ready": True, "restartCount": 0, "state": {"running": {}}}],
+    }
+
+
+def make_ended(pod: dict[str, Any], phase: str) -> None:
+    """What a kubelet reports of a pod that will not run again."""
+    name = pod["spec"]["containers"][0]["name"]
+    code = 0 if phase == "Succeeded" else 137
+    pod["status"] = {
+        "phase": phase,
+        "conditions": [{"type": "Ready", "status": "False"}],
+        "containerStatuses": [
+            {"name": name, "ready": False, "restartCount": 0, "state": {"terminated": {"exitCode": code}}}
+        ],
+    }
+
+
+def is_alive(pod: dict[str, Any]) -> bool:
+    """Counts for what is wanted: neither ended nor ending."""
+    return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") not in (
+        "Failed",
+        "Succeeded",
+    )

@@ -1,0 +1,53 @@
+"""Would our tests notice if the product lost one of its safeguards?
+
+Tells the simulation's histories once per deliberate mutation, in a process of its own, and expects each run to be red
+because a history was judged wrong, not for any other reason; and once without a mutation, expecting green. Called by
+`make mutate`; exit code 1 when a mutation survives.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MUTATIONS = ("no-overlay", "no-uid-precondition", "no-retry", "no-owner-reference", "new-name-on-retry")
+JUDGED = "--- violations"
+"""What the report of a history that went wrong contains."""
+
+
+def tell_histories(mutation: str) -> subprocess.CompletedProcess[str]:
+    """Run the simulation under one mutation (empty: none)."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "tests/simulation/test_histories.py",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+    ]
+    options = ["--histories", "40", "--timeout", "600", *(["--mutation", mutation] if mutation else [])]
+    return subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def main() -> int:
+    """One line per mutation."""
+    healthy = tell_histories("")
+    if healthy.returncode:
+        print(healthy.stdout[-3000:])
+        print("the simulation is red without any mutation")
+        return 1
+    killed = 0
+    for mutation in MUTATIONS:
+        run = tell_histories(mutation)
+        is_killed = run.returncode == 1 and JUDGED in run.stdout
+        killed += is_killed
+        found = next((line for line in run.stdout.splitlines() if line.startswith("E ") and ":" in line), "")
+        print(f"{mutation:22s} {'killed' if is_killed else 'SURVIVED'}  {found[2:110].strip()}", flush=True)
+    print(f"{killed} passed, {len(MUTATIONS) - killed} failed")
+    return 0 if killed == len(MUTATIONS) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
