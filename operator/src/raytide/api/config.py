@@ -6,6 +6,7 @@ else reads an environment variable. Changing one means restarting the process (a
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from raytide.api.meta import Manifest
 
@@ -29,6 +30,12 @@ class PodConfig:
     default_pod_labels: Mapping[str, str] = field(default_factory=dict)
 
 
+DEFAULT_FEATURE_GATES: Final = frozenset(
+    {"RayClusterStatusConditions", "RayJobDeletionPolicy", "RayMultiHostIndexing", "RayServiceIncrementalUpgrade"}
+)
+"""What is on unless the operator is told otherwise (RC §6.4)."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
     """What the RayCluster room's decisions may depend on."""
@@ -37,3 +44,4 @@ class ClusterConfig:
     is_random_pod_delete_enabled: bool = False
     """ENABLE_RANDOM_POD_DELETE: may shrink a group under autoscaling without names (RC:SH-5)."""
     resync_s: float = 1800.0
+    feature_gates: frozenset[str] = DEFAULT_FEATURE_GATES

@@ -1,0 +1,73 @@
+"""Which fields of a RayCluster ask for something that is not built yet?
+
+Takes the cluster, gives each such field with one sentence on what happens meanwhile, in the order of the spec; empty
+when everything asked for is done. Nothing is ignored in silence: the status names these fields in a condition
+`Unsupported`. An entry goes when its feature comes. Called by status.py and, through validation.py, by the plan.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raytide.api import names
+from raytide.api.raycluster import RayCluster
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """One field that has no effect yet."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
+    """Every field that names a feature not built yet."""
+    return (*_of_options(cluster), *_of_spec(cluster), *_of_groups(cluster), *_of_annotations(cluster))
+
+
+def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
+    spec = cluster.spec
+    if cluster.is_autoscaled:
+        yield Unsupported("spec.enableInTreeAutoscaling", "no autoscaler runs; replicas stay as written")
+    if spec.autoscaler_options is not None:
+        yield Unsupported("spec.autoscalerOptions", "no autoscaler runs that would read them")
+    if spec.gcs_fault_tolerance_options is not None:
+        yield Unsupported("spec.gcsFaultToleranceOptions", "the GCS keeps its state in memory only")
+    if (spec.auth_options or {}).get("mode") == "token":
+        yield Unsupported("spec.authOptions.mode", "Ray runs without authentication")
+    if (spec.tls_options or {}).get("enabled"):
+        yield Unsupported("spec.tlsOptions.enabled", "Ray's traffic is not encrypted")
+    if spec.network_policy is not None:
+        yield Unsupported("spec.networkPolicy", "no NetworkPolicy is made; all traffic is allowed")
+    if spec.history_server_options is not None:
+        yield Unsupported("spec.historyServerOptions", "no collector runs")
+
+
+def _of_spec(cluster: RayCluster) -> Iterator[Unsupported]:
+    spec = cluster.spec
+    if spec.head_group_spec.enable_ingress:
+        yield Unsupported("spec.headGroupSpec.enableIngress", "no Ingress is made")
+    if spec.suspend:
+        yield Unsupported("spec.suspend", "the cluster keeps running")
+    if (spec.upgrade_strategy or {}).get("type") == "Recreate":
+        yield Unsupported("spec.upgradeStrategy.type", "a changed template takes effect on new pods only")
+
+
+def _of_groups(cluster: RayCluster) -> Iterator[Unsupported]:
+    for i, group in enumerate(cluster.spec.worker_group_specs):
+        field = f"spec.workerGroupSpecs[{i}]"
+        if group.num_of_hosts > 1:
+            yield Unsupported(f"{field}.numOfHosts", f"group {group.group_name!r} gets single pods without host index")
+        if group.suspend:
+            yield Unsupported(f"{field}.suspend", f"group {group.group_name!r} keeps running")
+
+
+def _of_annotations(cluster: RayCluster) -> Iterator[Unsupported]:
+    annotations = cluster.metadata.annotations
+    if annotations.get(names.FT_ENABLED_ANNOTATION, "").lower() == "true":
+        yield Unsupported(f"metadata.annotations[{names.FT_ENABLED_ANNOTATION}]", "the GCS state is not cleaned up")
+    if annotations.get(names.ENABLE_SERVE_SERVICE_ANNOTATION) == "true":
+        yield Unsupported(f"metadata.annotations[{names.ENABLE_SERVE_SERVICE_ANNOTATION}]", "no serve service is made")

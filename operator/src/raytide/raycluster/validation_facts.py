@@ -1,0 +1,85 @@
+"""What do the validation rules keep asking about a RayCluster?
+
+Takes a cluster or one of its opaque pod templates and answers small questions: which environment variables the Ray
+container has, whether fault tolerance is on, which autoscaler is chosen. It also holds `Violation`, the answer of every
+rule. Pure, and tolerant of templates that lack what the CRD asks for. Called by `validation.py` and
+`validation_options.py`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from raytide.api import names
+from raytide.api.meta import Manifest
+from raytide.api.raycluster import RayCluster
+
+AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One fault: the rule's id (RC §1.3), the field's path, what is wrong and how to put it right."""
+
+    rule: str
+    field: str
+    message: str
+    event_reason: str = names.INVALID_SPEC
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.message}"
+
+
+def pod_spec(template: Manifest) -> Manifest:
+    """The template's `spec`, empty if there is none."""
+    return template.get("spec") or {}
+
+
+def ray_container(template: Manifest) -> Manifest:
+    """The container that runs Ray: the first one, always."""
+    containers = pod_spec(template).get("containers") or ()
+    return containers[0] if containers else {}
+
+
+def env_of(template: Manifest) -> dict[str, Manifest]:
+    """The Ray container's environment variables by name."""
+    return by_name(ray_container(template).get("env") or ())
+
+
+def by_name(entries: Iterable[Manifest]) -> dict[str, Manifest]:
+    """Named entries of a list; of two with one name the last, as in a container."""
+    return {entry.get("name", ""): entry for entry in entries}
+
+
+def has_env(template: Manifest, name: str) -> bool:
+    """Whether the Ray container has the variable, with whatever value."""
+    return name in env_of(template)
+
+
+def restart_policy(template: Manifest) -> str:
+    """`restartPolicy` as written, empty if it is not."""
+    policy: str = pod_spec(template).get("restartPolicy") or ""
+    return policy
+
+
+def is_autoscaler_v2_env_on(template: Manifest) -> bool:
+    """Whether the Ray container switches autoscaler v2 on with a literal value."""
+    return env_of(template).get(AUTOSCALER_V2_ENV, {}).get("value") in ("1", "true")
+
+
+def is_autoscaler_v2_chosen(cluster: RayCluster) -> bool:
+    """Whether v2 is chosen by the field or by the head's environment (RC:V-14)."""
+    options = cluster.spec.autoscaler_options
+    is_by_field = options is not None and options.version == "v2"
+    return is_by_field or is_autoscaler_v2_env_on(cluster.spec.head_group_spec.template)
+
+
+def is_ft_enabled(cluster: RayCluster) -> bool:
+    """Whether GCS fault tolerance is on, by its options or by the annotation (RC §1.3)."""
+    annotation = cluster.metadata.annotations.get(names.FT_ENABLED_ANNOTATION, "")
+    return annotation.lower() == "true" or cluster.spec.gcs_fault_tolerance_options is not None
+
+
+def mounts(container: Manifest) -> list[dict[str, Any]]:
+    """The container's volume mounts."""
+    return list(container.get("volumeMounts") or ())
