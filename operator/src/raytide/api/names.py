@@ -79,6 +79,7 @@ SUSPENDING: Final = "RayClusterSuspending"
 SUSPENDED: Final = "RayClusterSuspended"
 UNSUPPORTED: Final = "Unsupported"
 INVALID: Final = "Invalid"
+WORKERS_MISSING: Final = "WorkersMissing"
 
 # --- shortening (RC §3.2; lengths count bytes, and all of these names are ASCII) -----------------------------------
 REPLICA_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"

@@ -7,13 +7,13 @@ events (SC:S21, SC:S13).
 """
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 from raytide.api.pod import ContainerView, PodView
 
 
-class Cause(str, Enum):
+class Cause(StrEnum):
     """The cause, spelled as condition reasons are."""
 
     QUOTA = "QuotaExceeded"

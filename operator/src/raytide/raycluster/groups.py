@@ -1,0 +1,135 @@
+"""Which worker pods should exist?
+
+Takes one worker group and its pods, seen or in flight, and returns how many to create, with which replica index, and
+which to delete, with the reason. Deletes finished and named workers first, then stuck, pending, not ready, newest; never
+a running pod while a pending one remains, never a pod of another group or owner, never without a uid. A dying pod counts
+until it is gone, unless its node is away. Called by plan.py; rules RC:WG-1..2, RC:SH-1..6, RC:SD-1..3, SC:S9, SC:S12.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from raytide.api.pod import PodView
+from raytide.api.pod_trouble import trouble_of
+from raytide.api.raycluster import MAX_INT32, WorkerGroupSpec
+
+NEWEST = "~"
+"""Sorts after every timestamp: a pod still in flight is the newest of all."""
+WORKER_MARK = "-worker-"
+"""What every worker's name contains, KubeRay's and ours (RC: Appendix A, D15)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A pod to delete, and the sentence that says why."""
+
+    pod: PodView
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What one group needs: a pod for each of `new_indices`, an end for each of `victims`."""
+
+    new_indices: tuple[int, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    strangers: tuple[str, ...] = ()
+    """Names in `workersToDelete` that are not workers of this group; nobody touches them."""
+
+
+def clamp_replicas(group: WorkerGroupSpec) -> int:
+    """`replicas` between min and max; absent replicas mean min, absent bounds 0 and the largest int32 (RC:WG-2)."""
+    least = group.min_replicas or 0
+    most = MAX_INT32 if group.max_replicas is None else group.max_replicas
+    replicas = least if group.replicas is None else group.replicas
+    return least if replicas < least else min(replicas, most)
+
+
+def wanted_pods(group: WorkerGroupSpec) -> int:
+    """How many pods the group should have; none while suspended (RC:WG-1, RC:WG-2)."""
+    return 0 if group.suspend else clamp_replicas(group) * group.num_of_hosts
+
+
+def plan_group(
+    group: WorkerGroupSpec,
+    pods: Sequence[PodView],
+    *,
+    may_choose_victims: bool = True,
+    foreign_names: Collection[str] = (),
+    unready_nodes: Collection[str] = (),
+) -> GroupPlan:
+    """Decide about one group from its own pods.
+
+    `may_choose_victims` is False under autoscaling, where nobody is deleted without a name (RC:SH-5).
+    """
+    named = frozenset(group.scale_strategy.workers_to_delete)
+    alive = [pod for pod in pods if not pod.is_terminating]
+    finished = [pod for pod in alive if pod.is_finished]
+    ordered = [pod for pod in alive if not pod.is_finished and pod.name in named]
+    staying = [pod for pod in alive if not pod.is_finished and pod.name not in named]
+    leaving = [*finished, *ordered, *(pod for pod in pods if pod.is_terminating)]
+
+    wanted = wanted_pods(group)
+    surplus = len(staying) - wanted if may_choose_victims else 0
+    missing = wanted - len(staying) - sum(pod.node_name not in unready_nodes for pod in leaving)
+    victims = (
+        *(Victim(pod, _why_finished(pod)) for pod in finished),
+        *(Victim(pod, "named in scaleStrategy.workersToDelete") for pod in ordered),
+        *(
+            Victim(pod, f"group {group.group_name} has {len(staying)} of {wanted}")
+            for pod in first_to_go(staying, surplus)
+        ),
+    )
+    return GroupPlan(
+        new_indices=unused_indices(pods, missing),
+        victims=tuple(victim for victim in victims if victim.pod.uid),
+        strangers=_strangers(named - {pod.name for pod in pods}, foreign_names),
+    )
+
+
+def first_to_go(pods: Iterable[PodView], count: int) -> tuple[PodView, ...]:
+    """The `count` pods whose loss costs least: stuck, pending, failing, not ready, ready; the newest of each first."""
+    newest_first = sorted(pods, key=lambda pod: (pod.creation_timestamp or NEWEST, pod.name), reverse=True)
+    return tuple(sorted(newest_first, key=_cost)[: max(count, 0)])
+
+
+def unused_indices(pods: Iterable[PodView], count: int) -> tuple[int, ...]:
+    """The `count` smallest replica indices no pod of the group carries, dying ones included (RC:SH-4)."""
+    taken = {pod.replica_index for pod in pods}
+    found: list[int] = []
+    index = 0
+    while len(found) < count:
+        if index not in taken:
+            found.append(index)
+        index += 1
+    return tuple(found)
+
+
+def removed_groups(groups: Collection[str], workers: Iterable[PodView]) -> tuple[Victim, ...]:
+    """Workers whose group the spec no longer has (SC:S14; KubeRay leaves them running)."""
+    return tuple(
+        Victim(pod, f"group {pod.group} is no longer in the spec")
+        for pod in workers
+        if pod.group not in groups and pod.uid and not pod.is_terminating
+    )
+
+
+def _cost(pod: PodView) -> int:
+    is_stuck = trouble_of(pod) is not None
+    if not pod.is_running:
+        return 0 if is_stuck else 1
+    if not pod.ready.is_true:
+        return 2 if is_stuck else 3
+    return 4
+
+
+def _why_finished(pod: PodView) -> str:
+    if pod.is_running:
+        return "its Ray container has ended and its restartPolicy is Never"
+    return f"its phase is {pod.phase}"
+
+
+def _strangers(absent: Collection[str], foreign_names: Collection[str]) -> tuple[str, ...]:
+    # A worker's name that nobody carries is a worker that has gone: names are never reused (D15), so old names are
+    # harmless. A name without the worker's mark cannot have been one.
+    return tuple(sorted(name for name in absent if name in foreign_names or WORKER_MARK not in name))

@@ -1,0 +1,92 @@
+"""What does the world look like around one RayCluster?
+
+A frozen snapshot: the pods and services this cluster owns, as the informers show them with our own writes in flight laid
+over (D6), the nodes known to be away, and what the API refused lately. Built in one go, without an await, from views
+that carry the cluster's label; those that another uid controls never get in (RM:I5). Made by the controller, read by
+plan and status.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from raytide.api.pod import PodView
+from raytide.api.service import ServiceView
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something the API refused in an earlier pass, to be tried again in `retry_in_s` seconds, not before.
+
+    `group` is the worker group, `names.HEAD_GROUP` for the head, or empty for a service.
+    """
+
+    group: str
+    reason: str
+    """The event reason of the failure, e.g. `names.FAILED_TO_CREATE_WORKER_POD`."""
+    message: str
+    retry_in_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything decisions about one RayCluster may look at besides its spec."""
+
+    pods: tuple[PodView, ...] = ()
+    services: tuple[ServiceView, ...] = ()
+    foreign_names: frozenset[str] = frozenset()
+    """Names of pods in the namespace that carry a RayCluster's label but are not this cluster's."""
+    unready_nodes: frozenset[str] = frozenset()
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def heads(self) -> tuple[PodView, ...]:
+        """Head pods, dying ones included."""
+        return tuple(pod for pod in self.pods if pod.is_head)
+
+    @property
+    def workers(self) -> tuple[PodView, ...]:
+        """Worker pods of all groups, dying ones included."""
+        return tuple(pod for pod in self.pods if pod.is_worker)
+
+    @property
+    def head_service(self) -> ServiceView | None:
+        """The service found by the labels of RC:HS-1; the oldest when there are several."""
+        found = [service for service in self.services if service.is_head_service and not service.is_terminating]
+        return min(found, key=lambda service: (service.creation_timestamp or "~", service.name), default=None)
+
+    def group(self, name: str) -> tuple[PodView, ...]:
+        """Worker pods of one group."""
+        return tuple(pod for pod in self.pods if pod.is_worker and pod.group == name)
+
+    def is_lost(self, pod: PodView) -> bool:
+        """Whether a dying pod will not be missed: its node is away, so nobody can finish its end (SC:S12)."""
+        return pod.is_terminating and pod.node_name in self.unready_nodes
+
+    def refusal_of(self, group: str) -> Refusal | None:
+        """What keeps that group (or head, or service) from being tried now."""
+        return next((refusal for refusal in self.refusals if refusal.group == group), None)
+
+
+def observe(
+    cluster_uid: str,
+    *,
+    pods: Iterable[PodView],
+    services: Iterable[ServiceView],
+    foreign_names: frozenset[str] = frozenset(),
+    unready_nodes: frozenset[str] = frozenset(),
+    refusals: tuple[Refusal, ...] = (),
+) -> Observed:
+    """The snapshot of what `cluster_uid` controls; pods that only carry the label stay outside."""
+    mine, others = [], set(foreign_names)
+    for pod in pods:
+        if pod.owner_uid == cluster_uid:
+            mine.append(pod)
+        else:
+            others.add(pod.name)
+    return Observed(
+        pods=tuple(mine),
+        services=tuple(service for service in services if service.owner_uid == cluster_uid),
+        foreign_names=frozenset(others),
+        unready_nodes=unready_nodes,
+        refusals=refusals,
+    )
