@@ -11,6 +11,7 @@ from raytide.api import names
 from raytide.raycluster.construction.draft import Draft, Site
 from raytide.raycluster.construction.ray_start import is_true
 from raytide.raycluster.recreate_hash import recreate_hash
+from raytide.raycluster.validation_facts import is_ft_enabled
 
 
 def set_ray_labels(draft: Draft, site: Site) -> Draft:
@@ -46,9 +47,8 @@ def copy_overwrite_annotation(draft: Draft, site: Site) -> Draft:
 
 def set_fault_tolerance_annotation(draft: Draft, site: Site) -> Draft:
     """Whether this head survives the loss of its GCS; always written (RC §3.3)."""
-    options = site.cluster.spec.gcs_fault_tolerance_options
-    is_enabled = options is not None or is_true(site.cluster.metadata.annotations.get(names.FT_ENABLED_ANNOTATION))
-    return replace(draft, annotations={**draft.annotations, names.FT_ENABLED_ANNOTATION: str(is_enabled).lower()})
+    is_enabled = "true" if is_ft_enabled(site.cluster) else "false"
+    return replace(draft, annotations={**draft.annotations, names.FT_ENABLED_ANNOTATION: is_enabled})
 
 
 def add_configured_metadata(draft: Draft, site: Site) -> Draft:

@@ -7,7 +7,6 @@ saying no is up to validation and the API server. Steps of pods.py.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
@@ -17,14 +16,15 @@ from raytide.api import names
 from raytide.api.meta import Manifest
 from raytide.api.quantity import Quantity, QuantityError
 from raytide.raycluster.construction.draft import Draft, Site, listed
+from raytide.raycluster.totals import is_gpu
 
 BLOCK: Final = "block"
 DASHBOARD_PORT_PARAM: Final = "dashboard-port"
 AGENT_PORT_PARAM: Final = "dashboard-agent-listen-port"
 
 _FLAGS_WITH_VALUE: Final = frozenset({"log-color", "include-dashboard", "include-log-monitor"})
-_GPU: Final = re.compile(r"(gpu|nvidia\.com/mig-\d+g\.\d+gb)$", re.ASCII)
 _RAY_NAME_OF_ACCELERATOR: Final = {"aws.amazon.com/neuroncore": "neuron_cores", "google.com/tpu": "TPU"}
+_MAX_EXPONENT: Final = 308
 _ULIMIT: Final = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}"
 
 
@@ -56,7 +56,7 @@ def _params_of_resources(resources: Mapping[str, str]) -> dict[str, str]:
             params["num-cpus"] = str(amount.ceil_to_int())
         elif name.lower() == "memory":
             params["memory"] = str(amount.ceil_to_int())
-        elif _GPU.search(name):
+        elif is_gpu(name.lower()):
             params["num-gpus"] = str(amount.ceil_to_int())
         else:
             custom[name] = _as_decimal(amount)
@@ -77,7 +77,7 @@ def _accelerators(params: Mapping[str, str], limits: Mapping[str, Quantity]) -> 
     if custom is None:
         return {}
     found: dict[str, str] = {}
-    gpus = [name for name in sorted(limits) if _GPU.search(name)]
+    gpus = [name for name in sorted(limits) if is_gpu(name)]
     if gpus and "num-gpus" not in params:
         found["num-gpus"] = str(limits[gpus[0]].ceil_to_int())
     chips = [name for name in sorted(limits) if name in _RAY_NAME_OF_ACCELERATOR]
@@ -110,9 +110,14 @@ def _read_resources(param: str | None) -> dict[str, Decimal] | None:
         )
     except (ValueError, RecursionError):
         return None
-    if not isinstance(resources, dict) or not all(isinstance(number, Decimal) for number in resources.values()):
+    if not isinstance(resources, dict) or not all(_is_sensible(number) for number in resources.values()):
         return None
     return resources
+
+
+def _is_sensible(number: Any) -> bool:
+    """A number that fits a double, as KubeRay reads it; `1e999999999` would also fill our memory when written out."""
+    return isinstance(number, Decimal) and abs(number.adjusted()) <= _MAX_EXPONENT
 
 
 def _write_resources(resources: Mapping[str, Decimal]) -> str:
