@@ -1,0 +1,189 @@
+"""What can a person do with the sandbox?
+
+The commands `raytide sandbox up, down, status, kubeconfig, logs` (and `serve`, which `up` starts): options in, short
+answers out, exit code 0 when what was asked for is so. It decides nothing; starting and ending is launch.py's, the state
+directory is state.py's, the cluster itself is cluster.py's. Modules are imported by the command that needs them, so that
+`status` answers in a blink.
+"""
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from raytide.sandbox.state import DIRECTORY_VARIABLE, AlreadyRunning, Record, StateDirectory
+
+UP_DEADLINE_S: Final = 30.0
+_FOLLOW_S: Final = 0.2
+
+
+@click.group("sandbox")
+def command() -> None:
+    """A Kubernetes cluster on this machine, with pods as processes.
+
+    Everything is kept in memory: after `down` the cluster and all that was in it is gone.
+    """
+
+
+def _state_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    @click.option(
+        "--state-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        help=f"Where the sandbox keeps its files.  [default: ${DIRECTORY_VARIABLE} or ~/.cache/raytide/sandbox]",
+    )
+    @functools.wraps(function)
+    def with_state(*, state_dir: Path | None, **options: Any) -> Any:
+        found = StateDirectory(state_dir.absolute()) if state_dir else StateDirectory.default(os.environ)
+        return function(state=found, **options)
+
+    return with_state
+
+
+def _cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    isolation = click.Choice(["auto", "ns", "plain"])
+    for option in (
+        click.option("--crds/--no-crds", "has_crds", default=True, show_default=True, help="Install Raytide's CRDs."),
+        click.option(
+            "--port", type=click.IntRange(0, 65535), default=0, help="API port on 127.0.0.1; 0: any free one."
+        ),
+        click.option("--isolation", type=isolation, default="auto", help="How pods are kept apart; auto: by trying."),
+        click.option("--node-memory", default="32Gi", show_default=True, help="Memory each node claims to have."),
+        click.option("--node-cpu", default="8", show_default=True, help="CPUs each node claims to have."),
+        click.option("--nodes", type=click.IntRange(1, 100), default=3, show_default=True, help="Number of nodes."),
+    ):
+        function = option(function)
+    return function
+
+
+def _checked_quantities(options: dict[str, Any]) -> None:
+    from raytide.api.quantity import QuantityError, to_millis  # noqa: PLC0415 - only `up` needs it
+
+    for name in ("node_cpu", "node_memory"):
+        try:
+            if to_millis(options[name]) > 0:
+                continue
+            reason = "must be more than 0"
+        except QuantityError as error:
+            reason = str(error)
+        raise click.BadParameter(reason, param_hint=f"--{name.replace('_', '-')}")
+
+
+@command.command()
+@_state_option
+@_cluster_options
+def up(state: StateDirectory, **options: Any) -> None:
+    """Start the sandbox in the background and wait until it is ready.
+
+    Node sizes are figures for scheduling; nothing is enforced. Returns 0 when a sandbox is running, also when it was
+    running before.
+    """
+    from raytide.sandbox import launch  # noqa: PLC0415 - only `up` and `down` start and end things
+
+    _checked_quantities(options)
+    began = time.monotonic()
+    leftover = state.read_record()
+    try:
+        if leftover is not None and not state.is_claimed():
+            launch.stop(state)
+            click.echo(f"Cleared what a sandbox left that ended without notice (process {leftover.pid}).", err=True)
+        record = launch.start(launch.Settings(**options), state, deadline_s=UP_DEADLINE_S)
+    except AlreadyRunning:
+        _tell_running(state)
+        return
+    except launch.LaunchTrouble as trouble:
+        raise click.ClickException(str(trouble)) from None
+    took_s = time.monotonic() - began
+    click.echo(
+        f"The sandbox is up after {took_s:.1f} s: {record.server}, {_nodes(record)}, isolation {record.isolation}."
+    )
+    click.echo(f"  export KUBECONFIG={state.kubeconfig}")
+
+
+def _tell_running(state: StateDirectory) -> None:
+    record = state.read_record()
+    where = f"{record.server} (process {record.pid}, {_nodes(record)})" if record else "it is just starting"
+    click.echo(f"A sandbox is already running: {where}. Nothing was changed; `raytide sandbox down` ends it.")
+
+
+def _nodes(record: Record) -> str:
+    return f"{record.nodes} node{'' if record.nodes == 1 else 's'}"
+
+
+@command.command()
+@_state_option
+def down(state: StateDirectory) -> None:
+    """End the sandbox and everything that runs in it; its objects are gone."""
+    from raytide.sandbox import launch  # noqa: PLC0415 - only `up` and `down` start and end things
+
+    try:
+        was_running = launch.stop(state)
+    except launch.LaunchTrouble as trouble:
+        raise click.ClickException(str(trouble)) from None
+    click.echo("The sandbox is down." if was_running else "No sandbox is running.")
+
+
+@command.command()
+@_state_option
+def status(state: StateDirectory) -> None:
+    """What runs here; exit code 1 when nothing does."""
+    from raytide.sandbox.overview import render, take  # noqa: PLC0415 - only `status` asks the API and needs rich
+
+    record = state.read_record()
+    if not state.is_claimed():
+        left = " An earlier one ended without notice; `up` and `down` clear what it left." if record else ""
+        click.echo(f"No sandbox is running.{left} Start one with: raytide sandbox up")
+        sys.exit(1)
+    if record is None:
+        click.echo("A sandbox is just starting.")
+        sys.exit(1)
+    overview = take(state, record)
+    render(overview)
+    sys.exit(0 if overview.trouble is None else 1)
+
+
+@command.command()
+@_state_option
+@click.option("--path", "is_path", is_flag=True, help="Print where the file is, not what is in it.")
+def kubeconfig(state: StateDirectory, *, is_path: bool) -> None:
+    """Print the kubeconfig, or its path: export KUBECONFIG=$(raytide sandbox kubeconfig --path)."""
+    if not state.is_claimed() or not state.kubeconfig.exists():
+        raise click.ClickException("no sandbox is running; start one with: raytide sandbox up")
+    click.echo(str(state.kubeconfig) if is_path else state.kubeconfig.read_text(), nl=is_path)
+
+
+@command.command()
+@_state_option
+@click.option("-f", "--follow", is_flag=True, help="Wait for more until the sandbox ends.")
+@click.option("-n", "--lines", type=click.IntRange(0), default=200, show_default=True, help="Only the last lines.")
+def logs(state: StateDirectory, *, follow: bool, lines: int) -> None:
+    """Print the sandbox's own log (of pods: kubectl logs)."""
+    if not state.log.exists():
+        raise click.ClickException(f"no log in {state.path}; no sandbox has run there")
+    with state.log.open(errors="replace") as log:
+        tail = log.readlines()[-lines:] if lines else []
+        click.echo("".join(tail), nl=False)
+        while follow:
+            is_over = not state.is_claimed()
+            more = log.read()
+            click.echo(more, nl=False)
+            if is_over:
+                return
+            if not more:
+                time.sleep(_FOLLOW_S)
+
+
+@command.command(hidden=True)
+@_state_option
+@_cluster_options
+@click.option("--ready-fd", type=int, help="Where to say that the sandbox is ready.")
+def serve(state: StateDirectory, ready_fd: int | None, **options: Any) -> None:
+    """Be the sandbox, in the foreground."""
+    from raytide.sandbox.cluster import serve as run  # noqa: PLC0415 - the cluster is for its own process
+    from raytide.sandbox.launch import Settings  # noqa: PLC0415 - same
+
+    sys.exit(run(Settings(**options), state, ready_fd=ready_fd))

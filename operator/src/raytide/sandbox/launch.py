@@ -1,0 +1,170 @@
+"""How does a sandbox become a process of its own, and how does it go away again?
+
+`start` runs `raytide sandbox serve` in a session of its own and returns when that says it is ready, or raises with the
+reason in one line; `stop` asks the recorded process to end, insists after a while, and returns when nothing of it is
+left. Both signal only the process that the record names, checked by its start time through a pidfd, and processes that
+carry the sandbox's mark. Called by the command line.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from raytide.sandbox.node import marks
+from raytide.sandbox.state import AlreadyRunning, Claim, Record, StateDirectory, start_ticks
+
+GENTLE_END_S: Final = 20.0
+KILLED_END_S: Final = 5.0
+_RETRY_S: Final = 0.02
+_LOG_LINES_TOLD: Final = 5
+
+
+class LaunchTrouble(Exception):  # noqa: N818 - an answer for people
+    """The sandbox did not start, or does not end; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the user chose."""
+
+    nodes: int = 3
+    node_cpu: str = "8"
+    node_memory: str = "32Gi"
+    isolation: str = "auto"
+    port: int = 0
+    has_crds: bool = True
+
+    def arguments(self) -> list[str]:
+        """The same choice as command-line arguments."""
+        chosen = [f"--nodes={self.nodes}", f"--node-cpu={self.node_cpu}", f"--node-memory={self.node_memory}"]
+        chosen += [f"--isolation={self.isolation}", f"--port={self.port}"]
+        return [*chosen, "--crds" if self.has_crds else "--no-crds"]
+
+
+def start(settings: Settings, state: StateDirectory, *, deadline_s: float) -> Record:
+    """Start a sandbox in the background and wait until it is ready; raises AlreadyRunning or LaunchTrouble."""
+    state.create()
+    if state.is_claimed():
+        raise AlreadyRunning(str(state.path))
+    if state.log.exists():
+        state.log.replace(state.log.with_suffix(".log.1"))
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as answers:
+        command = [sys.executable, "-m", "raytide", "sandbox", "serve", *settings.arguments()]
+        command += [f"--state-dir={state.path}", f"--ready-fd={write_end}"]
+        with state.log.open("ab") as log:
+            server = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[write_end],
+                start_new_session=True,
+                cwd="/",
+            )
+        os.close(write_end)
+        answer = _read_answer(answers.fileno(), deadline_s)
+    if answer is None:
+        server.kill()
+        server.wait()
+        _sweep(state)
+        raise LaunchTrouble(f"the sandbox was not ready within {deadline_s:g} s\n{_log_tail(state.log)}")
+    if answer.get("error") == "AlreadyRunning":
+        server.wait()
+        raise AlreadyRunning(str(state.path))
+    record = state.read_record()
+    if not answer.get("ready") or record is None:
+        server.wait()
+        raise LaunchTrouble(answer.get("error") or f"the sandbox ended while starting\n{_log_tail(state.log)}")
+    server.returncode = 0  # it is meant to outlive us: do not warn about a child that still runs
+    return record
+
+
+def _read_answer(descriptor: int, deadline_s: float) -> dict[str, str] | None:
+    """The server's one line; empty when it ended without a word, None when it took too long."""
+    text = b""
+    end = time.monotonic() + deadline_s
+    while b"\n" not in text:
+        if not select.select([descriptor], [], [], max(0.0, end - time.monotonic()))[0]:
+            return None
+        chunk = os.read(descriptor, 4096)
+        if not chunk:
+            return {}
+        text += chunk
+    answer: dict[str, str] = json.loads(text)
+    return answer
+
+
+def tell_parent(descriptor: int | None, **answer: object) -> None:
+    """The other end of `start`: say once how it went."""
+    if descriptor is not None:
+        with contextlib.suppress(OSError):
+            os.write(descriptor, json.dumps(answer).encode() + b"\n")
+            os.close(descriptor)
+
+
+def stop(state: StateDirectory) -> bool:
+    """End the sandbox and clear what is left; False when none was running. Raises LaunchTrouble if it does not end."""
+    record = state.read_record()
+    was_running = state.is_claimed()
+    if record is not None and record.is_alive:
+        _end(record)
+    if not state.path.is_dir():
+        return was_running
+    with _claim(state):
+        _sweep(state)
+        state.clear()
+    return was_running
+
+
+def _end(record: Record) -> None:
+    """SIGTERM, then SIGKILL, to that very process."""
+    try:
+        descriptor = os.pidfd_open(record.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if start_ticks(record.pid) != record.start_ticks:
+            return
+        for number, patience_s in ((signal.SIGTERM, GENTLE_END_S), (signal.SIGKILL, KILLED_END_S)):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, number)
+            if select.select([descriptor], [], [], patience_s)[0]:
+                return
+    finally:
+        os.close(descriptor)
+    raise LaunchTrouble(f"process {record.pid} does not end, not even by SIGKILL")
+
+
+def _claim(state: StateDirectory) -> Claim:
+    """The lock, as soon as it is free: a sandbox that is just starting has no record yet."""
+    end = time.monotonic() + GENTLE_END_S
+    while True:
+        try:
+            return state.claim()
+        except AlreadyRunning:
+            if time.monotonic() > end:
+                raise LaunchTrouble(f"a sandbox is starting in {state.path}; try again when it is up") from None
+            time.sleep(_RETRY_S)
+
+
+def _sweep(state: StateDirectory) -> None:
+    """End what carries this sandbox's mark; normally the kernel has done so already."""
+    mark = marks.node_mark(state.scratch)
+    left = marks.kill_all(lambda: marks.marked(mark))
+    if left:
+        raise LaunchTrouble(f"processes of the sandbox do not end: {', '.join(map(str, sorted(left)))}")
+
+
+def _log_tail(log: Path) -> str:
+    with contextlib.suppress(OSError):
+        return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES_TOLD:])
+    return ""
