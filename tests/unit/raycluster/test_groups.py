@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import NOT_READY, dying, pending, pod, waiting, worker_group
 from raytide.api.pod import ContainerView, PodCondition
 from raytide.raycluster.groups import clamp_replicas, plan_group, removed_groups, wanted_pods
+
+from builders import NOT_READY, dying, pending, pod, waiting, worker_group
 
 UNSCHEDULABLE = PodCondition("False", "Unschedulable", "0/3 nodes are available")
 

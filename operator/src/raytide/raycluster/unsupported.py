@@ -51,7 +51,7 @@ def _of_spec(cluster: RayCluster) -> Iterator[Unsupported]:
     if spec.head_group_spec.enable_ingress:
         yield Unsupported("spec.headGroupSpec.enableIngress", "no Ingress is made")
     if spec.suspend:
-        yield Unsupported("spec.suspend", "the cluster keeps running")
+        yield Unsupported("spec.suspend", "no pod is created; pods that run keep running")
     if (spec.upgrade_strategy or {}).get("type") == "Recreate":
         yield Unsupported("spec.upgradeStrategy.type", "a changed template takes effect on new pods only")
 
@@ -60,9 +60,7 @@ def _of_groups(cluster: RayCluster) -> Iterator[Unsupported]:
     for i, group in enumerate(cluster.spec.worker_group_specs):
         field = f"spec.workerGroupSpecs[{i}]"
         if group.num_of_hosts > 1:
-            yield Unsupported(f"{field}.numOfHosts", f"group {group.group_name!r} gets single pods without host index")
-        if group.suspend:
-            yield Unsupported(f"{field}.suspend", f"group {group.group_name!r} keeps running")
+            yield Unsupported(f"{field}.numOfHosts", f"group {group.group_name!r} is left as it is")
 
 
 def _of_annotations(cluster: RayCluster) -> Iterator[Unsupported]:

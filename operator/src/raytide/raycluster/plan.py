@@ -1,0 +1,271 @@
+"""What has to be written so that a RayCluster is what its spec says?
+
+Takes the cluster, what is observed of it, the settings and a source of names, and lists the writes in order: head
+service, head pod, worker groups. It is a pure function: the same input gives the same plan, and once everything asked for
+is there the plan is empty. A cluster that is somebody else's, being deleted or invalid gets no writes at all; what runs
+keeps running. Called by the controller; rules RC §2.2, RC:HP-1..6, RC §4, RM:I2, RM:I5, D5.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from raytide.api import names
+from raytide.api.actions import Action, Create, Delete
+from raytide.api.conditions import is_condition_true
+from raytide.api.config import ClusterConfig
+from raytide.api.meta import PODS, SERVICES
+from raytide.api.pod import PodView
+from raytide.api.raycluster import RayCluster, WorkerGroupSpec
+from raytide.raycluster.groups import NEWEST, Victim, plan_group, removed_groups
+from raytide.raycluster.objects import build_head_service
+from raytide.raycluster.observed import Observed
+from raytide.raycluster.pod_names import Namer, head_pod_name, worker_pod_name
+from raytide.raycluster.pods import build_head_pod, build_worker_template, worker_pod
+from raytide.raycluster.validation import Violation, violations, warnings
+
+SERVICE_SLOT: Final = ""
+"""The `group` under which a refused service is remembered; head and workers have their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something to tell the user as a warning event although nothing was written."""
+
+    reason: str
+    note: str
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Writes in order, what to say besides, and when to look again even if nothing happens."""
+
+    actions: tuple[Action, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    look_again_in: float | None = None
+    is_reported: bool = True
+    """False when the cluster's status is not ours to write now."""
+    is_last: bool = False
+    """Set by a step after which no other may follow."""
+
+    def __add__(self, later: "Plan") -> "Plan":
+        """One step after another."""
+        return Plan(
+            actions=self.actions + later.actions,
+            remarks=self.remarks + later.remarks,
+            violations=self.violations + later.violations,
+            look_again_in=sooner(self.look_again_in, later.look_again_in),
+            is_reported=self.is_reported and later.is_reported,
+            is_last=later.is_last,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What every step may look at."""
+
+    cluster: RayCluster
+    observed: Observed
+    config: ClusterConfig
+    namer: Namer
+
+
+NOTHING: Final = Plan()
+
+
+def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: Namer) -> Plan:
+    """Walk through the steps; each may add writes, and may be the last."""
+    situation = Situation(cluster, observed, config, namer)
+    todo = NOTHING
+    for step in STEPS:
+        todo += step(situation)
+        if todo.is_last:
+            break
+    return todo
+
+
+def sooner(one: float | None, other: float | None) -> float | None:
+    """The nearer of two deadlines, either of which may be missing."""
+    return min((deadline for deadline in (one, other) if deadline is not None), default=None)
+
+
+# --- steps -----------------------------------------------------------------------------------------------------------
+
+
+def leave_to_others(now: Situation) -> Plan:
+    """A cluster that another controller manages is none of our business (RC:REC-2)."""
+    managed_by = now.cluster.spec.managed_by
+    if managed_by and managed_by != names.MANAGED_BY_US:
+        return Plan(is_reported=False, is_last=True)
+    return NOTHING
+
+
+def leave_to_garbage_collection(now: Situation) -> Plan:
+    """Whoever deletes a cluster needs nothing from us: every child has an owner reference (RC:REC-5, D14)."""
+    if now.cluster.metadata.deletion_timestamp:
+        return Plan(is_reported=False, is_last=True)
+    return NOTHING
+
+
+def refuse_invalid(now: Situation) -> Plan:
+    """An invalid spec stops every write, and says so; what runs keeps running (RC §1.3)."""
+    faults = violations(now.cluster, now.config)
+    remarks = tuple(Remark(fault.event_reason, str(fault)) for fault in (*faults, *warnings(now.cluster)))
+    return Plan(violations=faults, remarks=remarks, is_last=bool(faults))
+
+
+def ensure_head_service(now: Situation) -> Plan:
+    """One head service, created once and never changed (RC:HS-1)."""
+    if now.observed.head_service is not None:
+        return NOTHING
+    manifest = build_head_service(now.cluster, now.config.pods)
+    create = Create(
+        SERVICES,
+        manifest,
+        because=names.CREATED_SERVICE,
+        otherwise=names.FAILED_TO_CREATE_SERVICE,
+        group=SERVICE_SLOT,
+    )
+    return _unless_refused(now, SERVICE_SLOT, lambda: [create])
+
+
+def hold_while_suspended(now: Situation) -> Plan:
+    """No pod is made for a suspended cluster; suspending a running one is not built yet (condition Unsupported)."""
+    return Plan(is_last=True) if is_suspended(now.cluster) else NOTHING
+
+
+def ensure_one_head(now: Situation) -> Plan:
+    """Exactly one head pod (RC:HP-1..6, RM:I2).
+
+    A dying head counts until it is gone. Where KubeRay gives up on several heads, the ready one, else the oldest, stays:
+    it is the one whose GCS knows the cluster.
+    """
+    alive = [head for head in now.observed.heads if not head.is_terminating]
+    finished = [head for head in alive if head.is_finished]
+    rest = sorted((head for head in alive if not head.is_finished), key=_head_rank)
+    victims = [Victim(head, f"it has ended ({head.phase}, restartPolicy {head.restart_policy})") for head in finished]
+    victims += [Victim(head, f"{rest[0].name} is this cluster's head") for head in rest[1:]]
+    if victims:
+        return Plan(actions=tuple(_delete_head(victim) for victim in victims if victim.pod.uid))
+    if rest or any(not now.observed.is_lost(head) for head in now.observed.heads):
+        return NOTHING
+    if _is_head_restart_disabled(now.cluster):
+        return Plan(is_last=True)
+    return _unless_refused(now, names.HEAD_GROUP, lambda: [_create_head(now)])
+
+
+def resize_groups(now: Situation) -> Plan:
+    """Every worker group, each on its own: one that is refused holds up nobody else (SC:S3)."""
+    todo = NOTHING
+    for group in now.cluster.spec.worker_group_specs:
+        # Multi-host groups are whole or not at all; until replicas.py exists they are left alone and named Unsupported.
+        if group.num_of_hosts <= 1:
+            todo += _resize(now, group)
+    return todo
+
+
+def drop_removed_groups(now: Situation) -> Plan:
+    """Workers of groups that left the spec go (SC:S14)."""
+    wanted = {group.group_name for group in now.cluster.spec.worker_group_specs}
+    victims = removed_groups(wanted, now.observed.workers)
+    return Plan(actions=tuple(_delete_worker(victim) for victim in victims))
+
+
+STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
+    leave_to_others,
+    leave_to_garbage_collection,
+    refuse_invalid,
+    ensure_head_service,
+    hold_while_suspended,
+    ensure_one_head,
+    drop_removed_groups,
+    resize_groups,
+)
+
+
+# --- what the steps share --------------------------------------------------------------------------------------------
+
+
+def is_suspended(cluster: RayCluster) -> bool:
+    """Asked to be, or still so from before: only an explicit `suspend: false` ends a suspension (RC:SU-4)."""
+    if cluster.spec.suspend is not None:
+        return cluster.spec.suspend
+    conditions = cluster.status.get("conditions") or ()
+    return any(is_condition_true(conditions, kind) for kind in (names.SUSPENDING, names.SUSPENDED))
+
+
+def _resize(now: Situation, group: WorkerGroupSpec) -> Plan:
+    elsewhere = {pod.name for pod in now.observed.pods if pod.group != group.group_name or not pod.is_worker}
+    decision = plan_group(
+        group,
+        now.observed.group(group.group_name),
+        may_choose_victims=not now.cluster.is_autoscaled or now.config.is_random_pod_delete_enabled,
+        foreign_names=now.observed.foreign_names | elsewhere,
+        unready_nodes=now.observed.unready_nodes,
+    )
+    deletes = Plan(
+        actions=tuple(_delete_worker(victim) for victim in decision.victims),
+        remarks=tuple(_remark_on_stranger(group, name) for name in decision.strangers),
+    )
+    if not decision.new_indices:
+        return deletes
+    return deletes + _unless_refused(now, group.group_name, lambda: _create_workers(now, group, decision.new_indices))
+
+
+def _unless_refused(now: Situation, group: str, creates: Callable[[], Iterable[Action]]) -> Plan:
+    """The creates, or only the moment to come back when the API refused the last ones a short while ago."""
+    refusal = now.observed.refusal_of(group)
+    return Plan(actions=tuple(creates())) if refusal is None else Plan(look_again_in=refusal.retry_in_s)
+
+
+def _create_head(now: Situation) -> Create:
+    name = head_pod_name(now.cluster, now.config.pods, now.namer)
+    return Create(
+        PODS,
+        build_head_pod(now.cluster, now.config.pods, name),
+        because=names.CREATED_HEAD_POD,
+        otherwise=names.FAILED_TO_CREATE_HEAD_POD,
+        group=names.HEAD_GROUP,
+    )
+
+
+def _create_workers(now: Situation, group: WorkerGroupSpec, indices: tuple[int, ...]) -> Iterable[Create]:
+    template = build_worker_template(now.cluster, group, now.config.pods)
+    for index in indices:
+        name = worker_pod_name(now.cluster, group, now.namer)
+        yield Create(
+            PODS,
+            worker_pod(template, name, index if now.config.pods.has_multi_host_indexing else None),
+            because=names.CREATED_WORKER_POD,
+            otherwise=names.FAILED_TO_CREATE_WORKER_POD,
+            group=group.group_name,
+        )
+
+
+def _delete_worker(victim: Victim) -> Delete:
+    return _delete(victim, names.DELETED_WORKER_POD, names.FAILED_TO_DELETE_WORKER_POD, victim.pod.group)
+
+
+def _delete_head(victim: Victim) -> Delete:
+    return _delete(victim, names.DELETED_HEAD_POD, names.FAILED_TO_DELETE_HEAD_POD, names.HEAD_GROUP)
+
+
+def _delete(victim: Victim, because: str, otherwise: str, group: str) -> Delete:
+    pod = victim.pod
+    return Delete(PODS, pod.namespace, pod.name, pod.uid, because, otherwise, group, victim.why)
+
+
+def _remark_on_stranger(group: WorkerGroupSpec, name: str) -> Remark:
+    note = f"{name} in scaleStrategy.workersToDelete is no worker of group {group.group_name}; it is left alone"
+    return Remark(names.INVALID_SPEC, note, group.group_name)
+
+
+def _head_rank(head: PodView) -> tuple[bool, str, str]:
+    return (not head.is_running_and_ready, head.creation_timestamp or NEWEST, head.name)
+
+
+def _is_head_restart_disabled(cluster: RayCluster) -> bool:
+    is_disabled = cluster.metadata.annotations.get(names.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION) == "true"
+    return is_disabled and is_condition_true(cluster.status.get("conditions") or (), names.PROVISIONED)

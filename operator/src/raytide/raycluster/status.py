@@ -1,0 +1,137 @@
+"""What does a RayCluster's status say?
+
+Takes the cluster as read, what is observed after acting, the plan and its outcomes, and gives the whole status; the
+difference to the one read is the patch (D8). It keeps KubeRay's fields, values and conditions (RC §1.5–1.7), adds
+`WorkersMissing`, `Invalid` and `Unsupported` while there is something to say, and lets `state` leave `ready` when head or
+workers have been missing for 30 s (SC:S21, RM:I9). Called by the controller once per pass; writes nothing itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from raytide.api import names
+from raytide.api.actions import Outcome, Result
+from raytide.api.conditions import find_condition, moment_of, timestamp
+from raytide.api.merge_patch import merge_difference
+from raytide.api.pod import PodView
+from raytide.api.raycluster import RayCluster
+from raytide.raycluster.groups import wanted_pods
+from raytide.raycluster.observed import Observed
+from raytide.raycluster.plan import Plan, is_suspended
+from raytide.raycluster.status_conditions import conditions_of, invalid_conditions
+from raytide.raycluster.totals import desired_resources, max_workers, min_workers
+
+READY: Final = "ready"
+SUSPENDED: Final = "suspended"
+MISSING_TOLERANCE_S: Final = 30.0
+_ENDS_WELL: Final = frozenset({Result.DONE, Result.SKIPPED})
+
+Status = dict[str, Any]
+
+
+def status(cluster: RayCluster, observed: Observed, todo: Plan, outcomes: Sequence[Outcome], now: datetime) -> Status:
+    """The whole status as it should read now; equal to the one read when nothing changed."""
+    old = cluster.status
+    new: Status = {**old, **_seen(cluster, observed)}
+    if todo.violations:
+        # The generation is not observed: nothing was done about it (RM:I9).
+        new["conditions"] = invalid_conditions(cluster, todo.violations, now)
+    else:
+        new["observedGeneration"] = max(cluster.metadata.generation, int(old.get("observedGeneration") or 0))
+        new |= _wanted(cluster)
+        new["conditions"] = conditions_of(cluster, observed, outcomes, now)
+        has_trouble = bool(observed.refusals) or any(outcome.result not in _ENDS_WELL for outcome in outcomes)
+        new |= _entered(cluster, _next_state(cluster, observed, new, has_trouble=has_trouble, now=now), now)
+    new = {key: value for key, value in new.items() if value not in (None, "", 0, {}, [], ())}
+    if merge_difference(old, new):
+        new["lastUpdateTime"] = timestamp(now)
+    return new
+
+
+def status_patch(cluster: RayCluster, computed: Mapping[str, Any]) -> Status | None:
+    """The body of the status patch, guarded by the uid; None when there is nothing to write."""
+    difference = merge_difference(cluster.status, computed)
+    return {"metadata": {"uid": cluster.metadata.uid}, "status": difference} if difference else None
+
+
+def leaves_ready_in(computed: Mapping[str, Any], now: datetime) -> float | None:
+    """Seconds until `state` has to leave `ready` unless things get better; None when it need not."""
+    since = _unwell_since(computed.get("conditions") or ())
+    if computed.get("state") != READY or since is None:
+        return None
+    return max(0.0, MISSING_TOLERANCE_S - (now - since).total_seconds())
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _seen(cluster: RayCluster, observed: Observed) -> Status:
+    """What only depends on pods and services, and stays true for an invalid spec."""
+    running = [pod for pod in observed.workers if pod.is_running]
+    seen: Status = {
+        "readyWorkerReplicas": sum(pod.is_running_and_ready for pod in running),
+        "availableWorkerReplicas": len(running),
+        "head": _head(observed),
+    }
+    if observed.head_service is not None:
+        ports = {port.name: port.endpoint for port in observed.head_service.ports}
+        seen["endpoints"] = {**(cluster.status.get("endpoints") or {}), **ports}
+    return seen
+
+
+def _wanted(cluster: RayCluster) -> Status:
+    groups = cluster.spec.worker_group_specs
+    return {
+        "desiredWorkerReplicas": sum(wanted_pods(group) for group in groups),
+        "minWorkerReplicas": min_workers(groups),
+        "maxWorkerReplicas": max_workers(groups),
+        **desired_resources(cluster),
+    }
+
+
+def _head(observed: Observed) -> Status:
+    """Address and name of head pod and service (RC §1.5); a headless service shows the pod's address."""
+    pod, service = current_head(observed), observed.head_service
+    pod_ip = pod.pod_ip if pod else ""
+    head = {"podIP": pod_ip, "podName": pod.name if pod else ""}
+    if service is not None:
+        is_headless = service.cluster_ip == "None"
+        head |= {"serviceName": service.name, "serviceIP": pod_ip if is_headless else service.cluster_ip}
+    return {key: value for key, value in head.items() if value}
+
+
+def current_head(observed: Observed) -> PodView | None:
+    """The head pod to talk about: the one not dying, if there is one."""
+    return min(observed.heads, key=lambda pod: (pod.is_terminating, pod.creation_timestamp or "~"), default=None)
+
+
+def _entered(cluster: RayCluster, state: str, now: datetime) -> Status:
+    """What changes when the state does."""
+    if state == str(cluster.status.get("state") or ""):
+        return {}
+    if not state:
+        return {"state": ""}
+    times = {**(cluster.status.get("stateTransitionTimes") or {}), state: timestamp(now)}
+    return {"state": state, "reason": "", "stateTransitionTimes": times}
+
+
+def _next_state(cluster: RayCluster, observed: Observed, new: Status, *, has_trouble: bool, now: datetime) -> str:
+    before = str(cluster.status.get("state") or "")
+    if is_suspended(cluster):
+        return before if observed.pods else SUSPENDED
+    has_all = len(observed.pods) == new["desiredWorkerReplicas"] + 1
+    if not has_trouble and has_all and all(pod.is_running_and_not_unready for pod in observed.pods):
+        return READY
+    return "" if leaves_ready_in({**new, "state": before}, now) == 0 else before
+
+
+def _unwell_since(conditions: Sequence[Mapping[str, Any]]) -> datetime | None:
+    """Since when head or workers have been missing."""
+    head = find_condition(conditions, names.HEAD_POD_READY)
+    workers = find_condition(conditions, names.WORKERS_MISSING)
+    unwell = [workers] if workers else []
+    if head and head.get("status") == "False":
+        unwell.append(head)
+    moments = [moment_of(str(condition.get("lastTransitionTime"))) for condition in unwell]
+    return min((moment for moment in moments if moment is not None), default=None)

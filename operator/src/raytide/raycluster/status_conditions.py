@@ -1,0 +1,197 @@
+"""What do the conditions of a RayCluster say?
+
+Takes the cluster, its observed pods and the outcomes of this pass, and gives the new list of conditions: KubeRay's five
+(RC §1.6), and three of ours that stand there only while they are true: `WorkersMissing` (why it does not scale, SC:S21),
+`Unsupported` (fields whose feature is not built) and `Invalid`. Times move only when a status does (RC:K-6). Called by
+status.py.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from typing import Final
+
+from raytide.api import names
+from raytide.api.actions import Outcome, Result
+from raytide.api.conditions import (
+    Conditions,
+    is_condition_true,
+    remove_condition,
+    set_condition,
+)
+from raytide.api.pod import PodView
+from raytide.api.pod_trouble import is_namespace_terminating, trouble_of, trouble_of_refusal
+from raytide.api.raycluster import RayCluster, WorkerGroupSpec
+from raytide.raycluster.groups import wanted_pods
+from raytide.raycluster.observed import Observed
+from raytide.raycluster.plan import is_suspended
+from raytide.raycluster.validation import Violation, unsupported
+
+FAILURE_CLASS: Final = {
+    names.FAILED_TO_CREATE_SERVICE: "FailedCreateService",
+    names.FAILED_TO_CREATE_HEAD_POD: "FailedCreateHeadPod",
+    names.FAILED_TO_DELETE_HEAD_POD: "FailedDeleteHeadPod",
+    names.FAILED_TO_CREATE_WORKER_POD: "FailedCreateWorkerPod",
+    names.FAILED_TO_DELETE_WORKER_POD: "FailedDeleteWorkerPod",
+}
+"""ReplicaFailure's reason by event reason; the service's is ours, KubeRay has none."""
+
+WAITING: Final = "WaitingForPods"
+RANDOM_SUFFIX_LENGTH: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """A condition to set."""
+
+    kind: str
+    status: bool | str
+    reason: str
+    message: str = ""
+
+
+def conditions_of(
+    cluster: RayCluster, observed: Observed, outcomes: Sequence[Outcome], now: datetime
+) -> list[dict[str, object]]:
+    """All conditions of a valid cluster."""
+    conditions: Conditions = tuple(cluster.status.get("conditions") or ())
+    sayings: dict[str, Saying | None] = {
+        names.HEAD_POD_READY: head_pod_ready(observed.heads),
+        names.REPLICA_FAILURE: replica_failure(observed, outcomes),
+        names.WORKERS_MISSING: workers_missing(cluster, observed, outcomes),
+        names.UNSUPPORTED: unsupported_fields(cluster),
+        names.INVALID: None,
+    }
+    if not is_suspended(cluster):
+        sayings[names.SUSPENDED] = Saying(names.SUSPENDED, status=False, reason=names.SUSPENDED)
+        sayings[names.SUSPENDING] = Saying(names.SUSPENDING, status=False, reason=names.SUSPENDING)
+        if not is_condition_true(conditions, names.PROVISIONED):
+            sayings[names.PROVISIONED] = provisioned(observed.pods)
+    return _told(conditions, sayings, now)
+
+
+def invalid_conditions(cluster: RayCluster, faults: Sequence[Violation], now: datetime) -> list[dict[str, object]]:
+    """The conditions as they were, plus every fault of the spec."""
+    message = "; ".join(str(fault) for fault in faults)
+    saying = Saying(names.INVALID, status=True, reason=faults[0].event_reason, message=message)
+    return _told(tuple(cluster.status.get("conditions") or ()), {names.INVALID: saying}, now)
+
+
+def _told(conditions: Conditions, sayings: dict[str, Saying | None], now: datetime) -> list[dict[str, object]]:
+    def tell(so_far: Conditions, entry: tuple[str, Saying | None]) -> Conditions:
+        kind, saying = entry
+        if saying is None:
+            return remove_condition(so_far, kind)
+        return set_condition(so_far, kind, status=saying.status, reason=saying.reason, message=saying.message, now=now)
+
+    return [dict(condition) for condition in reduce(tell, sayings.items(), conditions)]
+
+
+# --- one condition each ------------------------------------------------------------------------------------------------
+
+
+def head_pod_ready(heads: Sequence[PodView]) -> Saying:
+    """The head pod's own Ready condition, with the container's trouble spelled out (RC §1.6)."""
+    if not heads:
+        return Saying(names.HEAD_POD_READY, status=False, reason="HeadPodNotFound", message="head pod not found")
+    head = min(heads, key=lambda pod: (pod.is_terminating, pod.creation_timestamp or "~"))
+    ready = head.ready
+    if not ready.status:
+        return Saying(names.HEAD_POD_READY, status=False, reason="Unknown")
+    reason, message = ready.reason, ready.message
+    if reason == "ContainersNotReady":
+        stuck = next((c for c in head.containers if c.state in ("waiting", "terminated")), None)
+        if stuck is not None:
+            reason = stuck.reason or reason
+            message = "; ".join(part for part in (message, f"{stuck.name}: {stuck.message}") if part)
+    return Saying(names.HEAD_POD_READY, ready.status, reason or _default_head_reason(ready.is_true), message)
+
+
+def _default_head_reason(is_ready: bool) -> str:  # noqa: FBT001 - the one thing it depends on
+    return "HeadPodRunningAndReady" if is_ready else "Unknown"
+
+
+def provisioned(pods: Sequence[PodView]) -> Saying:
+    """True the first time all pods run; the caller lets it stick (RC §1.6)."""
+    if pods and all(pod.is_running_and_not_unready for pod in pods):
+        return Saying(
+            names.PROVISIONED,
+            status=True,
+            reason="AllPodRunningAndReadyFirstTime",
+            message="all pods are running and ready",
+        )
+    return Saying(
+        names.PROVISIONED,
+        status=False,
+        reason="RayClusterPodsProvisioning",
+        message="pods are being provisioned",
+    )
+
+
+def replica_failure(observed: Observed, outcomes: Sequence[Outcome]) -> Saying | None:
+    """What the API refused, by group, in its own words; gone when nothing is refused any more (RC §1.6, SC:S3)."""
+    failures = dict(_refusals(observed, outcomes))
+    if not failures:
+        return None
+    reasons = [FAILURE_CLASS.get(reason, reason) for _, reason in failures]
+    texts = [f"group {group}: {text}" if group else text for (group, _), text in failures.items()]
+    return Saying(names.REPLICA_FAILURE, status=True, reason=reasons[0], message="; ".join(texts))
+
+
+def _refusals(observed: Observed, outcomes: Iterable[Outcome]) -> Iterable[tuple[tuple[str, str], str]]:
+    """(group, event reason) and text of every refusal, remembered or fresh; the latest of a kind wins."""
+    for refusal in observed.refusals:
+        yield (refusal.group, refusal.reason), refusal.message
+    for outcome in outcomes:
+        if outcome.result is Result.REFUSED and not is_namespace_terminating(outcome.message):
+            yield (outcome.action.group, outcome.action.otherwise), refusal_text(outcome)
+
+
+def refusal_text(outcome: Outcome) -> str:
+    """The API's words without the random end of a name, so that a retry says the same and nothing is rewritten."""
+    name = outcome.action.name
+    return (outcome.message or outcome.reason).replace(name, name[:-RANDOM_SUFFIX_LENGTH] + "*")
+
+
+def workers_missing(cluster: RayCluster, observed: Observed, outcomes: Sequence[Outcome]) -> Saying | None:
+    """Per group how many wanted workers are not ready, and the cause a person would act on (SC:S21)."""
+    if is_suspended(cluster):
+        return None
+    refused = {group: text for (group, _), text in _refusals(observed, outcomes)}
+    found = [
+        lack
+        for group in cluster.spec.worker_group_specs
+        if (lack := _lack(group, observed.group(group.group_name), refused.get(group.group_name)))
+    ]
+    if not found:
+        return None
+    reason = next((reason for reason, _ in found if reason != WAITING), WAITING)
+    return Saying(names.WORKERS_MISSING, status=True, reason=reason, message="; ".join(text for _, text in found))
+
+
+def _lack(group: WorkerGroupSpec, pods: Sequence[PodView], refused: str | None) -> tuple[str, str] | None:
+    wanted = wanted_pods(group)
+    missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
+    if missing <= 0:
+        return None
+    troubles = [trouble for pod in pods if (trouble := trouble_of(pod))]
+    if refused is not None:
+        troubles.append(trouble_of_refusal("", refused))
+    text = f"group {group.group_name}: {missing} of {wanted} workers not ready"
+    if not troubles:
+        return WAITING, text
+    counts = Counter(trouble.cause for trouble in troubles)
+    worst, _ = counts.most_common(1)[0]
+    detail = next(trouble.detail for trouble in troubles if trouble.cause is worst)
+    return worst.value, f"{text} ({worst.value}: {detail})"
+
+
+def unsupported_fields(cluster: RayCluster) -> Saying | None:
+    """The fields of the spec that nothing here acts on yet; none is ignored silently."""
+    fields = unsupported(cluster)
+    if not fields:
+        return None
+    message = "; ".join(str(field) for field in fields)
+    return Saying(names.UNSUPPORTED, status=True, reason="FeatureNotBuilt", message=message)

@@ -1,0 +1,271 @@
+"""What a plan writes, step by step."""
+
+import itertools
+
+import pytest
+
+from raytide.api import names
+from raytide.api.actions import Create, Delete
+from raytide.api.config import ClusterConfig, PodConfig
+from raytide.api.pod import pod_from_manifest
+from raytide.api.raycluster import RayCluster
+from raytide.api.service import service_from_manifest
+from raytide.raycluster.observed import Observed, Refusal, observe
+from raytide.raycluster.plan import plan
+
+from builders import dying, group, head, head_service, parsed, pending, pod, raycluster
+
+CONFIG = ClusterConfig()
+
+
+def decide(cluster, *pods, service=True, config=CONFIG, **observed):
+    services = (head_service(),) if service else ()
+    suffixes = itertools.count()
+    return plan(
+        cluster, Observed(pods=pods, services=services, **observed), config, lambda p: f"{p}{next(suffixes):05d}"
+    )
+
+
+def told(todo):
+    """The writes as words."""
+    verbs = {Create: "create", Delete: "delete"}
+    return [f"{verbs[type(action)]} {action.name}" for action in todo.actions]
+
+
+@pytest.mark.rule("RC:HP-5", "RC:HS-1")
+def test_a_new_cluster_gets_service_head_and_workers_in_one_pass():
+    todo = decide(parsed(), service=False)
+    assert told(todo) == [
+        "create demo-head-svc",
+        "create demo-head-00000",
+        "create demo-cpu-worker-00001",
+        "create demo-cpu-worker-00002",
+    ]
+    assert [action.because for action in todo.actions] == [
+        names.CREATED_SERVICE,
+        names.CREATED_HEAD_POD,
+        names.CREATED_WORKER_POD,
+        names.CREATED_WORKER_POD,
+    ]
+
+
+@pytest.mark.rule("RM:I14", "D5")
+def test_once_everything_asked_for_is_there_the_plan_is_empty():
+    cluster = parsed(group(replicas=3), group("gpu", replicas=1))
+    created = [action.manifest for action in decide(cluster, service=False).actions]
+    pods = [pod_from_manifest(manifest) for manifest in created if manifest["kind"] == "Pod"]
+    services = [service_from_manifest(manifest) for manifest in created if manifest["kind"] == "Service"]
+    todo = plan(cluster, observe(cluster.metadata.uid, pods=pods, services=services), CONFIG, str)
+    assert (len(pods), len(services), todo.actions) == (5, 1, ())
+
+
+@pytest.mark.rule("RM:I8")
+def test_every_child_names_its_owner_and_its_cluster():
+    for action in decide(parsed(), service=False).actions:
+        metadata = action.manifest["metadata"]
+        (owner,) = metadata["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == ("uid-demo", True)
+        assert metadata["labels"][names.CLUSTER_LABEL] == "demo"
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        pytest.param(parsed(managedBy="kueue.x-k8s.io/multikueue"), id="a cluster that somebody else manages"),
+        pytest.param(
+            RayCluster.parse(
+                {**raycluster(), "metadata": {**raycluster()["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+            ),
+            id="a cluster that is being deleted",
+        ),
+    ],
+)
+@pytest.mark.rule("RC:REC-2", "RC:REC-5", "D14")
+def test_gets_neither_writes_nor_status(cluster):
+    todo = decide(cluster, pod(phase="Failed"), service=False)
+    assert (todo.actions, todo.remarks, todo.is_reported) == ((), (), False)
+
+
+def test_a_cluster_that_names_kuberay_as_its_controller_is_ours():
+    assert decide(parsed(managedBy=names.MANAGED_BY_US), service=False).actions
+
+
+@pytest.mark.rule("RC:V-11")
+def test_an_invalid_cluster_keeps_what_runs_and_is_told_which_field():
+    todo = decide(parsed(group(replicas=5, low=3, high=2)), head(), pod(phase="Failed"), service=False)
+    assert todo.actions == ()
+    assert todo.is_reported
+    assert [remark.reason for remark in todo.remarks] == [names.INVALID_SPEC]
+    assert "minReplicas" in todo.remarks[0].note
+
+
+@pytest.mark.rule("RC:V-61")
+def test_a_warning_is_said_and_stops_nothing():
+    cluster = parsed(
+        group(template={"spec": {"containers": [{"name": "ray"}], "restartPolicy": "Always"}}),
+        enableInTreeAutoscaling=True,
+        autoscalerOptions={"version": "v1"},
+    )
+    todo = decide(cluster, head(), service=False)
+    assert todo.violations == ()
+    assert todo.remarks
+    assert todo.actions
+
+
+# --- head ------------------------------------------------------------------------------------------------------------
+
+ENOUGH = (pod("demo-cpu-worker-a"), pod("demo-cpu-worker-b"))
+
+
+@pytest.mark.parametrize(
+    ("heads", "unready", "expected"),
+    [
+        pytest.param([head()], (), [], id="one head is kept"),
+        pytest.param([], (), ["create demo-head-00000"], id="no head: one is made"),
+        pytest.param([head(phase="Failed")], (), ["delete demo-head-aaaaa"], id="a failed head goes"),
+        pytest.param([dying("demo-head-aaaaa", node_type="head", group="headgroup")], (), [], id="a dying head counts"),
+        pytest.param(
+            [head(deletion_timestamp="2026-01-01T00:00:00Z")],
+            ("node-0",),
+            ["create demo-head-00000"],
+            id="unless its node is away",
+        ),
+        pytest.param([head(phase="Pending")], (), [], id="a pending head is waited for"),
+        pytest.param([head(phase="Failed", uid="")], (), [], id="a head without a uid cannot be deleted yet"),
+        pytest.param(
+            [head("demo-head-new", creation_timestamp="2026-01-02T00:00:00Z"), head("demo-head-old")],
+            (),
+            ["delete demo-head-new"],
+            id="of two ready heads the older stays",
+        ),
+        pytest.param(
+            [head("demo-head-old", phase="Pending"), head("demo-head-new", creation_timestamp="2026-01-02T00:00:00Z")],
+            (),
+            ["delete demo-head-old"],
+            id="a ready head stays whatever its age",
+        ),
+    ],
+)
+@pytest.mark.rule("RC:HP-2", "RC:HP-3", "RC:HP-4", "RM:I2")
+def test_head(heads, unready, expected):
+    todo = decide(parsed(), *heads, *ENOUGH, unready_nodes=frozenset(unready))
+    assert told(todo) == expected
+
+
+@pytest.mark.rule("RC:HP-2")
+def test_losing_the_head_does_not_stop_the_groups():
+    assert told(decide(parsed(), head(phase="Failed"), ENOUGH[0])) == [
+        "delete demo-head-aaaaa",
+        "create demo-cpu-worker-00000",
+    ]
+
+
+@pytest.mark.rule("RC:HP-3")
+def test_a_provisioned_head_whose_restart_is_disabled_stays_away_and_so_do_its_workers():
+    conditions = [{"type": names.PROVISIONED, "status": "True"}]
+    obj = {**raycluster(), "status": {"conditions": conditions}}
+    obj["metadata"]["annotations"] = {names.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION: "true"}
+    assert decide(RayCluster.parse(obj)).actions == ()
+
+
+def test_a_deterministic_head_name_has_no_random_end():
+    config = ClusterConfig(pods=PodConfig(is_head_pod_name_deterministic=True))
+    assert told(decide(parsed(), *ENOUGH, config=config)) == ["create demo-head"]
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("SC:S3", "RM:I18")
+def test_a_refused_group_waits_and_the_others_do_not():
+    refusal = Refusal("a", names.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
+    cluster = parsed(group("a", 1), group("b", 1))
+    todo = decide(cluster, head(), refusals=(refusal,))
+    assert told(todo) == ["create demo-b-worker-00000"]
+    assert todo.look_again_in == 12.0
+
+
+@pytest.mark.rule("SC:S3")
+def test_a_refused_group_still_shrinks():
+    refusal = Refusal("cpu", names.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
+    todo = decide(parsed(group(replicas=1)), head(), *ENOUGH, refusals=(refusal,))
+    assert told(todo) == ["delete demo-cpu-worker-b"]
+
+
+@pytest.mark.rule("SC:S14")
+def test_workers_of_a_removed_group_are_deleted_with_the_reason():
+    todo = decide(parsed(), head(), *ENOUGH, pod("demo-gone-worker-a", group="gone"))
+    assert told(todo) == ["delete demo-gone-worker-a"]
+    assert "no longer in the spec" in todo.actions[0].why
+
+
+@pytest.mark.rule("RM:I5")
+def test_every_delete_carries_the_uid_it_means():
+    todo = decide(parsed(group(replicas=0)), head(phase="Failed"), *ENOUGH, pod("demo-x-worker-a", group="x"))
+    assert {(action.name, action.uid) for action in todo.actions} == {
+        (name, f"uid-{name}")
+        for name in ("demo-head-aaaaa", "demo-x-worker-a", "demo-cpu-worker-a", "demo-cpu-worker-b")
+    }
+
+
+@pytest.mark.rule("SC:S10", "RM:I5")
+def test_pods_that_only_carry_our_label_are_not_ours():
+    strangers = [pod("demo-cpu-worker-x", owner_uid="other"), head("demo-head-x", owner_uid="")]
+    cluster = parsed(group(replicas=0, scaleStrategy={"workersToDelete": ["demo-cpu-worker-x"]}))
+    observed = observe(cluster.metadata.uid, pods=[head(), *strangers], services=[head_service()])
+    todo = plan(cluster, observed, CONFIG, str)
+    assert todo.actions == ()
+    assert "demo-cpu-worker-x" in todo.remarks[0].note
+
+
+@pytest.mark.rule("SC:S10")
+def test_a_worker_named_by_another_group_is_left_alone_and_remarked_on():
+    cluster = parsed(
+        group("cpu", 2), group("gpu", 0, scaleStrategy={"workersToDelete": ["demo-cpu-worker-a", "demo-head-aaaaa"]})
+    )
+    todo = decide(cluster, head(), *ENOUGH)
+    assert todo.actions == ()
+    assert [remark.group for remark in todo.remarks] == ["gpu", "gpu"]
+
+
+@pytest.mark.rule("RC:SH-5")
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        pytest.param(False, [], id="under autoscaling a group shrinks by names only"),
+        pytest.param(True, ["delete demo-cpu-worker-b"], id="unless random deletion is allowed"),
+    ],
+)
+def test_autoscaled_groups(allowed, expected):
+    cluster = parsed(group(replicas=1), enableInTreeAutoscaling=True)
+    config = ClusterConfig(is_random_pod_delete_enabled=allowed)
+    assert told(decide(cluster, head(), *ENOUGH, config=config)) == expected
+
+
+@pytest.mark.rule("RC:SH-4")
+def test_replica_index_labels_follow_the_gate():
+    on = decide(parsed(group(replicas=1)), head()).actions[0].manifest["metadata"]["labels"]
+    off_config = ClusterConfig(pods=PodConfig(has_multi_host_indexing=False))
+    off = decide(parsed(group(replicas=1)), head(), config=off_config).actions[0].manifest["metadata"]["labels"]
+    assert on[names.REPLICA_INDEX_LABEL] == "0"
+    assert names.REPLICA_INDEX_LABEL not in off
+
+
+@pytest.mark.rule("RC:SU-3", "RC:SU-4")
+@pytest.mark.parametrize(
+    ("spec", "was_suspended", "makes_pods"),
+    [
+        pytest.param({"suspend": True}, False, False, id="a suspended cluster gets no pods"),
+        pytest.param({}, True, False, id="removing the key does not resume"),
+        pytest.param({"suspend": False}, True, True, id="an explicit false resumes"),
+    ],
+)
+def test_suspended(spec, was_suspended, makes_pods):
+    status = {"conditions": [{"type": names.SUSPENDED, "status": str(was_suspended)}]}
+    todo = decide(parsed(status=status, **spec), service=False)
+    assert told(todo)[0] == "create demo-head-svc"
+    assert (len(todo.actions) > 1) is makes_pods
+
+
+def test_a_multi_host_group_is_left_alone():
+    assert decide(parsed(group(replicas=2, numOfHosts=4)), head(), pending("demo-cpu-worker-a")).actions == ()
