@@ -1,0 +1,314 @@
+"""What status says, one sentence per rule; the golden records say the rest (test_status_golden.py)."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from raytide.api import names
+from raytide.api.actions import Create, Outcome, Result
+from raytide.api.conditions import find_condition, timestamp
+from raytide.api.config import ClusterConfig
+from raytide.api.meta import PODS
+from raytide.api.pod import ContainerView, PodCondition
+from raytide.api.raycluster import RayCluster
+from raytide.raycluster.observed import Observed, Refusal
+from raytide.raycluster.plan import Plan, plan
+from raytide.raycluster.status import leaves_ready_in, status, status_patch
+
+from builders import NOT_READY, dying, group, head, head_service, parsed, pending, pod, template, waiting
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+WORKERS = (pod("demo-cpu-worker-a"), pod("demo-cpu-worker-b"))
+UNSCHEDULABLE = PodCondition("False", "Unschedulable", "0/3 nodes are available")
+
+
+def compute(cluster, *pods, outcomes=(), now=NOW, service=True, **observed):
+    services = (head_service(),) if service else ()
+    world = Observed(pods=pods, services=services, **observed)
+    return status(cluster, world, plan(cluster, world, ClusterConfig(), str), outcomes, now)
+
+
+def later(cluster, computed):
+    """The cluster as it reads once that status is written."""
+    return RayCluster.parse({**cluster.raw, "status": computed})
+
+
+def condition(computed, kind):
+    return find_condition(computed["conditions"], kind)
+
+
+def refused(group_name="cpu", message='pods "demo-cpu-worker-abcde" is forbidden: exceeded quota: q'):
+    manifest = {"metadata": {"name": f"demo-{group_name}-worker-abcde", "namespace": "default"}}
+    create = Create(PODS, manifest, names.CREATED_WORKER_POD, names.FAILED_TO_CREATE_WORKER_POD, group_name)
+    return Outcome(create, Result.REFUSED, "Forbidden", message)
+
+
+# --- counts, head, endpoints ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("RC §1.5")
+def test_ready_counts_ready_and_available_counts_running():
+    computed = compute(parsed(), head(), WORKERS[0], pod("demo-cpu-worker-b", ready=NOT_READY), pending("demo-x"))
+    assert (computed["readyWorkerReplicas"], computed["availableWorkerReplicas"]) == (1, 2)
+
+
+@pytest.mark.rule("RC §1.5")
+@pytest.mark.parametrize(
+    ("cluster_ip", "shown"),
+    [
+        pytest.param("None", "10.0.0.1", id="a headless service shows the head pod's address"),
+        pytest.param("10.96.0.7", "10.96.0.7", id="any other its own"),
+    ],
+)
+def test_head(cluster_ip, shown):
+    world = Observed(pods=(head(),), services=(head_service(cluster_ip=cluster_ip),))
+    computed = status(parsed(), world, Plan(), (), NOW)
+    assert computed["head"] == {
+        "podIP": "10.0.0.1",
+        "podName": "demo-head-aaaaa",
+        "serviceName": "demo-head-svc",
+        "serviceIP": shown,
+    }
+
+
+@pytest.mark.rule("RC §1.5")
+def test_head_is_cleared_when_there_is_none_but_the_service_stays():
+    cluster = later(parsed(), compute(parsed(), head()))
+    assert compute(cluster)["head"] == {"serviceName": "demo-head-svc"}
+
+
+def test_endpoints_are_added_and_overwritten_never_removed():
+    cluster = parsed(status={"endpoints": {"old": "1", "client": "2"}})
+    assert compute(cluster, head())["endpoints"] == {"old": "1", "client": "10001", "dashboard": "8265"}
+
+
+def test_before_there_is_a_head_service_everything_else_is_told():
+    computed = compute(parsed(), head(), *WORKERS, service=False)
+    assert "endpoints" not in computed
+    assert computed["readyWorkerReplicas"] == 2
+
+
+@pytest.mark.rule("RC:K-5")
+def test_resources_are_summed_exactly_raw_replicas_unclamped():
+    cluster = parsed(group(replicas=3, high=2, template=template(cpu="500m", memory="512Mi")))
+    computed = compute(cluster, head())
+    assert (computed["desiredCPU"], computed["desiredMemory"]) == ("2500m", "3584Mi")
+    assert (computed["desiredGPU"], computed["desiredTPU"]) == ("0", "0")
+    assert computed["desiredWorkerReplicas"] == 2, "the count is clamped"
+
+
+def test_a_limit_counts_where_there_is_no_request_and_a_bad_quantity_counts_nothing():
+    containers = [
+        {"name": "ray", "resources": {"limits": {"cpu": "2", "nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 2}}},
+        {"name": "side", "resources": {"requests": {"cpu": "lots"}}},
+    ]
+    computed = compute(parsed(group(replicas=2, template={"spec": {"containers": containers}})))
+    assert (computed["desiredCPU"], computed["desiredGPU"]) == ("5", "6")
+
+
+def test_max_workers_are_saturated():
+    cluster = parsed(group("a", high=2147483647), group("b", high=5))
+    assert compute(cluster)["maxWorkerReplicas"] == 2147483647
+
+
+# --- state ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("RC §1.5", "RM:I9")
+@pytest.mark.parametrize(
+    ("pods", "outcomes", "state"),
+    [
+        pytest.param((head(), *WORKERS), (), "ready", id="all there and running: ready"),
+        pytest.param((head(), WORKERS[0]), (), None, id="one worker missing: not ready"),
+        pytest.param((head(), *WORKERS, pod("demo-cpu-worker-c")), (), None, id="one too many: not ready"),
+        pytest.param((head(ready=NOT_READY), *WORKERS), (), None, id="an unready head: not ready"),
+        pytest.param((head(), *WORKERS), (refused(),), None, id="a refusal in this pass: not ready"),
+    ],
+)
+def test_state_becomes_ready(pods, outcomes, state):
+    assert compute(parsed(), *pods, outcomes=outcomes).get("state") == state
+
+
+def test_the_moment_of_a_new_state_is_kept():
+    computed = compute(parsed(), head(), *WORKERS)
+    assert computed["stateTransitionTimes"] == {"ready": timestamp(NOW)}
+    again = compute(later(parsed(), computed), head(), *WORKERS, now=NOW + timedelta(hours=1))
+    assert again["stateTransitionTimes"] == {"ready": timestamp(NOW)}
+
+
+@pytest.mark.rule("SC:S21")
+@pytest.mark.parametrize(
+    "missing",
+    [
+        pytest.param((head(), WORKERS[0]), id="a worker"),
+        pytest.param(WORKERS, id="the head"),
+    ],
+)
+def test_state_leaves_ready_once_something_has_been_missing_for_thirty_seconds(missing):
+    cluster = later(parsed(), compute(parsed(), head(), *WORKERS))
+    at_once = compute(cluster, *missing)
+    assert at_once["state"] == "ready"
+    assert leaves_ready_in(at_once, NOW) == 30
+    cluster = later(cluster, at_once)
+    assert compute(cluster, *missing, now=NOW + timedelta(seconds=29))["state"] == "ready"
+    late = compute(cluster, *missing, now=NOW + timedelta(seconds=30))
+    assert "state" not in late
+    assert leaves_ready_in(late, NOW) is None
+    assert status_patch(cluster, late)["status"]["state"] is None
+    assert compute(later(cluster, late), head(), *WORKERS)["state"] == "ready"
+
+
+def test_a_suspended_cluster_without_pods_is_suspended():
+    assert compute(parsed(suspend=True))["state"] == "suspended"
+    assert "state" not in compute(parsed(suspend=True), head())
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("RC §1.6")
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        pytest.param((), ("False", "HeadPodNotFound", "head pod not found"), id="no head pod"),
+        pytest.param((head(),), ("True", "HeadPodRunningAndReady", ""), id="a ready head"),
+        pytest.param((head(ready=PodCondition()),), ("False", "Unknown", ""), id="a head without a Ready condition"),
+        pytest.param(
+            (head(ready=NOT_READY, containers=(waiting("ray-head", "ImagePullBackOff", "no such image"),)),),
+            ("False", "ImagePullBackOff", f"{NOT_READY.message}; ray-head: no such image"),
+            id="a head whose container waits",
+        ),
+        pytest.param(
+            (head(ready=NOT_READY, containers=(ContainerView("ray-head", "running"),)),),
+            ("False", "ContainersNotReady", NOT_READY.message),
+            id="a head whose probe fails",
+        ),
+    ],
+)
+def test_head_pod_ready(pods, expected):
+    found = condition(compute(parsed(), *pods), names.HEAD_POD_READY)
+    assert (found["status"], found["reason"], found["message"]) == expected
+
+
+@pytest.mark.rule("RC §1.6")
+def test_provisioned_sticks():
+    cluster = later(parsed(), compute(parsed(), head(), *WORKERS))
+    assert condition(compute(cluster), names.PROVISIONED)["status"] == "True"
+
+
+@pytest.mark.rule("RC §1.6", "SC:S3")
+def test_replica_failure_names_group_and_api_text_and_goes_when_nothing_is_refused():
+    computed = compute(parsed(), head(), outcomes=(refused(),))
+    found = condition(computed, names.REPLICA_FAILURE)
+    assert (found["status"], found["reason"]) == ("True", "FailedCreateWorkerPod")
+    assert found["message"] == 'group cpu: pods "demo-cpu-worker-*" is forbidden: exceeded quota: q'
+    assert condition(compute(later(parsed(), computed), head()), names.REPLICA_FAILURE) is None
+
+
+def test_a_refusal_is_remembered_while_its_group_waits():
+    memory = Refusal("cpu", names.FAILED_TO_CREATE_WORKER_POD, "exceeded quota: q", 10)
+    found = condition(compute(parsed(), head(), refusals=(memory,)), names.REPLICA_FAILURE)
+    assert found["message"] == "group cpu: exceeded quota: q"
+
+
+def test_a_namespace_on_its_way_out_is_no_failure():
+    message = 'pods "demo-cpu-worker-abcde" is forbidden: unable to create: because it is being terminated'
+    assert condition(compute(parsed(), outcomes=(refused(message=message),)), names.REPLICA_FAILURE) is None
+
+
+@pytest.mark.rule("SC:S21")
+@pytest.mark.parametrize(
+    ("pods", "outcomes", "reason", "word"),
+    [
+        pytest.param((), (), "WaitingForPods", "2 of 2 workers not ready", id="workers on their way"),
+        pytest.param((), (refused(),), "QuotaExceeded", "exceeded quota: q", id="quota"),
+        pytest.param((), (refused(message="denied"),), "CreationForbidden", "denied", id="some other refusal"),
+        pytest.param(
+            (pending("demo-a", scheduled=UNSCHEDULABLE),), (), "Unschedulable", "0/3 nodes", id="nowhere to run"
+        ),
+        pytest.param(
+            (pending("demo-a", scheduled=PodCondition("False", "SchedulingGated", "gated")),),
+            (),
+            "SchedulingGated",
+            "gated",
+            id="a scheduling gate",
+        ),
+        pytest.param(
+            (pending("demo-a", containers=(waiting("ray", "ErrImagePull", "not found"),)),),
+            (),
+            "ImagePullFailed",
+            "container ray: ErrImagePull: not found",
+            id="an image that is not there",
+        ),
+        pytest.param(
+            (pod("demo-a", ready=NOT_READY, containers=(waiting("ray", "CrashLoopBackOff"),)),),
+            (),
+            "CrashLoop",
+            "CrashLoopBackOff",
+            id="a crash loop",
+        ),
+    ],
+)
+def test_workers_missing_says_why(pods, outcomes, reason, word):
+    found = condition(compute(parsed(), head(), *pods, outcomes=outcomes), names.WORKERS_MISSING)
+    assert found["reason"] == reason
+    assert "group cpu" in found["message"]
+    assert word in found["message"]
+
+
+def test_nothing_is_missing_when_all_workers_are_ready():
+    cluster = later(parsed(), compute(parsed(), head()))
+    assert condition(compute(cluster, head(), *WORKERS), names.WORKERS_MISSING) is None
+
+
+def test_unsupported_names_the_fields():
+    found = condition(compute(parsed(group(numOfHosts=2))), names.UNSUPPORTED)
+    assert "spec.workerGroupSpecs[0].numOfHosts" in found["message"]
+    assert condition(compute(parsed()), names.UNSUPPORTED) is None
+
+
+@pytest.mark.rule("RM:I9")
+def test_an_invalid_spec_is_told_and_not_observed_and_the_rest_stays_true():
+    good = parsed(status=compute(parsed(), head(), *WORKERS))
+    bad = RayCluster.parse({**good.raw, "spec": {**good.raw["spec"], "workerGroupSpecs": [group(low=3, high=2)]}})
+    bad = bad.model_copy(update={"metadata": bad.metadata.model_copy(update={"generation": 2})})
+    computed = compute(bad, head(), WORKERS[0])
+    found = condition(computed, names.INVALID)
+    assert (found["status"], found["reason"]) == ("True", names.INVALID_SPEC)
+    assert "spec.workerGroupSpecs[0].minReplicas" in found["message"]
+    assert computed["observedGeneration"] == 1
+    assert computed["readyWorkerReplicas"] == 1
+    assert computed["desiredWorkerReplicas"] == 2
+    assert condition(compute(later(good, computed), head(), *WORKERS), names.INVALID) is None
+
+
+# --- the patch -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("D8", "PF:P8")
+def test_nothing_changed_means_no_patch_whatever_the_time():
+    cluster = later(parsed(), compute(parsed(), head(), *WORKERS))
+    assert status_patch(cluster, compute(cluster, head(), *WORKERS, now=NOW + timedelta(days=1))) is None
+
+
+@pytest.mark.rule("D8")
+def test_the_patch_is_the_difference_guarded_by_the_uid():
+    cluster = later(parsed(), compute(parsed(), head(), *WORKERS))
+    lost = compute(cluster, head(), WORKERS[0], now=NOW + timedelta(seconds=5))
+    body = status_patch(cluster, lost)
+    assert body["metadata"] == {"uid": "uid-demo"}
+    assert set(body["status"]) == {
+        "availableWorkerReplicas",
+        "readyWorkerReplicas",
+        "conditions",
+        "lastUpdateTime",
+    }
+
+
+@pytest.mark.rule("RM:I9")
+def test_observed_generation_never_goes_back():
+    assert compute(parsed(status={"observedGeneration": 7}))["observedGeneration"] == 7
+
+
+def test_dying_pods_still_count_as_running():
+    assert compute(parsed(), head(), dying("demo-cpu-worker-d"))["availableWorkerReplicas"] == 1
