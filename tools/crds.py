@@ -1,0 +1,125 @@
+"""Write the CRDs, or check that the written ones are current.
+
+`python tools/crds.py` makes `ray.io_rayclusters.yaml` in the package and its copy under `crds/`; with `--check` it
+changes nothing and fails if a file differs or is too large. The result depends on the files in this folder only.
+`kubectl apply` keeps the object as JSON in an annotation of at most 256 KiB; that is the limit checked here.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kubernetes_types import KubernetesTypes
+from raycluster_schema import RayClusterSchema
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = (ROOT / "operator/src/raytide/crds", ROOT / "crds")
+NAME = "ray.io_rayclusters.yaml"
+MAX_BYTES = 256 * 1024
+LINE_LENGTH = 1000
+
+COLUMNS = (
+    ("desired workers", "integer", ".status.desiredWorkerReplicas", 0),
+    ("available workers", "integer", ".status.availableWorkerReplicas", 0),
+    ("cpus", "string", ".status.desiredCPU", 0),
+    ("memory", "string", ".status.desiredMemory", 0),
+    ("gpus", "string", ".status.desiredGPU", 0),
+    ("tpus", "string", ".status.desiredTPU", 1),
+    ("status", "string", ".status.state", 0),
+    ("age", "date", ".metadata.creationTimestamp", 0),
+    ("head pod IP", "string", ".status.head.podIP", 1),
+    ("head service IP", "string", ".status.head.serviceIP", 1),
+)
+DEPRECATION = "ray.io/v1alpha1 RayCluster is deprecated, gets no new fields and goes away in 1.9; use ray.io/v1"
+
+
+class _Compact(yaml.CSafeDumper):
+    """YAML without anchors; what is short stands on one line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write every schema in full: `kubectl apply` does not take anchors kindly."""
+        return data is not None
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        """Put a short mapping on one line."""
+        is_short = len(json.dumps(mapping)) <= LINE_LENGTH
+        return super().represent_mapping(tag, mapping, flow_style=flow_style or is_short)
+
+
+def build_version(name: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """One entry of `spec.versions`."""
+    columns = []
+    for title, kind, path, priority in COLUMNS:
+        column = {"name": title, "type": kind, "jsonPath": path}
+        columns.append({**column, "priority": priority} if priority else column)
+    return {
+        "name": name,
+        "served": True,
+        "storage": False,
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+        **more,
+    }
+
+
+def build_raycluster_crd() -> dict[str, Any]:
+    """The CustomResourceDefinition of RayCluster."""
+    types = KubernetesTypes()
+    schema = RayClusterSchema(types)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "rayclusters.ray.io"},
+        "spec": {
+            "group": "ray.io",
+            "names": {
+                "kind": "RayCluster",
+                "listKind": "RayClusterList",
+                "plural": "rayclusters",
+                "singular": "raycluster",
+                "categories": ["all"],
+            },
+            "scope": "Namespaced",
+            "versions": [
+                build_version("v1", schema.v1(), storage=True),
+                build_version("v1alpha1", schema.v1alpha1(), deprecated=True, deprecationWarning=DEPRECATION),
+            ],
+        },
+    }
+
+
+def written(crd: dict[str, Any]) -> str:
+    """The file's text."""
+    head = "# Made by `make crds` (tools/crds.py) from Kubernetes' published types; do not edit.\n"
+    return head + yaml.dump(crd, Dumper=_Compact, sort_keys=False, default_flow_style=False, width=1_000_000)
+
+
+def faults_of_size(crd: dict[str, Any]) -> list[str]:
+    """Why plain `kubectl apply` could not store this, if it could not."""
+    sizes = {"as YAML": len(written(crd).encode()), "as JSON": len(json.dumps(crd, separators=(",", ":")).encode())}
+    return [f"{NAME} is {size} bytes {form}, above {MAX_BYTES}" for form, size in sizes.items() if size >= MAX_BYTES]
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check; returns the exit code."""
+    crd = build_raycluster_crd()
+    text, faults = written(crd), faults_of_size(crd)
+    for folder in FOLDERS:
+        path = folder / NAME
+        if "--check" in arguments:
+            if not path.exists() or path.read_text() != text:
+                faults.append(f"{path.relative_to(ROOT)} is not current; run `make crds`")
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

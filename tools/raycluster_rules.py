@@ -1,0 +1,265 @@
+"""Which rules in CEL refuse a bad RayCluster at the API server?
+
+Each function gives the `x-kubernetes-validations` of one place in the schema; rule ids in docstrings are those of
+`raytide.raycluster.validation`, which judges the same without an API server. A rule must never make an object that is
+already stored impossible to edit. On small values Kubernetes sees to that (an unchanged value is not judged again); on
+large ones `unless_before` does: what was broken before the write may stay broken. Used by raycluster_schema.py.
+"""
+
+import re
+from typing import Any
+
+Rule = dict[str, Any]
+
+MAX_NAME_LENGTH = 53
+NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+LABEL_VALUE_PATTERN = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
+LABEL_KEY_PATTERN = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+MANAGERS = ("ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue")
+
+# A Ray version of at least 2.52, 2.55, 2.56, read as validation reads it: v optional, what follows is ignored.
+SINCE_2_52 = r"^v?(2[.](5[2-9]|[6-9][0-9]|[1-9][0-9][0-9]+)|[3-9][.][0-9]|[1-9][0-9]+[.][0-9])"
+SINCE_2_55 = SINCE_2_52.replace("5[2-9]", "5[5-9]")
+SINCE_2_56 = SINCE_2_52.replace("5[2-9]", "5[6-9]")
+
+HEAD = "self.headGroupSpec"
+HEAD_POD = f"{HEAD}.template.spec"
+V2_BY_FIELD = (
+    "(has(self.autoscalerOptions) && has(self.autoscalerOptions.version) && self.autoscalerOptions.version == 'v2')"
+)
+IS_AUTOSCALED = "(has(self.enableInTreeAutoscaling) && self.enableInTreeAutoscaling)"
+
+
+def rule(expression: str, message: str, **more: Any) -> Rule:
+    """A rule for a small value; an unchanged value is not judged again."""
+    return {"rule": expression, "message": message, **more}
+
+
+def unless_before(expression: str, message: str, **more: Any) -> list[Rule]:
+    """A rule for a large value: it refuses only a write that breaks it, not one that leaves it broken.
+
+    Two rules, one for creates and one for updates, because the API server cannot bound the cost of `oldSelf.value()`.
+    """
+    before = re.sub(r"\bself\b", "oldSelf", expression)
+    return [
+        {"rule": f"oldSelf.hasValue() || ({expression})", "message": message, "optionalOldSelf": True, **more},
+        {"rule": f"({expression}) || !({before})", "message": message, **more},
+    ]
+
+
+def head_has_env(condition: str) -> str:
+    """Whether the head's Ray container, the first, has an environment variable `e` for which the condition holds.
+
+    All containers are asked and the first answer is taken: the API server cannot bound the cost of `containers[0].env`.
+    """
+    container = f"{HEAD_POD}.containers[0]"
+    return (
+        f"(has({HEAD}.template.spec) && size({HEAD_POD}.containers) > 0 && has({container}.env) && "
+        f"{container}.env.exists(e, {condition}))"
+    )
+
+
+def any_group(condition: str) -> str:
+    """Whether some worker group `g` meets the condition."""
+    return f"(has(self.workerGroupSpecs) && self.workerGroupSpecs.exists(g, {condition}))"
+
+
+def name_rules() -> list[Rule]:
+    """The name: V-1, V-2."""
+    return [
+        rule(f"self.size() <= {MAX_NAME_LENGTH}", f"must be at most {MAX_NAME_LENGTH} characters; shorten it"),
+        rule(
+            f"self.matches('{NAME_PATTERN}')",
+            "must start with a lower-case letter, go on with lower-case letters, digits and '-', and end with a letter or digit",
+        ),
+    ]
+
+
+def label_key_rules() -> list[Rule]:
+    """Labels of head and groups: V-6, V-13."""
+    return [
+        rule(
+            f"self.all(k, k.matches('{LABEL_KEY_PATTERN}'))",
+            "every key must be a label key: [prefix/]name, the name at most 63 letters, digits, '-', '_' and '.'",
+        )
+    ]
+
+
+def param_rules() -> list[Rule]:
+    """Parameters of `ray start`, head and groups: V-5, V-13."""
+    return [rule("!('labels' in self)", "labels cannot be given here; write them in the field labels of this group")]
+
+
+def ray_group_rules() -> list[Rule]:
+    """What head and worker groups share: V-4, V-12."""
+    doubled = " || ".join(
+        f"('{key}' in self.rayStartParams && self.rayStartParams['{key}'] != '')"
+        for key in ("num-cpus", "num-gpus", "memory", "resources")
+    )
+    return [
+        *unless_before(
+            f"!has(self.resources) || size(self.resources) == 0 || !has(self.rayStartParams) || !({doubled})",
+            "resources and rayStartParams (num-cpus, num-gpus, memory, resources) both name resources; keep them in one of the two",
+            fieldPath=".resources",
+        )
+    ]
+
+
+def worker_group_rules() -> list[Rule]:
+    """One worker group: V-11, V-12."""
+    return [
+        *ray_group_rules(),
+        *unless_before(
+            "self.minReplicas <= self.maxReplicas",
+            "minReplicas must not be above maxReplicas; lower it or raise maxReplicas",
+            fieldPath=".minReplicas",
+        ),
+    ]
+
+
+def managed_by_rules() -> list[Rule]:
+    """Who reconciles is chosen once."""
+    return [
+        rule(f"self in {list(MANAGERS)!r}", f"must be {' or '.join(MANAGERS)}"),
+        rule("self == oldSelf", "cannot be changed once set; delete the RayCluster and create it anew"),
+    ]
+
+
+def backend_rules() -> list[Rule]:
+    """The backend is chosen once."""
+    return [rule("self == oldSelf", "cannot be changed once set; delete the RayCluster and create it anew")]
+
+
+def fault_tolerance_rules() -> list[Rule]:
+    """Fault tolerance: V-23 to V-27, V-31."""
+    is_rocksdb = "(has(self.backend) && self.backend == 'rocksdb')"
+    redis_only = " || ".join(
+        f"(has(self.{key}) && self.{key} != '')" for key in ("redisAddress", "externalStorageNamespace")
+    )
+    made = "has(self.storage.size) || has(self.storage.storageClassName) || (has(self.storage.accessModes) && size(self.storage.accessModes) > 0)"
+    return [
+        rule(
+            f"!{is_rocksdb} || !({redis_only} || has(self.redisUsername) || has(self.redisPassword))",
+            "redisAddress, redisUsername, redisPassword and externalStorageNamespace are for backend redis; remove them",
+        ),
+        rule(
+            f"{is_rocksdb} || !has(self.storage)",
+            "storage is for backend rocksdb; set backend to rocksdb, or remove it",
+        ),
+        rule(
+            f"!{is_rocksdb} || !has(self.storage) || !has(self.storage.claimName) || self.storage.claimName == '' || !({made})",
+            "storage.claimName names a claim of yours, so size, storageClassName and accessModes cannot be chosen; remove one or the other",
+        ),
+    ]
+
+
+def autoscaler_rules() -> list[Rule]:
+    """Autoscaler options: V-40."""
+    return [
+        rule(
+            "!has(self.env) || !self.env.exists(e, e.name == 'KUBERAY_GEN_AUTOSCALER_START_CMD')",
+            "env must not set KUBERAY_GEN_AUTOSCALER_START_CMD, which the operator sets itself; remove it",
+        )
+    ]
+
+
+def auth_rules() -> list[Rule]:
+    """Authentication: V-52, V-53."""
+    is_delegated = "(has(self.enableK8sTokenAuth) && self.enableK8sTokenAuth)"
+    return [
+        rule(
+            f"!{is_delegated} || (has(self.mode) && self.mode == 'token')",
+            "enableK8sTokenAuth needs mode token",
+        ),
+        rule(
+            f"!{is_delegated} || !has(self.secretName) || self.secretName == ''",
+            "secretName is not used with enableK8sTokenAuth; remove one of the two",
+        ),
+    ]
+
+
+def spec_rules() -> list[Rule]:
+    """What holds between parts of spec: V-14, V-15, V-18 to V-20, V-32, V-34 to V-38, V-48 to V-51."""
+    return [*_v2_rules(), *_autoscaling_rules(), *_fault_tolerance_and_head_rules(), *_token_rules()]
+
+
+def _v2_rules() -> list[Rule]:
+    by_env = head_has_env("e.name == 'RAY_enable_autoscaler_v2' && has(e.value) && e.value in ['1', 'true']")
+    return [
+        *unless_before(
+            f"!{any_group('has(g.idleTimeoutSeconds)')} || {V2_BY_FIELD} || {by_env}",
+            "workerGroupSpecs[].idleTimeoutSeconds is read by autoscaler v2 only; set autoscalerOptions.version to v2, or remove it",
+            fieldPath=".workerGroupSpecs",
+        ),
+        *unless_before(
+            f"!{any_group('has(g.priority) && g.priority != 0')} || "
+            f"((has(self.rayVersion) && self.rayVersion.matches('{SINCE_2_56}')) && ({V2_BY_FIELD} || {by_env}))",
+            "workerGroupSpecs[].priority needs rayVersion 2.56.0 or newer and autoscaler v2 (autoscalerOptions.version); set both, or remove it",
+            fieldPath=".workerGroupSpecs",
+        ),
+    ]
+
+
+def _autoscaling_rules() -> list[Rule]:
+    v2_on = head_has_env("e.name == 'RAY_enable_autoscaler_v2' && has(e.value) && e.value in ['1', 'true']")
+    v2_set = head_has_env("e.name == 'RAY_enable_autoscaler_v2'")
+    restarts = "has({0}.template.spec) && has({0}.template.spec.restartPolicy) && !({0}.template.spec.restartPolicy in ['', 'Never'])"
+    return [
+        *unless_before(
+            f"{IS_AUTOSCALED} || !{v2_on}",
+            "headGroupSpec sets RAY_enable_autoscaler_v2 without an autoscaler; set enableInTreeAutoscaling to true",
+            fieldPath=".headGroupSpec",
+        ),
+        *unless_before(
+            f"!{IS_AUTOSCALED} || !{any_group('has(g.suspend) && g.suspend')}",
+            "workerGroupSpecs[].suspend is not possible while enableInTreeAutoscaling is true; switch one of the two off",
+            fieldPath=".workerGroupSpecs",
+        ),
+        *unless_before(
+            f"!{IS_AUTOSCALED} || !has(self.autoscalerOptions) || !has(self.autoscalerOptions.version) || !{v2_set}",
+            "headGroupSpec sets RAY_enable_autoscaler_v2 beside autoscalerOptions.version; keep the field, remove the variable",
+            fieldPath=".headGroupSpec",
+        ),
+        *unless_before(
+            f"!({IS_AUTOSCALED} && {V2_BY_FIELD}) || !(({restarts.format(HEAD)}) || {any_group(restarts.format('g'))})",
+            "template.spec.restartPolicy must be Never or absent in every group: autoscaler v2 replaces pods",
+        ),
+    ]
+
+
+def _fault_tolerance_and_head_rules() -> list[Rule]:
+    has_options = "has(self.gcsFaultToleranceOptions)"
+    parameter = (
+        f"(has({HEAD}.rayStartParams) && '{{0}}' in {HEAD}.rayStartParams && {HEAD}.rayStartParams['{{0}}'] != '')"
+    )
+    beside = head_has_env("e.name in ['REDIS_PASSWORD', 'RAY_REDIS_ADDRESS']")
+    user = head_has_env("e.name == 'REDIS_USERNAME'")
+    return [
+        *unless_before(
+            f"!{has_options} || !({parameter.format('redis-password')} || {beside})",
+            "headGroupSpec sets the Redis address or password beside gcsFaultToleranceOptions; write redisAddress and redisPassword there",
+            fieldPath=".headGroupSpec",
+        ),
+        *unless_before(
+            f"!({parameter.format('redis-username')} || {user})",
+            "headGroupSpec sets the Redis user name; write gcsFaultToleranceOptions.redisUsername instead",
+            fieldPath=".headGroupSpec",
+        ),
+    ]
+
+
+def _token_rules() -> list[Rule]:
+    by_token = "(has(self.authOptions) && has(self.authOptions.mode) && self.authOptions.mode == 'token')"
+    is_delegated = "(has(self.authOptions.enableK8sTokenAuth) && self.authOptions.enableK8sTokenAuth)"
+    return [
+        *unless_before(
+            f"!{by_token} || (has(self.rayVersion) && self.rayVersion.matches('{SINCE_2_52}'))",
+            "authOptions.mode token needs rayVersion 2.52.0 or newer; set rayVersion, or disable authentication",
+            fieldPath=".rayVersion",
+        ),
+        *unless_before(
+            f"!{by_token} || !{is_delegated} || (has(self.rayVersion) && self.rayVersion.matches('{SINCE_2_55}'))",
+            "authOptions.enableK8sTokenAuth needs rayVersion 2.55.0 or newer",
+            fieldPath=".rayVersion",
+        ),
+    ]

@@ -1,0 +1,294 @@
+"""Which fields does a RayCluster have?
+
+Gives the `openAPIV3Schema` of v1 and v1alpha1: types, defaults and enums as KubeRay's CRD has them (RC §1.1, §1.2, §1.5),
+with full core types in v1 and rules in CEL. Stricter than KubeRay only where the operator would refuse the object
+anyway, and never in a way that makes a stored object impossible to read or edit. Used by crds.py.
+"""
+
+from typing import Any
+
+import raycluster_rules as rules
+from kubernetes_types import KubernetesTypes
+
+Schema = dict[str, Any]
+
+MAX_INT32 = 2147483647
+STRING: Schema = {"type": "string"}
+BOOLEAN: Schema = {"type": "boolean"}
+INT32: Schema = {"type": "integer", "format": "int32"}
+COUNT: Schema = {**INT32, "minimum": 0}
+LABEL_VALUE: Schema = {**STRING, "maxLength": 63, "pattern": rules.LABEL_VALUE_PATTERN}
+ANYTHING: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+# The API server wants bounds where rules loop. These are far above anything real; an unchanged value above them stays.
+MAX_GROUPS = 2000
+MAX_LABELS = 100
+MAX_VARIABLES = 10_000
+MAX_VERSION_LENGTH = 1000
+
+
+def build_object(properties: Schema, *, required: tuple[str, ...] = (), **more: Any) -> Schema:
+    """An object with these properties."""
+    schema: Schema = {"type": "object", "properties": properties, **more}
+    return {**schema, "required": list(required)} if required else schema
+
+
+def build_list(items: Schema, **more: Any) -> Schema:
+    """A list of such items."""
+    return {"type": "array", "items": items, **more}
+
+
+def build_map(values: Schema, **more: Any) -> Schema:
+    """A map from any key to such values."""
+    return {"type": "object", "additionalProperties": values, **more}
+
+
+def build_enum(*words: str) -> Schema:
+    """A string that is one of these words."""
+    return {"type": "string", "enum": list(words)}
+
+
+class RayClusterSchema:
+    """Builds the schema of one version."""
+
+    def __init__(self, types: KubernetesTypes) -> None:
+        self._types = types
+
+    def v1(self) -> Schema:
+        """The schema of ray.io/v1."""
+        return _build_root(self._spec(), _build_status(), rules.name_rules())
+
+    def v1alpha1(self) -> Schema:
+        """The schema of ray.io/v1alpha1: old fields only, core types as they come."""
+        group = {
+            "rayStartParams": build_map(STRING),
+            "template": ANYTHING,
+        }
+        head = {**group, "enableIngress": BOOLEAN, "headService": ANYTHING, "serviceType": STRING}
+        worker = {
+            **group,
+            "groupName": STRING,
+            "maxReplicas": {**INT32, "default": MAX_INT32},
+            "minReplicas": {**INT32, "default": 0},
+            "replicas": {**INT32, "default": 0},
+            "scaleStrategy": build_object({"workersToDelete": build_list(STRING)}),
+        }
+        autoscaler = {
+            "resources": ANYTHING,
+            "securityContext": ANYTHING,
+            **{key: build_list(ANYTHING) for key in ("env", "envFrom", "volumeMounts")},
+            "idleTimeoutSeconds": INT32,
+            "image": STRING,
+            "imagePullPolicy": STRING,
+            "upscalingMode": build_enum("Default", "Aggressive", "Conservative"),
+        }
+        needed = ("groupName", "maxReplicas", "minReplicas", "rayStartParams", "template")
+        spec = {
+            "autoscalerOptions": build_object(autoscaler),
+            "enableInTreeAutoscaling": BOOLEAN,
+            "headGroupSpec": build_object(head, required=("rayStartParams", "template")),
+            "headServiceAnnotations": build_map(STRING),
+            "rayVersion": STRING,
+            "suspend": BOOLEAN,
+            "workerGroupSpecs": build_list(build_object(worker, required=needed)),
+        }
+        return _build_root(build_object(spec, required=("headGroupSpec",)), _build_status(), [])
+
+    def _spec(self) -> Schema:
+        properties = {
+            "authOptions": self._auth_options(),
+            "autoscalerOptions": self._autoscaler_options(),
+            "enableInTreeAutoscaling": BOOLEAN,
+            "gcsFaultToleranceOptions": self._fault_tolerance_options(),
+            "headGroupSpec": self._head_group(),
+            "headServiceAnnotations": build_map(STRING),
+            "historyServerOptions": self._history_server_options(),
+            "managedBy": {**STRING, "x-kubernetes-validations": rules.managed_by_rules()},
+            "networkPolicy": self._network_policy(),
+            "rayVersion": {**STRING, "maxLength": MAX_VERSION_LENGTH},
+            "suspend": BOOLEAN,
+            "tlsOptions": build_object({"enabled": BOOLEAN}),
+            "upgradeStrategy": build_object({"type": build_enum("Recreate", "None")}),
+            "workerGroupSpecs": build_list(
+                self._worker_group(),
+                maxItems=MAX_GROUPS,
+                **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["groupName"]},
+            ),
+        }
+        return build_object(properties, required=("headGroupSpec",), **{"x-kubernetes-validations": rules.spec_rules()})
+
+    def _core(self, name: str) -> Schema:
+        return self._types.schema(name)
+
+    def _core_field(self, name: str, field: str) -> Schema:
+        schema: Schema = self._core(name)["properties"][field]
+        return schema
+
+    def _template(self) -> Schema:
+        template = self._core("PodTemplateSpec")
+        template["required"] = ["spec"]
+        containers = template["properties"]["spec"]["properties"]["containers"]
+        containers["minItems"] = 1
+        containers["items"]["properties"]["env"]["maxItems"] = MAX_VARIABLES
+        return template
+
+    def _group(self) -> Schema:
+        """What head and worker groups share."""
+        return {
+            "labels": build_map(
+                LABEL_VALUE,
+                maxProperties=MAX_LABELS,
+                **{"x-kubernetes-validations": rules.label_key_rules()},
+            ),
+            "rayStartParams": build_map(STRING, **{"x-kubernetes-validations": rules.param_rules()}),
+            "resources": build_map(STRING),
+            "template": self._template(),
+        }
+
+    def _head_group(self) -> Schema:
+        ingress = {
+            "host": STRING,
+            "path": STRING,
+            "pathType": build_enum("Exact", "Prefix", "ImplementationSpecific"),
+            "tls": build_list(self._core("IngressTLS")),
+        }
+        properties = {
+            **self._group(),
+            "enableIngress": BOOLEAN,
+            "headService": self._core("Service"),
+            "ingressOptions": build_object(ingress),
+            "serviceType": STRING,
+        }
+        ray_rules = {"x-kubernetes-validations": rules.ray_group_rules()}
+        return build_object(properties, required=("template",), **ray_rules)
+
+    def _worker_group(self) -> Schema:
+        properties = {
+            **self._group(),
+            "groupName": {**LABEL_VALUE, "minLength": 1},
+            "idleTimeoutSeconds": COUNT,
+            "maxReplicas": {**COUNT, "default": MAX_INT32},
+            "minReplicas": {**COUNT, "default": 0},
+            "numOfHosts": {**COUNT, "default": 1},
+            "priority": {**INT32, "default": 0},
+            "replicas": {**COUNT, "default": 0},
+            "scaleStrategy": build_object({"workersToDelete": build_list(STRING)}),
+            "suspend": BOOLEAN,
+        }
+        needed = ("groupName", "maxReplicas", "minReplicas", "template")
+        return build_object(properties, required=needed, **{"x-kubernetes-validations": rules.worker_group_rules()})
+
+    def _autoscaler_options(self) -> Schema:
+        properties = {
+            "args": build_list(STRING),
+            "command": build_list(STRING),
+            "env": self._core_field("Container", "env"),
+            "envFrom": self._core_field("Container", "envFrom"),
+            "idleTimeoutSeconds": COUNT,
+            "image": STRING,
+            "imagePullPolicy": STRING,
+            "resources": self._core("ResourceRequirements"),
+            "securityContext": self._core("SecurityContext"),
+            "upscalingMode": build_enum("Default", "Aggressive", "Conservative"),
+            "version": build_enum("v1", "v2"),
+            "volumeMounts": self._core_field("Container", "volumeMounts"),
+        }
+        return build_object(properties, **{"x-kubernetes-validations": rules.autoscaler_rules()})
+
+    def _auth_options(self) -> Schema:
+        properties = {
+            "enableK8sTokenAuth": BOOLEAN,
+            "mode": build_enum("disabled", "token"),
+            "secretName": STRING,
+        }
+        return build_object(properties, **{"x-kubernetes-validations": rules.auth_rules()})
+
+    def _fault_tolerance_options(self) -> Schema:
+        credential = build_object({"value": STRING, "valueFrom": self._core("EnvVarSource")})
+        storage = {
+            "accessModes": build_list(STRING),
+            "claimName": STRING,
+            "deletionPolicy": build_enum("DeleteWithCluster", "Retain"),
+            "size": self._core("Quantity"),
+            "storageClassName": STRING,
+            "subPath": STRING,
+        }
+        properties = {
+            "backend": {**build_enum("redis", "rocksdb"), "x-kubernetes-validations": rules.backend_rules()},
+            "externalStorageNamespace": STRING,
+            "redisAddress": STRING,
+            "redisPassword": credential,
+            "redisUsername": credential,
+            "storage": build_object(storage),
+        }
+        return build_object(properties, **{"x-kubernetes-validations": rules.fault_tolerance_rules()})
+
+    def _history_server_options(self) -> Schema:
+        collector = {
+            "env": self._core_field("Container", "env"),
+            "image": STRING,
+            "imagePullPolicy": STRING,
+            "resources": self._core("ResourceRequirements"),
+        }
+        return build_object({"collectorOptions": build_object(collector)})
+
+    def _network_policy(self) -> Schema:
+        traffic = {
+            "egressRules": build_list(self._core("NetworkPolicyEgressRule")),
+            "ingressRules": build_list(self._core("NetworkPolicyIngressRule")),
+        }
+        by_group = build_list(
+            build_object({**traffic, "groupName": STRING}, required=("groupName",)),
+            **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["groupName"]},
+        )
+        mode = {**build_enum("DenyAll", "DenyAllIngress", "DenyAllEgress"), "default": "DenyAll"}
+        return build_object(
+            {"head": build_object(traffic), "mode": mode, "worker": build_object(traffic), "workerGroups": by_group}
+        )
+
+
+def _build_root(spec: Schema, status: Schema, name_rules: list[rules.Rule]) -> Schema:
+    name = {**STRING, "x-kubernetes-validations": name_rules} if name_rules else STRING
+    metadata = build_object({"name": name}) if name_rules else {"type": "object"}
+    return build_object({"apiVersion": STRING, "kind": STRING, "metadata": metadata, "spec": spec, "status": status})
+
+
+def _build_status() -> Schema:
+    condition = build_object(
+        {
+            "lastTransitionTime": {**STRING, "format": "date-time"},
+            "message": {**STRING, "maxLength": 32768},
+            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+            "reason": {
+                **STRING,
+                "maxLength": 1024,
+                "minLength": 1,
+                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+            },
+            "status": build_enum("True", "False", "Unknown"),
+            "type": {
+                **STRING,
+                "maxLength": 316,
+                "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+            },
+        },
+        required=("lastTransitionTime", "message", "reason", "status", "type"),
+    )
+    quantity = KubernetesTypes().schema("Quantity")
+    counts = ("available", "desired", "max", "min", "ready")
+    return build_object(
+        {
+            **{f"{which}WorkerReplicas": INT32 for which in counts},
+            **{f"desired{resource}": quantity for resource in ("CPU", "GPU", "Memory", "TPU")},
+            "conditions": build_list(
+                condition, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+            ),
+            "endpoints": build_map(STRING),
+            "head": build_object(dict.fromkeys(("podIP", "podName", "serviceIP", "serviceName"), STRING)),
+            "lastUpdateTime": {**STRING, "format": "date-time", "nullable": True},
+            "observedGeneration": {"type": "integer", "format": "int64"},
+            "reason": STRING,
+            "state": STRING,
+            "stateTransitionTimes": build_map({**STRING, "format": "date-time"}, nullable=True),
+        }
+    )
