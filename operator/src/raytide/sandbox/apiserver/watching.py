@@ -40,6 +40,7 @@ class WatchCursor:
     def __init__(self, store: Store, resource: str, options: WatchOptions, *, bookmark: Callable[[], bytes]) -> None:
         self.options = options
         self.is_closed = False
+        self.resource = resource
         self._bookmark = bookmark
         self._lines: list[bytes] = []
         self._ready: Callable[[], None] | None = None

@@ -1,0 +1,171 @@
+"""What do GET, LIST and WATCH answer?
+
+Takes a `Call` and returns a Response or a WatchCursor: one object, a page of a list (limit, continue, selectors), or a
+watch that starts at a version, with what is there, or with what is there followed by a bookmark. Never changes the
+store. Called by `routes.py`.
+"""
+
+import base64
+import binascii
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from raytide.sandbox.apiserver.calls import Call
+from raytide.sandbox.apiserver.messages import Response
+from raytide.sandbox.apiserver.selectors import entry_matcher, field_requirements, label_test
+from raytide.sandbox.apiserver.status import ApiStatus, bad_request, expired
+from raytide.sandbox.apiserver.store import Entry, ObjectKey, Store
+from raytide.sandbox.apiserver.views import View
+from raytide.sandbox.apiserver.watching import Matcher, WatchCursor, WatchOptions
+
+Json = dict[str, Any]
+encode = msgspec.json.encode
+
+_END_OF_LIST = "k8s.io/initial-events-end"
+
+
+def get(store: Store, call: Call) -> Response:
+    """One object."""
+    entry = store.entry(call.key, call.target.namespace, call.target.name)
+    view = call.view()
+    return Response(200, view.body(entry, store.now()), headers_of(view))
+
+
+def headers_of(view: View) -> dict[str, str]:
+    """The headers of an answer in this view, with the warning of a deprecated version."""
+    headers = {"content-type": view.content_type}
+    if view.served.warning:
+        headers["warning"] = f'299 - "{view.served.warning}"'
+    return headers
+
+
+def selection(call: Call) -> tuple[str, Matcher | None]:
+    """(the only name that can match or "", the predicate) of a list, watch or deletecollection."""
+    query = call.request.query
+    text = query.get("fieldSelector", "")
+    requirements = field_requirements(text, call.served.resource, call.served.selectable)
+    if call.target.name:
+        requirements.append(("metadata.name", call.target.name, True))
+    name = next((value for field, value, is_equal in requirements if field == "metadata.name" and is_equal), "")
+    return name, entry_matcher(label_test(query.get("labelSelector", "")), requirements)
+
+
+def selected(store: Store, call: Call) -> list[tuple[ObjectKey, Entry]]:
+    """Every object of the call's kind, namespace and selectors, in order."""
+    name, matches = selection(call)
+    namespace = call.target.namespace
+    if name and (namespace or not call.served.resource.is_namespaced):
+        entry = store.find(call.key, namespace, name)
+        entries = [] if entry is None else [(ObjectKey(call.key, namespace, name), entry)]
+    else:
+        entries = store.entries(call.key, namespace)
+    return entries if matches is None else [pair for pair in entries if matches(pair[1])]
+
+
+# --- lists -------------------------------------------------------------------------------------------------------------
+def list_objects(store: Store, call: Call) -> Response:
+    """A list, or one page of it; all pages carry the version of the first."""
+    entries = selected(store, call)
+    version, metadata = store.version, {}
+    token = call.request.query.get("continue", "")
+    if token:
+        version, start = _read_token(token)
+        if version < store.oldest_version(call.key):
+            raise ApiStatus(
+                410, "Expired", "The provided continue parameter is too old to display a consistent list result."
+            )
+        entries = [pair for pair in entries if (pair[0].namespace, pair[0].name) > start]
+    limit = call.integer("limit") or 0
+    if 0 < limit < len(entries):
+        last = entries[limit - 1][0]
+        metadata = {"continue": _token(version, last), "remainingItemCount": len(entries) - limit}
+        if call.request.query.get("labelSelector") or call.request.query.get("fieldSelector"):
+            del metadata["remainingItemCount"]
+        entries = entries[:limit]
+    view = call.view()
+    body = view.list_body(entries, {"resourceVersion": str(version), **metadata}, store.now())
+    return Response(200, body, headers_of(view))
+
+
+def _token(version: int, last: ObjectKey) -> str:
+    return base64.urlsafe_b64encode(encode([version, last.namespace, last.name])).decode()
+
+
+def _read_token(token: str) -> tuple[int, tuple[str, str]]:
+    try:
+        version, namespace, name = msgspec.json.decode(base64.urlsafe_b64decode(token), type=tuple[int, str, str])
+    except (binascii.Error, msgspec.DecodeError, ValueError) as error:
+        raise bad_request("continue key is not valid") from error
+    return version, (namespace, name)
+
+
+# --- watches -----------------------------------------------------------------------------------------------------------
+def watch(store: Store, call: Call) -> WatchCursor:
+    """A cursor that has everything the client has not seen; 410 when that is no longer known."""
+    view = call.view()
+    has_initial = call.flag("sendInitialEvents")
+    asked = _asked_version(call)
+    if has_initial and call.request.query.get("resourceVersionMatch") != "NotOlderThan":
+        raise bad_request("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+    if asked and not has_initial and not store.oldest_version(call.key) <= asked <= store.version:
+        raise expired(asked, store.oldest_version(call.key))
+    _, matches = selection(call)
+    timeout = call.integer("timeoutSeconds")
+    options = WatchOptions(
+        namespace=call.target.namespace,
+        matches=matches,
+        view=None if view.is_raw else _lines(view, store),
+        has_bookmarks=call.flag("allowWatchBookmarks"),
+        timeout_s=float(timeout) if timeout else None,
+        content_type=view.content_type,
+    )
+    cursor = WatchCursor(store, call.key, options, bookmark=lambda: _bookmark(view, store))
+    if asked and not has_initial:
+        for change in store.changes_since(call.key, asked):
+            cursor.see(change)
+        return cursor
+    for _, entry in store.entries(call.key, call.target.namespace):
+        cursor.show("ADDED", entry)
+    if has_initial and options.has_bookmarks:
+        cursor.add(_bookmark(view, store, is_end_of_list=True))
+    return cursor
+
+
+def _asked_version(call: Call) -> int:
+    text = call.request.query.get("resourceVersion") or "0"
+    if not text.isdigit():
+        raise bad_request(f'invalid resource version "{text}"')
+    return int(text)
+
+
+class _Lines:
+    """The watch lines of one view; only the first of a table carries the columns."""
+
+    def __init__(self, view: View, store: Store) -> None:
+        self._view = view
+        self._store = store
+
+    def __call__(self, event_type: str, entry: Entry) -> bytes:
+        return self._view.line(event_type, entry, self._now())
+
+    def _now(self) -> datetime:
+        return self._store.now()
+
+
+def _lines(view: View, store: Store) -> _Lines:
+    return _Lines(view, store)
+
+
+def _bookmark(view: View, store: Store, *, is_end_of_list: bool = False) -> bytes:
+    metadata: Json = {"resourceVersion": str(store.version), "creationTimestamp": None}
+    if is_end_of_list:
+        metadata["annotations"] = {_END_OF_LIST: "true"}
+    resource = view.served.resource
+    obj: Json = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+    if view.form:
+        obj.update(kind=view.form, apiVersion="meta.k8s.io/v1")
+    if view.form == "Table":
+        obj.update(columnDefinitions=[], rows=[])
+    return encode({"type": "BOOKMARK", "object": obj}) + b"\n"
