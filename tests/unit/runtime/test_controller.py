@@ -136,15 +136,15 @@ async def test_a_foreign_change_during_the_pass_is_no_echo():
         assert len(diary.calls) == 2
 
 
-async def test_after_a_failed_pass_nothing_is_an_echo():
-    diary = Diary(act=lambda key: 1 / 0)
-    async with running(diary, pace=Pace()) as controller:
+async def test_an_echo_does_not_shorten_a_back_off():
+    diary = Diary(act=fail(Refused(403, "Forbidden", "quota")))
+    async with running(diary) as controller:
         controller.saw(A, "7")
         controller.ring(A)
         await asyncio.sleep(0.1)
         controller.ring(A, "7")
-        await asyncio.sleep(0.1)
-        assert len(diary.calls) == 2
+        await asyncio.sleep(6)
+    assert diary.times == [0, 5]
 
 
 async def test_a_pass_says_when_to_look_again():

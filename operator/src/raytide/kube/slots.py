@@ -83,3 +83,8 @@ class Window:
         self._under_way -= 1
         self.width = min(WIDEST_WINDOW, self.width * 2) if is_success else max(1, self.width // 2)
         self._changed.set()
+
+    def withdraw(self) -> None:
+        """Give the room back unused."""
+        self._under_way -= 1
+        self._changed.set()

@@ -150,15 +150,12 @@ class Controller:
         try:
             look_again_in = await self._reconcile(key)
         except Unavailable as trouble:
-            self._seen.pop(key, None)
             delay_s = self._queue.put_backed_off(key, at_least_s=trouble.retry_after_s or 0.0)
             log.info("not available, again in %.1f s: %s", delay_s, trouble)
         except Refused as refused:
-            self._seen.pop(key, None)
             delay_s = self._queue.put_backed_off(key, first_s=5.0, longest_s=60.0)
             log.warning("refused (%s), again in %.0f s: %s", refused.reason, delay_s, refused)
         except Exception:
-            self._seen.pop(key, None)
             delay_s = self._queue.put_backed_off(key, first_s=1.0, longest_s=300.0)
             log.exception("this is a bug, again in %.0f s", delay_s)
         else:

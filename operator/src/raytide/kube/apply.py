@@ -1,0 +1,258 @@
+"""How are the actions of a plan carried out?
+
+Actions of one key go in, one `Outcome` each comes out. It records every create and delete in the overlay before it is
+sent, guards every write by uid, never lets one refusal end the pass, and keeps a pass short: what is left over is
+skipped and the key goes to the tail of the queue. Called by the controllers' shells; follows D6, D7 and D15.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from raytide.api.actions import Action, Create, Delete, Outcome, Patch, Result
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import Key, Manifest, Resource
+from raytide.kube.client import Client
+from raytide.kube.expectations import Expectations
+from raytide.kube.slots import FairSlots, Window
+from raytide.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+BUDGET_ACTIONS: Final = 200
+BUDGET_S: Final = 2.0
+GIVE_UP_AFTER: Final = 3
+"""So many calls of one pass without an answer mean that the API is away: the rest is not tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a plan: one outcome per action, in order."""
+
+    outcomes: tuple[Outcome, ...]
+    is_cut_short: bool = False
+    """The budget was spent with actions left: look again at once (return 0.0)."""
+    retry_after_s: float | None = None
+    """The longest wish of a server that said "later"."""
+
+    def raise_for_trouble(self) -> None:
+        """The last step of a reconcile: hand refusals and silence to the controller, which knows how long to wait.
+
+        Nothing is raised for what went well or was only cut short.
+        """
+        for outcome in self.of(Result.UNKNOWN, Result.UNAVAILABLE):
+            raise Unavailable(outcome.message, retry_after_s=self.retry_after_s)
+        for outcome in self.of(Result.REFUSED):
+            raise Refused(0, outcome.reason, outcome.message)
+
+    def of(self, *results: Result) -> Iterator[Outcome]:
+        """The outcomes that ended so."""
+        return (outcome for outcome in self.outcomes if outcome.result in results)
+
+
+class _NameIsSpent(Unavailable):
+    """A create's own object is on its way out again: its name must not be used a second time."""
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One call of `apply` while it lasts."""
+
+    key: Key
+    owner_uid: str
+    window: Window
+    outcomes: list[Outcome | None]
+    refused_groups: set[tuple[Resource, str]] = field(default_factory=set)
+    unanswered: int = 0
+    retry_after_s: float | None = None
+    is_namespace_terminating: bool = False
+
+    def is_pointless(self, action: Action) -> bool:
+        """True for a further create of a refused group, and for everything once the API or the namespace is gone."""
+        if self.is_namespace_terminating or self.unanswered >= GIVE_UP_AFTER:
+            return True
+        return isinstance(action, Create) and (action.resource, action.group) in self.refused_groups
+
+
+class Executor:
+    """Carries out the actions of many keys at once.
+
+    - Every action gets exactly one outcome, in the order of the plan.
+    - A pass sends one request, then two, then four, up to 32 at a time; each refusal halves that.
+    - All passes together hold `slots` requests at a time, and keys take turns.
+    - A refusal skips further creates of the same group and nothing else.
+    - Three calls without an answer, or a namespace that is terminating, skip the rest of the pass.
+    - A pass ends after 200 actions or 2 s; then `is_cut_short`, and the next pass goes on as fast as this one was.
+      It is not called cut short when calls stayed without an answer: that asks for back-off, not for haste.
+    - Creates and deletes are in the overlay before they are sent, and stay as long as their outcome is unknown.
+    - A create that is answered AlreadyExists is done if the object is ours, of that group, and not terminating (D15).
+    - A delete of what is gone, or of what is another object by now, is done.
+    - A patch carries the uid it means.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        overlays: Mapping[Resource, Expectations[Any]],
+        slots: int = 64,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._overlays = overlays
+        self._slots = FairSlots(slots)
+        self._widths: dict[Key, int] = {}
+
+    async def apply(self, actions: Sequence[Action], *, key: Key, owner_uid: str) -> Applied:
+        """Carry out what the budget allows; the rest is SKIPPED."""
+        run = _Pass(key, owner_uid, Window(self._widths.pop(key, 1)), [None] * len(actions))
+        ends_at = self._clock.monotonic() + BUDGET_S
+        sent = 0
+        is_cut_short = False
+        async with asyncio.TaskGroup() as tasks:
+            for position, action in enumerate(actions):
+                await run.window.enter()
+                if run.is_pointless(action):
+                    run.window.withdraw()
+                    continue
+                if sent >= BUDGET_ACTIONS or self._clock.monotonic() >= ends_at:
+                    is_cut_short = not run.unanswered
+                    break
+                sent += 1
+                tasks.create_task(self._one(run, position, action))
+        if is_cut_short:
+            self._widths[key] = run.window.width
+        outcomes = (done or Outcome(action, Result.SKIPPED) for action, done in zip(actions, run.outcomes, strict=True))
+        return Applied(tuple(outcomes), is_cut_short, run.retry_after_s)
+
+    def forget(self, key: Key) -> None:
+        """The owner is gone: keep nothing about it."""
+        self._widths.pop(key, None)
+        for overlay in self._overlays.values():
+            overlay.forget(key)
+
+    async def _one(self, run: _Pass, position: int, action: Action) -> None:
+        """Send it and note its outcome, whatever happens."""
+        async with self._slots.hold(run.key):
+            if run.is_pointless(action):
+                run.window.withdraw()
+                return
+            try:
+                outcome = await self._send(run, action)
+            except Unavailable as trouble:
+                outcome = self._unanswered(run, action, trouble)
+            except Refused as refused:
+                outcome = self._refused(run, action, refused)
+        run.outcomes[position] = outcome
+        run.window.leave(is_success=outcome.result is Result.DONE)
+
+    async def _send(self, run: _Pass, action: Action) -> Outcome:
+        if isinstance(action, Patch):
+            live = await self._client.patch(action.resource, _key(action), _guarded(action))
+            return Outcome(action, Result.DONE, live=live)
+        overlay = self._overlays.get(action.resource)
+        if overlay is None:
+            return Outcome(action, Result.DONE, live=await self._carry_out(run, action))
+        return Outcome(action, Result.DONE, live=await self._tracked(overlay, run, action))
+
+    async def _tracked(self, overlay: Expectations[Any], run: _Pass, action: Create | Delete) -> Manifest | None:
+        """Carry it out with the overlay knowing at every moment what may have happened (D6)."""
+        entry = run.key, run.owner_uid, action
+        was_doubtful = overlay.is_doubtful(*entry)
+        overlay.sending(*entry)
+        try:
+            live = await self._carry_out(run, action)
+        except _NameIsSpent:
+            overlay.refused(*entry)
+            raise
+        except Refused:
+            if not (was_doubtful and await self._may_have_happened(run, action)):
+                overlay.refused(*entry)
+            raise
+        except Unavailable as trouble:
+            (overlay.doubted if trouble.is_outcome_unknown or was_doubtful else overlay.refused)(*entry)
+            raise
+        except BaseException:  # cancelled while waiting for the answer, or a bug while reading it
+            overlay.doubted(*entry)
+            raise
+        overlay.accepted(*entry, live)
+        return live
+
+    async def _carry_out(self, run: _Pass, action: Create | Delete) -> Manifest | None:
+        return await (self._create(run, action) if isinstance(action, Create) else self._delete(action))
+
+    async def _create(self, run: _Pass, action: Create) -> Manifest:
+        try:
+            return await self._client.create(action.resource, action.manifest)
+        except Refused as refused:
+            if not refused.is_already_exists:
+                raise
+            live = await self._client.get(action.resource, _key(action))
+            if live is not None and not _is_same_intention(action, live, run.owner_uid):
+                raise
+            if live is None or live["metadata"].get("deletionTimestamp"):
+                raise _NameIsSpent(f"{action.name} exists and is about to vanish") from refused
+            return live
+
+    async def _delete(self, action: Delete) -> Manifest | None:
+        """The object as it is now, None when it is gone for good."""
+        try:
+            return await self._client.delete(action.resource, _key(action), action.uid)
+        except Refused as refused:
+            if refused.is_not_found:
+                return None
+            if refused.status != 409:
+                raise
+            live = await self._client.get(action.resource, _key(action))
+            if live is None or live["metadata"].get("uid") != action.uid:
+                return None
+            raise Unavailable(f"{action.name} could not be deleted just now: {refused}") from refused
+
+    async def _may_have_happened(self, run: _Pass, action: Create | Delete) -> bool:
+        """A repeat was refused: was the first sending successful? If nobody answers, perhaps."""
+        if isinstance(action, Delete):
+            return False
+        try:
+            live = await self._client.get(action.resource, _key(action))
+        except (Refused, Unavailable):
+            return True
+        return live is not None and _is_same_intention(action, live, run.owner_uid)
+
+    def _unanswered(self, run: _Pass, action: Action, trouble: Unavailable) -> Outcome:
+        run.unanswered += 1
+        if trouble.retry_after_s is not None:
+            run.retry_after_s = max(trouble.retry_after_s, run.retry_after_s or 0.0)
+        result = Result.UNKNOWN if trouble.is_outcome_unknown else Result.UNAVAILABLE
+        return Outcome(action, result, reason="Unavailable", message=str(trouble))
+
+    def _refused(self, run: _Pass, action: Action, refused: Refused) -> Outcome:
+        if refused.is_namespace_terminating:
+            run.is_namespace_terminating = True
+            return Outcome(action, Result.SKIPPED, reason=refused.reason, message=refused.message)
+        if isinstance(action, Create):
+            run.refused_groups.add((action.resource, action.group))
+        log.info("refused %s %s: %s", action.resource.kind, _key(action), refused)
+        return Outcome(action, Result.REFUSED, reason=refused.reason, message=refused.message)
+
+
+def _key(action: Action) -> Key:
+    if isinstance(action, Create):
+        return Key(action.manifest["metadata"].get("namespace", ""), action.name)
+    return Key(action.namespace, action.name)
+
+
+def _guarded(action: Patch) -> Manifest:
+    """The body with the uid in it: the API answers Conflict if the object is another one by now."""
+    return {**action.body, "metadata": {**action.body.get("metadata", {}), "uid": action.uid}}
+
+
+def _is_same_intention(action: Create, live: Manifest, owner_uid: str) -> bool:
+    """True if `live` is what this very create made: our owner, and for members of a group all of our labels."""
+    metadata = live["metadata"]
+    if all(owner.get("uid") != owner_uid for owner in metadata.get("ownerReferences", ())):
+        return False
+    wanted = action.manifest["metadata"].get("labels", {}) if action.group else {}
+    return wanted.items() <= metadata.get("labels", {}).items()

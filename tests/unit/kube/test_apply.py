@@ -1,0 +1,317 @@
+"""One test per bullet of `Executor`'s contract, in virtual time."""
+
+import asyncio
+from dataclasses import dataclass, replace
+
+import pytest
+
+from raytide.api.actions import Create, Delete, Patch, Result
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import PODS, SERVICES, Key
+from raytide.kube.apply import Executor
+from raytide.kube.client import Client
+from raytide.kube.expectations import Expectations
+from raytide.runtime.clock import Clock
+from unit.kube.scripted import Call, ScriptedTransport, answer, refusal
+
+pytestmark = [pytest.mark.looptime, pytest.mark.rule("D7")]
+KEY, OTHER, OWNER = Key("ns", "c"), Key("ns", "d"), "owner-1"
+
+
+@dataclass(frozen=True)
+class View:
+    name: str
+    uid: str
+    is_terminating: bool = False
+
+
+def view_of(manifest) -> View:
+    return View(manifest["metadata"]["name"], manifest["metadata"].get("uid", ""))
+
+
+class World:
+    def __init__(self) -> None:
+        self.wire = ScriptedTransport(responder=stored)
+        self.version = 0
+        self.overlay = Expectations(
+            clock=Clock(),
+            view_of=view_of,
+            name_of=lambda view: view.name,
+            uid_of=lambda view: view.uid,
+            as_terminating=lambda view: replace(view, is_terminating=True),
+            informer_version=lambda namespace: self.version,
+            ask_relist=lambda: None,
+        )
+        client = Client(self.wire, clock=Clock())
+        self.executor = Executor(client, clock=Clock(), overlays={PODS: self.overlay}, slots=64)
+
+    async def apply(self, *actions, key: Key = KEY):
+        return await self.executor.apply(actions, key=key, owner_uid=OWNER)
+
+    def in_flight(self, *seen: View) -> tuple[View, ...]:
+        return self.overlay.overlay(KEY, OWNER, seen)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def stored(call: Call):
+    if call.method == "POST":
+        metadata = call.json["metadata"]
+        return answer({"metadata": {**metadata, "uid": "uid-" + metadata["name"], "resourceVersion": "50"}})
+    return answer({"metadata": {"name": call.path.rsplit("/", 1)[1], "uid": "u", "resourceVersion": "50"}})
+
+
+def create(name: str, group: str = "g") -> Create:
+    metadata = {
+        "namespace": "ns",
+        "name": name,
+        "labels": {"group": group},
+        "ownerReferences": [{"uid": OWNER}],
+    }
+    return Create(PODS, {"metadata": metadata}, "Created", "FailedToCreate", group)
+
+
+def delete(name: str, uid: str = "u") -> Delete:
+    return Delete(PODS, "ns", name, uid, "Deleted")
+
+
+def exists(name: str, *, owner: str = OWNER, group: str = "g", **more):
+    return answer(
+        {
+            "metadata": {
+                "name": name,
+                "uid": "live",
+                "resourceVersion": "40",
+                "labels": {"group": group, "added": "by a webhook"},
+                "ownerReferences": [{"uid": owner}],
+                **more,
+            }
+        }
+    )
+
+
+async def test_every_action_has_one_outcome_in_the_order_of_the_plan(world):
+    actions = [create("a"), delete("b"), Patch(SERVICES, "ns", "s", "u", {"spec": {}}), create("c")]
+    done = await world.apply(*actions)
+    assert [outcome.action for outcome in done.outcomes] == actions
+    assert {outcome.result for outcome in done.outcomes} == {Result.DONE}
+    assert done.outcomes[0].live["metadata"]["uid"] == "uid-a"
+    done.raise_for_trouble()
+
+
+async def test_a_pass_opens_slowly_up_to_32_at_a_time(world):
+    world.wire.takes_s = 0.1
+    widest = []
+
+    def note(call: Call):
+        widest.append(world.wire.in_flight)
+        return stored(call)
+
+    world.wire.responder = note
+    await world.apply(*(create(f"p{i}") for i in range(100)))
+    assert widest[0] == 1
+    assert world.wire.most_in_flight == 32
+
+
+async def test_keys_share_the_slots_in_turn(world):
+    client = Client(world.wire, clock=Clock())
+    world.wire.takes_s = 0.1
+    executor = Executor(client, clock=Clock(), overlays={}, slots=1)
+    big = asyncio.create_task(executor.apply([create(f"p{i}") for i in range(15)], key=KEY, owner_uid=OWNER))
+    await asyncio.sleep(0.55)
+    before = asyncio.get_running_loop().time()
+    await executor.apply([create("small")], key=OTHER, owner_uid=OWNER)
+    assert asyncio.get_running_loop().time() - before < 0.31
+    await big
+
+
+async def test_a_refusal_skips_further_creates_of_its_group_and_nothing_else(world):
+    def quota(call: Call):
+        is_g = call.method == "POST" and call.json["metadata"]["labels"]["group"] == "g"
+        return refusal(403, "Forbidden", "exceeded quota") if is_g else stored(call)
+
+    world.wire.responder = quota
+    done = await world.apply(create("a"), create("b"), create("c"), create("x", "h"), delete("y"))
+    assert [outcome.result for outcome in done.outcomes] == [
+        Result.REFUSED,
+        Result.SKIPPED,
+        Result.SKIPPED,
+        Result.DONE,
+        Result.DONE,
+    ]
+    assert (done.outcomes[0].reason, done.outcomes[0].message) == ("Forbidden", "exceeded quota")
+    assert [view.name for view in world.in_flight(View("y", "u"))] == ["y", "x"]
+    assert not done.is_cut_short
+    with pytest.raises(Refused, match="exceeded quota"):
+        done.raise_for_trouble()
+
+
+async def test_a_thousand_skipped_creates_do_not_use_up_the_budget_of_the_next_group(world):
+    def quota(call: Call):
+        return refusal(403, "Forbidden") if call.json["metadata"]["labels"]["group"] == "g" else stored(call)
+
+    world.wire.responder = quota
+    done = await world.apply(*(create(f"p{i}") for i in range(1000)), create("x", "h"))
+    assert done.outcomes[-1].result is Result.DONE
+    assert len(world.wire.calls) < 5
+
+
+async def test_three_calls_without_an_answer_end_the_pass_without_haste(world):
+    world.wire.responder = lambda call: refusal(429, headers={"retry-after": "9"})
+    done = await world.apply(*(create(f"p{i}", f"g{i}") for i in range(10)))
+    results = [outcome.result for outcome in done.outcomes]
+    assert results == [Result.UNAVAILABLE] * 3 + [Result.SKIPPED] * 7
+    assert done.retry_after_s == 9
+    assert not done.is_cut_short
+    assert world.in_flight() == ()
+    with pytest.raises(Unavailable) as caught:
+        done.raise_for_trouble()
+    assert caught.value.retry_after_s == 9
+
+
+async def test_a_terminating_namespace_ends_the_pass_quietly(world):
+    world.wire.responder = lambda call: refusal(
+        403, "Forbidden", "gone", details={"causes": [{"reason": "NamespaceTerminating"}]}
+    )
+    done = await world.apply(create("a"), delete("b"))
+    assert [outcome.result for outcome in done.outcomes] == [Result.SKIPPED] * 2
+    done.raise_for_trouble()
+    assert len(world.wire.calls) == 1
+
+
+async def test_a_pass_ends_after_200_actions_and_the_next_goes_on_as_fast(world):
+    done = await world.apply(*(create(f"p{i}") for i in range(300)))
+    assert done.is_cut_short
+    assert len(list(done.of(Result.DONE))) == 200
+    assert len(list(done.of(Result.SKIPPED))) == 100
+    world.wire.takes_s, world.wire.most_in_flight = 0.1, 0
+    await world.apply(*(create(f"q{i}") for i in range(40)))
+    assert world.wire.most_in_flight == 32
+
+
+async def test_a_pass_ends_after_two_seconds(world):
+    world.wire.takes_s = 0.5
+    done = await world.apply(*(create(f"p{i}") for i in range(100)))
+    assert done.is_cut_short
+    assert asyncio.get_running_loop().time() < 3
+
+
+@pytest.mark.rule("D6")
+async def test_writes_are_in_the_overlay_before_they_are_sent(world):
+    planned = []
+
+    def look(call: Call):
+        planned.append(world.in_flight(View("b", "u")))
+        return stored(call)
+
+    world.wire.responder = look
+    await world.apply(create("a"), delete("b"))
+    assert planned[0] == (View("b", "u"), View("a", ""))
+    assert planned[1] == (View("b", "u", is_terminating=True), View("a", "uid-a"))
+
+
+@pytest.mark.rule("D6")
+async def test_an_unknown_outcome_stays_in_the_overlay_and_is_repeated_under_the_same_name(world):
+    world.wire.answers.append(Unavailable("reset", is_outcome_unknown=True))
+    done = await world.apply(create("a"))
+    assert done.outcomes[0].result is Result.UNKNOWN
+    assert world.in_flight() == (View("a", ""),)
+    (again,) = world.overlay.due(KEY, OWNER)
+    world.wire.answers += [refusal(409, "AlreadyExists"), exists("a")]
+    done = await world.apply(again)
+    assert done.outcomes[0].result is Result.DONE
+    assert world.in_flight() == (View("a", "live"),)
+
+
+@pytest.mark.rule("D6")
+async def test_a_cancelled_pass_leaves_its_writes_in_doubt(world):
+    world.wire.takes_s = 5
+    task = asyncio.create_task(world.apply(create("a")))
+    await asyncio.sleep(1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert world.overlay.is_doubtful(KEY, OWNER, create("a"))
+
+
+@pytest.mark.rule("D15")
+async def test_a_repeat_that_is_refused_does_not_hide_that_the_first_one_worked(world):
+    world.wire.answers.append(Unavailable("reset", is_outcome_unknown=True))
+    await world.apply(create("a"))
+    world.wire.answers += [refusal(403, "Forbidden", "exceeded quota"), exists("a")]
+    await world.apply(create("a"))
+    assert [view.name for view in world.in_flight()] == ["a"]
+    world.wire.answers += [refusal(403, "Forbidden", "exceeded quota"), refusal(404, "NotFound")]
+    await world.apply(create("a"))
+    assert world.in_flight() == ()
+
+
+@pytest.mark.rule("D6")
+async def test_a_repeat_that_did_not_happen_leaves_the_first_one_in_doubt(world):
+    world.wire.answers.append(Unavailable("reset", is_outcome_unknown=True))
+    await world.apply(create("a"))
+    world.wire.answers.append(refusal(429))
+    await world.apply(create("a"))
+    assert [view.name for view in world.in_flight()] == ["a"]
+
+
+@pytest.mark.rule("D15")
+@pytest.mark.parametrize(
+    ("live", "result", "in_flight"),
+    [
+        pytest.param(exists("a"), Result.DONE, ["live"], id="ours: its uid enters the overlay"),
+        pytest.param(exists("a", owner="stranger"), Result.REFUSED, [], id="another owner's"),
+        pytest.param(exists("a", group="h"), Result.REFUSED, [], id="another group's"),
+        pytest.param(exists("a", deletionTimestamp="now"), Result.UNAVAILABLE, [], id="terminating"),
+        pytest.param(refusal(404, "NotFound"), Result.UNAVAILABLE, [], id="gone in between"),
+    ],
+)
+@pytest.mark.parametrize("is_repeat", [False, True], ids=["first time", "repeated"])
+async def test_a_create_that_finds_its_name_taken(world, live, result, in_flight, is_repeat):
+    if is_repeat:
+        world.wire.answers.append(Unavailable("reset", is_outcome_unknown=True))
+        await world.apply(create("a"))
+    world.wire.answers += [refusal(409, "AlreadyExists", "pods a already exists"), live]
+    if is_repeat and result is Result.REFUSED:
+        world.wire.answers.append(live)
+    done = await world.apply(create("a"))
+    assert done.outcomes[0].result is result
+    assert [view.uid for view in world.in_flight()] == in_flight
+    assert (done.outcomes[0].live is not None) == (result is Result.DONE)
+
+
+async def test_any_other_conflict_on_create_is_a_refusal(world):
+    world.wire.answers.append(refusal(409, "Conflict"))
+    done = await world.apply(create("a"))
+    assert done.outcomes[0].result is Result.REFUSED
+
+
+@pytest.mark.rule("RM:I5")
+@pytest.mark.parametrize(
+    ("answers", "result"),
+    [
+        pytest.param([refusal(404, "NotFound")], Result.DONE, id="what is gone is done"),
+        pytest.param([refusal(409, "Conflict"), exists("a")], Result.DONE, id="what is another object by now is done"),
+        pytest.param([refusal(409, "Conflict"), refusal(404)], Result.DONE, id="what vanished meanwhile is done"),
+        pytest.param([refusal(409, "Conflict"), exists("a", uid="u")], Result.UNAVAILABLE, id="a real conflict is not"),
+        pytest.param([refusal(403, "Forbidden")], Result.REFUSED, id="what is forbidden is not"),
+    ],
+)
+async def test_a_delete(world, answers, result):
+    world.wire.answers += answers
+    done = await world.apply(delete("a"))
+    assert done.outcomes[0].result is result
+    assert world.in_flight(View("a", "u"))[0].is_terminating is (result is Result.DONE)
+
+
+async def test_a_patch_carries_the_uid_it_means(world):
+    await world.apply(Patch(SERVICES, "ns", "s", "u", {"metadata": {"labels": {"a": "b"}}, "spec": {}}))
+    assert world.wire.calls[0].json == {"metadata": {"labels": {"a": "b"}, "uid": "u"}, "spec": {}}
+
+
+async def test_forgetting_a_key_forgets_its_overlay(world):
+    await world.apply(create("a"))
+    world.executor.forget(KEY)
+    assert world.in_flight() == ()
