@@ -43,7 +43,7 @@ class _Compact(yaml.CSafeDumper):
         """Write every schema in full: `kubectl apply` does not take anchors kindly."""
         return data is not None
 
-    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:  # noqa: FBT001 - PyYAML's
         """Put a short mapping on one line."""
         is_short = len(json.dumps(mapping)) <= LINE_LENGTH
         return super().represent_mapping(tag, mapping, flow_style=flow_style or is_short)

@@ -249,16 +249,16 @@ def _fault_tolerance_and_head_rules() -> list[Rule]:
 
 
 def _token_rules() -> list[Rule]:
-    by_token = "(has(self.authOptions) && has(self.authOptions.mode) && self.authOptions.mode == 'token')"
+    is_authenticated = "(has(self.authOptions) && has(self.authOptions.mode) && self.authOptions.mode == 'token')"
     is_delegated = "(has(self.authOptions.enableK8sTokenAuth) && self.authOptions.enableK8sTokenAuth)"
     return [
         *unless_before(
-            f"!{by_token} || (has(self.rayVersion) && self.rayVersion.matches('{SINCE_2_52}'))",
+            f"!{is_authenticated} || (has(self.rayVersion) && self.rayVersion.matches('{SINCE_2_52}'))",
             "authOptions.mode token needs rayVersion 2.52.0 or newer; set rayVersion, or disable authentication",
             fieldPath=".rayVersion",
         ),
         *unless_before(
-            f"!{by_token} || !{is_delegated} || (has(self.rayVersion) && self.rayVersion.matches('{SINCE_2_55}'))",
+            f"!{is_authenticated} || !{is_delegated} || (has(self.rayVersion) && self.rayVersion.matches('{SINCE_2_55}'))",
             "authOptions.enableK8sTokenAuth needs rayVersion 2.55.0 or newer",
             fieldPath=".rayVersion",
         ),

@@ -9,6 +9,7 @@ reach rules as strings. Called by `schema_model.py` (compile) and `schema_rules.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import cel
@@ -50,43 +51,59 @@ class Rule:
     is_old_self_optional: bool
     program: cel.Program
     message_program: cel.Program | None
-    is_extended: bool
-    """Whether it calls functions beyond the core of CEL, which have to be added to every evaluation."""
 
-    def refusal(self, new: Any, old: Any, *, has_old: bool) -> str | None:
-        """Why `new` is refused, or None; a rule that breaks while it is evaluated refuses too."""
-        if self.is_transition and not has_old and not self.is_old_self_optional:
+    def refusal(self, scope: "Scope") -> str | None:
+        """Why the value is refused, or None; a rule that breaks while it is evaluated refuses too."""
+        if self.is_transition and not scope.has_old and not self.is_old_self_optional:
             return None
-        context = self._context(new, old, has_old=has_old)
+        context = scope.optional if self.is_old_self_optional else scope.plain
         try:
             answer = self.program.execute(context)
         except Exception as broken:  # noqa: BLE001 - the library raises many types; all are "the rule failed"
             return f"{_fault(broken)} evaluating rule: {self.message or self.text}"
         return None if answer is True else self._detail(context)
 
-    def _context(self, new: Any, old: Any, *, has_old: bool) -> cel.Context:
-        context = cel.Context()
-        if self.is_extended:
-            add_stdlib_to_context(context)
-        context.add_variable("self", new)
-        if self.is_old_self_optional:
-            context.add_variable("oldSelf", cel.OptionalValue.of(old) if has_old else cel.OptionalValue.none())
-        elif has_old:
-            context.add_variable("oldSelf", old)
-        return context
-
     def _detail(self, context: cel.Context) -> str:
-        said = self._evaluated_message(context) if self.message_program is not None else ""
+        said = _evaluated_message(self.message_program, context) if self.message_program is not None else ""
         return said or self.message or f"failed rule: {self.text}"
 
-    def _evaluated_message(self, context: cel.Context) -> str:
-        assert self.message_program is not None  # noqa: S101 - the only caller asked
-        try:
-            said = self.message_program.execute(context)
-        except Exception:  # noqa: BLE001 - as above: a broken message falls back to the static one
-            return ""
-        said = said.strip() if isinstance(said, str) else ""
-        return "" if "\n" in said or len(said.encode()) > MAX_MESSAGE_BYTES else said
+
+class Scope:
+    """What the rules of one place see: the value and, on an update, its partner; converted once, when first asked."""
+
+    def __init__(self, new: Any, old: Any, *, has_old: bool) -> None:
+        self.has_old = has_old
+        self._new, self._old = new, old
+
+    @cached_property
+    def plain(self) -> cel.Context:
+        """For rules that speak of `oldSelf` as a value, or not at all."""
+        context = self._context()
+        if self.has_old:
+            context.add_variable("oldSelf", self._old)
+        return context
+
+    @cached_property
+    def optional(self) -> cel.Context:
+        """For rules with `optionalOldSelf`."""
+        context = self._context()
+        context.add_variable("oldSelf", cel.OptionalValue.of(self._old) if self.has_old else cel.OptionalValue.none())
+        return context
+
+    def _context(self) -> cel.Context:
+        context = cel.Context()
+        add_stdlib_to_context(context)
+        context.add_variable("self", self._new)
+        return context
+
+
+def _evaluated_message(program: cel.Program, context: cel.Context) -> str:
+    try:
+        said = program.execute(context)
+    except Exception:  # noqa: BLE001 - as above: a broken message falls back to the static one
+        return ""
+    said = said.strip() if isinstance(said, str) else ""
+    return "" if "\n" in said or len(said.encode()) > MAX_MESSAGE_BYTES else said
 
 
 def _fault(broken: BaseException) -> str:
@@ -124,7 +141,6 @@ def compile_rule(rule: Mapping[str, Any]) -> Rule:
         raise RuleError(f'reason: Unsupported value: "{reason}"')
     expression = str(rule.get("messageExpression", "")).strip()
     message_program = _compile(expression, "messageExpression") if expression else None
-    called = {*program.functions(), *(message_program.functions() if message_program else ())}
     return Rule(
         text=text,
         message=str(rule.get("message", "")).strip(),
@@ -134,7 +150,6 @@ def compile_rule(rule: Mapping[str, Any]) -> Rule:
         is_old_self_optional=is_old_self_optional,
         program=program,
         message_program=message_program,
-        is_extended=bool(called & (_EXTRAS - _CORE)),
     )
 
 

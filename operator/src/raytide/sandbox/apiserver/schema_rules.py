@@ -9,7 +9,7 @@ in the old object, did not change, unless the rule speaks of `oldSelf` (then the
 from dataclasses import dataclass, field
 from typing import Any
 
-from raytide.sandbox.apiserver.cel import Rule, escape_name
+from raytide.sandbox.apiserver.cel import Rule, Scope, escape_name
 from raytide.sandbox.apiserver.schema_checks import MISSING, is_unchanged, partner
 from raytide.sandbox.apiserver.schema_model import Json, Node, Violation, omit_value, violation
 
@@ -50,8 +50,8 @@ class _Walk:
         node, new = place.node, place.new
         if new is None or not node.is_ruled:
             return
-        for rule in node.rules:
-            self._ask(rule, place)
+        if node.rules:
+            self._ask_rules(place)
         if isinstance(new, dict):
             for key in new:
                 self._visit_key(place, key)
@@ -68,18 +68,26 @@ class _Walk:
         before = place.old.get(key, MISSING) if isinstance(place.old, dict) else MISSING
         self.visit(_Place(below, path, place.new[key], before, place))
 
-    def _ask(self, rule: Rule, place: _Place) -> None:
+    def _ask_rules(self, place: _Place) -> None:
         node, has_old = place.node, place.old is not MISSING and place.old is not None
         new, old = place.new, place.old if has_old else None
-        if "__" in rule.text:
+        if any("__" in rule.text for rule in node.rules):
             new, old = _respelled(node, new), _respelled(node, old)
-        refusal = rule.refusal(new, old, has_old=has_old)
-        if refusal is None or (not rule.is_transition and place.is_unchanged()):
-            return
-        is_shown = node.type not in ("object", "array") and rule.reason in ("FieldValueInvalid", "FieldValueDuplicate")
-        where = (place.path + rule.field_path).removeprefix(".")
-        detail = refusal if rule.reason != "FieldValueDuplicate" else ""
-        self.found.append(violation(where, rule.reason, detail, place.new if is_shown else omit_value()))
+        scope = Scope(new, old, has_old=has_old)
+        for rule in node.rules:
+            refusal = rule.refusal(scope)
+            if refusal is not None and (rule.is_transition or not place.is_unchanged()):
+                self.found.append(_worded(rule, refusal, place))
+
+
+def _worded(rule: Rule, refusal: str, place: _Place) -> Violation:
+    is_shown = place.node.type not in ("object", "array") and rule.reason in (
+        "FieldValueInvalid",
+        "FieldValueDuplicate",
+    )
+    where = (place.path + rule.field_path).removeprefix(".")
+    detail = refusal if rule.reason != "FieldValueDuplicate" else ""
+    return violation(where, rule.reason, detail, place.new if is_shown else omit_value())
 
 
 def _respelled(node: Node | None, value: Json) -> Json:
