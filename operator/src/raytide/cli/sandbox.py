@@ -2,7 +2,7 @@
 
 The commands `raytide sandbox up, down, status, kubeconfig, logs` (and `serve`, which `up` starts): options in, short
 answers out, exit code 0 when what was asked for is so. It decides nothing; starting and ending is launch.py's, the state
-directory is state.py's, the cluster itself is cluster.py's. Modules are imported by the command that needs them, so that
+directory is state.py's, the cluster itself is main.py's. Modules are imported by the command that needs them, so that
 `status` answers in a blink.
 """
 
@@ -183,7 +183,7 @@ def logs(state: StateDirectory, *, follow: bool, lines: int) -> None:
 @click.option("--ready-fd", type=int, help="Where to say that the sandbox is ready.")
 def serve(state: StateDirectory, ready_fd: int | None, **options: Any) -> None:
     """Be the sandbox, in the foreground."""
-    from raytide.sandbox.cluster import serve as run  # noqa: PLC0415 - the cluster is for its own process
     from raytide.sandbox.launch import Settings  # noqa: PLC0415 - same
+    from raytide.sandbox.main import serve as run  # noqa: PLC0415 - the cluster is for its own process
 
     sys.exit(run(Settings(**options), state, ready_fd=ready_fd))

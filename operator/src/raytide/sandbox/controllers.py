@@ -25,8 +25,8 @@ ROUNDS_PER_STEP: Final = 100
 class Controllers:
     """The controllers of one store; make one per store and call `step` whenever something changed."""
 
-    def __init__(self, store: Store, *, authority: str = "") -> None:
-        """`authority` is the PEM that namespaces publish as kube-root-ca.crt."""
+    def __init__(self, store: Store, *, authority: str = "", has_scheduler: bool = True) -> None:
+        """`authority` is the PEM that namespaces publish as kube-root-ca.crt; without a scheduler somebody else binds."""
         ensure_initial(store)
         self._store = store
         self._changes: deque[Change] = deque()
@@ -35,7 +35,7 @@ class Controllers:
             ServiceAccounts(store, authority),
             GarbageCollector(store),
             OrphanedPods(store),
-            Scheduler(store),
+            *([Scheduler(store)] if has_scheduler else []),
             EndpointsController(store),
             EventExpiry(store),
         )

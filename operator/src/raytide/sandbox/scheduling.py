@@ -203,13 +203,13 @@ class Scheduler:
 
 
 def bind_pod(store: Store, key: ObjectKey, node: str, now: datetime) -> None:
-    """Give a pod its node and the condition that says so."""
-    pod = store.get(*key)
-    pod["spec"]["nodeName"] = node
-    store.update("pods", pod)
+    """Give a pod the condition that says it is scheduled, then its node, so that a kubelet sees both at once."""
     pod = store.get(*key)
     set_condition(pod.setdefault("status", {}), {"type": "PodScheduled", "status": "True"}, now)
     store.update("pods", pod, subresource="status")
+    pod = store.get(*key)
+    pod["spec"]["nodeName"] = node
+    store.update("pods", pod)
 
 
 def _creation_order(noted: Noted) -> int:

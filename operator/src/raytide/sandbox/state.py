@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -79,12 +80,26 @@ class StateDirectory:
     def scratch(self) -> Path:
         """Pod directories and sockets: a short path of our own, because socket paths end at 107 characters."""
         digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:8]
-        return Path(tempfile.gettempdir()) / f"rt{os.getuid()}-{digest}"
+        return Path(tempfile.gettempdir()).resolve() / f"rt{os.getuid()}-{digest}"
 
     def create(self) -> None:
         """Make the directory, for its owner only."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path.chmod(0o700)
+
+    def create_scratch(self) -> Path:
+        """Make the scratch directory, for its owner only; raises PermissionError when it is somebody else's."""
+        self.scratch.mkdir(mode=0o700, exist_ok=True)
+        if not self._is_scratch_ours():
+            raise PermissionError(f"{self.scratch} belongs to somebody else; set TMPDIR to a directory of yours")
+        return self.scratch
+
+    def _is_scratch_ours(self) -> bool:
+        try:
+            found = self.scratch.lstat()
+        except FileNotFoundError:
+            return False
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
     def read_record(self) -> Record | None:
         """The record, or None when there is none that can be read."""
@@ -123,7 +138,7 @@ class StateDirectory:
         """Remove all that is only true while the sandbox runs; the log stays. Call it with the lock held."""
         self.record.unlink(missing_ok=True)
         self.kubeconfig.unlink(missing_ok=True)
-        if self.scratch.is_dir() and self.scratch.stat(follow_symlinks=False).st_uid == os.getuid():
+        if self._is_scratch_ours():
             shutil.rmtree(self.scratch, ignore_errors=True)
 
 

@@ -1,0 +1,119 @@
+"""What does the sandbox's own process do from its first line to its last?
+
+Claims the state directory, opens the port, chooses how pods are kept apart, runs the cluster until somebody asks it to
+end, and clears what is only true while it runs. Whatever goes wrong ends the process with one line for people, told to
+the waiting `up` and to the log; the kernel then ends every pod. Called by `raytide sandbox serve`.
+"""
+
+import asyncio
+import errno
+import importlib.metadata
+import logging
+import os
+import signal
+import socket
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+from raytide.sandbox.cluster import Cluster, Stopped
+from raytide.sandbox.kubeconfig import write_private
+from raytide.sandbox.launch import Settings, tell_parent
+from raytide.sandbox.node.choose import choose
+from raytide.sandbox.node.runtime import RuntimeTrouble
+from raytide.sandbox.state import AlreadyRunning, Record, StateDirectory, start_ticks
+
+HOST: Final = "127.0.0.1"
+
+_log = logging.getLogger("raytide.sandbox")
+
+
+class PortTrouble(Exception):  # noqa: N818 - an answer for people
+    """The port cannot be opened; the text says why and what to do."""
+
+
+def serve(settings: Settings, state: StateDirectory, *, ready_fd: int | None) -> int:
+    """Be the sandbox until SIGTERM or SIGINT; returns the exit code. `ready_fd` hears once how the start went."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    state.create()
+    try:
+        with state.claim():
+            state.clear()
+            try:
+                asyncio.run(_serve(settings, state, ready_fd))
+            finally:
+                state.clear()
+    except AlreadyRunning:
+        tell_parent(ready_fd, error="AlreadyRunning")
+        return 1
+    except (PortTrouble, RuntimeTrouble, PermissionError) as trouble:
+        _log.error("the sandbox ends: %s", trouble)
+        tell_parent(ready_fd, error=str(trouble))
+        return 1
+    except BaseException as error:
+        tell_parent(ready_fd, error=f"the sandbox failed: {_first_leaf(error)!r}")
+        raise
+    _log.info("the sandbox has ended")
+    return 0
+
+
+async def _serve(settings: Settings, state: StateDirectory, ready_fd: int | None) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    with open_port(settings.port) as listener:
+        scratch = state.create_scratch()
+        runtime, reason = await choose(settings.isolation, scratch, now=now)
+        try:
+            cluster = Cluster(settings, runtime, listener, directory=scratch / "k", now=now)
+            await cluster.run(stopping, lambda: _announce(cluster, state, reason, ready_fd))
+        except* Stopped:
+            pass
+        finally:
+            await runtime.stop()
+
+
+def _first_leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _announce(cluster: Cluster, state: StateDirectory, reason: str, ready_fd: int | None) -> None:
+    """It is ready: leave the two files others look for, then tell who waits."""
+    write_private(state.kubeconfig, cluster.kubeconfig())
+    record = Record(
+        pid=os.getpid(),
+        start_ticks=start_ticks(os.getpid()) or 0,
+        version=importlib.metadata.version("raytide"),
+        server=cluster.server,
+        isolation=cluster.runtime.mode.value,
+        isolation_reason=reason,
+        nodes=cluster.settings.nodes,
+        scratch=str(state.scratch),
+    )
+    state.write_record(record)
+    _log.info("ready: %s, isolation %s (%s)", record.server, record.isolation, reason)
+    tell_parent(ready_fd, ready=True)
+
+
+def open_port(port: int) -> socket.socket:
+    """A listening socket on the loopback address; raises PortTrouble."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            told = f"port {port} on {HOST} is in use by another program"
+        else:
+            told = f"port {port} on {HOST} cannot be opened: {error.strerror}"
+        raise PortTrouble(f"{told}; choose another with --port, or --port 0 for any free one") from None
+    return listener
+
+
+def now() -> datetime:
+    """The sandbox's one clock."""
+    return datetime.now(UTC)  # noqa: TID251 - this is it; the sandbox imports none of the operator's modules

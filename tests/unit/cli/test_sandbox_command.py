@@ -1,0 +1,146 @@
+"""`raytide sandbox` where nothing runs, or something else does: one clear line, nothing broken."""
+
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from raytide.cli.sandbox import command
+from raytide.sandbox import launch
+from raytide.sandbox.launch import Settings
+from raytide.sandbox.overview import Overview, rows
+from raytide.sandbox.state import Record, StateDirectory, start_ticks
+
+
+@pytest.fixture
+def state(tmp_path) -> StateDirectory:
+    found = StateDirectory(tmp_path / "s")
+    found.create()
+    return found
+
+
+def call(state: StateDirectory, *words: str):
+    return CliRunner().invoke(command, [*words, "--state-dir", str(state.path)])
+
+
+def record(pid: int, ticks: int) -> Record:
+    return Record(
+        pid=pid,
+        start_ticks=ticks,
+        version="0.1.0",
+        server="https://127.0.0.1:6443",
+        isolation="ns",
+        isolation_reason="user namespaces work here",
+        nodes=3,
+        scratch="/tmp/x",
+    )
+
+
+def ended_record() -> Record:
+    """Of this very process number, but an earlier process."""
+    ticks = start_ticks(os.getpid())
+    assert ticks is not None
+    return record(os.getpid(), ticks - 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "text"),
+    [
+        (["status"], 1, "No sandbox is running. Start one with: raytide sandbox up"),
+        (["down"], 0, "No sandbox is running."),
+        (["kubeconfig"], 1, "no sandbox is running; start one with: raytide sandbox up"),
+        (["kubeconfig", "--path"], 1, "no sandbox is running"),
+        (["logs"], 1, "no sandbox has run there"),
+    ],
+)
+def test_without_a_sandbox(state, words, exit_code, text):
+    result = call(state, *words)
+    assert (result.exit_code, text in result.output) == (exit_code, True), result.output
+
+
+def test_down_needs_no_directory_at_all(tmp_path):
+    result = call(StateDirectory(tmp_path / "never"), "down")
+    assert (result.exit_code, result.output) == (0, "No sandbox is running.\n")
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--node-cpu=many", "'many' is not a quantity"),
+        ("--node-memory=32Gb", "'32Gb' is not a quantity"),
+        ("--node-cpu=0", "must be more than 0"),
+        ("--nodes=0", "0 is not in the range"),
+        ("--port=70000", "70000 is not in the range"),
+        ("--isolation=docker", "'docker' is not one of 'auto', 'ns', 'plain'"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_starts(state, option, text):
+    result = call(state, "up", option)
+    assert result.exit_code == 2
+    assert text in result.output
+    assert not state.log.exists()
+
+
+def test_up_twice_changes_nothing_and_is_no_error(state):
+    state.write_record(record(os.getpid(), 1))
+    with state.claim():
+        result = call(state, "up", "--nodes=7")
+    assert result.exit_code == 0
+    assert "already running: https://127.0.0.1:6443" in result.output
+    assert "3 nodes" in result.output
+    assert state.read_record() == record(os.getpid(), 1)
+
+
+def test_status_tells_of_a_sandbox_that_ended_without_notice(state):
+    state.write_record(ended_record())
+    result = call(state, "status")
+    assert result.exit_code == 1
+    assert "ended without notice" in result.output
+
+
+def test_down_clears_what_was_left_and_signals_no_stranger(state):
+    state.write_record(ended_record())
+    state.kubeconfig.touch()
+    result = call(state, "down")
+    assert (result.exit_code, result.output) == (0, "No sandbox is running.\n")
+    assert state.read_record() is None
+    assert not state.kubeconfig.exists()
+
+
+def test_the_log_is_shown_from_its_end(state):
+    state.log.write_text("one\ntwo\nthree\n")
+    assert call(state, "logs", "-n", "2").output == "two\nthree\n"
+    assert call(state, "logs", "--follow").output == "one\ntwo\nthree\n"
+
+
+def test_settings_survive_the_command_line():
+    settings = Settings(nodes=2, node_cpu="4", node_memory="1Gi", isolation="plain", port=1234, has_crds=False)
+    seen = {}
+    serve = next(found for name, found in command.commands.items() if name == "serve")
+    context = serve.make_context("serve", settings.arguments())
+    seen.update(context.params)
+    assert Settings(**{name: seen[name] for name in Settings.__dataclass_fields__}) == settings
+
+
+def test_a_server_that_ends_without_a_word_has_its_log_told(state, monkeypatch):
+    monkeypatch.setattr(launch.sys, "executable", "/bin/cat")
+    with pytest.raises(launch.LaunchTrouble, match="ended while starting\n.*invalid option"):
+        launch.start(Settings(), state, deadline_s=20)
+
+
+def test_status_reads_well(state):
+    nodes = ({"status": {"allocatable": {"cpu": "8", "memory": "32Gi"}}},) * 3
+    pods = ({"status": {"phase": "Running"}}, {"status": {"phase": "Pending"}}, {"status": {"phase": "Running"}})
+    told = dict(rows(Overview(record(42, 1), state, 125.0, nodes, pods)))
+    assert told["sandbox"] == "raytide 0.1.0, up 2m, process 42"
+    assert told["isolation"] == "ns (user namespaces work here)"
+    assert told["nodes"] == "3 × 8 CPU, 32Gi (for scheduling only, not enforced)"
+    assert told["pods"] == "1 Pending, 2 Running"
+    assert told["state"].startswith(str(state.path))
+
+
+def test_status_says_when_the_api_does_not_answer(state):
+    told = dict(rows(Overview(record(42, 1), state, 1.0, trouble="the API does not answer: timed out")))
+    assert told["trouble"] == "the API does not answer: timed out"
+    assert "pods" not in told
