@@ -16,7 +16,7 @@ MAX_INT32 = 2147483647
 STRING: Schema = {"type": "string"}
 BOOLEAN: Schema = {"type": "boolean"}
 INT32: Schema = {"type": "integer", "format": "int32"}
-COUNT: Schema = {**INT32, "minimum": 0}
+COUNT: Schema = {**INT32, "minimum": 0, "maximum": MAX_INT32}  # the API server does not check the range of int32
 LABEL_VALUE: Schema = {**STRING, "maxLength": 63, "pattern": rules.LABEL_VALUE_PATTERN}
 ANYTHING: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 

@@ -39,6 +39,14 @@ class RuleError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a rule refuses; `is_broken` if it could not be evaluated, which is never forgiven."""
+
+    text: str
+    is_broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One compiled rule."""
 
@@ -52,7 +60,7 @@ class Rule:
     program: cel.Program
     message_program: cel.Program | None
 
-    def refusal(self, scope: "Scope") -> str | None:
+    def refusal(self, scope: "Scope") -> Refusal | None:
         """Why the value is refused, or None; a rule that breaks while it is evaluated refuses too."""
         if self.is_transition and not scope.has_old and not self.is_old_self_optional:
             return None
@@ -60,8 +68,8 @@ class Rule:
         try:
             answer = self.program.execute(context)
         except Exception as broken:  # noqa: BLE001 - the library raises many types; all are "the rule failed"
-            return f"{_fault(broken)} evaluating rule: {self.message or self.text}"
-        return None if answer is True else self._detail(context)
+            return Refusal(f"{_fault(broken)} evaluating rule: {self.message or self.text}", is_broken=True)
+        return None if answer is True else Refusal(self._detail(context))
 
     def _detail(self, context: cel.Context) -> str:
         said = _evaluated_message(self.message_program, context) if self.message_program is not None else ""

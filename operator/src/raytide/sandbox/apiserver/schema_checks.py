@@ -9,15 +9,21 @@ item by item through its keys, other lists as a whole. `duplicates` judges lists
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
-from raytide.sandbox.apiserver.schema_model import Json, Limits, Node, Violation, violation
+from raytide.sandbox.apiserver.schema_limits import limit_faults
+from raytide.sandbox.apiserver.schema_model import Json, Node, Violation, violation
 
 MISSING: Final[Any] = object()
 """No value before: a create, or a place without a partner in the old object."""
 
-_DATE_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z")
-_RANGES: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+_NO_KIND: Final = (
+    "may have mixed case, but should otherwise match: a DNS-1035 label must consist of lower case alphanumeric "
+    "characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  "
+    "or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
 
 
 def type_name(value: Json) -> str:
@@ -27,7 +33,7 @@ def type_name(value: Json) -> str:
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int):
-        return "integer"
+        return "integer" if -(2**63) <= value < 2**63 else "number"
     if isinstance(value, float):
         return "number"
     if isinstance(value, str):
@@ -66,10 +72,12 @@ def _own_faults(node: Node, path: str, value: Json) -> list[Violation]:
         return []
     found = [] if _has_type(node, value) else [_wrong_type(node, path, value)]
     if node.enum is not None and not any(value == allowed for allowed in node.enum):
-        names = ", ".join(json.dumps(v if isinstance(v, str) else json.dumps(v)) for v in node.enum)
-        found.append(violation(path, "FieldValueNotSupported", f"supported values: {names}", value))
+        listed = ", ".join(json.dumps(v if isinstance(v, str) else json.dumps(v)) for v in node.enum)
+        found.append(violation(path, "FieldValueNotSupported", f"supported values: {listed}", value))
     if node.limits is not None and not found:
-        found += _limit_faults(node.limits, path, value)
+        found += islice(limit_faults(node.limits, path, value), 1)
+    if node.is_embedded and isinstance(value, dict):
+        found += _embedded_faults(path, value)
     if node.all_of or node.any_of or node.one_of or node.negated is not None:
         found += _branch_faults(node, path, value)
     return found
@@ -88,98 +96,64 @@ def _has_type(node: Node, value: Json) -> bool:
 
 def _wrong_type(node: Node, path: str, value: Json) -> Violation:
     wanted, got = "integer,string" if node.is_int_or_string else node.type, type_name(value)
+    if node.limits is not None and node.limits.format == "date-time":
+        wanted, got = "date-time", {"integer": "int64", "number": "float64", "boolean": "bool"}.get(got, got)
     place = f"{path} in body" if path else "in body"
     return violation(path, "FieldValueTypeInvalid", f'{place} must be of type {wanted}: "{got}"', got)
 
 
-def _limit_faults(limits: Limits, path: str, value: Json) -> Iterator[Violation]:
-    if isinstance(value, str):
-        yield from _string_faults(limits, path, value)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield from _number_faults(limits, path, value)
-    elif isinstance(value, list):
-        yield from _list_faults(limits, path, value)
-    elif isinstance(value, dict):
-        yield from _object_faults(limits, path, value)
-
-
-def _string_faults(limits: Limits, path: str, value: str) -> Iterator[Violation]:
-    if limits.max_length is not None and len(value) > limits.max_length:
-        yield violation(path, "FieldValueTooLong", f"may not be more than {limits.max_length} bytes")
-    if limits.min_length is not None and len(value) < limits.min_length:
-        detail = f"{path} in body should be at least {limits.min_length} chars long"
-        yield violation(path, "FieldValueInvalid", detail, value)
-    if limits.pattern is not None and not limits.pattern.search(value):
-        detail = f"{path} in body should match '{limits.pattern_text}'"
-        yield violation(path, "FieldValueInvalid", detail, value)
-    if limits.format in ("date-time", "datetime") and not _DATE_TIME.match(value):
-        detail = f'{path} in body must be of type {limits.format}: "{value}"'
-        yield violation(path, "FieldValueInvalid", detail, value)
-
-
-def _number_faults(limits: Limits, path: str, value: float) -> Iterator[Violation]:
-    low, high = limits.minimum, limits.maximum
-    if low is not None and (value < low or (limits.is_minimum_exclusive and value == low)):
-        than = "greater than" if limits.is_minimum_exclusive else "greater than or equal to"
-        yield violation(path, "FieldValueInvalid", f"{path} in body should be {than} {low}", value)
-    if high is not None and (value > high or (limits.is_maximum_exclusive and value == high)):
-        than = "less than" if limits.is_maximum_exclusive else "less than or equal to"
-        yield violation(path, "FieldValueInvalid", f"{path} in body should be {than} {high}", value)
-    if limits.multiple_of and value % limits.multiple_of:
-        detail = f"{path} in body should be a multiple of {limits.multiple_of}"
-        yield violation(path, "FieldValueInvalid", detail, value)
-    if limits.format in _RANGES and not _RANGES[limits.format][0] <= value <= _RANGES[limits.format][1]:
-        detail = f"Checked value must be of type integer with format {limits.format} in {path}"
-        yield violation(path, "FieldValueInvalid", detail, value)
-
-
-def _list_faults(limits: Limits, path: str, value: list[Json]) -> Iterator[Violation]:
-    if limits.max_items is not None and len(value) > limits.max_items:
-        yield _too_many(path, len(value), limits.max_items)
-    if limits.min_items is not None and len(value) < limits.min_items:
-        detail = f"{path} in body should have at least {limits.min_items} items"
-        yield violation(path, "FieldValueInvalid", detail, len(value))
-
-
-def _object_faults(limits: Limits, path: str, value: dict[str, Json]) -> Iterator[Violation]:
-    if limits.max_properties is not None and len(value) > limits.max_properties:
-        yield _too_many(path, len(value), limits.max_properties)
-    if limits.min_properties is not None and len(value) < limits.min_properties:
-        detail = f"{path} in body should have at least {limits.min_properties} properties"
-        yield violation(path, "FieldValueInvalid", detail, len(value))
-
-
-def _too_many(path: str, actual: int, most: int) -> Violation:
-    noun = "item" if most == 1 else "items"
-    return violation(path, "FieldValueTooMany", f"must have at most {most} {noun}", actual)
+def _embedded_faults(path: str, value: dict[str, Json]) -> Iterator[Violation]:
+    for key in ("apiVersion", "kind"):
+        if key not in value:
+            yield violation(f"{path}.{key}", "FieldValueRequired")
+        elif not isinstance(value[key], str):
+            yield violation(f"{path}.{key}", "FieldValueInvalid", "must be a string", value[key])
+        elif not value[key]:
+            yield violation(f"{path}.{key}", "FieldValueInvalid", "must not be empty", "")
+    kind = value.get("kind")
+    if isinstance(kind, str) and kind and not _DNS_1035.match(kind.lower()):
+        yield violation(f"{path}.kind", "FieldValueInvalid", _NO_KIND, kind)
 
 
 def _branch_faults(node: Node, path: str, value: Json) -> Iterator[Violation]:
-    for branch in node.all_of:
-        yield from faults(branch, path, value)
-    if node.any_of and all(faults(branch, path, value) for branch in node.any_of):
-        yield violation(path, "FieldValueInvalid", f'"{path}" must validate at least one schema (anyOf)', "")
-    if node.one_of and sum(not faults(branch, path, value) for branch in node.one_of) != 1:
-        yield violation(path, "FieldValueInvalid", f'"{path}" must validate one and only one schema (oneOf)', "")
+    """Faults of allOf, anyOf, oneOf and not; kube-openapi words them without a path, the place stands in the text."""
+    below = [fault for branch in node.all_of for fault in faults(branch, path, value)]
+    if below:
+        yield from below
+        yield violation("", "FieldValueInvalid", f'"{path}" must validate all the schemas (allOf)', "")
+    if node.any_of:
+        tried = [faults(branch, path, value) for branch in node.any_of]
+        if all(tried):
+            yield violation("", "FieldValueInvalid", f'"{path}" must validate at least one schema (anyOf)', "")
+            yield from tried[0]
+    if node.one_of:
+        tried = [faults(branch, path, value) for branch in node.one_of]
+        fitting = sum(not found for found in tried)
+        if fitting != 1:
+            count = f"Found {fitting} valid alternatives" if fitting else "Found none valid"
+            text = f'"{path}" must validate one and only one schema (oneOf). {count}'
+            yield violation("", "FieldValueInvalid", text, "")
+            yield from () if fitting else tried[0]
     if node.negated is not None and not faults(node.negated, path, value):
-        yield violation(path, "FieldValueInvalid", f'"{path}" must not validate the schema (not)', "")
+        yield violation("", "FieldValueInvalid", f'"{path}" must not validate the schema (not)', "")
 
 
 # --- who is who between the old object and the new -----------------------------------------------------------------
-def _key(node: Node, item: Json) -> tuple[str, ...]:
-    keys = node.list_keys
-    below = node.items.properties if node.items is not None else {}
-    return tuple(
-        json.dumps(item[k] if k in item else (below[k].default if k in below else None), sort_keys=True) for k in keys
-    )
+def _key(node: Node, item: Json) -> tuple[str, ...] | None:
+    """An item's keys, None if one is missing."""
+    if not isinstance(item, dict) or any(key not in item for key in node.list_keys):
+        return None
+    return tuple(json.dumps(item[key], sort_keys=True) for key in node.list_keys)
 
 
 def partner(node: Node, item: Json, old: Json) -> Json:
     """The old list's item with the same keys, MISSING without one; only lists of type map have partners."""
-    if node.list_type != "map" or not isinstance(old, list) or not isinstance(item, dict):
+    if node.list_type != "map" or not isinstance(old, list):
         return MISSING
     key = _key(node, item)
-    return next((before for before in old if isinstance(before, dict) and _key(node, before) == key), MISSING)
+    if key is None:
+        return MISSING
+    return next((before for before in old if _key(node, before) == key), MISSING)
 
 
 def is_unchanged(node: Node | None, new: Json, old: Json) -> bool:

@@ -9,7 +9,7 @@ in the old object, did not change, unless the rule speaks of `oldSelf` (then the
 from dataclasses import dataclass, field
 from typing import Any
 
-from raytide.sandbox.apiserver.cel import Rule, Scope, escape_name
+from raytide.sandbox.apiserver.cel import Refusal, Rule, Scope, escape_name
 from raytide.sandbox.apiserver.schema_checks import MISSING, is_unchanged, partner
 from raytide.sandbox.apiserver.schema_model import Json, Node, Violation, omit_value, violation
 
@@ -76,17 +76,21 @@ class _Walk:
         scope = Scope(new, old, has_old=has_old)
         for rule in node.rules:
             refusal = rule.refusal(scope)
-            if refusal is not None and (rule.is_transition or not place.is_unchanged()):
+            if refusal is None:
+                continue
+            if refusal.is_broken or rule.is_transition or not place.is_unchanged():
                 self.found.append(_worded(rule, refusal, place))
 
 
-def _worded(rule: Rule, refusal: str, place: _Place) -> Violation:
+def _worded(rule: Rule, refusal: Refusal, place: _Place) -> Violation:
+    if refusal.is_broken:
+        return violation(place.path, "FieldValueInvalid", refusal.text, place.node.type)
     is_shown = place.node.type not in ("object", "array") and rule.reason in (
         "FieldValueInvalid",
         "FieldValueDuplicate",
     )
     where = (place.path + rule.field_path).removeprefix(".")
-    detail = refusal if rule.reason != "FieldValueDuplicate" else ""
+    detail = refusal.text if rule.reason != "FieldValueDuplicate" else ""
     return violation(where, rule.reason, detail, place.new if is_shown else omit_value())
 
 
