@@ -43,3 +43,5 @@ class Proxied:
     port: int
     path: str
     node: str
+    is_transparent: bool = False
+    """True when the kubelet's refusals are the answer of a program behind it and go to the client as they are."""

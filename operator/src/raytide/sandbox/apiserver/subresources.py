@@ -6,6 +6,7 @@ endpoints. Pure; called by `routes.py`, follows D17.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, Protocol
 from urllib.parse import quote
@@ -184,7 +185,8 @@ class Subresources:
             ports = [item["containerPort"] for item in pod["spec"]["containers"][0].get("ports") or ()]
             port = int(port_text) if port_text.isdigit() else next(iter(ports), 80)
         query = f"?{call.request.raw_query}" if call.request.raw_query else ""
-        return self._forward(pod, f"/podProxy/{_place(pod)}/{port}/{quote(call.target.rest)}{query}")
+        path = f"/podProxy/{_place(pod)}/{port}/{quote(call.target.rest)}{query}"
+        return replace(self._forward(pod, path), is_transparent=True)
 
     def _endpoint(self, call: Call, name: str, port_text: str) -> tuple[Json, int]:
         namespace = call.target.namespace

@@ -1,0 +1,172 @@
+"""How does the API server listen on a socket?
+
+`application(api)` is an aiohttp application: each HTTP request becomes a `Request`, answers go back as they are, watches
+are written straight to the connection in chunks that hold whatever waited, and what a kubelet has to answer is tunnelled
+there. It adds nothing to what the routes decide. Served by the sandbox's cluster behind its access control, which leaves
+the user's name in `request["user"]`, or alone with `authenticate`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from raytide.sandbox.apiserver.messages import Proxied, Request, Response
+from raytide.sandbox.apiserver.routes import Api
+from raytide.sandbox.apiserver.status import ApiStatus
+from raytide.sandbox.apiserver.tunnel import Kubelets, forward
+from raytide.sandbox.apiserver.watching import WatchCursor
+
+Authenticate = Callable[[str], str | None]
+"""A bearer token -> the user's name; None for a token nobody gave out."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+BODY_LIMIT_BYTES: Final = 3 * 1024 * 1024
+WATCH_LIMIT_S: Final = 1800.0
+_BOOKMARK_S: Final = 60.0
+_LOOK_S: Final = 5.0
+_BACKLOG_BYTES: Final = 64 * 1024 * 1024
+_OPEN_PATHS: Final = ("/healthz", "/livez", "/readyz", "/version")
+
+
+def application(
+    api: Api, *, authenticate: Authenticate | None = None, kubelets: Kubelets | None = None
+) -> web.Application:
+    """The server of `api`; with `authenticate` it answers 401 to everybody without a good bearer token."""
+    handler = _handler(api, authenticate, kubelets or Kubelets())
+    app = web.Application(client_max_size=BODY_LIMIT_BYTES)
+    app.router.add_route("*", "/{path:.*}", handler)
+    return app
+
+
+def _handler(api: Api, authenticate: Authenticate | None, kubelets: Kubelets) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        user: str | None = request.get("user", "system:admin")
+        if authenticate is not None and not request.path.startswith(_OPEN_PATHS):
+            user = authenticate(_bearer(request))
+            if user is None:
+                return _refusal(ApiStatus(401, "Unauthorized", "Unauthorized"))
+        try:
+            body = await request.read() if request.can_read_body else b""
+        except web.HTTPRequestEntityTooLarge:
+            message = f"Request entity too large: limit is {BODY_LIMIT_BYTES}"
+            return _refusal(ApiStatus(413, "RequestEntityTooLarge", message))
+        found = api.handle(_request(request, body, user or "system:anonymous"))
+        if isinstance(found, Response):
+            return web.Response(body=found.body, status=found.status, headers=found.headers)
+        if isinstance(found, WatchCursor):
+            return await _serve_watch(request, found)
+        return await _forwarded(request, body, found, kubelets)
+
+    return answer
+
+
+def _bearer(request: web.Request) -> str:
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+def _request(request: web.Request, body: bytes, user: str) -> Request:
+    return Request(
+        method=request.method,
+        path=request.path,
+        query=request.query,
+        headers={name.lower(): value for name, value in request.headers.items()},
+        body=body,
+        user=user,
+        raw_query=request.rel_url.raw_query_string,
+    )
+
+
+def _refusal(status: ApiStatus) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(status.body()), status=status.code, headers={"Content-Type": "application/json"}
+    )
+
+
+async def _forwarded(request: web.Request, body: bytes, to: Proxied, kubelets: Kubelets) -> web.StreamResponse:
+    try:
+        return await forward(request, body, to, kubelets)
+    except ApiStatus as status:
+        return _refusal(status)
+
+
+# --- watches -----------------------------------------------------------------------------------------------------------
+class _WatchWriter:
+    """Moves lines from a cursor to a connection, one HTTP chunk for all that wait."""
+
+    def __init__(self, cursor: WatchCursor, transport: asyncio.Transport) -> None:
+        self._cursor = cursor
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._is_scheduled = False
+        self.ended = asyncio.Event()
+
+    def ready(self) -> None:
+        """Lines wait: write them when the request that caused them has been answered."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        lines = self._cursor.take()
+        if self.is_gone:
+            self.ended.set()
+            return
+        if lines:
+            chunk = b"".join(lines)
+            self._transport.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+        # A watcher that does not read must not eat the memory of the cluster; it may come back and resume.
+        if self._cursor.is_closed or self._transport.get_write_buffer_size() > _BACKLOG_BYTES:
+            self.ended.set()
+
+    @property
+    def is_gone(self) -> bool:
+        """True when the client has left."""
+        return self._transport.is_closing()
+
+
+async def _serve_watch(request: web.Request, cursor: WatchCursor) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": cursor.options.content_type})
+    response.enable_chunked_encoding()
+    try:
+        await response.prepare(request)
+        transport = request.transport
+        if transport is None:
+            return response
+        writer = _WatchWriter(cursor, transport)
+        cursor.on_ready(writer.ready)
+        await _until_end(cursor, writer)
+    finally:
+        cursor.close()
+    if writer.is_gone:
+        raise ConnectionResetError("the watcher is gone")
+    if transport.get_write_buffer_size() > _BACKLOG_BYTES:
+        transport.abort()
+        raise ConnectionResetError("the watcher does not read")
+    await response.write_eof()
+    return response
+
+
+async def _until_end(cursor: WatchCursor, writer: _WatchWriter) -> None:
+    """Wait for the end of a watch, with bookmarks in between and one shortly before a time-out."""
+    loop = asyncio.get_running_loop()
+    life_s = cursor.options.timeout_s or WATCH_LIMIT_S
+    end = loop.time() + life_s
+    bookmark_at = loop.time() + min(_BOOKMARK_S, max(life_s - 2.0, life_s / 2))
+    while not writer.is_gone:
+        now = loop.time()
+        if now >= end:
+            return
+        if now >= bookmark_at:
+            cursor.add_bookmark()
+            bookmark_at = now + _BOOKMARK_S
+        try:
+            async with asyncio.timeout(min(end, bookmark_at, now + _LOOK_S) - now):
+                await writer.ended.wait()
+        except TimeoutError:
+            continue
+        return
