@@ -37,7 +37,7 @@ _REASONS: Final = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404
 class Kubelets:
     """How this server speaks to kubelets: TLS or not, and the bearer token it shows."""
 
-    ssl: ssl.SSLContext | None = None
+    tls: ssl.SSLContext | None = None
     token: str | None = None
 
 
@@ -45,7 +45,7 @@ async def forward(request: web.Request, body: bytes, to: Proxied, kubelets: Kube
     """Let the kubelet answer; raises ApiStatus when it cannot be reached or refuses in plain text."""
     try:
         async with asyncio.timeout(_CONNECT_S):
-            reader, writer = await asyncio.open_connection(to.host, to.port, ssl=kubelets.ssl)
+            reader, writer = await asyncio.open_connection(to.host, to.port, ssl=kubelets.tls)
     except OSError as error:  # a TimeoutError is one
         message = f"error dialing backend: node {to.node} at {to.host}:{to.port}: {error or 'timed out'}"
         raise ApiStatus(500, "InternalError", message) from error
