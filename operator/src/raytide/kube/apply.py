@@ -255,4 +255,5 @@ def _is_same_intention(action: Create, live: Manifest, owner_uid: str) -> bool:
     if all(owner.get("uid") != owner_uid for owner in metadata.get("ownerReferences", ())):
         return False
     wanted = action.manifest["metadata"].get("labels", {}) if action.group else {}
-    return wanted.items() <= metadata.get("labels", {}).items()
+    is_member: bool = wanted.items() <= metadata.get("labels", {}).items()
+    return is_member

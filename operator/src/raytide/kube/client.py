@@ -18,7 +18,7 @@ import msgspec
 
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Key, Manifest, Resource
-from raytide.kube.transport import Response, Transport
+from raytide.kube.transport import Response, StreamRefused, Transport
 from raytide.runtime.clock import Clock
 
 WriteGate: TypeAlias = Callable[[], float]
@@ -221,13 +221,17 @@ class Client:
     async def watch(
         self, resource: Resource, namespace: str | None = None, *, query: Mapping[str, str], silence_s: float
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes of a watch as they come; ends and fails as `Transport.stream` does."""
+        """The bytes of a watch as they come, until the server closes it."""
         chunks = self.transport.stream(
             resource.path(namespace), query={**query, "watch": "1"}, headers=self._headers, silence_s=silence_s
         )
         async with aclosing(cast("AsyncGenerator[bytes, None]", chunks)):
-            async for chunk in chunks:
-                yield chunk
+            try:
+                async for chunk in chunks:
+                    yield chunk
+            except StreamRefused as refused:
+                _accept(refused.response)
+                raise Unavailable(f"a watch was answered with {refused.response.status}") from refused
 
     async def _read(self, path: str, *, query: Mapping[str, str] | None = None) -> Response:
         """GET, again when told "later", until the deadline of the whole call."""

@@ -1,0 +1,256 @@
+"""How is one collection followed, whatever happens to the connection?
+
+A list, then a watch from where the list ended; pages and changes go to a `Sink`, in order. It promises that the sink is
+complete again some time after any trouble: it resumes where it can, lists anew where it must, and backs off so that a
+broken server is not hammered. It keeps no object. Used by `kube/informer`, once per namespace it looks at (D3).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import aclosing
+from typing import Final, Protocol
+
+import msgspec
+
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import Resource
+from raytide.kube.client import Client
+from raytide.runtime.backoff import Backoff
+from raytide.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+SILENCE_S: Final = 60.0
+SERVER_TIMEOUT_S: Final = 55
+"""We ask the server to end each watch before it may look silent: a real API server sends bookmarks once a minute."""
+HEALTHY_S: Final = 10.0
+"""A stream that lived so long was a good one: back-off starts anew after it."""
+RESUMES: Final = 3
+RELIST_INTERVAL_S: Final = 10.0
+
+
+class ObjectMeta(msgspec.Struct, gc=False, rename="camel"):
+    """The part of `metadata` that following needs."""
+
+    resource_version: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class AnyObject(msgspec.Struct, gc=False):
+    """Any object, as far as following needs it."""
+
+    metadata: ObjectMeta
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+class _Error(msgspec.Struct, gc=False):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class Sink(Protocol):
+    """Where the objects go. Nothing in it awaits."""
+
+    def begin(self) -> None:
+        """A list begins: forget what was collected of an earlier, broken one."""
+
+    def collect(self, items: Iterable[msgspec.Raw]) -> None:
+        """A page of the list."""
+
+    def replace(self) -> None:
+        """The list is complete: what was collected is all there is."""
+
+    def change(self, kind: str, item: msgspec.Raw) -> str:
+        """ADDED, MODIFIED or DELETED; returns the object's version, raises `msgspec.DecodeError` on garbage."""
+        ...
+
+
+class _MustList(Exception):  # noqa: N818 - a verdict on the stream
+    """The stream cannot be resumed."""
+
+
+def version_number(version: str) -> int:
+    """A resourceVersion for comparing; 0 if it is no number."""
+    return int(version) if version.isascii() and version.isdigit() else 0
+
+
+class Reflector:
+    """Follows one collection for ever.
+
+    - It lists in pages and watches from the version of the list, with bookmarks.
+    - A watch that is closed, cut or silent for 60 s is resumed from the last version seen.
+    - 410, an ERROR event, a line that cannot be read, and three resumes in a row that brought nothing make it list anew.
+    - Failures in a row wait 0.2 s, 0.4 s, … 30 s, at least as long as the server asked; 10 good seconds start that anew.
+    - `relist` lists once more, however often it is asked, and not within 10 s of the last list; `refresh` does so now.
+    - `version` never goes back, except by a list.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        namespace: str | None,
+        sink: Sink,
+        *,
+        clock: Clock,
+        label_selector: str,
+    ) -> None:
+        self.version = ""
+        self.lists = 0
+        """How many lists were completed."""
+        self.signed_at = clock.monotonic()
+        """When the server last gave a sign of life."""
+        self._client = client
+        self._resource = resource
+        self._namespace = namespace
+        self._sink = sink
+        self._clock = clock
+        self._selector = {"labelSelector": label_selector} if label_selector else {}
+        self._label_selector = label_selector
+        self._must_list = True
+        self._lists_begun = 0
+        self._last_list_done = 0
+        self._listed_at = clock.monotonic()
+        self._progress = asyncio.Condition()
+        self._relist_later: asyncio.TimerHandle | None = None
+        self._reading: asyncio.Timeout | None = None
+        self._lines = 0
+        self._fruitless = 0
+        self._backoff = Backoff(first_s=0.2, longest_s=30.0)
+        self._events = msgspec.json.Decoder(_Event)
+        self._objects = msgspec.json.Decoder(AnyObject)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            wait_s = await (self._list() if self._must_list else self._watch())
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+
+    def relist(self) -> None:
+        """Something looks wrong: list once more, soon."""
+        if self._relist_later is None:
+            delay_s = max(0.0, self._listed_at + RELIST_INTERVAL_S - self._clock.monotonic())
+            self._relist_later = asyncio.get_running_loop().call_later(delay_s, self._list_now)
+
+    async def refresh(self) -> None:
+        """Return when a list that began after this call is complete."""
+        wanted = self._lists_begun + 1
+        self._list_now()
+        async with self._progress:
+            await self._progress.wait_for(lambda: self._last_list_done >= wanted)
+
+    async def wait_listed(self) -> None:
+        """Return when the first list is complete."""
+        async with self._progress:
+            await self._progress.wait_for(lambda: self.lists > 0)
+
+    def _list_now(self) -> None:
+        if self._relist_later is not None:
+            self._relist_later.cancel()
+            self._relist_later = None
+        self._must_list = True
+        if self._reading is not None and not self._reading.expired():
+            self._reading.reschedule(asyncio.get_running_loop().time())
+
+    async def _list(self) -> float:
+        """One attempt; returns how long to wait before going on."""
+        self._must_list = False
+        self._lists_begun += 1
+        number, version = self._lists_begun, ""
+        self._sink.begin()
+        try:
+            async for page in self._client.pages(self._resource, self._namespace, label_selector=self._label_selector):
+                self._sink.collect(page.items)
+                version = page.resource_version
+        except (Unavailable, Refused, msgspec.DecodeError) as trouble:
+            self._must_list = True
+            return self._wait_s("cannot list", trouble)
+        self._sink.replace()
+        self.version = version
+        self.lists += 1
+        self._fruitless = 0
+        self._listed_at = self.signed_at = self._clock.monotonic()
+        self._last_list_done = number
+        async with self._progress:
+            self._progress.notify_all()
+        return 0.0
+
+    async def _watch(self) -> float:
+        """One stream from opening to end; returns how long to wait before going on."""
+        opened_at, self._lines = self._clock.monotonic(), 0
+        trouble: Exception | None = None
+        try:
+            async with asyncio.timeout(None) as self._reading:
+                await self._read()
+            self.signed_at = self._clock.monotonic()
+        except TimeoutError as error:
+            if self._must_list:
+                return 0.0  # _list_now asked for it
+            trouble = error
+        except (Unavailable, Refused, _MustList) as error:
+            trouble = error
+        finally:
+            self._reading = None
+        is_healthy = self._clock.monotonic() - opened_at >= HEALTHY_S
+        if is_healthy and (self._lines or trouble is None):
+            self._backoff.reset()
+        if is_healthy and trouble is None:
+            return 0.0
+        return self._after(trouble or Unavailable("closed at once"))
+
+    def _after(self, trouble: Exception) -> float:
+        """Resume or list anew?"""
+        self._fruitless = 0 if self._lines else self._fruitless + 1
+        is_expired = isinstance(trouble, Refused) and trouble.status == 410
+        if isinstance(trouble, _MustList) or is_expired or self._fruitless >= RESUMES:
+            self._must_list = True
+        return self._wait_s("must list anew" if self._must_list else "watch was interrupted", trouble)
+
+    def _wait_s(self, what: str, trouble: Exception) -> float:
+        wait_s = max(self._backoff.next_s(), getattr(trouble, "retry_after_s", None) or 0.0)
+        where = f" in {self._namespace}" if self._namespace else ""
+        log.warning("%s%s: %s, going on in %.1f s: %s", self._resource.plural, where, what, wait_s, trouble)
+        return wait_s
+
+    async def _read(self) -> None:
+        query = {
+            **self._selector,
+            "resourceVersion": self.version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(SERVER_TIMEOUT_S),
+        }
+        chunks = self._client.watch(self._resource, self._namespace, query=query, silence_s=SILENCE_S)
+        rest = b""
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                self.signed_at = self._clock.monotonic()
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line:
+                        self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = self._events.decode(line)
+            if event.type == "ERROR":
+                error = msgspec.json.decode(event.object, type=_Error)
+                raise _MustList(f"{error.code} {error.reason}: {error.message}")
+            if event.type == "BOOKMARK":
+                version = self._objects.decode(event.object).metadata.resource_version
+            elif event.type in ("ADDED", "MODIFIED", "DELETED"):
+                version = self._sink.change(event.type, event.object)
+            else:
+                raise _MustList(f"an event of the unknown type {event.type!r}")
+        except msgspec.DecodeError as error:
+            raise _MustList(f"a line that cannot be read: {error}") from error
+        self._lines += 1
+        if version_number(version) >= version_number(self.version):
+            self.version = version

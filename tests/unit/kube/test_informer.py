@@ -1,0 +1,443 @@
+"""One test per bullet of `Informer`'s and `Reflector`'s contracts, and one per way a watch can fail, in virtual time."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from raytide.api.errors import Unavailable
+from raytide.api.meta import PODS, Key
+from raytide.kube.client import Client
+from raytide.kube.informer import Informer
+from raytide.runtime.clock import Clock
+from unit.kube.scripted import HANG, ScriptedTransport, answer, line, refusal
+
+pytestmark = [pytest.mark.looptime, pytest.mark.rule("D3")]
+
+
+class View(msgspec.Struct, frozen=True):
+    """What these tests keep of an object."""
+
+    name: str
+    cluster: str
+    version: str
+
+
+def decode(raw: msgspec.Raw) -> View:
+    metadata = msgspec.json.decode(raw)["metadata"]
+    return View(metadata["name"], metadata["labels"]["cluster"], metadata["resourceVersion"])
+
+
+def pod(name: str, version: int, cluster: str = "c", namespace: str = "ns") -> dict:
+    return {
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "resourceVersion": str(version),
+            "labels": {"cluster": cluster},
+        }
+    }
+
+
+def listed(*pods: dict, version: int, more: str = ""):
+    return answer({"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(pods)})
+
+
+def bookmark(version: int) -> bytes:
+    return line("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
+
+
+class World:
+    def __init__(self, **options) -> None:
+        self.wire = ScriptedTransport()
+        self.told: list[str] = []
+        self.informer = Informer(
+            Client(self.wire, clock=Clock()),
+            PODS,
+            clock=Clock(),
+            decoder=decode,
+            index=lambda view: Key("ns", view.cluster),
+            on_change=self.note,
+            **options,
+        )
+
+    def note(self, old: View | None, new: View | None) -> None:
+        name = (new or old).name
+        sign = "+" if old is None else "-" if new is None else "~"
+        shown = self.informer.get("ns", name)
+        assert shown == new, "the store must be changed before the change is told"
+        self.told.append(sign + name)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(view.name for view in self.informer.all())
+
+    @property
+    def resumed_from(self) -> list[str]:
+        return [watch.query["resourceVersion"] for watch in self.wire.watches]
+
+
+@contextlib.asynccontextmanager
+async def running(world: World) -> AsyncIterator[World]:
+    task = asyncio.create_task(world.informer.run())
+    try:
+        yield world
+    finally:
+        if task.done():
+            task.result()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def settled(seconds: float = 1.0) -> None:
+    await asyncio.sleep(seconds)
+
+
+# --- a good day ----------------------------------------------------------------------------------------------------------
+
+
+async def test_it_lists_in_pages_and_watches_from_there():
+    world = World(label_selector="a=b")
+    world.wire.answers += [listed(pod("a", 1), version=5, more="x"), listed(pod("b", 2), version=5)]
+    assert not world.informer.is_synced
+    assert world.informer.version_in("ns") == 0
+    async with running(world):
+        await asyncio.wait_for(world.informer.wait_synced(), 1)
+        await settled()
+        assert world.informer.is_synced
+        assert world.names == ["a", "b"]
+        (watch,) = world.wire.watches
+        assert watch.query == {
+            "watch": "1",
+            "labelSelector": "a=b",
+            "resourceVersion": "5",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": "55",
+        }
+        assert watch.timeout_s == 60
+        assert world.wire.calls[0].query == {"limit": "500", "labelSelector": "a=b"}
+        assert world.informer.version_in("ns") == world.informer.version == 5
+
+
+async def test_changes_are_told_once_and_shown():
+    world = World()
+    world.wire.answers.append(listed(pod("a", 1), version=5))
+    changes = line("ADDED", pod("b", 6)) + line("MODIFIED", pod("a", 7)) + line("DELETED", pod("b", 8))
+    world.wire.streams.append([changes, HANG])
+    async with running(world):
+        await settled()
+    assert world.told == ["+a", "+b", "~a", "-b"]
+    assert world.names == ["a"]
+    assert world.informer.get("ns", "a") == View("a", "c", "7")
+    assert world.informer.get("ns", "b") is None
+    assert len(world.informer) == 1
+    assert world.informer.version == 8
+
+
+async def test_a_line_may_come_in_pieces():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    whole = line("ADDED", pod("a", 6)) + line("ADDED", pod("b", 7))
+    world.wire.streams.append([whole[:17], whole[17:150], 0.1, whole[150:], HANG])
+    async with running(world):
+        await settled()
+        assert world.names == ["a", "b"]
+
+
+async def test_views_are_found_by_index_and_move_with_it():
+    world = World()
+    world.wire.answers.append(listed(pod("a", 1), pod("b", 2, "d"), pod("e", 3), version=5))
+    world.wire.streams.append([1, line("MODIFIED", pod("e", 6, "d")), line("DELETED", pod("a", 7)), HANG])
+    async with running(world):
+        await settled(0.5)
+        assert [view.name for view in world.informer.by_index(Key("ns", "c"))] == ["a", "e"]
+        await settled()
+        assert world.informer.by_index(Key("ns", "c")) == ()
+        assert [view.name for view in world.informer.by_index(Key("ns", "d"))] == ["b", "e"]
+        assert world.informer.index_keys() == (Key("ns", "d"),)
+
+
+async def test_bookmarks_move_the_version_and_tell_nothing():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    world.wire.streams += [[bookmark(90), 20], [HANG]]
+    async with running(world):
+        await settled(21)
+    assert world.told == []
+    assert world.resumed_from == ["5", "90"]
+    assert world.informer.version == 90
+
+
+async def test_the_age_says_how_old_the_news_are():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    world.wire.streams.append([20, bookmark(6), HANG])
+    async with running(world):
+        await settled(15)
+        assert world.informer.age_s == pytest.approx(15)
+        await settled(10)
+        assert world.informer.age_s == pytest.approx(5)
+
+
+async def test_each_namespace_has_a_list_and_a_watch_of_its_own():
+    world = World(namespaces=("ns", "other"))
+    world.wire.answers += [listed(pod("a", 1), version=5), listed(version=9)]
+    async with running(world):
+        await asyncio.wait_for(world.informer.wait_synced(), 1)
+        await settled()
+        assert [call.path for call in world.wire.calls] == [
+            "/api/v1/namespaces/ns/pods",
+            "/api/v1/namespaces/other/pods",
+        ]
+        assert [world.informer.version_in(name) for name in ("ns", "other", "third")] == [5, 9, 0]
+        assert world.informer.version == 5
+        assert len(world.wire.watches) == 2
+
+
+async def test_an_object_that_cannot_be_read_is_left_out_and_stops_nobody(caplog):
+    world = World()
+    broken = {"metadata": {"namespace": "ns", "name": "x", "resourceVersion": "2"}}
+    world.wire.answers.append(listed(pod("a", 1), broken, version=5))
+    world.wire.streams.append([line("ADDED", broken | {"spec": 1}), line("ADDED", pod("b", 7)), HANG])
+    async with running(world):
+        await settled()
+    assert world.names == ["a", "b"]
+    assert "Pod ns/x cannot be read" in caplog.text
+    assert world.informer.lists == 1
+
+
+# --- a bad day -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_closed_stream_is_resumed_at_once():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    world.wire.streams += [[30, line("ADDED", pod("a", 6)), 25], [line("ADDED", pod("b", 7)), HANG]]
+    async with running(world):
+        await settled(55.01)
+        assert world.names == ["a", "b"]
+    assert world.resumed_from == ["5", "6"]
+    assert world.informer.lists == 1
+
+
+async def test_an_idle_cluster_is_never_listed_again():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    world.wire.streams += [[55] for _ in range(100)]
+    async with running(world):
+        await settled(3600)
+        assert world.informer.lists == 1
+        assert world.informer.age_s <= 55
+
+
+async def test_a_cut_stream_is_resumed():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    reset = Unavailable("connection reset")
+    world.wire.streams += [[line("ADDED", pod("a", 6)), reset], [line("ADDED", pod("b", 7)), HANG]]
+    async with running(world):
+        await settled(0.3)
+        assert world.names == ["a", "b"]
+    assert world.resumed_from == ["5", "6"]
+    assert world.informer.lists == 1
+
+
+async def test_a_half_line_before_a_cut_is_not_used():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    whole = line("ADDED", pod("a", 6))
+    world.wire.streams += [[whole[:40], Unavailable("reset")], [whole, HANG]]
+    async with running(world):
+        await settled()
+    assert world.told == ["+a"]
+    assert world.informer.lists == 1
+
+
+async def test_silence_counts_as_cut_after_a_minute():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    world.wire.streams += [[line("ADDED", pod("a", 6)), HANG], [line("ADDED", pod("b", 7)), HANG]]
+    async with running(world):
+        await settled(59)
+        assert world.names == ["a"]
+        await settled(2)
+        assert world.names == ["a", "b"]
+    assert world.resumed_from[:2] == ["5", "6"]
+
+
+async def test_a_duplicate_event_is_told_once():
+    world = World()
+    world.wire.answers.append(listed(pod("a", 1), version=5))
+    added, changed, gone = line("ADDED", pod("b", 6)), line("MODIFIED", pod("a", 7)), line("DELETED", pod("b", 8))
+    world.wire.streams.append([added, added, changed, changed, added, gone, gone, HANG])
+    async with running(world):
+        await settled()
+    assert world.told == ["+a", "+b", "~a", "-b"]
+    assert world.informer.version == 8
+
+
+async def test_an_older_event_of_an_object_changes_nothing():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    world.wire.streams.append([line("ADDED", pod("a", 9)), line("MODIFIED", pod("a", 8)), HANG])
+    async with running(world):
+        await settled()
+    assert world.informer.get("ns", "a").version == "9"
+
+
+async def test_without_bookmarks_it_resumes_from_the_last_event():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    world.wire.streams += [[line("ADDED", pod("a", 6)), 55], [HANG]]
+    async with running(world):
+        await settled(56)
+    assert world.resumed_from == ["5", "6"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param([line("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})], id="ERROR 410"),
+        pytest.param([line("ERROR", {"code": 500, "reason": "InternalError"})], id="ERROR 500"),
+        pytest.param([refusal(410, "Expired")], id="410 instead of a stream"),
+        pytest.param([b"}garbage{\n"], id="a garbage line"),
+        pytest.param([b'{"type":"ADDED","object":{"no":"metadata"}}\n'], id="an object without metadata"),
+        pytest.param([line("SURPRISE", pod("z", 9))], id="an unknown type of event"),
+    ],
+)
+async def test_what_cannot_be_resumed_is_listed_anew(script):
+    world = World()
+    world.wire.answers += [listed(pod("a", 1), pod("b", 2), version=5), listed(pod("b", 2), pod("d", 8), version=9)]
+    world.wire.streams += [script, [HANG]]
+    async with running(world):
+        await settled()
+    assert world.informer.lists == 2
+    assert world.told == ["+a", "+b", "-a", "+d"]
+    assert world.resumed_from == ["5", "9"]
+
+
+async def test_a_deletion_missed_while_down_is_told_by_the_new_list():
+    world = World()
+    world.wire.answers += [listed(pod("a", 1), pod("b", 2), version=5), listed(pod("b", 2), version=9)]
+    world.wire.streams += [[20, Unavailable("reset")], [refusal(410, "Expired")], [HANG]]
+    async with running(world):
+        await settled(25)
+    assert world.told == ["+a", "+b", "-a"]
+    assert world.informer.by_index(Key("ns", "c")) == (View("b", "c", "2"),)
+
+
+async def test_a_recreated_namesake_is_a_change():
+    world = World()
+    world.wire.answers += [listed(pod("a", 1), version=5), listed(pod("a", 8), version=9)]
+    world.wire.streams += [[line("ERROR", {"code": 410})], [HANG]]
+    async with running(world):
+        await settled()
+    assert world.told == ["+a", "~a"]
+
+
+async def test_three_fruitless_resumes_make_it_list_anew():
+    world = World()
+    world.wire.answers += [listed(version=5), listed(version=9)]
+    world.wire.streams += [[Unavailable("refused")]] * 3 + [[HANG]]
+    async with running(world):
+        await settled(10)
+    assert world.informer.lists == 2
+    assert world.resumed_from == ["5", "5", "5", "9"]
+
+
+async def test_a_resume_that_brings_something_is_not_fruitless():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    cut = Unavailable("cut")
+    world.wire.streams += [[cut], [cut], [bookmark(6), cut], [cut], [cut], [bookmark(7), HANG]]
+    async with running(world):
+        await settled(20)
+    assert world.informer.lists == 1
+
+
+async def test_lists_that_fail_back_off_and_wait_as_long_as_asked():
+    world = World()
+    world.wire.answers += [refusal(403, "Forbidden")] * 3 + [
+        refusal(429, headers={"retry-after": "20"}),
+        listed(version=5),
+    ]
+    times = []
+    world.wire.responder = None
+    request = world.wire.request
+
+    async def timed(*args, **kwargs):
+        times.append(asyncio.get_running_loop().time())
+        return await request(*args, **kwargs)
+
+    world.wire.request = timed
+    async with running(world):
+        await settled(60)
+        assert world.informer.is_synced
+    assert times == pytest.approx([0, 0.2, 0.6, 1.4, 21.4])
+
+
+async def test_a_list_that_breaks_half_way_changes_nothing():
+    world = World()
+    world.wire.answers += [
+        listed(pod("a", 1), version=5),
+        listed(pod("x", 7), version=9, more="x"),
+        refusal(410, "Expired"),
+        listed(pod("b", 8), version=10),
+    ]
+    world.wire.streams += [[line("ERROR", {"code": 410})], [HANG]]
+    async with running(world):
+        await settled(2)
+    assert world.told == ["+a", "-a", "+b"]
+
+
+async def test_a_server_that_breaks_every_watch_is_not_hammered():
+    world = World()
+    world.wire.responder = lambda call: listed(version=5)
+    world.wire.streams += [[line("ERROR", {"code": 410})]] * 1000
+    async with running(world):
+        await settled(600)
+    assert 20 <= world.informer.lists <= 30
+
+
+async def test_ten_good_seconds_start_the_back_off_anew():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    cut = Unavailable("cut")
+    world.wire.streams += [[bookmark(6), cut]] * 6 + [[bookmark(7), 11, cut], [bookmark(8), HANG]]
+    async with running(world):
+        await settled(0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 6.4 + 11 + 0.1)
+        assert len(world.wire.watches) == 7
+        await settled(0.2)
+        assert len(world.wire.watches) == 8
+
+
+async def test_a_list_asked_for_comes_once_and_not_right_after_another():
+    world = World()
+    world.wire.answers += [listed(pod("a", 1), version=5), listed(version=9)]
+    world.wire.streams += [[HANG], [HANG]]
+    async with running(world):
+        await settled(1)
+        for _ in range(5):
+            world.informer.relist()
+        await settled(8)
+        assert world.informer.lists == 1
+        await settled(2)
+        assert world.informer.lists == 2
+        assert world.told == ["+a", "-a"]
+        await settled(20)
+        assert world.informer.lists == 2
+        assert world.resumed_from == ["5", "9"]
+
+
+async def test_refresh_waits_for_a_list_that_began_after_it():
+    world = World()
+    world.wire.responder = lambda call: listed(version=5)
+    world.wire.takes_s = 2
+    async with running(world):
+        await settled(1)
+        await asyncio.wait_for(world.informer.refresh(), 10)
+        assert asyncio.get_running_loop().time() == pytest.approx(4)
+        await world.informer.refresh()
+        assert asyncio.get_running_loop().time() == pytest.approx(6)
