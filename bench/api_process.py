@@ -1,15 +1,17 @@
 """A Kubernetes API for benchmarks: the sandbox's server, with a fleet that makes pods Ready at once.
 
 Runs as a process of its own, so that its CPU and memory are not the operator's. Counts the requests of everybody whose
-User-Agent is not `bench`, by verb; `GET /bench/requests` tells them, `POST /bench/ballast/<n>/<first>` stores n Ready pods of a
+User-Agent is not `bench`; `GET /bench/requests` tells them, `POST /bench/ballast/<n>/<first>` stores n Ready pods of a
 RayCluster that is somebody else's. Started by `rig.py`; prints its address when it listens.
 """
 
 import asyncio
 import itertools
 import json
+import socket
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from raytide.sandbox.apiserver.routes import Api
 from raytide.sandbox.apiserver.store import Change, Store
 from raytide.sandbox.controllers import Controllers
 
+Middleware = Callable[..., Awaitable[web.StreamResponse]]
 CRD = Path(__file__).parents[1] / "crds" / "ray.io_rayclusters.yaml"
 READY = [{"type": t, "status": "True"} for t in ("PodScheduled", "Initialized", "ContainersReady", "Ready")]
 """Filled by people: what a kubelet says of a pod that runs."""
@@ -100,55 +103,61 @@ def ballast(store: Store, count: int, first: int) -> None:
         store.create("pods", pod)
 
 
-def counting(counter: Counter[str]) -> object:
-    """Middleware that counts requests by what they are."""
+def verb_of(request: web.Request) -> str:
+    """What a request is, for counting: LIST, WATCH, GET, or the method with the collection or subresource."""
+    last = request.path.rsplit("/", 1)[1]
+    if request.query.get("watch"):
+        return f"WATCH {last}"
+    if request.method == "GET":
+        return f"LIST {last}" if last in ("pods", "services", "rayclusters") else "GET"
+    return f"{request.method} {last}" if request.method == "POST" or last == "status" else request.method
+
+
+def front(store: Store, counter: Counter[str]) -> Middleware:
+    """Middleware that counts the requests of everybody but the bench, and answers the bench's own."""
 
     @web.middleware
-    async def count(request: web.Request, handler: object) -> web.StreamResponse:
-        if request.headers.get("User-Agent", "") != "bench":
-            verb = "WATCH" if request.query.get("watch") else request.method
-            is_list = verb == "GET" and request.path.rsplit("/", 1)[1] in ("pods", "services", "rayclusters")
-            counter[
-                f"{'LIST' if is_list else verb} {request.path.rsplit('/', 1)[1] if verb == 'POST' else ''}".strip()
-            ] += 1
-        return await handler(request)
+    async def answer(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+        words = request.path.strip("/").split("/")
+        if words[0] != "bench":
+            if request.headers.get("User-Agent", "") != "bench":
+                counter[verb_of(request)] += 1
+            return await handler(request)
+        if words[1] == "ballast":
+            ballast(store, int(words[2]), int(words[3]))
+        return web.json_response(counter)
 
-    return count
+    return answer
 
 
-async def main() -> None:
+async def listen(app: web.Application) -> int:
+    """Serve on a free port of loopback; returns it."""
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    listener = socket.create_server(("127.0.0.1", 0))
+    await web.SockSite(runner, listener).start()
+    port: int = listener.getsockname()[1]
+    return port
+
+
+async def main(*, has_fleet: bool) -> None:
     """Serve until killed."""
     numbers = itertools.count(1)
     store = Store(now=lambda: datetime.now(UTC), new_uid=lambda: f"uid-{next(numbers)}")
     api = Api(store, new_suffix=lambda: f"{next(numbers) % 100000:05d}")
-    for name in ("default", "bench"):
-        if store.find("namespaces", "", name) is None:
-            store.create("namespaces", {"metadata": {"name": name}})
+    controllers = Controllers(store, has_scheduler=False)
+    changed = asyncio.Event()
+    store.subscribe(lambda _: changed.set())
+    controllers.step(datetime.now(UTC))
+    store.create("namespaces", {"metadata": {"name": "bench"}})
+    store.create("nodes", {"metadata": {"name": "node-0"}})
     crd = msgspec.json.encode(yaml.safe_load(CRD.read_text()))
     made = api.handle(Request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {}, {}, crd))
     assert made.status == 201, made.body
-    controllers = Controllers(store)
-    changed = asyncio.Event()
-    store.subscribe(lambda _: changed.set())
-    counter: Counter[str] = Counter()
     app = application(api)
-    app.middlewares.append(counting(counter))
-
-    async def tell(_: web.Request) -> web.Response:
-        return web.json_response(counter)
-
-    async def load(request: web.Request) -> web.Response:
-        ballast(store, int(request.match_info["count"]), int(request.match_info["first"]))
-        return web.json_response({})
-
-    app.router.add_get("/bench/requests", tell)
-    app.router.add_post("/bench/ballast/{count}/{first}", load)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    print(json.dumps({"port": site._server.sockets[0].getsockname()[1]}), flush=True)  # noqa: SLF001
-    tasks = [] if "--no-fleet" in sys.argv else [asyncio.create_task(Fleet(store).run())]
+    app.middlewares.append(front(store, Counter()))
+    print(json.dumps({"port": await listen(app)}), flush=True)
+    tasks = [asyncio.create_task(Fleet(store).run())] if has_fleet else []
     while not any(task.done() for task in tasks):
         changed.clear()
         controllers.step(datetime.now(UTC))
@@ -157,4 +166,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    asyncio.run(main(has_fleet="--no-fleet" not in sys.argv))
