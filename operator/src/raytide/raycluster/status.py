@@ -36,7 +36,7 @@ def status(cluster: RayCluster, observed: Observed, todo: Plan, outcomes: Sequen
     new: Status = {**old, **_seen(cluster, observed)}
     if todo.violations:
         # The generation is not observed: nothing was done about it (RM:I9).
-        new["conditions"] = invalid_conditions(cluster, todo.violations, now)
+        new["conditions"] = invalid_conditions(old.get("conditions") or (), todo.violations, now)
     else:
         new["observedGeneration"] = max(cluster.metadata.generation, int(old.get("observedGeneration") or 0))
         new |= _wanted(cluster)

@@ -16,6 +16,7 @@ from typing import Final
 from raytide.api import names
 from raytide.api.actions import Outcome, Result
 from raytide.api.conditions import (
+    ConditionJson,
     Conditions,
     is_condition_true,
     remove_condition,
@@ -72,11 +73,13 @@ def conditions_of(
     return _told(conditions, sayings, now)
 
 
-def invalid_conditions(cluster: RayCluster, faults: Sequence[Violation], now: datetime) -> list[dict[str, object]]:
+def invalid_conditions(
+    conditions: Sequence[ConditionJson], faults: Sequence[Violation], now: datetime
+) -> list[dict[str, object]]:
     """The conditions as they were, plus every fault of the spec."""
     message = "; ".join(str(fault) for fault in faults)
     saying = Saying(names.INVALID, status=True, reason=faults[0].event_reason, message=message)
-    return _told(tuple(cluster.status.get("conditions") or ()), {names.INVALID: saying}, now)
+    return _told(tuple(conditions), {names.INVALID: saying}, now)
 
 
 def _told(conditions: Conditions, sayings: dict[str, Saying | None], now: datetime) -> list[dict[str, object]]:

@@ -1,0 +1,247 @@
+"""When does a RayCluster need work?
+
+kopf watches RayClusters in a thread and an event loop of its own and rings: one call per event, with the key and the
+version seen. It never writes anything, neither finalizer nor annotation nor event; if it is silent about a change that our
+own informer has seen for ten seconds, it is ended and started anew. Run by main.py; D1, D11. The only file besides main
+and admission that knows kopf.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import aiohttp
+import kopf
+
+from raytide.api.meta import RAYCLUSTERS, Key
+from raytide.metrics import DOORBELL_RESTARTS
+from raytide.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+TRAILING_TOLERANCE_S: Final = 10.0
+CHECK_EVERY_S: Final = 2.0
+METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1, application/json"
+
+
+class Login:
+    """An API server's address and a session for it; `open` is called in kopf's own event loop."""
+
+    def __init__(self, server: str, open_session: Callable[..., Awaitable[aiohttp.ClientSession]]) -> None:
+        self.server = server
+        self.open_session = open_session
+
+
+class NullDiffBase(kopf.DiffBaseStorage):
+    """Keeps nothing: kopf has no business on our objects."""
+
+    def build(self, **_: Any) -> Any:
+        """No essence."""
+        return {}
+
+    def fetch(self, **_: Any) -> Any:
+        """Nothing was ever stored."""
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Nowhere."""
+
+
+class NullProgress(kopf.ProgressStorage):
+    """Keeps nothing either."""
+
+    def fetch(self, **_: Any) -> Any:
+        """Nothing was ever stored."""
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Nowhere."""
+
+    def purge(self, **_: Any) -> None:
+        """Nothing to purge."""
+
+    def touch(self, **_: Any) -> None:
+        """Nothing to touch."""
+
+    def clear(self, *, essence: Any) -> Any:
+        """Nothing to clear."""
+        return essence
+
+
+class Trailing:
+    """How far kopf is behind the informer.
+
+    - A version the informer has seen is owed until kopf rings with it or a later one.
+    - What is deleted is owed no more.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._owed: dict[Key, tuple[str, float]] = {}
+        self._rung: dict[Key, str] = {}
+
+    def informer_saw(self, key: Key, version: str) -> None:
+        """The informer shows that version."""
+        if not _is_at_least(self._rung.get(key, ""), version):
+            self._owed[key] = (version, self._owed.get(key, ("", self._clock.monotonic()))[1])
+
+    def informer_lost(self, key: Key) -> None:
+        """The informer says that it is gone."""
+        self._owed.pop(key, None)
+        self._rung.pop(key, None)
+
+    def kopf_rang(self, key: Key, version: str) -> None:
+        """Kopf has seen that version."""
+        self._rung[key] = version
+        owed = self._owed.get(key)
+        if owed is not None and _is_at_least(version, owed[0]):
+            del self._owed[key]
+
+    def start_over(self) -> None:
+        """Kopf starts anew and gets the full time for everything it owes."""
+        now = self._clock.monotonic()
+        self._owed = {key: (version, now) for key, (version, _) in self._owed.items()}
+
+    def behind_s(self) -> float:
+        """Age of the oldest debt; 0 when there is none."""
+        now = self._clock.monotonic()
+        return now - min((since for _, since in self._owed.values()), default=now)
+
+
+def _is_at_least(version: str, other: str) -> bool:
+    if version.isdigit() and other.isdigit():
+        return int(version) >= int(other)
+    return version == other
+
+
+class Doorbell:
+    """kopf in its own thread, replaced when it falls asleep.
+
+    - Every event of a RayCluster rings once, in the loop that called `run`, with the version seen.
+    - A kopf that ends by itself, or trails the informer by more than 10 s, is started anew.
+    - `run` ends only by being cancelled, and takes the thread with it.
+    """
+
+    def __init__(
+        self,
+        login: Login,
+        ring: Callable[[Key, str], None],
+        *,
+        clock: Clock,
+        namespaces: tuple[str, ...] = (),
+    ) -> None:
+        self.trailing = Trailing(clock)
+        self._login = login
+        self._ring = ring
+        self._namespaces = namespaces
+
+    async def run(self) -> None:
+        """Ring until cancelled."""
+        pause_s = 1.0
+        while True:
+            stop = threading.Event()
+            ended = self._start(asyncio.get_running_loop(), stop)
+            try:
+                while not ended.is_set() and self.trailing.behind_s() <= TRAILING_TOLERANCE_S:
+                    await _wait_for(ended, CHECK_EVERY_S)
+                why = "it ended" if ended.is_set() else f"it trails by {self.trailing.behind_s():.0f} s"
+                log.warning("kopf is started anew: %s", why)
+                DOORBELL_RESTARTS.inc()
+                pause_s = min(60.0, pause_s * 2) if ended.is_set() else 1.0
+            finally:
+                stop.set()
+            await asyncio.sleep(pause_s)
+            self.trailing.start_over()
+
+    def _start(self, loop: asyncio.AbstractEventLoop, stop: threading.Event) -> asyncio.Event:
+        """A fresh kopf; the event is set when it ends."""
+        ended = asyncio.Event()
+
+        def rang(key: Key, version: str) -> None:
+            # A kopf that was told to stop may still have words: a ring too many does no harm.
+            self.trailing.kopf_rang(key, version)
+            self._ring(key, version)
+
+        def work() -> None:
+            try:
+                asyncio.run(_operate(self._login, self._namespaces, stop, lambda *a: _post(loop, rang, *a)))
+            except BaseException:
+                if not stop.is_set():
+                    log.exception("kopf ended")
+            finally:
+                _post(loop, ended.set)
+
+        threading.Thread(target=work, name="kopf", daemon=True).start()
+        return ended
+
+
+def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
+    """Call it in that loop, unless the loop is closed by now."""
+    try:
+        loop.call_soon_threadsafe(call, *args)
+    except RuntimeError:
+        log.debug("the loop is closed")
+
+
+async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), timeout_s)
+    except TimeoutError:
+        return
+
+
+async def _operate(
+    login: Login, namespaces: tuple[str, ...], stop: threading.Event, rang: Callable[[Key, str], None]
+) -> None:
+    """Kopf itself, in the thread's own loop."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def give_session(**_: Any) -> kopf.AiohttpSession:
+        session = await login.open_session(trace_configs=[metadata_only()])
+        return kopf.AiohttpSession(aiohttp_session=session, server=login.server)
+
+    @kopf.on.event(RAYCLUSTERS.group, RAYCLUSTERS.version, RAYCLUSTERS.plural, registry=registry)
+    async def on_raycluster(*, namespace: str | None, name: str, meta: kopf.Meta, **_: Any) -> None:
+        rang(Key(namespace or "", name), str(meta.get("resourceVersion", "")))
+
+    await kopf.operator(
+        registry=registry,
+        settings=quiet_settings(),
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+        standalone=True,
+        stop_flag=stop,
+    )
+
+
+def quiet_settings() -> kopf.OperatorSettings:
+    """A kopf that watches one kind, writes nothing and posts nothing."""
+    settings = kopf.OperatorSettings()
+    settings.scanning.disabled = True
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    settings.persistence.diffbase_storage = NullDiffBase()
+    settings.persistence.progress_storage = NullProgress()
+    settings.persistence.finalizer = "raytide.io/no-finalizer-of-kopf"
+    settings.watching.server_timeout = 300
+    settings.watching.reconnect_backoff = 1.0
+    settings.networking.request_timeout = 30
+    settings.execution.max_workers = 1
+    settings.queueing.error_delays = (1, 2, 5, 10, 30, 60)
+    return settings
+
+
+def metadata_only() -> aiohttp.TraceConfig:
+    """Asks for PartialObjectMetadata where RayClusters are listed or watched: kopf needs no more."""
+
+    async def on_request_start(_session: Any, _context: Any, params: aiohttp.TraceRequestStartParams) -> None:
+        if params.url.path.endswith(f"/{RAYCLUSTERS.plural}"):
+            is_watch = "watch" in params.url.query
+            params.headers["Accept"] = METADATA_ONLY.format("" if is_watch else "List")
+
+    config = aiohttp.TraceConfig()
+    config.on_request_start.append(on_request_start)
+    return config

@@ -1,0 +1,241 @@
+"""How does one pass over a RayCluster go?
+
+Takes a key, reads the RayCluster live, looks at its children without awaiting anything, asks `plan` what to do, has it
+done, and writes what `status` says. It awaits but never chooses; it never changes the spec (RM:I7), writes status only
+when it differs and at most every half second (D8), and tells events afterwards. Called by `runtime/controller`, one pass
+per key at a time; rules D2, D5–D8, RC §1.7, RC:TR-5.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from raytide.api.actions import Action, Outcome, Result
+from raytide.api.config import ClusterConfig
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import RAYCLUSTERS, Key, Manifest
+from raytide.api.pod import PodView
+from raytide.api.raycluster import RayCluster
+from raytide.api.service import ServiceView
+from raytide.kube.apply import Applied, Executor
+from raytide.kube.client import Client
+from raytide.kube.expectations import Expectations
+from raytide.raycluster.observed import Observed, observe
+from raytide.raycluster.plan import Plan, Remark, plan, sooner
+from raytide.raycluster.pod_names import Namer
+from raytide.raycluster.refusals import Refusals
+from raytide.raycluster.status import leaves_ready_in, status, status_patch
+from raytide.raycluster.telling import Telling
+from raytide.raycluster.unreadable import faults_of, is_ours_to_judge, unreadable_patch
+from raytide.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+STATUS_WRITES_APART_S = 0.5
+ASK_AGAIN_S = 30.0
+"""When a delete was refused, or the namespace is on its way out."""
+
+
+class Children(Protocol):
+    """What the informers show of pods and services."""
+
+    def pods(self, key: Key) -> Sequence[PodView]:
+        """Pods whose label names that cluster."""
+        ...
+
+    def pod(self, namespace: str, name: str) -> PodView | None:
+        """One pod of any cluster."""
+        ...
+
+    def services(self, key: Key) -> Sequence[ServiceView]:
+        """Services whose label names that cluster."""
+        ...
+
+    def unready_nodes(self) -> frozenset[str]:
+        """Nodes known to be away; empty where nodes cannot be read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """What a pass needs to reach the world."""
+
+    client: Client
+    executor: Executor
+    children: Children
+    pods_in_flight: Expectations[PodView]
+    services_in_flight: Expectations[ServiceView]
+    telling: Telling
+
+
+class RayClusterReconciler:
+    """The passes over all RayClusters.
+
+    - A RayCluster that is not there any more is forgotten, whatever the informers still show.
+    - The snapshot is taken and the plan made without an await in between.
+    - Requests with an unknown outcome are repeated in front of the plan's own.
+    - Status is computed after acting and written only if it differs, half a second after the last write at the earliest.
+    - A spec that cannot be read is told so in its status; no other cluster notices.
+    """
+
+    def __init__(
+        self,
+        wires: Wires,
+        *,
+        clock: Clock,
+        config: ClusterConfig,
+        namer: Namer,
+        saw: Callable[..., None],
+        forgotten: Callable[[Key], None],
+    ) -> None:
+        """`saw(key, *versions)` learns which versions are no news, `forgotten(key)` that a cluster is gone."""
+        self._wires = wires
+        self._clock = clock
+        self._config = config
+        self._namer = namer
+        self._saw = saw
+        self._forgotten = forgotten
+        self._refusals = Refusals()
+        self._written_at: dict[Key, float] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One pass; returns in how many seconds to look again, None when only news matter."""
+        obj = await self._wires.client.get(RAYCLUSTERS, key)
+        if obj is None:
+            self._forget(key)
+            return None
+        try:
+            cluster = RayCluster.parse(obj)
+        except ValidationError as error:
+            return await self._report_unreadable(obj, key, error)
+        observed = self._observe(cluster)
+        todo = plan(cluster, observed, self._config, self._namer)
+        if not todo.is_reported:
+            self._saw(key, cluster.metadata.resource_version)
+            return None
+        applied = await self._apply(cluster, todo)
+        look_again_in = await self._report(cluster, todo, applied)
+        return self._end(cluster, todo, applied, look_again_in)
+
+    # --- observe, apply ------------------------------------------------------------------------------------------
+
+    def _observe(self, cluster: RayCluster) -> Observed:
+        """Everything at this instant: no await in here."""
+        key, uid, children = cluster.key, cluster.metadata.uid, self._wires.children
+        named = {name for group in cluster.spec.worker_group_specs for name in group.scale_strategy.workers_to_delete}
+        found = (children.pod(key.namespace, name) for name in named)
+        return observe(
+            uid,
+            pods=self._wires.pods_in_flight.overlay(key, uid, children.pods(key)),
+            services=self._wires.services_in_flight.overlay(key, uid, children.services(key)),
+            foreign_names=frozenset(pod.name for pod in found if pod is not None and pod.owner_uid != uid),
+            unready_nodes=children.unready_nodes(),
+            refusals=self._refusals.waiting(key, uid, cluster.metadata.generation, self._clock.monotonic()),
+        )
+
+    async def _apply(self, cluster: RayCluster, todo: Plan) -> Applied:
+        key, uid = cluster.key, cluster.metadata.uid
+        repeats: list[Action] = []
+        if not todo.violations:
+            repeats += self._wires.services_in_flight.due(key, uid)
+            repeats += self._wires.pods_in_flight.due(key, uid)
+        actions = [*repeats, *todo.actions]
+        if not actions:
+            return Applied(())
+        log.info("%d writes, %d of them repeated", len(actions), len(repeats))
+        applied = await self._wires.executor.apply(actions, key=key, owner_uid=uid)
+        now = self._clock.monotonic()
+        self._refusals.note(key, uid, cluster.metadata.generation, applied.outcomes, now)
+        return applied
+
+    # --- report --------------------------------------------------------------------------------------------------
+
+    async def _report(self, cluster: RayCluster, todo: Plan, applied: Applied) -> float | None:
+        """Write the status if it differs, then tell; returns when the status has to be looked at again."""
+        now = self._clock.now()
+        computed = status(cluster, self._observe(cluster), todo, applied.outcomes, now)
+        patch = status_patch(cluster, computed)
+        wait_s = self._until_next_write(cluster.key) if patch else 0.0
+        if patch and wait_s <= 0:
+            await self._write_status(cluster.raw, cluster.key, patch)
+        elif not patch:
+            self._saw(cluster.key, cluster.metadata.resource_version)
+        self._wires.telling.tell(cluster.raw, applied.outcomes, todo.remarks)
+        return sooner(wait_s if wait_s > 0 else None, leaves_ready_in(computed, now))
+
+    async def _report_unreadable(self, obj: Manifest, key: Key, error: ValidationError) -> float | None:
+        version = obj["metadata"].get("resourceVersion", "")
+        if not is_ours_to_judge(obj):
+            self._saw(key, version)
+            return None
+        faults = faults_of(error)
+        log.warning("cannot be read: %s", "; ".join(str(fault) for fault in faults))
+        patch = unreadable_patch(obj, faults, self._clock.now())
+        if patch:
+            await self._write_status(obj, key, patch)
+        else:
+            self._saw(key, version)
+        self._wires.telling.tell(obj, (), [Remark(fault.event_reason, str(fault)) for fault in faults])
+        return None
+
+    async def _write_status(self, obj: Manifest, key: Key, patch: Mapping[str, Any]) -> None:
+        try:
+            live = await self._wires.client.patch_status(RAYCLUSTERS, key, patch)
+        except Refused as refused:
+            if refused.status not in (404, 409):
+                raise
+            log.info("status not written, the cluster is another one by now: %s", refused)
+            return
+        self._written_at[key] = self._clock.monotonic()
+        versions = [obj["metadata"].get("resourceVersion", "")]
+        if _differs_in_status_only(obj, live):
+            versions.append(live["metadata"].get("resourceVersion", ""))
+        self._saw(key, *versions)
+
+    def _until_next_write(self, key: Key) -> float:
+        written_at = self._written_at.get(key)
+        return 0.0 if written_at is None else written_at + STATUS_WRITES_APART_S - self._clock.monotonic()
+
+    # --- end ---------------------------------------------------------------------------------------------------------
+
+    def _end(self, cluster: RayCluster, todo: Plan, applied: Applied, look_again_in: float | None) -> float | None:
+        """When to come back; raises Unavailable so that the queue backs off when the API did not answer."""
+        if applied.is_cut_short:
+            return 0.0
+        lost = next(applied.of(Result.UNAVAILABLE), None)
+        if lost is not None:
+            raise Unavailable(lost.message, retry_after_s=applied.retry_after_s)
+        waiting = self._refusals.waiting(
+            cluster.key, cluster.metadata.uid, cluster.metadata.generation, self._clock.monotonic()
+        )
+        for deadline in (
+            todo.look_again_in,
+            min((refusal.retry_in_s for refusal in waiting), default=None),
+            ASK_AGAIN_S if any(_has_to_be_asked_again(outcome) for outcome in applied.outcomes) else None,
+            self._wires.pods_in_flight.look_again_in(cluster.key),
+            self._wires.services_in_flight.look_again_in(cluster.key),
+        ):
+            look_again_in = sooner(look_again_in, deadline)
+        return look_again_in
+
+    def _forget(self, key: Key) -> None:
+        """The RayCluster is gone: its children go by garbage collection, we keep nothing (RC:TR-5)."""
+        self._wires.executor.forget(key)
+        self._wires.telling.forget(key)
+        self._refusals.forget(key)
+        self._written_at.pop(key, None)
+        self._forgotten(key)
+
+
+def _has_to_be_asked_again(outcome: Outcome) -> bool:
+    return outcome.result in (Result.REFUSED, Result.SKIPPED)
+
+
+def _differs_in_status_only(read: Manifest, live: Manifest) -> bool:
+    """Whether nobody else changed the object between our read and our write."""
+    fields = ("uid", "generation", "labels", "annotations", "deletionTimestamp", "finalizers")
+    before, after = read["metadata"], live["metadata"]
+    return all(before.get(field) == after.get(field) for field in fields)

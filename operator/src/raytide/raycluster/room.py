@@ -1,0 +1,296 @@
+"""What runs, so that RayClusters are what their specs say?
+
+Ties the room together over one client: informers for clusters, pods, services and nodes, the overlays, the executor, the
+reconciler and its workers. It decides nothing; workers start when the informers have listed once, and stop before the
+informers do. Started by main.py, and by simulations without kopf, sockets or threads (D3, D4, D11).
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from raytide.api import names
+from raytide.api.config import ClusterConfig
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import NODES, PODS, RAYCLUSTERS, SERVICES, Key
+from raytide.api.node import NodeView, decode_node
+from raytide.api.pod import PodView, decode_pod, pod_from_manifest
+from raytide.api.service import ServiceView, decode_service, service_from_manifest
+from raytide.kube.apply import Executor
+from raytide.kube.client import Client
+from raytide.kube.events import Recorder
+from raytide.kube.expectations import Expectations
+from raytide.kube.informer import Informer
+from raytide.raycluster.controller import RayClusterReconciler, Wires
+from raytide.raycluster.pod_names import Namer
+from raytide.raycluster.telling import Telling
+from raytide.runtime.clock import Clock
+from raytide.runtime.controller import Controller
+
+log = logging.getLogger(__name__)
+
+CONTROLLER_NAME: Final = "raycluster-controller"
+"""KubeRay's reportingController (RC §6.1)."""
+SUFFIX_LENGTH: Final = 5
+NODES_TRIED_EVERY_S: Final = 30.0
+IN_FLIGHT: Final = "-"
+"""deletionTimestamp of a pod whose deletion we asked for and have not seen."""
+
+
+class ClusterView(msgspec.Struct, frozen=True, gc=False):
+    """A RayCluster as far as ringing goes."""
+
+    key: Key
+    version: str
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    namespace: str = ""
+    name: str = ""
+    version: str = msgspec.field(default="", name="resourceVersion")
+
+
+class _Cluster(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
+_clusters = msgspec.json.Decoder(_Cluster)
+
+
+def decode_cluster(document: bytes | msgspec.Raw) -> ClusterView:
+    """Key and version of a RayCluster, whatever its spec looks like."""
+    metadata = _clusters.decode(document).metadata
+    return ClusterView(Key(metadata.namespace, metadata.name), metadata.version)
+
+
+def random_name(prefix: str) -> str:
+    """A name nobody has: the prefix and five random characters (D15)."""
+    return prefix + "".join(secrets.choice(names.REPLICA_ALPHABET) for _ in range(SUFFIX_LENGTH))
+
+
+@dataclass(frozen=True, slots=True)
+class RoomOptions:
+    """How the room is run."""
+
+    namespaces: tuple[str, ...] = ()
+    """Empty means all."""
+    workers: int = 8
+    instance: str = names.OPERATOR
+    """Who the events say they are from."""
+    namer: Namer = field(default=random_name)
+
+
+class RayClusterRoom:
+    """Everything that runs for RayClusters.
+
+    - `run` returns after `stop`; trouble in any part ends it with that trouble.
+    - Workers start when clusters, pods and services have been listed once.
+    - `stop` lets running passes end, then ends informers and recorder.
+    """
+
+    def __init__(self, client: Client, *, clock: Clock, config: ClusterConfig, options: RoomOptions) -> None:
+        self._client = client
+        self._clock = clock
+        self._stopping = asyncio.Event()
+        namespaces = options.namespaces or None
+        self.clusters = Informer(
+            client, RAYCLUSTERS, clock=clock, decoder=decode_cluster, on_change=self._on_cluster, namespaces=namespaces
+        )
+        self.pods = Informer(
+            client,
+            PODS,
+            clock=clock,
+            decoder=decode_pod,
+            index=_cluster_of,
+            on_change=self._on_child,
+            label_selector=f"{names.CLUSTER_LABEL},{names.NODE_TYPE_LABEL}",
+            namespaces=namespaces,
+        )
+        self.services = Informer(
+            client,
+            SERVICES,
+            clock=clock,
+            decoder=decode_service,
+            index=_cluster_of,
+            on_change=self._on_child,
+            label_selector=names.CLUSTER_LABEL,
+            namespaces=namespaces,
+        )
+        self.nodes: Informer[NodeView] = Informer(
+            client, NODES, clock=clock, decoder=decode_node, on_change=self._on_node
+        )
+        self.recorder = Recorder(client, clock=clock, controller=CONTROLLER_NAME, instance=options.instance)
+        self._informed = Informed(self)
+        self.reconciler = RayClusterReconciler(
+            self._wires(),
+            clock=clock,
+            config=config,
+            namer=options.namer,
+            saw=self._saw,
+            forgotten=self._forgotten,
+        )
+        self.controller = Controller(
+            "raycluster",
+            self.reconciler.reconcile,
+            clock=clock,
+            keys=lambda: [view.key for view in self.clusters.all()],
+            workers=options.workers,
+        )
+
+    # --- running ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until stopped."""
+        async with asyncio.TaskGroup() as tasks:
+            streams = (self.clusters, self.pods, self.services)
+            background = [tasks.create_task(_for_ever(f"informer of {s.resource.plural}", s.run())) for s in streams]
+            background.append(tasks.create_task(_for_ever("event recorder", self.recorder.run())))
+            background.append(tasks.create_task(self._follow_nodes()))
+            await self._synced_or_stopped()
+            if not self._stopping.is_set():
+                log.info("following %d RayClusters and %d pods", len(self.clusters), len(self.pods))
+                await self.controller.run()
+            for task in background:
+                task.cancel()
+
+    async def stop(self) -> None:
+        """Take no more keys, let running passes end."""
+        self._stopping.set()
+        await self.controller.stop()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything a pass looks at has been listed."""
+        return all(informer.is_synced for informer in (self.clusters, self.pods, self.services))
+
+    async def _synced_or_stopped(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            synced = tasks.create_task(self._wait_synced())
+            stopped = tasks.create_task(self._stopping.wait())
+            await asyncio.wait([synced, stopped], return_when=asyncio.FIRST_COMPLETED)
+            synced.cancel()
+            stopped.cancel()
+
+    async def _wait_synced(self) -> None:
+        for informer in (self.clusters, self.pods, self.services):
+            await informer.wait_synced()
+
+    async def _follow_nodes(self) -> None:
+        """Nodes are a courtesy: without leave to read them, dying pods simply count until they are gone."""
+        while True:
+            try:
+                async for _page in self._client.pages(NODES, page_size=1):
+                    break
+            except Refused as refused:
+                log.info("nodes cannot be read (%s): dying pods on dead nodes count until they are gone", refused)
+                return
+            except Unavailable:
+                await asyncio.sleep(NODES_TRIED_EVERY_S)
+            else:
+                await _for_ever("informer of nodes", self.nodes.run())
+
+    # --- ringing -----------------------------------------------------------------------------------------------------
+
+    def ring(self, key: Key, version: str = "") -> None:
+        """A RayCluster changed; `version` is the resourceVersion seen."""
+        self.controller.ring(key, version)
+
+    def _on_cluster(self, old: ClusterView | None, new: ClusterView | None) -> None:
+        if new is not None:
+            self.ring(new.key, new.version)
+        elif old is not None:
+            self.ring(old.key)
+
+    def _on_child(self, old: PodView | ServiceView | None, new: PodView | ServiceView | None) -> None:
+        for key in {view.cluster_key for view in (old, new) if view is not None}:
+            self.controller.ring_soon(key)
+
+    def _on_node(self, old: NodeView | None, new: NodeView | None) -> None:
+        """A node came or went: its dying pods count, or count no more."""
+        if old is None or new is None or old.is_ready == new.is_ready:
+            return
+        for key in {pod.cluster_key for pod in self.pods.all() if pod.is_terminating and pod.node_name == new.name}:
+            self.controller.ring_soon(key)
+
+    # --- wiring ----------------------------------------------------------------------------------------------------
+
+    def _wires(self) -> Wires:
+        pods_in_flight = Expectations(
+            clock=self._clock,
+            view_of=pod_from_manifest,
+            name_of=_name_of,
+            uid_of=_uid_of,
+            as_terminating=lambda pod: pod.marked_terminating(IN_FLIGHT),
+            informer_version=self.pods.version_in,
+            ask_relist=self.pods.relist,
+        )
+        services_in_flight = Expectations(
+            clock=self._clock,
+            view_of=service_from_manifest,
+            name_of=_name_of,
+            uid_of=_uid_of,
+            as_terminating=lambda service: service.marked_terminating(IN_FLIGHT),
+            informer_version=self.services.version_in,
+            ask_relist=self.services.relist,
+        )
+        overlays = {PODS: pods_in_flight, SERVICES: services_in_flight}
+        return Wires(
+            client=self._client,
+            executor=Executor(self._client, clock=self._clock, overlays=overlays),
+            children=self._informed,
+            pods_in_flight=pods_in_flight,
+            services_in_flight=services_in_flight,
+            telling=Telling(self.recorder, clock=self._clock),
+        )
+
+    def _saw(self, key: Key, *versions: str) -> None:
+        self.controller.saw(key, *versions)
+
+    def _forgotten(self, key: Key) -> None:
+        self.controller.forget(key)
+
+
+class Informed:
+    """The informers of a room as a reconciler asks them."""
+
+    def __init__(self, room: RayClusterRoom) -> None:
+        self._room = room
+
+    def pods(self, key: Key) -> Sequence[PodView]:
+        """Pods whose label names that cluster."""
+        return self._room.pods.by_index(key)
+
+    def pod(self, namespace: str, name: str) -> PodView | None:
+        """One pod of any cluster."""
+        return self._room.pods.get(namespace, name)
+
+    def services(self, key: Key) -> Sequence[ServiceView]:
+        """Services whose label names that cluster."""
+        return self._room.services.by_index(key)
+
+    def unready_nodes(self) -> frozenset[str]:
+        """Nodes that say they are away."""
+        return frozenset(node.name for node in self._room.nodes.all() if not node.is_ready)
+
+
+def _cluster_of(view: PodView | ServiceView) -> Key:
+    return view.cluster_key
+
+
+def _name_of(view: PodView | ServiceView) -> str:
+    return view.name
+
+
+def _uid_of(view: PodView | ServiceView) -> str:
+    return view.uid
+
+
+async def _for_ever(what: str, work: Coroutine[Any, Any, None]) -> None:
+    """A background task whose end, for whatever reason, is an error (D11)."""
+    await work
+    raise RuntimeError(f"{what} ended")

@@ -1,0 +1,104 @@
+"""How was the operator told to run?
+
+Takes flags and environment variables, spelled as KubeRay spells them (RC §6.3, §6.5), and gives the frozen values of
+api/config plus what only the wiring needs. It reads the environment once, at start; nobody else ever does. A switch that
+KubeRay leaves on is off only if it says `false`, one that KubeRay leaves off is on only if it says `true`. Filled by
+cli/operator.py.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from raytide.api.config import DEFAULT_FEATURE_GATES, ClusterConfig, PodConfig
+
+
+def _on_unless_false(text: Any) -> bool:
+    return str(text).lower() != "false"
+
+
+def _off_unless_true(text: Any) -> bool:
+    return str(text).lower() == "true"
+
+
+OnUnlessFalse = Annotated[bool, BeforeValidator(_on_unless_false)]
+OffUnlessTrue = Annotated[bool, BeforeValidator(_off_unless_true)]
+
+
+def product_version() -> str:
+    """The version of the installed package."""
+    try:
+        return version("raytide")
+    except PackageNotFoundError:
+        return "dev"
+
+
+class Settings(BaseSettings):
+    """Everything that can be set from outside."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    # --- flags ---
+    kubeconfig: str = Field(default="", validation_alias="RAYTIDE_KUBECONFIG")
+    watch_namespaces: tuple[str, ...] = Field(default=(), validation_alias="RAYTIDE_WATCH_NAMESPACES")
+    reconcile_concurrency: int = Field(default=8, ge=1, le=256, validation_alias="RAYTIDE_RECONCILE_CONCURRENCY")
+    metrics_address: str = Field(default=":8080", validation_alias="RAYTIDE_METRICS_ADDR")
+    health_address: str = Field(default=":8082", validation_alias="RAYTIDE_HEALTH_PROBE_BIND_ADDRESS")
+    log_level: str = Field(default="info", validation_alias="RAYTIDE_LOG_LEVEL")
+    feature_gates: frozenset[str] = Field(default=DEFAULT_FEATURE_GATES, validation_alias="RAYTIDE_FEATURE_GATES")
+
+    # --- environment of KubeRay's operator (RC §6.5) ---
+    cluster_domain: str = Field(default="cluster.local", validation_alias="CLUSTER_DOMAIN")
+    is_init_container_injected: OnUnlessFalse = Field(default=True, validation_alias="ENABLE_INIT_CONTAINER_INJECTION")
+    is_probe_injected: OnUnlessFalse = Field(default=True, validation_alias="ENABLE_PROBES_INJECTION")
+    is_random_pod_delete_enabled: OffUnlessTrue = Field(default=False, validation_alias="ENABLE_RANDOM_POD_DELETE")
+    is_login_shell: OffUnlessTrue = Field(default=False, validation_alias="ENABLE_LOGIN_SHELL")
+    is_head_pod_name_deterministic: OffUnlessTrue = Field(
+        default=False, validation_alias="ENABLE_DETERMINISTIC_HEAD_POD_NAME"
+    )
+    is_head_service_cluster_ip: OffUnlessTrue = Field(
+        default=False, validation_alias="ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE"
+    )
+    # Where we run, for events: the chart sets it from the pod's own name.
+    pod_name: str = Field(default="", validation_alias="POD_NAME")
+
+    @field_validator("cluster_domain")
+    @classmethod
+    def _default_domain(cls, domain: str) -> str:
+        return domain or "cluster.local"
+
+    def cluster_config(self) -> ClusterConfig:
+        """What the RayCluster room's decisions may know."""
+        pods = PodConfig(
+            operator_version=f"raytide-{product_version()}",
+            cluster_domain=self.cluster_domain,
+            is_init_container_injected=self.is_init_container_injected,
+            is_probe_injected=self.is_probe_injected,
+            is_login_shell=self.is_login_shell,
+            is_head_pod_name_deterministic=self.is_head_pod_name_deterministic,
+            is_head_service_cluster_ip=self.is_head_service_cluster_ip,
+            has_multi_host_indexing="RayMultiHostIndexing" in self.feature_gates,
+        )
+        return ClusterConfig(
+            pods=pods,
+            is_random_pod_delete_enabled=self.is_random_pod_delete_enabled,
+            feature_gates=self.feature_gates,
+        )
+
+
+def parse_feature_gates(text: str) -> frozenset[str]:
+    """`A=true,B=false` on top of the defaults (RC §6.4); raises ValueError that names the word it cannot read."""
+    gates = set(DEFAULT_FEATURE_GATES)
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = word.partition("=")
+        if value not in ("true", "false"):
+            raise ValueError(f"{word!r} is not NAME=true or NAME=false")
+        (gates.add if value == "true" else gates.discard)(name)
+    return frozenset(gates)
+
+
+def parse_namespaces(text: str) -> tuple[str, ...]:
+    """A comma-separated list; empty means all namespaces."""
+    return tuple(filter(None, (part.strip() for part in text.split(","))))
