@@ -1,0 +1,99 @@
+"""What on this machine stands for a container image?
+
+A name goes in, an environment comes out: Ray's images are the Ray installed beside the running Python, our own image is
+our own command, a few well-known base images are the host's commands. Tags and digests are ignored, a registry in front
+too; a name that stands for nothing gives None, which the kubelet reports as ErrImagePull. Called by engine.py.
+"""
+
+import importlib.util
+import os
+import shutil
+import site
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from raytide.sandbox.node.runtime import Image
+
+_SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SHELL: Final = ("sh",)
+_BASES: Final = frozenset({"busybox", "alpine", "debian", "ubuntu", "bash", "sh"})
+_RAY: Final = frozenset({"ray", "ray-ml", "ray-llm"})
+
+
+def _repository(name: str) -> tuple[str, ...]:
+    """Path of an image without registry, tag and digest."""
+    path = name.partition("@")[0].split("/")
+    path[-1] = path[-1].partition(":")[0]
+    if len(path) > 1 and ("." in path[0] or ":" in path[0] or path[0] == "localhost"):
+        path = path[1:]
+    if path[0] == "library":
+        path = path[1:]
+    return tuple(path)
+
+
+def _command(repository: tuple[str, ...], *, has_ray: bool) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """(entrypoint, command) of what is known."""
+    last = repository[-1] if repository else ""
+    if last in _RAY and repository[0] in {"rayproject", "ray"} and has_ray:
+        return (), ("bash",)
+    if last.startswith("raytide"):
+        return ("raytide",), ("operator",)
+    if repository == ("python",):
+        return (), ("python3",)
+    if len(repository) == 1 and last in _BASES:
+        return (), _SHELL
+    return None
+
+
+def find(name: str, *, stand_ins_dir: Path, has_ray: bool | None = None) -> Image | None:
+    """The image of that name on this machine."""
+    if has_ray is None:
+        has_ray = importlib.util.find_spec("ray") is not None
+    command = _command(_repository(name), has_ray=has_ray)
+    if command is None:
+        return None
+    return Image(
+        name=name,
+        image_id=f"process://{sys.prefix}",
+        entrypoint=command[0],
+        command=command[1],
+        env=_environment(stand_ins_dir),
+        working_dir="/home/ray",
+    )
+
+
+def _environment(stand_ins_dir: Path) -> Mapping[str, str]:
+    return {
+        "PATH": f"{Path(sys.prefix) / 'bin'}:{_SYSTEM_PATH}:{stand_ins_dir}",
+        "HOME": "/home/ray",
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def write_stand_ins(directory: Path) -> None:
+    """A `wget` for hosts that have none: the probes of Ray pods call it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    wget = directory / "wget"
+    if shutil.which("wget", path=_SYSTEM_PATH) is not None:
+        wget.unlink(missing_ok=True)
+        return
+    source = Path(__file__).with_name("wget.py")
+    wget.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{source}" "$@"\n')
+    wget.chmod(0o755)
+
+
+def environment_dirs() -> tuple[str, ...]:
+    """Everything the running Python needs, outermost only: its prefixes, the links between them, editable packages."""
+    found = {sys.prefix, sys.base_prefix, str(Path(__file__).parents[3])}
+    link = Path(sys.executable)
+    while link.is_symlink():
+        link = link.parent / link.readlink()
+        if link.parent.name == "bin":
+            found.add(str(link.parent.parent))
+    for listing in (file for place in site.getsitepackages() for file in Path(place).glob("*.pth")):
+        found |= {line for line in listing.read_text().splitlines() if line.startswith("/") and Path(line).is_dir()}
+    found |= {os.path.realpath(path) for path in found}
+    return tuple(path for path in sorted(found) if not any(str(up) in found for up in Path(path).parents))

@@ -1,0 +1,146 @@
+"""What does a container in namespace mode see as its files?
+
+Takes a plan (which host paths to show, what belongs to the container alone, its volumes) and turns the calling process's
+mount namespace into that: a new root of the host's directories, read-only, with /tmp, /home, /run and the like of its
+own, volumes on top. Nothing on the host changes: what is not the container's own directory cannot be written. Called by
+podinit.py in the child that becomes the container, between fork and exec.
+"""
+
+import contextlib
+import errno
+import os
+from dataclasses import dataclass
+from typing import Any, Final
+
+from raytide.sandbox.node import linux
+
+HIDDEN: Final = frozenset({"proc", "tmp", "run", "home", "root", "lost+found"})
+"""Top-level host directories a container does not see."""
+
+OWN: Final = ("/tmp", "/run", "/home", "/root", "/var/tmp", "/var/log")  # noqa: S108 - names inside the container
+"""Directories that every start of a container gets empty and writable."""
+
+_OLD: Final = "/.host"
+
+
+@dataclass(frozen=True, slots=True)
+class RootPlan:
+    """Host paths are real paths (no symbolic links)."""
+
+    root_dir: str
+    """An empty host directory to build at."""
+    own_dir: str
+    """A host directory that takes what the container writes outside its volumes."""
+    shown: tuple[str, ...]
+    """Host paths to show where they are although their top-level directory is hidden."""
+    files: tuple[tuple[str, str], ...]
+    """(host path, path in the container) of what stands in for a host's file or directory."""
+    mounts: tuple[tuple[str, str, bool], ...]
+    """(host path, path in the container, read-only): the volumes."""
+
+    def as_message(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_message(cls, message: dict[str, Any]) -> "RootPlan":
+        """The plan that `as_message` described."""
+        return cls(
+            root_dir=message["root_dir"],
+            own_dir=message["own_dir"],
+            shown=tuple(message["shown"]),
+            files=tuple((host, inside) for host, inside in message["files"]),
+            mounts=tuple((host, inside, is_read_only) for host, inside, is_read_only in message["mounts"]),
+        )
+
+
+def enter(plan: RootPlan) -> None:
+    """Make the plan the root of this process, in a mount namespace of its own."""
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount(None, "/", flags=linux.MS_REC | linux.MS_PRIVATE)
+    linux.mount("tmpfs", plan.root_dir, "tmpfs", options="mode=755,size=64m")
+    os.mkdir(plan.root_dir + _OLD)
+    linux.pivot_root(plan.root_dir, plan.root_dir + _OLD)
+    _show_host()
+    _add_own(plan.own_dir)
+    for path in plan.shown:
+        _show(path, path, is_read_only=True)
+    for host, inside in plan.files:
+        if inside.startswith("/sys/") and not os.path.isdir(inside):
+            continue  # sysfs takes no new directories; without the mount point nobody looks there either
+        _show(host, inside, is_read_only=False)
+    for host, inside, is_read_only in sorted(plan.mounts, key=lambda mount: mount[1].count("/")):
+        _show(host, inside, is_read_only=is_read_only)
+    linux.detach(_OLD)
+    os.rmdir(_OLD)
+
+
+def _show_host() -> None:
+    for name in sorted(os.listdir(_OLD)):
+        source, target = f"{_OLD}/{name}", f"/{name}"
+        if os.path.islink(source):
+            os.symlink(os.readlink(source), target)
+        elif os.path.isdir(source) and name not in HIDDEN:
+            os.mkdir(target)
+            linux.bind(source, target, is_read_only=True)
+    os.mkdir("/proc")
+    linux.bind(f"{_OLD}/proc", "/proc")
+
+
+def _add_own(own_dir: str) -> None:
+    for inside in OWN:
+        host = own_dir + inside
+        os.makedirs(_OLD + host, exist_ok=True)
+        if inside.endswith("tmp"):
+            os.chmod(_OLD + host, 0o1777)  # noqa: S103 - /tmp is everybody's, with the sticky bit
+        _show(host, inside, is_read_only=False)
+    os.makedirs("/home/ray", exist_ok=True)
+
+
+def _show(host: str, inside: str, *, is_read_only: bool) -> None:
+    source = _OLD + host
+    target = _provide(inside, is_directory=os.path.isdir(source))
+    linux.bind(source, target, is_read_only=is_read_only)
+
+
+def _provide(inside: str, *, is_directory: bool) -> str:
+    """Make sure that something is at `inside` to mount on; returns it with symbolic links followed."""
+    target = os.path.realpath(inside)
+    while not os.path.lexists(target):
+        try:
+            os.makedirs(target if is_directory else os.path.dirname(target), exist_ok=True)
+            if not is_directory:
+                os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        except OSError as trouble:
+            if trouble.errno not in {errno.EROFS, errno.EACCES, errno.EPERM}:
+                raise
+            _make_creatable_below(target)
+    return target
+
+
+def _make_creatable_below(target: str) -> None:
+    """Cover the nearest existing directory above `target` by a writable one that shows the same entries."""
+    covered = os.path.dirname(target)
+    while not os.path.isdir(covered):
+        covered = os.path.dirname(covered)
+    if covered == "/":
+        raise OSError(errno.EROFS, f"cannot create {target}")
+    behind = os.open(covered, os.O_PATH | os.O_CLOEXEC)
+    try:
+        linux.mount("tmpfs", covered, "tmpfs", options="mode=755,size=16m")
+        for name in os.listdir(f"/proc/self/fd/{behind}"):
+            _repeat(f"/proc/self/fd/{behind}/{name}", f"{covered}/{name}")
+    finally:
+        os.close(behind)
+
+
+def _repeat(source: str, target: str) -> None:
+    if os.path.islink(source):
+        os.symlink(os.readlink(source), target)
+        return
+    with contextlib.suppress(FileNotFoundError):  # it may have gone since it was listed
+        if os.path.isdir(source):
+            os.mkdir(target)
+        else:
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        linux.bind(source, target)

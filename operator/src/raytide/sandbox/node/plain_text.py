@@ -1,0 +1,58 @@
+"""Which words of a pod must change where all pods share one network?
+
+Pods without a network of their own have a loopback address each, and Ray's ports, which bind every address, move by ten
+for each pod. Text goes in — a command, an argument, a variable — and comes out with service names, `localhost:PORT` and
+the pod's volumes replaced by what they are here. Pure. It cannot see names inside programs or files; called by plain.py.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+RAY_PORTS: Final = {6379: 6379, 8265: 8265, 10001: 21001, 52365: 52365}
+"""Ray's ports and where they begin to be counted: 10002-19999 belong to its workers."""
+
+STEP: Final = 10
+MOST_PODS: Final = 160
+"""Beyond that the dashboard's ports would reach those of workers."""
+
+_SERVICE: Final = re.compile(r"\b((?:[a-z0-9-]+\.)+svc(?:\.cluster\.local)?)(?![\w.-])(:\d+)?")
+_LOCALHOST: Final = re.compile(r"(?<![\w.-])(?:localhost|127\.0\.0\.1):(\d+)")
+_PORT_FLAG: Final = re.compile(r"(--port(?:=|\s+))6379\b")
+
+
+def moved_port(number: int, index: int) -> int:
+    """Where the Ray of pod `index` listens when it should on `number`; other ports stay."""
+    return RAY_PORTS[number] + STEP * index if number in RAY_PORTS else number
+
+
+def localise(
+    text: str,
+    *,
+    ip: str,
+    index: int,
+    lookup: Callable[[str], Sequence[str]],
+    index_by_ip: Mapping[str, int],
+    paths: Sequence[tuple[str, str]] = (),
+) -> str:
+    """`text` for the pod with this address; a name that has no address yet stays as it is."""
+
+    def service(match: re.Match[str]) -> str:
+        name = match[1] if match[1].endswith(".cluster.local") else match[1] + ".cluster.local"
+        addresses = lookup(name)
+        if not addresses:
+            return match[0]
+        return addresses[0] + _port(match[2], index_by_ip.get(addresses[0]))
+
+    text = _SERVICE.sub(service, text)
+    text = _LOCALHOST.sub(lambda match: f"{ip}:{moved_port(int(match[1]), index)}", text)
+    text = _PORT_FLAG.sub(lambda match: match[1] + str(moved_port(6379, index)), text)
+    for inside, here in sorted(paths, key=lambda pair: -len(pair[0])):
+        text = re.sub(rf"(?<![\w./-]){re.escape(inside)}(?![\w.-])", lambda _, here=here: here, text)  # type: ignore[misc]
+    return text
+
+
+def _port(colon_port: str | None, index: int | None) -> str:
+    if colon_port is None:
+        return ""
+    return colon_port if index is None else f":{moved_port(int(colon_port[1:]), index)}"

@@ -1,0 +1,245 @@
+"""Who runs the commands of one pod, and sees that nothing of it survives?
+
+The pod's first process, forked off by holder.py: it prepares the pod's network and files where pods have their own,
+then starts containers and further commands as the kubelet asks over its socket, reaps what they leave behind, and says
+how they ended. A container's end is the end of all it started; the end of the kubelet's socket is the end of the pod.
+It holds one thread and no state that matters to anyone else.
+"""
+
+import contextlib
+import fcntl
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import termios
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from raytide.sandbox.node import linux, marks, ns_root, rtnetlink, wire
+
+_COMMAND_NOT_RUN: Final = 127
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """What the first process needs to know of its pod."""
+
+    key: str
+    """Unique per sandbox, also among those of one pod; part of the marks."""
+    name: str
+    hostname: str
+    has_namespaces: bool
+    state_dir: str
+    ip: str
+    gateway: str
+    prefix_length: int
+    bridge: str
+    cable: str
+    tmpfs: tuple[tuple[str, int | None], ...]
+    """(host path, size) of file systems in memory that the containers share."""
+
+    @classmethod
+    def from_message(cls, message: dict[str, Any]) -> "PodPlan":
+        """The plan as holder.py received it."""
+        plan = {name: message[name] for name in cls.__slots__}
+        return cls(**{**plan, "tmpfs": tuple((path, size) for path, size in plan["tmpfs"])})
+
+
+def prepare(plan: PodPlan, node_network: rtnetlink.Netlink) -> None:
+    """As process 1 of new namespaces: connect the pod to the node's bridge and mount what its containers share."""
+    with open("/proc/thread-self/ns/net", "rb") as own, rtnetlink.Netlink() as network:
+        node_network.add_cable(plan.cable, plan.bridge, "eth0", own.fileno())
+        network.set_up("lo")
+        network.add_address("eth0", plan.ip, plan.prefix_length)
+        network.set_up("eth0")
+        network.add_default_route(plan.gateway)
+    linux.mount(None, "/", flags=linux.MS_REC | linux.MS_PRIVATE)
+    linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
+    for path, size_bytes in plan.tmpfs:
+        options = "mode=1777" + ("" if size_bytes is None else f",size={size_bytes}")
+        linux.mount("tmpfs", path, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
+    linux.set_hostname(plan.hostname)
+
+
+@dataclass(slots=True)
+class Command:
+    """Something started for the kubelet: a container's main process (with a mark to find its family) or an exec."""
+
+    id: int
+    mark: str | None
+
+
+class PodInit:
+    """The loop of a pod's first process."""
+
+    def __init__(self, plan: PodPlan, kubelet: socket.socket) -> None:
+        self._plan = plan
+        self._kubelet = kubelet
+        self._commands: dict[int, Command] = {}
+        self._is_ending = False
+
+    def run(self) -> NoReturn:
+        """Serve until the kubelet is gone."""
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._on_parent_death)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        while not self._is_ending:
+            ready, _, _ = select.select([self._kubelet, wake_read], [], [])
+            if wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+            self._reap()
+            if self._kubelet in ready:
+                self._serve()
+        self._end()
+
+    def _on_parent_death(self, *_: object) -> None:
+        self._is_ending = True
+
+    def _say(self, **message: Any) -> None:
+        try:
+            wire.send(self._kubelet, message)
+        except OSError:
+            self._is_ending = True
+
+    def _serve(self) -> None:
+        received = wire.receive(self._kubelet)
+        if received is None:
+            self._is_ending = True
+            return
+        message, fds = received
+        try:
+            getattr(self, f"_on_{message['op']}")(message, fds)
+        except OSError as trouble:
+            self._say(event="refused", id=message["id"], why=str(trouble))
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _on_start(self, message: dict[str, Any], fds: list[int]) -> None:
+        self._spawn(message, fds, Command(message["id"], message["mark"]))
+
+    def _on_exec(self, message: dict[str, Any], fds: list[int]) -> None:
+        self._spawn(message, fds, Command(message["id"], None))
+
+    def _on_signal(self, message: dict[str, Any], _: list[int]) -> None:
+        """To the process alone, as container runtimes do."""
+        for pid in self._pids(message["id"]):
+            os.kill(pid, message["signal"])
+
+    def _on_kill(self, message: dict[str, Any], _: list[int]) -> None:
+        """To its group; the family of a container follows when its main process is reaped."""
+        for pid in self._pids(message["id"]):
+            os.killpg(pid, signal.SIGKILL)
+
+    def _pids(self, command_id: int) -> list[int]:
+        return [pid for pid, command in self._commands.items() if command.id == command_id]
+
+    def _spawn(self, message: dict[str, Any], fds: list[int], command: Command) -> None:
+        trouble_read, trouble_write = os.pipe2(os.O_CLOEXEC)
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become(message, fds, trouble_write, parent)
+        os.close(trouble_write)
+        with os.fdopen(trouble_read, "rb") as file:
+            trouble = file.read().decode(errors="replace")
+        if trouble:
+            os.waitpid(pid, 0)
+            self._say(event="refused", id=command.id, why=trouble)
+            return
+        self._commands[pid] = command
+        self._say(event="started", id=command.id, pid=pid)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            command = self._commands.pop(pid, None)
+            if command is None:
+                continue
+            if command.mark is not None:
+                mark = command.mark
+                marks.kill_all(lambda root=pid, mark=mark: marks.family({root}, mark) - {root})  # type: ignore[misc]
+            self._say(event="exit", id=command.id, status=os.waitstatus_to_exitcode(status))
+
+    def _end(self) -> NoReturn:
+        """As process 1 of a PID namespace our end is everybody's; without one they are hunted down."""
+        if not self._plan.has_namespaces:
+            mark = marks.pod_mark(self._plan.state_dir, self._plan.key)
+            marks.kill_all(lambda: marks.family({os.getpid()}, mark) - {os.getpid()})
+        os._exit(0)
+
+
+def _become(message: dict[str, Any], fds: list[int], trouble_fd: int, parent: int) -> NoReturn:
+    """In the child: turn into the command, or say on `trouble_fd` why not."""
+    try:
+        _take_stdio(fds, is_tty=message["is_tty"])
+        linux.die_with_parent()
+        if os.getppid() != parent:
+            os._exit(_COMMAND_NOT_RUN)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        if message.get("root") is not None:
+            ns_root.enter(ns_root.RootPlan.from_message(message["root"]))
+        if message.get("beside") is not None:
+            _join_mounts(message["beside"])
+        os.umask(0o022)
+        os.chdir(message["working_dir"])
+        argv = _within_limits(message["argv"])
+        os.execvpe(argv[0], argv, message["env"])  # noqa: S606 - running commands is the point
+    except OSError as trouble:
+        os.write(trouble_fd, _explain(trouble, message).encode())
+    finally:
+        os._exit(_COMMAND_NOT_RUN)
+
+
+def _explain(trouble: OSError, message: dict[str, Any]) -> str:
+    place = trouble.filename if trouble.filename is not None else message["argv"][0]
+    return f"{message['argv'][0]}: {trouble.strerror or trouble}: {place}"
+
+
+def _take_stdio(fds: list[int], *, is_tty: bool) -> None:
+    os.setsid()
+    for number, fd in enumerate(fds[:3]):
+        os.dup2(fd, number)
+    if is_tty:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _within_limits(argv: list[str]) -> list[str]:
+    """`ulimit -n 65536` of Ray's start command, lowered where the machine allows less, so that it does not fail."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= 65536:
+        return argv
+    return [word.replace("ulimit -n 65536", f"ulimit -n {hard}") for word in argv]
+
+
+def _join_mounts(pid: int) -> None:
+    with open(f"/proc/{pid}/ns/mnt", "rb") as namespace:
+        linux.setns(namespace.fileno(), linux.CLONE_NEWNS)
+
+
+def main(plan: PodPlan, kubelet: socket.socket, node_network: rtnetlink.Netlink | None) -> NoReturn:
+    """Be the first process of the pod; never returns."""
+    linux.set_title(f"pod {plan.name}")
+    linux.adopt_orphans()
+    try:
+        if node_network is not None:
+            prepare(plan, node_network)
+            node_network.close()
+    except OSError as trouble:
+        print(f"{plan.name}: {trouble}", file=sys.stderr, flush=True)  # noqa: T201 - stderr is the holder's log file
+        wire.send(kubelet, {"event": "failed", "why": str(trouble)})
+        os._exit(1)
+    wire.send(kubelet, {"event": "ready"})
+    PodInit(plan, kubelet).run()
