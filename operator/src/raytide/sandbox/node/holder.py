@@ -39,12 +39,12 @@ class Holder:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         while True:
-            ready, _, _ = select.select([self._control, wake_read], [], [])
+            ready, _, _ = select.select([self._control.fileno(), wake_read], [], [])
             if wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake_read, 4096)
             self._reap()
-            if self._control in ready and not self._serve():
+            if self._control.fileno() in ready and not self._serve():
                 return
 
     def _serve(self) -> bool:

@@ -110,6 +110,7 @@ class Link:
         self.lost.set()
         asyncio.get_running_loop().remove_reader(self._end)
         self._end.close()
-        for waiting in (self._ready, *self._open.values()):
+        self._fail(self._ready, f"{self._partner} has ended")
+        for waiting in self._open.values():
             self._fail(waiting, f"{self._partner} has ended")
         self._on_event({"event": "lost"})

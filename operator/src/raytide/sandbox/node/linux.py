@@ -56,7 +56,7 @@ def setns(fd: int, kind: int) -> None:
 
 
 def mount(source: str | None, target: str, kind: str | None = None, flags: int = 0, options: str | None = None) -> None:
-    """mount(2)."""
+    """Mount a file system, or what is at `source`, at `target`."""
     encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, options)]
     result = _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
     _check(result, f"mount {source or kind} on {target}")

@@ -33,29 +33,33 @@ def container_mark(state_dir: str | Path, key: str, container: str, attempt: int
     return f"{state_dir}:{key}/{container}/{attempt}/"
 
 
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
 def marked(mark: str) -> set[int]:
     """Living processes whose mark begins with `mark`, this one excepted."""
     needle = b"\0" + f"{MARK_VARIABLE}={mark}".encode()
     found = set()
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    for pid in _pids():
         try:
-            environment = Path(f"/proc/{name}/environ").read_bytes()
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             continue
         if needle in b"\0" + environment:
-            found.add(int(name))
+            found.add(pid)
     return found - {os.getpid()}
 
 
 def _parents_and_sessions() -> dict[int, tuple[int, int]]:
     table = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    for pid in _pids():
         try:
-            fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if fields[0] not in "ZX":
-            table[int(name)] = int(fields[1]), int(fields[3])
+            table[pid] = int(fields[1]), int(fields[3])
     return table
 
 

@@ -6,7 +6,6 @@ mounts are not enforced: a volume is where its path is written in commands or va
 keeps is the end of things: no process outlives its container, its pod or the sandbox.
 """
 
-import os
 import socket
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -73,7 +72,7 @@ class PlainRuntime(Engine):
 
     def working_dir(self, sandbox: PodSandbox, wanted: str) -> str:
         """The wanted directory where it exists, else the pod's."""
-        return wanted if os.path.isdir(wanted) else str(sandbox.directory)
+        return wanted if Path(wanted).is_dir() else str(sandbox.directory)
 
     def _localise(self, sandbox: PodSandbox, config: ContainerConfig, text: str) -> str:
         return plain_text.localise(

@@ -16,6 +16,7 @@ import socket
 import sys
 import termios
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from raytide.sandbox.node import linux, marks, ns_root, rtnetlink, wire
@@ -50,7 +51,7 @@ class PodPlan:
 
 def prepare(plan: PodPlan, node_network: rtnetlink.Netlink) -> None:
     """As process 1 of new namespaces: connect the pod to the node's bridge and mount what its containers share."""
-    with open("/proc/thread-self/ns/net", "rb") as own, rtnetlink.Netlink() as network:
+    with Path("/proc/thread-self/ns/net").open("rb") as own, rtnetlink.Netlink() as network:
         node_network.add_cable(plan.cable, plan.bridge, "eth0", own.fileno())
         network.set_up("lo")
         network.add_address("eth0", plan.ip, plan.prefix_length)
@@ -88,12 +89,12 @@ class PodInit:
         signal.signal(signal.SIGTERM, self._on_parent_death)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         while not self._is_ending:
-            ready, _, _ = select.select([self._kubelet, wake_read], [], [])
+            ready, _, _ = select.select([self._kubelet.fileno(), wake_read], [], [])
             if wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake_read, 4096)
             self._reap()
-            if self._kubelet in ready:
+            if self._kubelet.fileno() in ready:
                 self._serve()
         self._end()
 
@@ -225,7 +226,7 @@ def _within_limits(argv: list[str]) -> list[str]:
 
 
 def _join_mounts(pid: int) -> None:
-    with open(f"/proc/{pid}/ns/mnt", "rb") as namespace:
+    with Path(f"/proc/{pid}/ns/mnt").open("rb") as namespace:
         linux.setns(namespace.fileno(), linux.CLONE_NEWNS)
 
 

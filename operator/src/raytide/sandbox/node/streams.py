@@ -20,7 +20,12 @@ _CTRL_D: Final = b"\x04"
 
 async def _wait_until(fd: int, add: Callable[..., Any], remove: Callable[[int], Any]) -> None:
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    add(fd, lambda: ready.done() or ready.set_result(None))
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    add(fd, wake)
     try:
         await ready
     finally:
