@@ -30,7 +30,7 @@ def record(pid: int, ticks: int) -> Record:
         version="0.1.0",
         server="https://127.0.0.1:6443",
         isolation="ns",
-        isolation_reason="user namespaces work here",
+        isolation_reason="ns: a trial pod worked",
         nodes=3,
         scratch="/tmp/x",
     )
@@ -134,7 +134,7 @@ def test_status_reads_well(state):
     pods = ({"status": {"phase": "Running"}}, {"status": {"phase": "Pending"}}, {"status": {"phase": "Running"}})
     told = dict(rows(Overview(record(42, 1), state, 125.0, nodes, pods)))
     assert told["sandbox"] == "raytide 0.1.0, up 2m, process 42"
-    assert told["isolation"] == "ns (user namespaces work here)"
+    assert told["isolation"] == "ns: a trial pod worked"
     assert told["nodes"] == "3 × 8 CPU, 32Gi (for scheduling only, not enforced)"
     assert told["pods"] == "1 Pending, 2 Running"
     assert told["state"].startswith(str(state.path))

@@ -82,7 +82,9 @@ class Cluster:
         self.tokens = Tokens(secrets.token_bytes(32), now=now)
         self.admin_token = self.tokens.mint_for(ADMIN, life_s=TOKEN_LIFE_S)
         self.store = Store(now=now, new_uid=lambda: str(uuid.uuid4()))
-        self.api = Api(self.store, new_suffix=_new_suffix, mint_token=self.tokens.mint)
+        self.api = Api(
+            self.store, new_suffix=_new_suffix, mint_token=self.tokens.mint, authenticate=self.tokens.user
+        )
         self.certificates = make_certificates(now(), [*SERVER_NAMES, API_SERVICE_ADDRESS, runtime.node_address])
         self._controllers = Controllers(self.store, authority=self.certificates.authority.decode())
         self._listener = listener
@@ -140,7 +142,9 @@ class Cluster:
             await asyncio.sleep(0)
 
     def _step(self) -> datetime | None:
-        return self._controllers.step(self._now())
+        wakeup = self._controllers.step(self._now())
+        self.api.finish_definitions()
+        return wakeup
 
     async def _stop(self, stopping: asyncio.Event) -> NoReturn:
         await stopping.wait()

@@ -19,7 +19,7 @@ from typing import Final
 from raytide.sandbox.cluster import Cluster, Stopped
 from raytide.sandbox.kubeconfig import write_private
 from raytide.sandbox.launch import Settings, tell_parent
-from raytide.sandbox.node.choose import choose
+from raytide.sandbox.node.choose import Choice, choose_runtime
 from raytide.sandbox.node.runtime import RuntimeTrouble
 from raytide.sandbox.state import AlreadyRunning, Record, StateDirectory, start_ticks
 
@@ -63,14 +63,14 @@ async def _serve(settings: Settings, state: StateDirectory, ready_fd: int | None
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     with open_port(settings.port) as listener:
         scratch = state.create_scratch()
-        runtime, reason = await choose(settings.isolation, scratch, now=now)
+        choice = await choose_runtime(settings.isolation, state_dir=scratch, now=now)
         try:
-            cluster = Cluster(settings, runtime, listener, directory=scratch / "k", now=now)
-            await cluster.run(stopping, lambda: _announce(cluster, state, reason, ready_fd))
+            cluster = Cluster(settings, choice.runtime, listener, directory=scratch / "k", now=now)
+            await cluster.run(stopping, lambda: _announce(cluster, state, choice, ready_fd))
         except* Stopped:
             pass
         finally:
-            await runtime.stop()
+            await choice.runtime.stop()
 
 
 def _first_leaf(error: BaseException) -> BaseException:
@@ -79,7 +79,7 @@ def _first_leaf(error: BaseException) -> BaseException:
     return error
 
 
-def _announce(cluster: Cluster, state: StateDirectory, reason: str, ready_fd: int | None) -> None:
+def _announce(cluster: Cluster, state: StateDirectory, choice: Choice, ready_fd: int | None) -> None:
     """It is ready: leave the two files others look for, then tell who waits."""
     write_private(state.kubeconfig, cluster.kubeconfig())
     record = Record(
@@ -87,13 +87,13 @@ def _announce(cluster: Cluster, state: StateDirectory, reason: str, ready_fd: in
         start_ticks=start_ticks(os.getpid()) or 0,
         version=importlib.metadata.version("raytide"),
         server=cluster.server,
-        isolation=cluster.runtime.mode.value,
-        isolation_reason=reason,
+        isolation=choice.runtime.mode.value,
+        isolation_reason=choice.reason,
         nodes=cluster.settings.nodes,
         scratch=str(state.scratch),
     )
     state.write_record(record)
-    _log.info("ready: %s, isolation %s (%s)", record.server, record.isolation, reason)
+    _log.info("ready: %s, isolation %s", record.server, choice.reason)
     tell_parent(ready_fd, ready=True)
 
 

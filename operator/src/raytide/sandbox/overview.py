@@ -75,7 +75,7 @@ def rows(overview: Overview) -> list[tuple[str, str]]:
     told = [
         ("sandbox", f"raytide {record.version}, up {_duration(overview.uptime_s)}, process {record.pid}"),
         ("server", record.server),
-        ("isolation", f"{record.isolation} ({record.isolation_reason})"),
+        ("isolation", record.isolation_reason),
     ]
     if overview.trouble is not None:
         told.append(("trouble", overview.trouble))

@@ -1,0 +1,149 @@
+"""A real `raytide sandbox` for tests: started, asked and ended through its command line and its API, nothing else.
+
+Everything waits for a state with a deadline; what a test starts is gone when its fixture ends, whatever happened.
+"""
+
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+Json = dict[str, Any]
+Found = TypeVar("Found")
+
+
+def eventually(look: Callable[[], Found], what: str, deadline_s: float = 10.0) -> Found:
+    """The first true thing that `look` finds."""
+    end = time.monotonic() + deadline_s
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < end, f"not within {deadline_s:g} s: {what}"
+        time.sleep(0.02)
+
+
+class SandboxProcess:
+    """One state directory and whatever runs in it."""
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="rs"))
+        self.state_dir = self.directory / "s"
+
+    def call(self, *words: str, deadline_s: float = 40.0) -> subprocess.CompletedProcess[str]:
+        """One `raytide sandbox` command."""
+        return subprocess.run(
+            [sys.executable, "-m", "raytide", "sandbox", *words, "--state-dir", str(self.state_dir)],
+            capture_output=True,
+            text=True,
+            timeout=deadline_s,
+            check=False,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+
+    def up(self, *options: str) -> str:
+        """Start it; returns what it said."""
+        done = self.call("up", *options)
+        assert done.returncode == 0, done.stdout + done.stderr + self.log()
+        return done.stdout + done.stderr
+
+    def log(self) -> str:
+        path = self.state_dir / "sandbox.log"
+        return path.read_text() if path.exists() else ""
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.state_dir / "kubeconfig"
+
+    @property
+    def pid(self) -> int:
+        return int(json.loads((self.state_dir / "sandbox.json").read_text())["pid"])
+
+    @property
+    def scratch(self) -> str:
+        """Where pods keep their files while it runs."""
+        return str(json.loads((self.state_dir / "sandbox.json").read_text())["scratch"])
+
+    def end(self) -> None:
+        """Nothing is left of it."""
+        self.call("down")
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # --- its API -----------------------------------------------------------------------------------------------------
+    def api(self, method: str, path: str, body: Json | None = None, *, token: str | None = None) -> tuple[int, Any]:
+        """Status and decoded answer; `token=""` sends none."""
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        cluster = config["clusters"][0]["cluster"]
+        context = ssl.create_default_context(cadata=b64decode(cluster["certificate-authority-data"]).decode())
+        token = config["users"][0]["user"]["token"] if token is None else token
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        raw = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(cluster["server"] + path, raw, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+                status, content = answer.status, answer.read()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                status, content = refusal.code, refusal.read()
+        try:
+            return status, json.loads(content)
+        except ValueError:
+            return status, content.decode()
+
+    def get(self, path: str) -> Any:
+        status, answer = self.api("GET", path)
+        assert status == 200, answer
+        return answer
+
+    def run_pod(self, name: str, *command: str, **spec: Any) -> None:
+        """Create a pod that runs a command."""
+        container = {"name": "main", "image": "busybox", "command": list(command)}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {"restartPolicy": "Never", "containers": [container], **spec},
+        }
+        status, answer = self.api("POST", "/api/v1/namespaces/default/pods", body)
+        assert status == 201, answer
+
+    def phase(self, name: str) -> str:
+        return str(self.get(f"/api/v1/namespaces/default/pods/{name}").get("status", {}).get("phase", ""))
+
+    def pod_log(self, name: str) -> str:
+        _, answer = self.api("GET", f"/api/v1/namespaces/default/pods/{name}/log")
+        return answer if isinstance(answer, str) else json.dumps(answer)
+
+
+def processes_with(text: str, where: str = "cmdline") -> list[int]:
+    """Living processes with this text in their command line, or in their `environ`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                is_alive = "State:\tZ" not in (entry / "status").read_text()
+                if is_alive and text.encode() in (entry / where).read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def can_isolate(mode: str) -> bool:
+    """Whether this machine allows the mode at all."""
+    if mode == "plain":
+        return True
+    trial = ["unshare", "-Urnm", "ip", "link", "add", "br9", "type", "bridge"]
+    return subprocess.run(trial, capture_output=True, timeout=10, check=False).returncode == 0
