@@ -142,12 +142,12 @@ async def _serve_watch(request: web.Request, cursor: WatchCursor) -> web.StreamR
         await _until_end(cursor, writer)
     finally:
         cursor.close()
-    if writer.is_gone:
-        raise ConnectionResetError("the watcher is gone")
     if transport.get_write_buffer_size() > _BACKLOG_BYTES:
         transport.abort()
-        raise ConnectionResetError("the watcher does not read")
-    await response.write_eof()
+    if writer.is_gone:
+        response.force_close()
+    else:
+        await response.write_eof()
     return response
 
 

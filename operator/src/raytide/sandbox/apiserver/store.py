@@ -23,6 +23,8 @@ Objects = list[Json]
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 RING_SIZE: Final = 10_000
+FIRST_VERSION: Final = 100
+"""Where versions begin: a client that asks for what was before gets 410, as from a server that was started anew."""
 
 encode = msgspec.json.encode
 decode = msgspec.json.decode
@@ -85,11 +87,11 @@ class _Table:
 
     __slots__ = ("compacted", "objects", "resource", "ring", "subscribers")
 
-    def __init__(self, resource: Resource, ring_size: int) -> None:
+    def __init__(self, resource: Resource, ring_size: int, version: int) -> None:
         self.resource = resource
         self.objects: dict[tuple[str, str], Entry] = {}
         self.ring: deque[Change] = deque(maxlen=ring_size)
-        self.compacted = 0
+        self.compacted = version
         self.subscribers: list[Subscriber] = []
 
 
@@ -116,7 +118,7 @@ class Store:
         self._everything: list[Subscriber] = []
         self._by_uid: dict[str, ObjectKey] = {}
         self._dependents: dict[str, set[ObjectKey]] = {}
-        self.version = 1
+        self.version = FIRST_VERSION
         for resource in BUILT_IN:
             self.define(resource)
 
@@ -125,7 +127,7 @@ class Store:
         """Start serving a kind; defining it again keeps the objects and their history."""
         table = self._tables.get(resource.key)
         if table is None:
-            self._tables[resource.key] = _Table(resource, self._ring_size)
+            self._tables[resource.key] = _Table(resource, self._ring_size, self.version)
         elif not (resource.key == "events" and resource.group):
             table.resource = resource
 

@@ -160,7 +160,7 @@ async def _take_over(
 ) -> web.StreamResponse:
     transport = request.transport
     if transport is None:
-        raise ConnectionResetError("the client is gone")
+        return _Taken()
     previous = transport.get_protocol()
     client = _ClientSide(transport, writer, previous)
     transport.set_protocol(client)
