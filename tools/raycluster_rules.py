@@ -64,6 +64,19 @@ def any_group(condition: str) -> str:
     return f"(has(self.workerGroupSpecs) && self.workerGroupSpecs.exists(g, {condition}))"
 
 
+def root_rules() -> list[Rule]:
+    """The whole object: it has a spec, which `required` would also ask of objects stored without one."""
+    return [
+        rule(
+            "oldSelf.hasValue() || has(self.spec)",
+            "write at least headGroupSpec",
+            optionalOldSelf=True,
+            fieldPath=".spec",
+            reason="FieldValueRequired",
+        )
+    ]
+
+
 def name_rules() -> list[Rule]:
     """The name: V-1, V-2."""
     return [

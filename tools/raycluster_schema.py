@@ -56,7 +56,9 @@ class RayClusterSchema:
 
     def v1(self) -> Schema:
         """The schema of ray.io/v1."""
-        return _build_root(self._spec(), _build_status(), rules.name_rules())
+        name = {**STRING, "x-kubernetes-validations": rules.name_rules()}
+        root = _build_root(self._spec(), build_object({"name": name}))
+        return {**root, "x-kubernetes-validations": rules.root_rules()}
 
     def v1alpha1(self) -> Schema:
         """The schema of ray.io/v1alpha1: old fields only, core types as they come."""
@@ -92,7 +94,7 @@ class RayClusterSchema:
             "suspend": BOOLEAN,
             "workerGroupSpecs": build_list(build_object(worker, required=needed)),
         }
-        return _build_root(build_object(spec, required=("headGroupSpec",)), _build_status(), [])
+        return _build_root(build_object(spec, required=("headGroupSpec",)), {"type": "object"})
 
     def _spec(self) -> Schema:
         properties = {
@@ -247,9 +249,8 @@ class RayClusterSchema:
         )
 
 
-def _build_root(spec: Schema, status: Schema, name_rules: list[rules.Rule]) -> Schema:
-    name = {**STRING, "x-kubernetes-validations": name_rules} if name_rules else STRING
-    metadata = build_object({"name": name}) if name_rules else {"type": "object"}
+def _build_root(spec: Schema, metadata: Schema) -> Schema:
+    status = _build_status()
     return build_object({"apiVersion": STRING, "kind": STRING, "metadata": metadata, "spec": spec, "status": status})
 
 

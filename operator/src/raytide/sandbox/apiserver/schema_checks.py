@@ -91,7 +91,7 @@ def _has_type(node: Node, value: Json) -> bool:
         return True
     if node.type == "number":
         return kind == "integer"
-    return node.type == "integer" and kind == "number" and float(value).is_integer()
+    return node.type == "integer" and isinstance(value, float) and value.is_integer()
 
 
 def _wrong_type(node: Node, path: str, value: Json) -> Violation:
