@@ -1,0 +1,202 @@
+"""What do users read under `kubectl describe`, Events?
+
+Takes outcomes of a pass, or single remarks, and posts them as events.k8s.io/v1 events in the background. A hundred pods
+created in one pass are one event; what repeats becomes a series of the first. It never makes its caller wait and never
+fails: an event that cannot be posted is dropped. Told by the controllers after the status write (D8).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2s
+from typing import Final, TypeAlias
+
+from cachetools import TTLCache
+
+from raytide.api.actions import Create, Delete, Outcome, Result
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import EVENTS, Key, Manifest
+from raytide.kube.client import Client
+from raytide.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+QUEUE_LENGTH: Final = 1000
+NOTE_LENGTH: Final = 1024
+SERIES_S: Final = 360.0
+"""A repetition within this time belongs to the same series (as with client-go)."""
+PATCH_INTERVAL_S: Final = 60.0
+
+_Topic: TypeAlias = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Said:
+    """An event that was told: posted, or waiting to be."""
+
+    manifest: Manifest
+    count: int = 1
+    last_at: datetime | None = None
+    sent_at: float | None = None
+    """Monotonic moment of the last successful POST or PATCH."""
+    is_waiting: bool = False
+
+
+class Recorder:
+    """Events, told once.
+
+    - A pass makes one event per (reason, group), with how many, the first and the last name.
+    - Done actions are Normal events with their `because`, refused ones Warnings with their `otherwise` and the API's
+      words; an empty reason, and every other result, tells nothing.
+    - The same event within six minutes is counted into a series of the first one, patched at most once a minute;
+      refusals are the same whatever name the API's words mention.
+    - `record` and `record_outcomes` never wait; a thousand events may wait to be posted, further ones are dropped.
+    - One request at a time is under way; one that fails is dropped, quietly when the namespace is going.
+    """
+
+    def __init__(self, client: Client, *, clock: Clock, controller: str, instance: str) -> None:
+        self.dropped = 0
+        self._client = client
+        self._clock = clock
+        self._controller = controller
+        self._instance = instance
+        self._waiting: deque[_Said] = deque()
+        self._has_work = asyncio.Event()
+        self._said: TTLCache[_Topic, _Said] = TTLCache(4096, SERIES_S, timer=clock.monotonic)
+
+    def record(
+        self, regarding: Manifest, *, event_type: str, reason: str, note: str, action: str = "Reconcile"
+    ) -> None:
+        """Tell one event about an object."""
+        self._tell(regarding, (event_type, reason, action, note), note)
+
+    def record_outcomes(self, regarding: Manifest, outcomes: Iterable[Outcome]) -> None:
+        """Tell what a pass did."""
+        bundles: dict[tuple[str, str, str], list[Outcome]] = {}
+        for outcome in outcomes:
+            is_done = outcome.result is Result.DONE
+            reason = outcome.action.because if is_done else outcome.action.otherwise
+            if reason and outcome.result in (Result.DONE, Result.REFUSED):
+                event_type = NORMAL if is_done else WARNING
+                bundles.setdefault((event_type, reason, outcome.action.group), []).append(outcome)
+        for (event_type, reason, group), bundle in bundles.items():
+            note = build_note(bundle)
+            same = note if event_type == NORMAL else bundle[0].message.replace(f'"{bundle[0].action.name}"', "")
+            self._tell(regarding, (event_type, reason, _verb(bundle[0])[0], group, same), note)
+
+    async def run(self) -> None:
+        """Post until cancelled."""
+        while True:
+            await self._has_work.wait()
+            while self._waiting:
+                said = self._waiting.popleft()
+                said.is_waiting = False
+                await self._post(said)
+            self._has_work.clear()
+
+    def _tell(self, regarding: Manifest, topic: _Topic, note: str) -> None:
+        now = self._clock.now()
+        key = (regarding["metadata"].get("uid", ""), *topic)
+        said = self._said.get(key)
+        if said is None:
+            said = _Said(self._build(regarding, topic, note, now))
+        else:
+            said.count += 1
+        self._said[key] = said  # again, so that its six minutes begin anew
+        said.last_at = now
+        is_early = said.sent_at is not None and self._clock.monotonic() - said.sent_at < PATCH_INTERVAL_S
+        if said.is_waiting or is_early:
+            return
+        if len(self._waiting) >= QUEUE_LENGTH:
+            self.dropped += 1
+            return
+        said.is_waiting = True
+        self._waiting.append(said)
+        self._has_work.set()
+
+    def _build(self, regarding: Manifest, topic: _Topic, note: str, now: datetime) -> Manifest:
+        metadata = regarding["metadata"]
+        moment = _micro_time(now)
+        digest = blake2s(repr((topic, moment, self._instance, metadata.get("uid"))).encode(), digest_size=8)
+        event_type, reason, action = topic[:3]
+        return {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {
+                "namespace": metadata.get("namespace", "default"),
+                "name": f"{metadata['name']}.{digest.hexdigest()}",
+            },
+            "eventTime": moment,
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "action": action,
+            "reason": reason,
+            "type": event_type,
+            "note": note if len(note.encode()) <= NOTE_LENGTH else _cut(note),
+            "regarding": {
+                "apiVersion": regarding.get("apiVersion", ""),
+                "kind": regarding.get("kind", ""),
+                "namespace": metadata.get("namespace", ""),
+                "name": metadata["name"],
+                "uid": metadata.get("uid", ""),
+                "resourceVersion": metadata.get("resourceVersion", ""),
+            },
+        }
+
+    async def _post(self, said: _Said) -> None:
+        try:
+            if said.sent_at is None:
+                await self._client.create(EVENTS, said.manifest)
+            else:
+                await self._patch(said)
+            said.sent_at = self._clock.monotonic()
+        except Unavailable as trouble:
+            self.dropped += 1
+            log.debug("an event was not posted: %s", trouble)
+        except Refused as refused:
+            self.dropped += 1
+            level = logging.DEBUG if refused.is_namespace_terminating or refused.is_not_found else logging.WARNING
+            log.log(level, "an event was refused: %s", refused)
+
+    async def _patch(self, said: _Said) -> None:
+        metadata = said.manifest["metadata"]
+        series = {"count": said.count, "lastObservedTime": _micro_time(said.last_at or self._clock.now())}
+        try:
+            await self._client.patch(EVENTS, Key(metadata["namespace"], metadata["name"]), {"series": series})
+        except Refused as refused:
+            if not refused.is_not_found:
+                raise
+            said.manifest["eventTime"] = series["lastObservedTime"]  # it expired: the series begins anew
+            said.count = 1
+            await self._client.create(EVENTS, said.manifest)
+
+
+def build_note(outcomes: Sequence[Outcome]) -> str:
+    """One sentence for outcomes that differ in nothing but their names, and perhaps in why."""
+    first, last = outcomes[0].action, outcomes[-1].action
+    verb, done = _verb(outcomes[0])
+    what = first.resource.kind.lower()
+    names = f"{what} {first.name}" if len(outcomes) == 1 else f"{len(outcomes)} {what}s {first.name} … {last.name}"
+    if outcomes[0].result is Result.REFUSED:
+        return f"Failed to {verb.lower()} {names}: {outcomes[0].message or outcomes[0].reason}"
+    reasons = dict.fromkeys(o.action.why for o in outcomes if isinstance(o.action, Delete) and o.action.why)
+    return f"{done} {names}" + (f": {'; '.join(reasons)}" if reasons else "")
+
+
+def _verb(outcome: Outcome) -> tuple[str, str]:
+    if isinstance(outcome.action, Create):
+        return "Create", "Created"
+    return ("Delete", "Deleted") if isinstance(outcome.action, Delete) else ("Patch", "Patched")
+
+
+def _micro_time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _cut(note: str) -> str:
+    return note.encode()[: NOTE_LENGTH - 3].decode(errors="ignore") + "…"
