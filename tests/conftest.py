@@ -1,5 +1,7 @@
 """Options that the whole suite knows."""
 
+import asyncio
+
 import pytest
 
 
@@ -7,3 +9,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--histories", type=int, default=40, help="how many random histories the simulation tells")
     parser.addoption("--first-history", type=int, default=0, help="the seed of the first one")
     parser.addoption("--mutation", default="", help="break the product on purpose (see simulation/mutations.py)")
+
+
+def pytest_sessionstart() -> None:
+    # Before Python 3.14 the first question for "the" event loop makes one that nobody closes; plugins ask.
+    asyncio.set_event_loop(None)
