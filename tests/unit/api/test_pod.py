@@ -1,0 +1,114 @@
+"""What a PodView keeps of a pod's JSON."""
+
+import json
+
+import msgspec
+import pytest
+
+from raytide.api.pod import PodCondition, decode_pod, pod_from_manifest
+
+POD = {
+    "metadata": {
+        "name": "demo-cpu-worker-a",
+        "namespace": "default",
+        "uid": "u1",
+        "resourceVersion": "17",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {
+            "ray.io/cluster": "demo",
+            "ray.io/group": "cpu",
+            "ray.io/node-type": "worker",
+            "ray.io/worker-group-replica-index": "3",
+        },
+        "annotations": {"ray.io/upgrade-strategy-recreate-hash": "abc", "ray.io/kuberay-version": "v9"},
+        "ownerReferences": [{"uid": "other"}, {"uid": "owner", "controller": True}],
+        "managedFields": [{"manager": "x" * 1000}],
+    },
+    "spec": {"nodeName": "n0", "restartPolicy": "Never", "containers": [{"name": "ray"}, {"name": "side"}]},
+    "status": {
+        "phase": "Running",
+        "podIP": "10.0.0.5",
+        "conditions": [
+            {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "ray"},
+            {"type": "PodScheduled", "status": "True"},
+        ],
+        "containerStatuses": [
+            {"name": "side", "state": {"running": {"startedAt": "x"}}, "restartCount": 0},
+            {"name": "ray", "state": {"terminated": {"reason": "Error", "exitCode": 1}}, "restartCount": 4},
+        ],
+        "initContainerStatuses": [{"name": "wait", "state": {"waiting": {"reason": "PodInitializing"}}}],
+    },
+}
+
+
+def test_everything_that_is_kept():
+    view = decode_pod(json.dumps(POD).encode())
+    assert (view.namespace, view.name, view.uid, view.resource_version) == ("default", "demo-cpu-worker-a", "u1", "17")
+    assert (view.cluster, view.group, view.node_type, view.replica_index) == ("demo", "cpu", "worker", 3)
+    assert (view.owner_uid, view.node_name, view.pod_ip, view.phase) == ("owner", "n0", "10.0.0.5", "Running")
+    assert view.ready == PodCondition("False", "ContainersNotReady", "ray")
+    assert view.scheduled.is_true
+    assert [(c.name, c.state, c.reason, c.restart_count) for c in view.containers] == [
+        ("side", "running", "", 0),
+        ("ray", "terminated", "Error", 4),
+    ]
+    assert view.init_containers[0].reason == "PodInitializing"
+    assert (view.ray_container, view.restart_policy) == ("ray", "Never")
+    assert (view.recreate_hash, view.kuberay_version) == ("abc", "v9")
+
+
+@pytest.mark.rule("RC:SD-2")
+def test_the_ray_container_is_found_by_the_name_of_container_0():
+    assert pod_from_manifest(POD).is_finished
+    swapped = {**POD, "spec": {**POD["spec"], "containers": [{"name": "side"}, {"name": "ray"}]}}
+    assert not pod_from_manifest(swapped).is_finished
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        pytest.param({"metadata": {"name": "a"}}, id="a pod about to be created"),
+        pytest.param({"metadata": {"name": "a"}, "spec": {}, "status": {}}, id="a pod without any state"),
+        pytest.param(
+            {
+                "metadata": {"name": "a", "labels": None, "ownerReferences": None},
+                "spec": {"containers": None},
+                "status": {"conditions": None, "containerStatuses": [{"name": "x", "state": {}}], "podIP": None},
+            },
+            id="nulls everywhere",
+        ),
+    ],
+)
+def test_whatever_is_missing_is_empty(manifest):
+    view = pod_from_manifest(manifest)
+    assert (view.owner_uid, view.cluster, view.replica_index, view.is_finished, view.is_terminating) == (
+        "",
+        "",
+        None,
+        False,
+        False,
+    )
+
+
+@pytest.mark.parametrize("label", ["", "x", "-1", "1.5", "²"])
+def test_a_replica_index_that_is_no_number_is_none(label):
+    manifest = {"metadata": {"name": "a", "labels": {"ray.io/worker-group-replica-index": label}}}
+    assert pod_from_manifest(manifest).replica_index is None
+
+
+def test_what_is_no_pod_is_refused():
+    with pytest.raises(msgspec.MsgspecError):
+        decode_pod(b'{"metadata": 3}')
+
+
+def test_marking_a_dying_pod_changes_nothing():
+    view = pod_from_manifest(POD)
+    marked = view.marked_terminating("now")
+    assert (marked.is_terminating, marked.name) == (True, view.name)
+    assert marked.marked_terminating("later") is marked
+
+
+def test_words_that_repeat_are_shared_so_that_ten_thousand_pods_stay_cheap():
+    one, other = (decode_pod(json.dumps(POD).encode()) for _ in range(2))
+    for field in ("namespace", "owner_uid", "cluster", "group", "node_type", "phase", "node_name", "ray_container"):
+        assert getattr(one, field) is getattr(other, field), field
