@@ -1,0 +1,244 @@
+"""kubectl on the sandbox, as on any cluster: everything a person types at a RayCluster and its pods."""
+
+import json
+import os
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from sandbox_process import SandboxProcess, eventually
+
+pytestmark = [
+    pytest.mark.kubectl,
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH"),
+]
+
+CONTAINER = {"name": "main", "image": "rayproject/ray:2.60.0", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+RAYCLUSTER = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayCluster",
+    "metadata": {"name": "demo"},
+    "spec": {
+        "headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [CONTAINER]}}},
+        "workerGroupSpecs": [
+            {
+                "groupName": "cpu",
+                "replicas": 1,
+                "minReplicas": 0,
+                "maxReplicas": 5,
+                "rayStartParams": {},
+                "template": {"spec": {"containers": [CONTAINER]}},
+            }
+        ],
+    },
+}
+WEB = """
+echo serving; echo to-stderr >&2
+cd /tmp && echo it-works > index.html && exec python3 -m http.server 8000
+"""
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web", "labels": {"app": "web"}},
+    "spec": {
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {
+                "name": "main",
+                "image": "python:3.11",
+                "command": ["sh", "-c", WEB],
+                "readinessProbe": {"httpGet": {"path": "/", "port": 8000}, "periodSeconds": 1},
+            }
+        ],
+    },
+}
+SERVICE = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "web"},
+    "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8000}]},
+}
+
+
+class Kubectl:
+    """kubectl with the sandbox's kubeconfig."""
+
+    def __init__(self, sandbox: SandboxProcess) -> None:
+        self.env = {**os.environ, "KUBECONFIG": str(sandbox.kubeconfig), "KUBECACHEDIR": str(sandbox.directory / "c")}
+
+    def __call__(self, *words: str, given: Any = None, exit_code: int = 0, **env: str) -> str:
+        done = subprocess.run(
+            ["kubectl", *words],
+            input=None if given is None else yaml.safe_dump(given),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env={**self.env, **env},
+        )
+        assert done.returncode == exit_code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["kubectl", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.env
+        )
+
+
+@pytest.fixture(scope="module")
+def kubectl() -> Iterator[Kubectl]:
+    sandbox = SandboxProcess()
+    try:
+        sandbox.up()
+        yield Kubectl(sandbox)
+    finally:
+        sandbox.end()
+
+
+@pytest.fixture(scope="module")
+def web(kubectl) -> str:
+    """A pod that serves and is Ready, behind a service."""
+    kubectl("apply", "-f", "-", given=POD)
+    kubectl("apply", "-f", "-", given=SERVICE)
+    assert kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=20s") == "pod/web condition met\n"
+    return "web"
+
+
+# --- a RayCluster --------------------------------------------------------------------------------------------------------
+def test_apply_get_describe_edit_and_delete_a_raycluster(kubectl):
+    assert kubectl("apply", "-f", "-", given=RAYCLUSTER) == "raycluster.ray.io/demo created\n"
+    assert kubectl("apply", "-f", "-", given=RAYCLUSTER) == "raycluster.ray.io/demo unchanged\n"
+    header, row = kubectl("get", "raycluster").splitlines()
+    assert header.split()[:3] == ["NAME", "DESIRED", "WORKERS"]
+    assert row.split()[0] == "demo"
+    assert "Group Name:" in kubectl("describe", "raycluster", "demo")
+    edited = kubectl("edit", "raycluster", "demo", KUBE_EDITOR="sed -i s/maxReplicas:.5/maxReplicas:\\ 7/")
+    assert "raycluster.ray.io/demo edited" in edited
+    assert kubectl("get", "raycluster", "demo", "-o", "jsonpath={..maxReplicas}") == "7"
+    patch = json.dumps({"metadata": {"labels": {"a": "b"}}})
+    assert "patched" in kubectl("patch", "raycluster", "demo", "--type=merge", "-p", patch)
+    assert "demo" in kubectl("get", "raycluster", "-l", "a=b", "-o", "name")
+    assert 'raycluster.ray.io "demo" deleted' in kubectl("delete", "raycluster", "demo", "--timeout=10s")
+
+
+def test_a_bad_raycluster_is_refused_and_the_field_named(kubectl):
+    bad = json.loads(json.dumps(RAYCLUSTER))
+    bad["metadata"]["name"] = "bad"
+    bad["spec"]["workerGroupSpecs"][0]["replicas"] = "two"
+    said = kubectl("apply", "-f", "-", given=bad, exit_code=1)
+    assert "spec.workerGroupSpecs[0].replicas" in said
+    bad["spec"]["workerGroupSpecs"][0] |= {"replicas": 1, "maxReplica": 3}
+    assert 'unknown field "spec.workerGroupSpecs[0].maxReplica"' in kubectl("apply", "-f", "-", given=bad, exit_code=1)
+
+
+def test_explain_knows_the_fields_of_a_raycluster(kubectl):
+    said = kubectl("explain", "raycluster.spec.workerGroupSpecs.replicas")
+    assert "replicas <integer>" in said
+    assert "containers\t<[]" in kubectl("explain", "raycluster.spec.headGroupSpec.template.spec")
+
+
+# --- pods ----------------------------------------------------------------------------------------------------------------
+def test_get_shows_pods_nodes_and_everything(kubectl, web):
+    row = kubectl("get", "pods", "-o", "wide", "--no-headers").split()
+    assert row[:4] == ["web", "1/1", "Running", "0"]
+    assert row[6].startswith("sandbox-")
+    everything = kubectl("get", "all")
+    assert "pod/web" in everything
+    assert "service/web" in everything
+    assert "service/kubernetes" in everything
+    assert len(kubectl("get", "nodes", "--no-headers").splitlines()) == 3
+    assert "web" in kubectl("get", "endpoints,endpointslices")
+
+
+def test_describe_tells_a_pods_story(kubectl, web):
+    said = kubectl("describe", "pod", "web")
+    for expected in (
+        "Successfully assigned default/web to sandbox-",
+        "Started container main",
+        "Ready             True",
+    ):
+        assert expected in said, said
+    assert "Allocated resources:" in kubectl("describe", "node", "sandbox-1")
+
+
+def test_logs_are_followed_until_the_container_ends(kubectl):
+    kubectl("run", "counter", "--image=busybox", "--restart=Never", "--", "sh", "-c", "echo one; sleep 1; echo two")
+    kubectl("wait", "--for=jsonpath={.status.containerStatuses[0].state}", "pod/counter", "--timeout=10s")
+    eventually(lambda: "one" in kubectl("logs", "counter"), "the first line")
+    assert kubectl("logs", "-f", "counter") == "one\ntwo\n"
+    assert kubectl("logs", "--tail=1", "counter") == "two\n"
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/counter", "--timeout=10s")
+    assert kubectl("get", "pod", "counter", "--no-headers").split()[1:3] == ["0/1", "Completed"]
+
+
+def test_exec_runs_a_command_and_returns_its_exit_code(kubectl, web):
+    assert kubectl("exec", web, "--", "sh", "-c", "echo out; pwd >/dev/null; echo $HOSTNAME") == "out\nweb\n"
+    kubectl("exec", web, "--", "sh", "-c", "exit 7", exit_code=7)
+    assert kubectl("exec", "-i", web, "--", "cat", given="typed") == "typed\n"
+
+
+def test_port_forward_reaches_a_pod_and_a_service(kubectl, web):
+    for target, port in ((f"pod/{web}", 8000), ("service/web", 80)):
+        with kubectl.start("port-forward", target, f":{port}") as forward:
+            try:
+                line = forward.stdout.readline()
+                address = line.removeprefix("Forwarding from ").split(" ->")[0]
+                with urllib.request.urlopen(f"http://{address}/", timeout=10) as answer:
+                    assert answer.read() == b"it-works\n"
+            finally:
+                forward.kill()
+
+
+def test_a_pod_that_keeps_failing_is_in_crash_loop_back_off(kubectl):
+    kubectl("run", "crasher", "--image=busybox", "--", "sh", "-c", "exit 3")
+    eventually(lambda: "CrashLoopBackOff" in kubectl("get", "pod", "crasher"), "CrashLoopBackOff", 20)
+    assert kubectl("get", "pod", "crasher", "--no-headers").split()[3] != "0"
+    kubectl("delete", "pod", "crasher", "--timeout=10s")
+
+
+def test_an_unknown_image_cannot_be_pulled(kubectl):
+    kubectl("run", "unknown", "--image=example.com/no/such:1")
+    eventually(
+        lambda: "PullBackOff" in kubectl("get", "pod", "unknown") or "ErrImagePull" in kubectl("get", "pod", "unknown"),
+        "a pull error",
+    )
+    kubectl("delete", "pod", "unknown", "--timeout=10s")
+
+
+def test_what_does_not_fit_is_explained(kubectl):
+    big = json.loads(json.dumps(POD)) | {"metadata": {"name": "big"}}
+    big["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "9"}}
+    kubectl("apply", "-f", "-", given=big)
+    eventually(lambda: "FailedScheduling" in kubectl("describe", "pod", "big"), "the event")
+    assert "0/3 nodes are available: 3 Insufficient cpu." in kubectl("describe", "pod", "big")
+    assert 'pod "big" deleted' in kubectl("delete", "pod", "big", "--timeout=10s")
+
+
+def test_cordon_and_taint_are_respected(kubectl):
+    assert "cordoned" in kubectl("cordon", "sandbox-1", "sandbox-2", "sandbox-3")
+    try:
+        kubectl("run", "nowhere", "--image=busybox", "--restart=Never", "--", "true")
+        eventually(lambda: "were unschedulable" in kubectl("describe", "pod", "nowhere"), "the reason")
+    finally:
+        kubectl("uncordon", "sandbox-1", "sandbox-2", "sandbox-3")
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/nowhere", "--timeout=10s")
+
+
+def test_tokens_and_permissions_are_answered(kubectl):
+    assert kubectl("create", "token", "default").count(".") == 2
+    assert kubectl("auth", "can-i", "create", "rayclusters") == "yes\n"
+    assert "kubernetes-admin" in kubectl("auth", "whoami")
+
+
+def test_a_namespace_goes_with_everything_in_it(kubectl):
+    kubectl("create", "namespace", "team")
+    kubectl("-n", "team", "create", "configmap", "c", "--from-literal=a=b")
+    kubectl("-n", "team", "run", "p", "--image=busybox", "--", "sh", "-c", "trap 'exit 0' TERM; sleep 60 & wait")
+    kubectl("-n", "team", "wait", "--for=condition=Ready", "pod/p", "--timeout=10s")
+    assert 'namespace "team" deleted' in kubectl("delete", "namespace", "team", "--timeout=20s")
+    assert "NotFound" in kubectl("get", "namespace", "team", exit_code=1)
