@@ -1,0 +1,144 @@
+"""One test per bullet of `HttpTransport`'s contract, against a socket that misbehaves on purpose."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import aiohttp
+import pytest
+
+from raytide.api.errors import Unavailable
+from raytide.kube.http import HttpTransport, sending_trace
+from raytide.kube.transport import StreamRefused
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def serving(talk: Talk) -> AsyncIterator[HttpTransport]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await talk(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    session = aiohttp.ClientSession(trace_configs=[sending_trace()])
+    transport = HttpTransport(session, f"http://127.0.0.1:{port}/prefix/")
+    try:
+        yield transport
+    finally:
+        await transport.close()
+        server.close()
+
+
+def saying(*pieces: bytes, heard: list[bytes] | None = None, and_then_s: float = 0.0) -> Talk:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        if heard is not None:
+            heard.append(request)
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        await asyncio.sleep(and_then_s)
+
+    return talk
+
+
+OK = b"HTTP/1.1 200 OK\r\nX-Who: me\r\nContent-Length: 2\r\n\r\nhi"
+STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(content: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(content), content)
+
+
+async def send(transport: HttpTransport, method: str = "POST", timeout_s: float = 5.0):
+    return await transport.request(method, "/api/v1/x", query={"a": "b=c"}, body=b"{}", timeout_s=timeout_s)
+
+
+async def test_an_answer_is_a_response_with_lower_case_headers():
+    heard: list[bytes] = []
+    async with serving(saying(OK, heard=heard)) as transport:
+        response = await send(transport)
+    assert (response.status, response.body, response.headers["x-who"]) == (200, b"hi", "me")
+    assert heard[0].startswith(b"POST /prefix/api/v1/x?a=b%3Dc HTTP/1.1") or heard[0].startswith(
+        b"POST /prefix/api/v1/x?a=b=c HTTP/1.1"
+    )
+
+
+async def test_a_no_is_a_response_too():
+    async with serving(saying(b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n")) as transport:
+        assert (await send(transport)).status == 409
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        pytest.param(saying(and_then_s=30), id="no answer in time"),
+        pytest.param(saying(), id="closed instead of answered"),
+        pytest.param(saying(OK[:-1]), id="cut in the middle of the answer"),
+        pytest.param(saying(b"nonsense\r\n\r\n"), id="not HTTP"),
+    ],
+)
+@pytest.mark.parametrize(("method", "is_unknown"), [("POST", True), ("DELETE", True), ("PATCH", True), ("GET", False)])
+async def test_trouble_after_sending_leaves_a_write_unknown(talk, method, is_unknown):
+    async with serving(talk) as transport:
+        with pytest.raises(Unavailable) as caught:
+            await send(transport, method, timeout_s=0.2)
+    assert caught.value.is_outcome_unknown is is_unknown
+    assert str(caught.value)
+
+
+async def test_a_refused_connection_means_that_nothing_happened():
+    async with serving(saying(OK)) as transport:
+        pass
+    session = aiohttp.ClientSession(trace_configs=[sending_trace()])
+    gone = HttpTransport(session, str(transport._server))
+    with pytest.raises(Unavailable) as caught:
+        await send(gone)
+    await gone.close()
+    assert not caught.value.is_outcome_unknown
+
+
+async def test_a_stream_gives_bytes_as_they_come_and_ends_with_the_server():
+    async with serving(saying(STREAM, chunk(b"one\n"), chunk(b"two\n"), b"0\r\n\r\n")) as transport:
+        assert b"".join([piece async for piece in transport.stream("/w", silence_s=5)]) == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        pytest.param(saying(STREAM, chunk(b"one\n"), and_then_s=30), id="silent"),
+        pytest.param(saying(STREAM, chunk(b"one\n")), id="cut"),
+    ],
+)
+async def test_a_stream_that_breaks_keeps_what_came_before(talk):
+    got = []
+    async with serving(talk) as transport:
+        stream = transport.stream("/w", silence_s=0.2)
+        got.append(await anext(stream))
+        with pytest.raises(Unavailable):
+            await anext(stream)
+    assert got == [b"one\n"]
+
+
+async def test_a_stream_that_never_begins_is_unavailable():
+    async with serving(saying(and_then_s=30)) as transport:
+        with pytest.raises(Unavailable):
+            [piece async for piece in transport.stream("/w", silence_s=0.2)]
+
+
+async def test_a_stream_answered_otherwise_is_refused_with_the_answer():
+    async with serving(saying(b"HTTP/1.1 410 Gone\r\nContent-Length: 3\r\n\r\nold")) as transport:
+        with pytest.raises(StreamRefused) as caught:
+            [piece async for piece in transport.stream("/w", silence_s=5)]
+    assert (caught.value.response.status, caught.value.response.body) == (410, b"old")
+
+
+async def test_a_stream_may_be_closed_early():
+    async with serving(saying(STREAM, chunk(b"one\n"), and_then_s=30)) as transport:
+        stream = transport.stream("/w", silence_s=5)
+        assert await anext(stream) == b"one\n"
+        await stream.aclose()
