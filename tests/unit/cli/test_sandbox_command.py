@@ -32,7 +32,7 @@ def record(pid: int, ticks: int) -> Record:
         isolation="ns",
         isolation_reason="ns: a trial pod worked",
         nodes=3,
-        scratch="/tmp/x",
+        scratch="/nonexistent/scratch",
     )
 
 
@@ -125,7 +125,7 @@ def test_settings_survive_the_command_line():
 
 def test_a_server_that_ends_without_a_word_has_its_log_told(state, monkeypatch):
     monkeypatch.setattr(launch.sys, "executable", "/bin/cat")
-    with pytest.raises(launch.LaunchTrouble, match="ended while starting\n.*invalid option"):
+    with pytest.raises(launch.LaunchTrouble, match=r"ended while starting\n.*invalid option"):
         launch.start(Settings(), state, deadline_s=20)
 
 

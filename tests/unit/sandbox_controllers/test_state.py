@@ -1,5 +1,6 @@
 """Who runs here, told by a lock, a record and the kernel's start times."""
 
+import dataclasses
 import os
 import ssl
 import stat
@@ -27,7 +28,7 @@ def state(tmp_path) -> StateDirectory:
 def record(pid: int, ticks: int) -> Record:
     return Record(
         pid=pid, start_ticks=ticks, version="0", server="https://127.0.0.1:1", isolation="ns", isolation_reason="tried",
-        nodes=3, scratch="/tmp/x",
+        nodes=3, scratch="/nonexistent/scratch",
     )  # fmt: skip
 
 
@@ -84,6 +85,25 @@ def test_a_dead_child_that_nobody_waited_for_is_not_alive():
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert start_ticks(child.pid) is None
     child.wait()
+
+
+def test_the_scratch_directory_is_ours_alone(state, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert stat.S_IMODE(state.create_scratch().stat().st_mode) == 0o700
+    state.clear()
+    (tmp_path / "target").mkdir()
+    state.scratch.symlink_to(tmp_path / "target")
+    with pytest.raises(PermissionError, match="belongs to somebody else"):
+        state.create_scratch()
+    state.clear()
+    assert (tmp_path / "target").exists()
+
+
+def test_scratch_of_a_sandbox_is_where_its_record_says(state, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    state.write_record(dataclasses.replace(record(1, 2), scratch=str(tmp_path / "elsewhere")))
+    state.clear()
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_clearing_leaves_the_log_and_nothing_that_is_no_longer_true(state):

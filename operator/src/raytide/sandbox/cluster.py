@@ -82,9 +82,7 @@ class Cluster:
         self.tokens = Tokens(secrets.token_bytes(32), now=now)
         self.admin_token = self.tokens.mint_for(ADMIN, life_s=TOKEN_LIFE_S)
         self.store = Store(now=now, new_uid=lambda: str(uuid.uuid4()))
-        self.api = Api(
-            self.store, new_suffix=_new_suffix, mint_token=self.tokens.mint, authenticate=self.tokens.user
-        )
+        self.api = Api(self.store, new_suffix=_new_suffix, mint_token=self.tokens.mint, authenticate=self.tokens.user)
         self.certificates = make_certificates(now(), [*SERVER_NAMES, API_SERVICE_ADDRESS, runtime.node_address])
         self._controllers = Controllers(self.store, authority=self.certificates.authority.decode())
         self._listener = listener

@@ -71,7 +71,11 @@ def start(settings: Settings, state: StateDirectory, *, deadline_s: float) -> Re
                 cwd="/",
             )
         os.close(write_end)
-        answer = _read_answer(answers.fileno(), deadline_s)
+        try:
+            answer = _read_answer(answers.fileno(), deadline_s)
+        except KeyboardInterrupt:
+            server.terminate()
+            raise
     if answer is None:
         server.kill()
         server.wait()

@@ -78,7 +78,13 @@ class StateDirectory:
 
     @property
     def scratch(self) -> Path:
-        """Pod directories and sockets: a short path of our own, because socket paths end at 107 characters."""
+        """Pod directories and sockets: a short path of our own, because socket paths end at 107 characters.
+
+        The record's, where there is one: whoever clears up may have another TMPDIR than whoever started.
+        """
+        record = self.read_record()
+        if record is not None:
+            return Path(record.scratch)
         digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:8]
         return Path(tempfile.gettempdir()).resolve() / f"rt{os.getuid()}-{digest}"
 
@@ -89,17 +95,11 @@ class StateDirectory:
 
     def create_scratch(self) -> Path:
         """Make the scratch directory, for its owner only; raises PermissionError when it is somebody else's."""
-        self.scratch.mkdir(mode=0o700, exist_ok=True)
-        if not self._is_scratch_ours():
-            raise PermissionError(f"{self.scratch} belongs to somebody else; set TMPDIR to a directory of yours")
-        return self.scratch
-
-    def _is_scratch_ours(self) -> bool:
-        try:
-            found = self.scratch.lstat()
-        except FileNotFoundError:
-            return False
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+        scratch = self.scratch
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        if not _is_ours(scratch):
+            raise PermissionError(f"{scratch} belongs to somebody else; set TMPDIR to a directory of yours")
+        return scratch
 
     def read_record(self) -> Record | None:
         """The record, or None when there is none that can be read."""
@@ -136,10 +136,11 @@ class StateDirectory:
 
     def clear(self) -> None:
         """Remove all that is only true while the sandbox runs; the log stays. Call it with the lock held."""
+        scratch = self.scratch
+        if _is_ours(scratch):
+            shutil.rmtree(scratch, ignore_errors=True)
         self.record.unlink(missing_ok=True)
         self.kubeconfig.unlink(missing_ok=True)
-        if self._is_scratch_ours():
-            shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 class Claim:
@@ -161,6 +162,15 @@ class Claim:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _is_ours(directory: Path) -> bool:
+    """A real directory of this user's, not a link somebody put there."""
+    try:
+        found = directory.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
 def start_ticks(pid: int) -> int | None:
