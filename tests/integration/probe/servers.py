@@ -25,6 +25,7 @@ from aiohttp import web
 from raytide.sandbox.apiserver.http import application
 from raytide.sandbox.apiserver.routes import Api
 from raytide.sandbox.apiserver.store import Store
+from raytide.sandbox.certificates import Certificates, make_certificates
 from raytide.sandbox.controllers import Controllers
 
 TOKEN = "probe-token"
@@ -35,6 +36,8 @@ class Endpoint:
     host: str
     port: int
     token: str = ""
+    authority: str = ""
+    kubeconfig: str = ""
     tls: ssl.SSLContext | None = None
 
     @property
@@ -60,12 +63,28 @@ async def _run_controllers(api: Api) -> None:
         await changed.wait()
 
 
-async def _serve(api: Api, ready: threading.Event, ports: list[int], ends: list[asyncio.Event]) -> None:
+def _server_side(certificates: Certificates) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load_pair(context, certificates.server + certificates.server_key)
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, pem: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Path(folder) / "pair.pem"
+        pair.touch(mode=0o600)
+        pair.write_bytes(pem)
+        context.load_cert_chain(pair)
+
+
+async def _serve(
+    api: Api, certificates: Certificates, ready: threading.Event, ports: list[int], ends: list[asyncio.Event]
+) -> None:
     end = asyncio.Event()
     app = application(api, authenticate=lambda token: "prober" if token == TOKEN else None)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=_server_side(certificates)).start()
     ports.append(runner.addresses[0][1])
     ends.append(end)
     controllers = asyncio.create_task(_run_controllers(api))
@@ -79,12 +98,15 @@ async def _serve(api: Api, ready: threading.Event, ports: list[int], ends: list[
 @contextmanager
 def embedded() -> Iterator[Endpoint]:
     ready, ports, ends = threading.Event(), [], []
+    certificates = make_certificates(datetime.now(UTC), ["127.0.0.1"])
+    authority = certificates.authority.decode()
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=lambda: loop.run_until_complete(_serve(build_api(), ready, ports, ends)))
+    serving = _serve(build_api(), certificates, ready, ports, ends)
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serving))
     thread.start()
     assert ready.wait(10), "the server did not start"
     try:
-        yield Endpoint("127.0.0.1", ports[0], TOKEN)
+        yield Endpoint("127.0.0.1", ports[0], TOKEN, authority, ssl.create_default_context(cadata=authority))
     finally:
         loop.call_soon_threadsafe(ends[0].set)
         thread.join(10)
@@ -105,14 +127,9 @@ def from_kubeconfig(path: str) -> Endpoint:
             cadata=base64.b64decode(authority).decode() if authority else None,
         )
         if "client-certificate-data" in user:
-            with tempfile.TemporaryDirectory() as folder:
-                pair = Path(folder) / "pair.pem"
-                pair.touch(mode=0o600)
-                pair.write_bytes(
-                    base64.b64decode(user["client-certificate-data"]) + base64.b64decode(user["client-key-data"])
-                )
-                tls.load_cert_chain(pair)
-    return Endpoint(url.hostname or "", url.port or 443, user.get("token", ""), tls)
+            pair = [base64.b64decode(user[name]) for name in ("client-certificate-data", "client-key-data")]
+            _load_pair(tls, b"".join(pair))
+    return Endpoint(url.hostname or "", url.port or 443, user.get("token", ""), kubeconfig=path, tls=tls)
 
 
 SERVERS = ["embedded", *(["kubeconfig"] if os.environ.get("RAYTIDE_PROBE_KUBECONFIG") else [])]

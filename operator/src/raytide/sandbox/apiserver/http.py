@@ -35,13 +35,19 @@ def application(
     api: Api, *, authenticate: Authenticate | None = None, kubelets: Kubelets | None = None
 ) -> web.Application:
     """The server of `api`; with `authenticate` it answers 401 to everybody without a good bearer token."""
-    handler = _handler(api, authenticate, kubelets or Kubelets())
+    watches: set[WatchCursor] = set()
+
+    async def close_watches(_: web.Application) -> None:
+        for cursor in list(watches):
+            cursor.close()
+
     app = web.Application(client_max_size=BODY_LIMIT_BYTES)
-    app.router.add_route("*", "/{path:.*}", handler)
+    app.router.add_route("*", "/{path:.*}", _handler(api, authenticate, kubelets or Kubelets(), watches))
+    app.on_shutdown.append(close_watches)
     return app
 
 
-def _handler(api: Api, authenticate: Authenticate | None, kubelets: Kubelets) -> Handler:
+def _handler(api: Api, authenticate: Authenticate | None, kubelets: Kubelets, watches: set[WatchCursor]) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         user: str | None = request.get("user", "system:admin")
         if authenticate is not None and not request.path.startswith(_OPEN_PATHS):
@@ -57,7 +63,11 @@ def _handler(api: Api, authenticate: Authenticate | None, kubelets: Kubelets) ->
         if isinstance(found, Response):
             return web.Response(body=found.body, status=found.status, headers=found.headers)
         if isinstance(found, WatchCursor):
-            return await _serve_watch(request, found)
+            watches.add(found)
+            try:
+                return await _serve_watch(request, found)
+            finally:
+                watches.discard(found)
         return await _forwarded(request, body, found, kubelets)
 
     return answer

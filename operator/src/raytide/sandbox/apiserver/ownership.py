@@ -177,7 +177,9 @@ def record_update(old: Json | None, new: Json, author: Author, fields: Fields) -
     metadata = new["metadata"]
     managed = metadata.get("managedFields") or (old or {}).get("metadata", {}).get("managedFields") or []
     if old is None:
-        metadata["managedFields"] = [author.entry("Update", fields_of(new, fields))]
+        # What the server itself put into a new object's status belongs to nobody.
+        own = {key: value for key, value in new.items() if key != "status"}
+        metadata["managedFields"] = [author.entry("Update", fields_of(own, fields))]
         return
     changed, removed = _difference(_ownable(old), _ownable(new), fields)
     if not changed and not removed:
