@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulation.invariants import Judge, wanted
-from simulation.operator_under_test import OperatorUnderTest
+from simulation.operator_under_test import OperatorUnderTest, WorldClock
 from simulation.wire import Fault, Faulty, InProcess, Script
 from simulation.world import NAMESPACE, RAYCLUSTERS, World, is_alive
 
@@ -69,7 +69,8 @@ class Life:
         self.script = Script()
         self.wire = InProcess(self.world.api, lag_s=lambda: self.rng.uniform(0.0, self.lag_s) if self.lag_s else 0.0)
         self.judge = Judge(self.world, Faulty(self.wire, self.script, kill=self._kill))
-        self.operator = OperatorUnderTest(self.judge)
+        clock = WorldClock(self.world.now)
+        self.operator = OperatorUnderTest(self.judge, clock, self.rng, self.judge.violations.append)
         self.created = 0
 
     def _kill(self) -> None:

@@ -38,7 +38,7 @@ class Judge:
         self._wishes: dict[str, list[tuple[int, dict[str, int], frozenset[str]]]] = defaultdict(list)
         self._read: dict[str, int] = {}
         self._shrunk: dict[tuple[str, str], int] = defaultdict(int)
-        self._taken: dict[tuple[str, str], int] = defaultdict(int)
+        self._taken: dict[tuple[str, str], set[str]] = defaultdict(set)
         world.store.subscribe(self._on_cluster, RAYCLUSTERS)
 
     # --- what is wanted --------------------------------------------------------------------------------------------
@@ -120,6 +120,6 @@ class Judge:
         is_named = any(name in wish[2] for wish in self._wishes[uid])
         if is_named or not is_alive(pod) or group == "headgroup":
             return
-        self._taken[uid, group] += 1
-        if self._taken[uid, group] > self._shrunk[uid, group]:
+        self._taken[uid, group].add(entry.uid)
+        if len(self._taken[uid, group]) > self._shrunk[uid, group]:
             self._note(f"deleted more of {owner['name']}/{group} than anybody asked for: {name}")

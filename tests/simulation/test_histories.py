@@ -10,16 +10,16 @@ from simulation.history import History, Life
 
 def live_through(seed: int) -> History:
     """Tell one history in a loop of its own with virtual time."""
-    loop = looptime.new_event_loop(noop_cycles=1)
-    try:
-        return loop.run_until_complete(Life(seed).tell())
-    finally:
-        loop.close()
+
+    async def live() -> History:
+        return await Life(seed).tell()
+
+    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
+        return runner.run(live())
 
 
 @pytest.mark.rule("RM:I1", "RM:I2", "RM:I4", "RM:I5", "RM:I7", "RM:I8", "RM:I14", "RM:I19", "D6", "D15")
 def test_any_history_ends_exactly_as_wanted(request: pytest.FixtureRequest) -> None:
-    asyncio.set_event_loop(None)
     histories = request.config.getoption("--histories")
     first = request.config.getoption("--first-history")
     for seed in range(first, first + histories):

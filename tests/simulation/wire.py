@@ -14,6 +14,8 @@ from raytide.api.errors import Unavailable
 from raytide.kube.transport import Response, StreamRefused, Transport
 from raytide.sandbox.apiserver.routes import Api, Request, WatchCursor
 
+BOOKMARK_S = 60.0
+"""How often a real API server tells an idle watch how far the world is."""
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -77,9 +79,10 @@ class InProcess:
         try:
             while not (cursor.is_closed and late.empty()):
                 try:
-                    due_at, line = await asyncio.wait_for(late.get(), silence_s)
+                    due_at, line = await asyncio.wait_for(late.get(), min(BOOKMARK_S, silence_s))
                 except TimeoutError:
-                    raise Unavailable("silent") from None
+                    cursor.add_bookmark()
+                    continue
                 await asyncio.sleep(max(0.0, due_at - loop.time()))
                 yield line
         finally:

@@ -7,6 +7,7 @@ to the store.
 """
 
 import asyncio
+import functools
 import itertools
 import random
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from raytide.sandbox.apiserver.store import Change, Store
 from raytide.sandbox.controllers import Controllers
 
 NAMESPACE = "default"
+NODE = "node-0"
 RAYCLUSTERS = "rayclusters.ray.io"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 CRD = Path(__file__).parents[2] / "crds" / "ray.io_rayclusters.yaml"
@@ -40,14 +42,13 @@ class World:
         self.store = Store(now=self.now, new_uid=lambda: f"uid-{next(uids)}")
         suffixes = itertools.count(1)
         self.api = Api(self.store, new_suffix=lambda: f"{next(suffixes):05d}")
-        self.controllers = Controllers(self.store)
+        self.controllers = Controllers(self.store, has_scheduler=False)
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.store.subscribe(self._on_pod, "pods")
         self.store.subscribe(lambda _: self._changed.set())
-        for name in ("default",):
-            with suppress(ApiStatus):
-                self.store.create("namespaces", {"metadata": {"name": name}})
+        self.controllers.step(self.now())
+        self.store.create("nodes", {"metadata": {"name": NODE}})
         self.api.handle(
             Request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {}, {}, yaml_to_json(CRD))
         )
@@ -79,7 +80,7 @@ class World:
 
     async def _start_pod(self, name: str, uid: str) -> None:
         await asyncio.sleep(self.rng.uniform(0.01, 0.2))
-        self.edit("pods", name, uid, lambda pod: pod["spec"].update(nodeName="node-0"))
+        self.edit("pods", name, uid, lambda pod: pod["spec"].update(nodeName=NODE))
         await asyncio.sleep(self.rng.uniform(0.1, 4.0))
         self.edit("pods", name, uid, make_ready, subresource="status")
 
@@ -138,6 +139,7 @@ class World:
         return entry.obj() if entry else None
 
 
+@functools.cache
 def yaml_to_json(path: Path) -> bytes:
     """A manifest file as a request body."""
     return msgspec.json.encode(yaml.safe_load(path.read_text()))
