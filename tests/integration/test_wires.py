@@ -1,0 +1,322 @@
+"""The wires over real HTTP, against the embedded API: what one call does, what an informer survives, what a plan becomes."""
+
+import asyncio
+import contextlib
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from itertools import count
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from raytide.api.actions import Create, Delete, Patch, Result
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import EVENTS, PODS, SECRETS, SERVICES, Key
+from raytide.api.pod import PodView, decode_pod, pod_from_manifest
+from raytide.kube.apply import Executor
+from raytide.kube.client import Client, PatchKind
+from raytide.kube.events import Recorder
+from raytide.kube.expectations import Expectations
+from raytide.kube.http import HttpTransport, sending_trace
+from raytide.kube.informer import Informer
+from raytide.runtime.clock import Clock
+from raytide.runtime.controller import Controller
+from raytide.sandbox.apiserver.http import application
+from raytide.sandbox.apiserver.routes import Api
+from raytide.sandbox.apiserver.store import Store
+
+OWNER = "11111111-2222-3333-4444-555555555555"
+CLUSTER = Key("default", "c")
+
+
+class Server:
+    """The embedded API on one port of loopback, which can go away and come back."""
+
+    def __init__(self) -> None:
+        letters = random.Random(7)
+        self.api = Api(
+            Store(now=lambda: datetime.now(UTC), new_uid=lambda: str(uuid.uuid4())),
+            new_suffix=lambda: "".join(letters.choices("bcdfghjklmnpqrstvwxz2456789", k=5)),
+        )
+        self.port = 0
+        self.requests: list[tuple[str, str]] = []
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        app = application(self.api)
+        app.middlewares.append(self._note)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        assert self._runner
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _note(self, request: web.Request, handler: Callable) -> web.StreamResponse:
+        verb = "WATCH" if "watch" in request.query else request.method
+        self.requests.append((verb, request.path))
+        return await handler(request)
+
+    def verbs(self, end: str) -> list[str]:
+        return [verb for verb, path in self.requests if path.endswith(end)]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def client(server) -> AsyncIterator[Client]:
+    session = aiohttp.ClientSession(trace_configs=[sending_trace()])
+    transport = HttpTransport(session, f"http://127.0.0.1:{server.port}")
+    yield Client(transport, clock=Clock())
+    await transport.close()
+
+
+async def eventually(is_so: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not is_so():  # noqa: ASYNC110 - the state belongs to somebody else
+            await asyncio.sleep(0.005)
+    assert is_so(), what
+
+
+def pod(name: str, group: str = "g") -> dict:
+    labels = {"ray.io/cluster": "c", "ray.io/node-type": "worker", "ray.io/group": group}
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": OWNER, "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": "default", "name": name, "labels": labels, "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "ray", "image": "rayproject/ray:2.60.0"}]},
+    }
+
+
+def create(name: str, group: str = "g") -> Create:
+    return Create(PODS, pod(name, group), "CreatedWorkerPod", "FailedToCreateWorkerPod", group)
+
+
+# --- one call ------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_object_from_birth_to_death(client):
+    key = Key("default", "a")
+    assert await client.get(PODS, key) is None
+    born = await client.create(PODS, pod("a"))
+    assert await client.get(PODS, key) == born
+    with pytest.raises(Refused) as caught:
+        await client.create(PODS, pod("a"))
+    assert caught.value.is_already_exists
+    with pytest.raises(Refused) as caught:
+        await client.delete(PODS, key, "another-uid")
+    assert (caught.value.status, caught.value.reason) == (409, "Conflict")
+    await client.delete(PODS, key, born["metadata"]["uid"], grace_period_s=0)
+    assert await client.get(PODS, key) is None
+
+
+async def test_all_four_kinds_of_patch(client):
+    key = Key("default", "s")
+    port = {"port": 80, "targetPort": 80, "protocol": "TCP"}
+    await client.create(SERVICES, {"metadata": {"namespace": "default", "name": "s"}, "spec": {"ports": [port]}})
+    await client.patch(SERVICES, key, {"metadata": {"labels": {"a": "1"}}})
+    add = [{"op": "add", "path": "/metadata/labels/b", "value": "2"}]
+    await client.patch(SERVICES, key, add, kind=PatchKind.JSON)
+    more = {"spec": {"ports": [{"port": 81, "name": "second"}, {"port": 80, "name": "first"}]}}
+    await client.patch(SERVICES, key, more, kind=PatchKind.STRATEGIC)
+    whole = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "s", "namespace": "default", "labels": {"c": "3"}},
+    }
+    done = await client.patch(SERVICES, key, whole, kind=PatchKind.APPLY, is_forced=True)
+    assert done["metadata"]["labels"] == {"a": "1", "b": "2", "c": "3"}
+    assert {(p["name"], p["port"]) for p in done["spec"]["ports"]} == {("first", 80), ("second", 81)}
+
+
+async def test_a_list_of_more_than_a_page(client, server):
+    for number in range(1203):
+        manifest = {"metadata": {"namespace": "default", "name": f"s{number:04d}"}, "data": {}}
+        server.api.store.create("secrets", {"apiVersion": "v1", "kind": "Secret", **manifest})
+    names = [item["metadata"]["name"] async for item in client.list(SECRETS, "default")]
+    assert names == [f"s{number:04d}" for number in range(1203)]
+    assert server.verbs("/secrets") == ["GET"] * 3
+
+
+async def test_a_server_that_is_away_did_nothing(client, server):
+    await client.create(PODS, pod("a"))
+    await server.stop()
+    with pytest.raises(Unavailable):
+        await client.create(PODS, pod("b"))  # on the old connection: nobody can know
+    with pytest.raises(Unavailable) as caught:
+        await client.create(PODS, pod("b"))  # on none
+    await server.start()
+    assert not caught.value.is_outcome_unknown
+    assert await client.get(PODS, Key("default", "b")) is None
+
+
+# --- following -----------------------------------------------------------------------------------------------------------
+
+
+class Following:
+    """An informer of our pods with its overlay and an executor."""
+
+    def __init__(self, client: Client) -> None:
+        self.changes = count()
+        self.informer: Informer[PodView] = Informer(
+            client,
+            PODS,
+            clock=Clock(),
+            decoder=decode_pod,
+            index=lambda view: view.cluster_key,
+            on_change=lambda _old, _new: next(self.changes),
+            label_selector="ray.io/cluster",
+        )
+        self.overlay: Expectations[PodView] = Expectations(
+            clock=Clock(),
+            view_of=pod_from_manifest,
+            name_of=lambda view: view.name,
+            uid_of=lambda view: view.uid,
+            as_terminating=lambda view: view.marked_terminating("-"),
+            informer_version=self.informer.version_in,
+            ask_relist=self.informer.relist,
+        )
+        self.executor = Executor(client, clock=Clock(), overlays={PODS: self.overlay})
+
+    def pods(self) -> tuple[PodView, ...]:
+        return self.overlay.overlay(CLUSTER, OWNER, self.informer.by_index(CLUSTER))
+
+    async def apply(self, *actions):
+        return await self.executor.apply(actions, key=CLUSTER, owner_uid=OWNER)
+
+
+@pytest.fixture
+async def following(client) -> AsyncIterator[Following]:
+    following = Following(client)
+    task = asyncio.create_task(following.informer.run())
+    await asyncio.wait_for(following.informer.wait_synced(), 5)
+    yield following
+    assert not task.done(), "an informer never ends"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.rule("D3")
+async def test_an_informer_follows_what_happens(client, following):
+    other = pod("stranger")
+    del other["metadata"]["labels"]
+    await client.create(PODS, other)
+    born = await client.create(PODS, pod("a"))
+    await eventually(lambda: following.informer.get("default", "a") is not None, "the pod is seen")
+    assert following.informer.version_in("default") >= int(born["metadata"]["resourceVersion"])
+    assert following.informer.get("default", "stranger") is None
+    await client.delete(PODS, Key("default", "a"), born["metadata"]["uid"], grace_period_s=0)
+    await eventually(lambda: len(following.informer) == 0, "its end is seen")
+
+
+@pytest.mark.rule("D3")
+async def test_an_informer_survives_a_restart_of_the_server_and_tells_what_it_missed(client, server, following):
+    doomed = await client.create(PODS, pod("doomed"))
+    await client.create(PODS, pod("stays"))
+    await eventually(lambda: len(following.informer) == 2, "both are seen")
+    await server.stop()
+    server.api.store.delete("pods", "default", "doomed", uid=doomed["metadata"]["uid"], grace_s=0)
+    await server.start()
+    await client.create(PODS, pod("new"))
+    await eventually(
+        lambda: {view.name for view in following.informer.all()} == {"stays", "new"}, "the informer has caught up"
+    )
+    assert following.informer.lists == 1, "it resumed and did not list anew"
+
+
+@pytest.mark.rule("D3")
+async def test_a_list_asked_for_by_refresh_comes_over_the_same_wire(server, following):
+    before = server.verbs("/pods").count("GET")
+    await asyncio.wait_for(following.informer.refresh(), 5)
+    assert server.verbs("/pods").count("GET") == before + 1
+    await eventually(lambda: server.verbs("/pods")[-1] == "WATCH", "and goes on watching")
+
+
+# --- acting --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("D6", "D7")
+async def test_a_plan_is_in_the_overlay_at_every_moment_until_the_informer_shows_it(following):
+    done = await following.apply(*(create(f"p{i}") for i in range(100)))
+    assert {outcome.result for outcome in done.outcomes} == {Result.DONE}
+    assert len(following.pods()) == 100
+    await eventually(lambda: len(following.informer.by_index(CLUSTER)) == 100, "the informer shows all")
+    assert len(following.pods()) == 100
+    assert following.overlay.look_again_in(CLUSTER) is None
+    half = [Delete(PODS, "default", view.name, view.uid, "DeletedWorkerPod") for view in following.pods()[:50]]
+    await following.apply(*half)
+    assert sum(not view.is_terminating for view in following.pods()) == 50
+    await eventually(lambda: len(following.informer) == 50, "half of them are gone")
+    assert len(following.pods()) == 50
+    assert following.overlay.look_again_in(CLUSTER) is None
+
+
+@pytest.mark.rule("D15")
+async def test_the_very_same_create_sent_twice_makes_one_pod(following):
+    first = await following.apply(create("a"))
+    again = await following.apply(create("a"))
+    assert [done.outcomes[0].result for done in (first, again)] == [Result.DONE, Result.DONE]
+    assert again.outcomes[0].live["metadata"]["uid"] == first.outcomes[0].live["metadata"]["uid"]
+    foreign = await following.apply(create("a", group="other"))
+    assert foreign.outcomes[0].result is Result.REFUSED
+    assert foreign.outcomes[0].reason == "AlreadyExists"
+
+
+@pytest.mark.rule("RM:I5")
+async def test_a_patch_of_a_namesake_is_refused(client, following):
+    await client.create(PODS, pod("a"))
+    done = await following.apply(Patch(PODS, "default", "a", "another-uid", {"metadata": {"labels": {"x": "y"}}}))
+    assert done.outcomes[0].result is Result.REFUSED
+    live = await client.get(PODS, Key("default", "a"))
+    assert live is not None
+    assert "x" not in live["metadata"]["labels"]
+
+
+@pytest.mark.rule("D8")
+async def test_events_are_taken_by_the_api(client):
+    recorder = Recorder(client, clock=Clock(), controller="raytide", instance="pod-1")
+    task = asyncio.create_task(recorder.run())
+    regarding = await client.create(PODS, pod("a"))
+    recorder.record(regarding, event_type="Warning", reason="Invalid", note="bad", action="Validate")
+    found: list[dict] = []
+    async with asyncio.timeout(5):
+        while not found:
+            found = [item async for item in client.list(EVENTS, "default")]
+    assert (found[0]["note"], found[0]["regarding"]["name"]) == ("bad", "a")
+    assert recorder.dropped == 0
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.rule("PF:P6")
+async def test_an_idle_controller_answers_the_first_change_at_once(client, following):
+    took_s: list[float] = []
+    sent_at = 0.0
+
+    async def reconcile(key: Key) -> None:
+        took_s.append(asyncio.get_running_loop().time() - sent_at)
+
+    controller = Controller("test", reconcile, clock=Clock(), keys=lambda: ())
+    following.informer._store._on_change = lambda _old, new: controller.ring_soon(Key("default", new.name))
+    task = asyncio.create_task(controller.run())
+    for number in range(20):
+        sent_at = asyncio.get_running_loop().time()
+        await client.create(PODS, pod(f"p{number}"))
+        await eventually(lambda wanted=number + 1: len(took_s) == wanted, "the change was answered")
+    await controller.stop()
+    await task
+    assert sorted(took_s)[10] < 0.05, "a bundled change would have waited 0.2 s"
