@@ -8,7 +8,7 @@ informers do. Started by main.py, and by simulations without kopf, sockets or th
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -97,6 +97,8 @@ class RayClusterRoom:
         self._client = client
         self._clock = clock
         self._stopping = asyncio.Event()
+        self.on_cluster_seen: Callable[[ClusterView, bool], None] = lambda _view, _is_gone: None
+        """Told which version of a RayCluster the informer shows, or that it is gone."""
         namespaces = options.namespaces or None
         self.clusters = Informer(
             client, RAYCLUSTERS, clock=clock, decoder=decode_cluster, on_change=self._on_cluster, namespaces=namespaces
@@ -202,8 +204,10 @@ class RayClusterRoom:
 
     def _on_cluster(self, old: ClusterView | None, new: ClusterView | None) -> None:
         if new is not None:
+            self.on_cluster_seen(new, False)
             self.ring(new.key, new.version)
         elif old is not None:
+            self.on_cluster_seen(old, True)
             self.ring(old.key)
 
     def _on_child(self, old: PodView | ServiceView | None, new: PodView | ServiceView | None) -> None:

@@ -1,0 +1,157 @@
+"""`raytide operator`: run the controllers.
+
+Flags are spelled as KubeRay's (RC §6.3), so that its charts and manifests keep working; a flag of a feature that is not
+built yet is refused by name instead of being ignored. Every flag can also be set as `RAYTIDE_<FLAG>`. It only reads
+flags; main.py does the rest.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+from pydantic import ValidationError
+
+from raytide.settings import Settings, parse_feature_gates, parse_namespaces
+
+NOT_BUILT: Final = {
+    "--enable-batch-scheduler": "batch schedulers are not built yet",
+    "--batch-scheduler": "batch schedulers are not built yet",
+    "--config": "configuration files are not read yet; use flags and environment variables",
+    "--log-file-path": "logs go to standard error only",
+    "--log-file-encoder": "logs go to standard error only",
+    "--log-stdout-encoder": "logs are written as key=value",
+    "--leader-election-namespace": "leader election is not built yet; run one replica",
+    "--use-kubernetes-proxy": "RayJob and RayService are not managed by Raytide",
+    "--qps": "requests are limited by number in flight, not by rate",
+    "--burst": "requests are limited by number in flight, not by rate",
+    "--zap-devel": "use --log-level",
+    "--zap-encoder": "logs are written as key=value",
+    "--zap-log-level": "use --log-level",
+    "--zap-stacktrace-level": "tracebacks are always logged",
+    "--zap-time-encoding": "times are always ISO 8601",
+}
+"""KubeRay's flags that would have no effect, and what to do instead."""
+
+Command = Callable[..., None]
+
+
+def _refuse(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    if value is not None and ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE:
+        flag = param.opts[0]
+        raise click.UsageError(f"{flag}: {NOT_BUILT[flag]}")
+    return value
+
+
+def _refuse_leader_election(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and value.lower() != "false":
+        raise click.UsageError("--enable-leader-election: not built yet; run one replica with =false or without it")
+    return value
+
+
+def refuse_not_built(command: Command) -> Command:
+    """Adds every flag of NOT_BUILT, hidden, with its sentence."""
+    for flag in NOT_BUILT:
+        option = click.option(
+            flag, hidden=True, expose_value=False, callback=_refuse, is_flag=False, flag_value="true", default=None
+        )
+        command = option(command)
+    return command
+
+
+def _checked(parse: Callable[[str], Any]) -> Callable[..., Any]:
+    def callback(_ctx: click.Context, param: click.Parameter, value: str) -> Any:
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param=param) from error
+
+    return callback
+
+
+def _address(text: str) -> str:
+    from raytide.runtime.endpoints import address_of  # noqa: PLC0415 - aiohttp only when the operator really runs
+
+    address_of(text)
+    return text
+
+
+@click.command(name="operator", context_settings={"auto_envvar_prefix": "RAYTIDE"})
+@click.option("--kubeconfig", default="", help="Kubeconfig file; default: $KUBECONFIG, in-cluster, ~/.kube/config.")
+@click.option(
+    "--watch-namespace",
+    default="",
+    callback=_checked(parse_namespaces),
+    help="Comma-separated namespaces to look at; default: all.",
+)
+@click.option(
+    "--reconcile-concurrency",
+    type=click.IntRange(1, 256),
+    default=8,
+    show_default=True,
+    help="RayClusters worked on at once.",
+)
+@click.option(
+    "--metrics-addr",
+    default=":8080",
+    show_default=True,
+    callback=_checked(_address),
+    help="Where /metrics is served; 0 = off.",
+)
+@click.option(
+    "--health-probe-bind-address",
+    default=":8082",
+    show_default=True,
+    callback=_checked(_address),
+    help="Where /healthz and /readyz are served; 0 = off.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What is logged.",
+)
+@click.option("--feature-gates", default="", callback=_checked(parse_feature_gates), help="A=true,B=false (RC §6.4).")
+@click.option(
+    "--enable-leader-election",
+    hidden=True,
+    default=None,
+    expose_value=False,
+    is_flag=False,
+    flag_value="true",
+    callback=_refuse_leader_election,
+)
+@click.option("--enable-metrics", hidden=True, expose_value=False, is_flag=False, flag_value="true", default="true")
+@click.option("--forced-cluster-upgrade", hidden=True, expose_value=False, is_flag=False, flag_value="true", default="")
+@refuse_not_built
+def command(
+    *,
+    kubeconfig: str,
+    watch_namespace: tuple[str, ...],
+    reconcile_concurrency: int,
+    metrics_addr: str,
+    health_probe_bind_address: str,
+    log_level: str,
+    feature_gates: frozenset[str],
+) -> None:
+    """Run the operator (RayCluster controller) until told to stop."""
+    try:
+        settings = Settings(
+            kubeconfig=kubeconfig,
+            watch_namespaces=watch_namespace,
+            reconcile_concurrency=reconcile_concurrency,
+            metrics_address=metrics_addr,
+            health_address=health_probe_bind_address,
+            log_level=log_level,
+            feature_gates=feature_gates,
+        )
+    except ValidationError as error:
+        raise click.UsageError(str(error)) from error
+
+    from raytide.main import run_operator  # noqa: PLC0415 - kopf is imported only when the operator really runs
+    from raytide.runtime import logs  # noqa: PLC0415 - same
+
+    logs.install(logging.getLevelNamesMapping()[log_level.upper()])
+    raise SystemExit(asyncio.run(run_operator(settings)))

@@ -1,0 +1,294 @@
+"""The real operator, kopf and all, on pods whose status the test sets: the life of RayClusters.
+
+One operator and one API serve all tests of this file; every test has a namespace of its own.
+"""
+
+import sys
+
+import pytest
+import pytest_asyncio
+
+from integration.rig import Cluster, Operator, holds_for, until
+from raytide.api import names
+
+from builders import group, raycluster
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory):
+    cluster = Cluster()
+    await cluster.start()
+    operator = await Operator().start(cluster.write_kubeconfig(tmp_path_factory.mktemp("operator") / "kubeconfig"))
+    yield cluster
+    code = await operator.stop()
+    await cluster.stop()
+    sys.stdout.write(operator.log)  # shown when a test of this file fails
+    assert code == 0, operator.log
+    assert "Traceback" not in operator.log
+    assert "ended in order" in operator.log
+
+
+@pytest.fixture
+def namespace(request):
+    return request.node.name.replace("_", "-").replace("test-", "")[:50].rstrip("-")
+
+
+async def running(cluster, namespace, *groups, name="demo"):
+    """A RayCluster all of whose pods are Ready."""
+    obj = cluster.apply(raycluster(*groups, name=name, namespace=namespace))
+    wanted = 1 + sum(g["replicas"] for g in obj["spec"]["workerGroupSpecs"])
+    before = len(cluster.names(namespace))
+    await until("all pods exist", lambda: len(cluster.names(namespace)) == before + wanted)
+    cluster.make_ready(namespace)
+    await until("state is ready", lambda: cluster.status(namespace, name).get("state") == "ready")
+    return obj
+
+
+def workers(cluster, namespace, group_name="cpu"):
+    return cluster.names(namespace, group_name)
+
+
+async def test_create_gives_service_head_and_workers(cluster, namespace):
+    obj = await running(cluster, namespace)
+    (service,) = cluster.all("services", namespace)
+    assert service["metadata"]["name"] == "demo-head-svc"
+    pods = cluster.pods(namespace)
+    assert sorted(p["metadata"]["labels"]["ray.io/group"] for p in pods) == ["cpu", "cpu", "headgroup"]
+    for child in [service, *pods]:
+        (owner,) = child["metadata"]["ownerReferences"]
+        assert owner["uid"] == obj["metadata"]["uid"]
+    status = cluster.status(namespace, "demo")
+    assert (status["readyWorkerReplicas"], status["desiredWorkerReplicas"], status["desiredCPU"]) == (2, 2, "3")
+    assert cluster.condition(namespace, "demo", names.PROVISIONED)["status"] == "True"
+    assert cluster.condition(namespace, "demo", names.WORKERS_MISSING) == {}
+    expected = {names.CREATED_SERVICE, names.CREATED_HEAD_POD, names.CREATED_WORKER_POD}
+    await until("events are told", lambda: expected <= cluster.events(namespace))
+
+
+@pytest.mark.rule("PF:P8", "RM:I19", "D14")
+async def test_it_writes_what_is_needed_and_then_nothing(cluster, namespace):
+    cluster.writes.clear()
+    await running(cluster, namespace)
+    assert cluster.writes["POST pods"] == 3
+    assert cluster.writes["POST services"] == 1
+    assert cluster.writes["PATCH status"] <= 5
+    expected = {names.CREATED_SERVICE, names.CREATED_HEAD_POD, names.CREATED_WORKER_POD}
+    await until("events are told", lambda: expected <= cluster.events(namespace))
+    cluster.writes.clear()
+    await holds_for("nothing is written", lambda: not cluster.writes, seconds=1.5)
+    stored = cluster.store.get("rayclusters.ray.io", namespace, "demo")["metadata"]
+    assert stored["generation"] == 1
+    assert "finalizers" not in stored
+    assert "annotations" not in stored
+
+
+async def test_scale_up_and_down(cluster, namespace):
+    await running(cluster, namespace)
+    first = workers(cluster, namespace)
+    cluster.scale(namespace, "demo", 4)
+    await until("four workers", lambda: len(workers(cluster, namespace)) == 4)
+    assert first < workers(cluster, namespace)
+    cluster.scale(namespace, "demo", 2)
+    await until("two workers", lambda: len(workers(cluster, namespace)) == 2)
+    assert workers(cluster, namespace) == first, "the pending ones go, the running ones stay"
+    await holds_for("and nobody comes back", lambda: workers(cluster, namespace) == first)
+
+
+@pytest.mark.rule("RC:SH-2", "SC:S10")
+async def test_workers_to_delete_takes_the_named_and_nobody_else(cluster, namespace):
+    await running(cluster, namespace, group(replicas=3))
+    await running(cluster, namespace, name="other")
+    foreign = next(n for n in workers(cluster, namespace) if n.startswith("other-"))
+    victim, *rest = sorted(n for n in workers(cluster, namespace) if n.startswith("demo-"))
+    bystander = {
+        "metadata": {"name": "deployment-pod", "namespace": namespace},
+        "spec": {"containers": [{"name": "c"}]},
+    }
+    cluster.store.create("pods", bystander)
+    cluster.scale(namespace, "demo", 2, victims=(victim, foreign, "deployment-pod"))
+    await until("the victim is gone", lambda: victim not in cluster.names(namespace))
+    await until("a warning is told", lambda: names.INVALID_SPEC in cluster.events(namespace))
+    everybody = {*rest, foreign, "deployment-pod"}
+    await holds_for("the others stay", lambda: everybody <= cluster.names(namespace))
+
+
+@pytest.mark.rule("RC:SD-1")
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+async def test_an_ended_worker_is_replaced(cluster, namespace, phase):
+    namespace = f"ended-{phase.lower()}"
+    await running(cluster, namespace)
+    victim, survivor = sorted(workers(cluster, namespace))
+    cluster.set_pod_status(namespace, victim, phase=phase)
+    await until(
+        "it is replaced", lambda: victim not in cluster.names(namespace) and len(workers(cluster, namespace)) == 2
+    )
+    assert survivor in workers(cluster, namespace)
+
+
+async def test_a_lost_head_is_replaced_and_workers_stay(cluster, namespace):
+    await running(cluster, namespace)
+    (head,) = cluster.names(namespace, "headgroup")
+    before = workers(cluster, namespace)
+    cluster.end(namespace, head)
+    await until("a new head", lambda: cluster.names(namespace, "headgroup") - {head})
+    cluster.make_ready(namespace)
+    (new,) = cluster.names(namespace, "headgroup")
+    await until("status shows it", lambda: cluster.status(namespace, "demo")["head"].get("podName") == new)
+    assert workers(cluster, namespace) == before
+
+
+@pytest.mark.rule("RC:EX-5")
+async def test_a_dying_worker_counts_until_it_is_gone(cluster, namespace):
+    await running(cluster, namespace)
+    victim = min(workers(cluster, namespace))
+    cluster.holds.add(victim)
+    cluster.scale(namespace, "demo", 2, victims=(victim,))
+    await until("it is told to go", lambda: victim not in workers(cluster, namespace))
+    await holds_for("no third pod is made", lambda: len(cluster.pods(namespace, "cpu")) == 2)
+    cluster.end(namespace, victim)
+    await until("its successor comes", lambda: len(workers(cluster, namespace)) == 2)
+
+
+@pytest.mark.rule("SC:S12")
+async def test_a_dying_worker_on_a_dead_node_is_not_waited_for(cluster, namespace):
+    await running(cluster, namespace)
+    node = {"metadata": {"name": "n-dead"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    cluster.store.create("nodes", node)
+    cluster.scale(namespace, "demo", 3)
+    await until("a third worker", lambda: len(workers(cluster, namespace)) == 3)
+    (victim,) = [p["metadata"]["name"] for p in cluster.pods(namespace, "cpu") if not p["spec"].get("nodeName")]
+    cluster.edit(namespace, victim, lambda p: p["spec"].update(nodeName="n-dead"), "pods")
+    cluster.make_ready(namespace)
+    cluster.holds.add(victim)
+    cluster.store.delete("pods", namespace, victim)
+    await holds_for("it counts while its node is well", lambda: len(cluster.pods(namespace, "cpu")) == 3)
+    node = cluster.store.get("nodes", "", "n-dead")
+    node["status"]["conditions"][0]["status"] = "Unknown"
+    cluster.store.update("nodes", node, subresource="status")
+    await until("its successor comes", lambda: len(workers(cluster, namespace)) == 3)
+    cluster.end(namespace, victim)
+
+
+@pytest.mark.rule("SC:S14")
+async def test_a_removed_group_goes_and_the_other_stays(cluster, namespace):
+    await running(cluster, namespace, group("a", 2), group("b", 2))
+    before = workers(cluster, namespace, "a")
+    cluster.edit(namespace, "demo", lambda obj: obj["spec"]["workerGroupSpecs"].pop())
+    await until("b is gone", lambda: not cluster.pods(namespace, "b"))
+    assert workers(cluster, namespace, "a") == before
+    await until("status is of one group", lambda: cluster.status(namespace, "demo")["desiredWorkerReplicas"] == 2)
+
+
+@pytest.mark.rule("RC:REC-5", "RM:I16")
+async def test_delete_takes_everything_along(cluster, namespace):
+    await running(cluster, namespace)
+    cluster.delete(namespace, "demo")
+    await until(
+        "pods and service are gone", lambda: not cluster.pods(namespace) and not cluster.all("services", namespace)
+    )
+    await holds_for("and stay gone", lambda: not cluster.pods(namespace))
+
+
+async def test_delete_and_create_again_at_once(cluster, namespace):
+    await running(cluster, namespace)
+    before = cluster.names(namespace)
+    cluster.delete(namespace, "demo")
+    obj = cluster.apply(raycluster(namespace=namespace))
+    uid = obj["metadata"]["uid"]
+
+    def owned():
+        children = cluster.pods(namespace) + cluster.all("services", namespace)
+        return [c for c in children if c["metadata"]["ownerReferences"][0]["uid"] == uid]
+
+    await until("the new one has all its children", lambda: len(owned()) == 4)
+    assert not before & cluster.names(namespace)
+
+
+async def test_two_clusters_do_not_touch_each_other(cluster, namespace):
+    await running(cluster, namespace, name="one")
+    await running(cluster, namespace, name="two")
+    two = {n for n in cluster.names(namespace) if n.startswith("two-")}
+    cluster.scale(namespace, "one", 0)
+    await until("one has no workers", lambda: not [n for n in workers(cluster, namespace) if n.startswith("one-")])
+    cluster.delete(namespace, "one")
+    await until("one is gone", lambda: cluster.names(namespace) == two)
+    assert cluster.status(namespace, "two")["state"] == "ready"
+
+
+@pytest.mark.rule("SC:S3", "RM:I18")
+async def test_one_groups_quota_does_not_starve_the_next(cluster, namespace):
+    def quota(where, plural, obj):
+        if where == namespace and plural == "pods" and obj["metadata"]["labels"]["ray.io/group"] == "a":
+            name = obj["metadata"]["name"]
+            message = f'pods "{name}" is forbidden: exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=9'
+            status = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": message}
+            return 403, status
+        return None
+
+    cluster.veto = quota
+    try:
+        cluster.apply(raycluster(group("a", 10), group("b", 10), group("c", 10), namespace=namespace))
+        await until("b and c are complete", lambda: len(cluster.names(namespace)) == 21, within_s=10)
+        condition = await until("a says why", lambda: cluster.condition(namespace, "demo", names.REPLICA_FAILURE))
+        assert condition["message"].startswith("group a: ")
+        assert "exceeded quota: q" in condition["message"]
+        missing = cluster.condition(namespace, "demo", names.WORKERS_MISSING)
+        assert missing["reason"] == "QuotaExceeded"
+        asked = cluster.writes["POST pods"]
+        await holds_for("it is not asked again soon", lambda: cluster.writes["POST pods"] == asked)
+    finally:
+        cluster.veto = lambda *_: None
+    await until("events are told", lambda: names.FAILED_TO_CREATE_WORKER_POD in cluster.events(namespace))
+    cluster.scale(namespace, "demo", 3)
+    await until("a new generation is tried at once", lambda: len(workers(cluster, namespace, "a")) == 3)
+
+
+@pytest.mark.rule("RC:V-11")
+async def test_an_invalid_spec_is_told_and_others_go_on(cluster, namespace):
+    cluster.apply(raycluster(namespace=namespace, name="good"))
+    await until("the good one has its pods", lambda: len(cluster.names(namespace)) == 3)
+    cluster.store_past_admission(raycluster(group(low=5, high=2), namespace=namespace, name="bad"))
+    condition = await until("it is told", lambda: cluster.condition(namespace, "bad", names.INVALID))
+    assert "spec.workerGroupSpecs[0].minReplicas" in condition["message"]
+    await until("an event tells it", lambda: names.INVALID_SPEC in cluster.events(namespace))
+    cluster.scale(namespace, "good", 3)
+    await until("the good one goes on", lambda: len(cluster.names(namespace)) == 4)
+    assert not [n for n in cluster.names(namespace) if n.startswith("bad")]
+
+
+async def test_a_wrong_type_is_told_with_its_field_and_others_go_on(cluster, namespace):
+    cluster.store_past_admission(raycluster(group(replicas="many"), namespace=namespace, name="bad"))
+    condition = await until("it is told", lambda: cluster.condition(namespace, "bad", names.INVALID))
+    assert "spec.workerGroupSpecs[0].replicas" in condition["message"]
+    cluster.apply(raycluster(namespace=namespace, name="good"))
+    await until("the good one has its pods", lambda: len(cluster.names(namespace)) == 3)
+
+
+async def test_unknown_fields_do_no_harm(cluster, namespace):
+    obj = raycluster(namespace=namespace, fieldOfTomorrow={"a": 1})
+    cluster.store_past_admission(obj)
+    await until("it has its pods", lambda: len(cluster.names(namespace)) == 3)
+
+
+async def test_an_edit_that_breaks_the_spec_leaves_what_runs_alone(cluster, namespace):
+    await running(cluster, namespace)
+    before = cluster.names(namespace)
+    obj = cluster.store.get("rayclusters.ray.io", namespace, "demo")
+    obj["spec"]["workerGroupSpecs"] = [group(replicas=0), group(replicas=1)]
+    cluster.store.update("rayclusters.ray.io", obj)
+    await until("it is told", lambda: cluster.condition(namespace, "demo", names.INVALID))
+    await holds_for("everything stays", lambda: cluster.names(namespace) == before)
+
+
+@pytest.mark.rule("RC:REC-2")
+async def test_a_cluster_managed_by_somebody_else_is_left_alone(cluster, namespace):
+    cluster.apply(raycluster(namespace=namespace, managedBy="kueue.x-k8s.io/multikueue"))
+    await holds_for("nothing happens", lambda: not cluster.pods(namespace) and not cluster.status(namespace, "demo"))
+
+
+async def test_unsupported_fields_are_named(cluster, namespace):
+    cluster.apply(raycluster(group(replicas=1, numOfHosts=2), namespace=namespace))
+    condition = await until("it is told", lambda: cluster.condition(namespace, "demo", names.UNSUPPORTED))
+    assert "spec.workerGroupSpecs[0].numOfHosts" in condition["message"]

@@ -1,0 +1,102 @@
+"""Which events a user sees, and which would be echoes."""
+
+import pytest
+
+from raytide.api.actions import Create, Outcome, Result
+from raytide.api.meta import PODS, Key
+from raytide.raycluster.plan import Remark
+from raytide.raycluster.telling import Telling
+
+from builders import raycluster
+
+
+class Ears:
+    def __init__(self):
+        self.heard = []
+
+    def record(self, _regarding, *, event_type, reason, note, action):
+        assert action == "Validate"
+        self.heard.append((event_type, reason, note))
+
+    def record_outcomes(self, _regarding, outcomes):
+        self.heard.extend((o.result, o.action.group, o.action.name) for o in outcomes)
+
+
+class FakeClock:
+    at = 0.0
+
+    def monotonic(self):
+        return self.at
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def ears():
+    return Ears()
+
+
+@pytest.fixture
+def telling(ears, clock):
+    return Telling(ears, clock=clock)
+
+
+def outcome(result, group="cpu", name="a"):
+    return Outcome(Create(PODS, {"metadata": {"name": name}}, "Did", "FailedTo", group), result)
+
+
+REMARK = Remark("InvalidRayClusterSpec", "spec.x is wrong")
+
+
+def test_a_remark_is_told_once_in_ten_minutes(telling, ears, clock):
+    for clock.at in (0.0, 1.0, 599.0):
+        telling.tell(raycluster(), (), [REMARK])
+    assert ears.heard == [("Warning", "InvalidRayClusterSpec", "spec.x is wrong")]
+    clock.at = 600.0
+    telling.tell(raycluster(), (), [REMARK])
+    assert len(ears.heard) == 2
+
+
+def test_a_new_generation_is_told_again(telling, ears):
+    telling.tell(raycluster(), (), [REMARK])
+    edited = raycluster()
+    edited["metadata"]["generation"] = 2
+    telling.tell(edited, (), [REMARK])
+    assert len(ears.heard) == 2
+
+
+def test_other_clusters_have_remarks_of_their_own(telling, ears):
+    telling.tell(raycluster(), (), [REMARK])
+    telling.tell(raycluster(name="other"), (), [REMARK])
+    assert len(ears.heard) == 2
+
+
+@pytest.mark.rule("SC:S3")
+def test_a_refusal_is_told_once_a_minute_per_group(telling, ears, clock):
+    for clock.at in (0.0, 30.0):
+        telling.tell(raycluster(), [outcome(Result.REFUSED, "a"), outcome(Result.REFUSED, "b")], ())
+    assert [group for _, group, _ in ears.heard] == ["a", "b"]
+    clock.at = 60.0
+    telling.tell(raycluster(), [outcome(Result.REFUSED, "a")], ())
+    assert [group for _, group, _ in ears.heard] == ["a", "b", "a"]
+
+
+def test_all_refusals_of_one_pass_go_together(telling, ears):
+    telling.tell(raycluster(), [outcome(Result.REFUSED, name=str(i)) for i in range(3)], ())
+    assert len(ears.heard) == 3, "the recorder counts them"
+
+
+def test_every_write_is_told_and_what_has_no_answer_is_not(telling, ears):
+    results = (Result.DONE, Result.UNKNOWN, Result.UNAVAILABLE, Result.SKIPPED, Result.DONE)
+    telling.tell(raycluster(), [outcome(result) for result in results], ())
+    assert [result for result, _, _ in ears.heard] == [Result.DONE, Result.DONE]
+
+
+def test_a_forgotten_cluster_leaves_nothing(telling, ears):
+    telling.tell(raycluster(), (), [REMARK])
+    telling.forget(Key("default", "demo"))
+    telling.tell(raycluster(), (), [REMARK])
+    assert len(ears.heard) == 2

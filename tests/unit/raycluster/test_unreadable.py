@@ -1,0 +1,66 @@
+"""A RayCluster that cannot be read is told so, field by field."""
+
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import ValidationError
+
+from raytide.api import names
+from raytide.api.raycluster import RayCluster
+from raytide.raycluster.unreadable import faults_of, is_ours_to_judge, unreadable_patch
+
+from builders import raycluster
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def broken(**spec):
+    obj = raycluster(**spec)
+    with pytest.raises(ValidationError) as caught:
+        RayCluster.parse(obj)
+    return obj, faults_of(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"workerGroupSpecs": [{"groupName": "a", "replicas": "many"}]}, "spec.workerGroupSpecs[0].replicas"),
+        ({"workerGroupSpecs": [{"replicas": 1}]}, "spec.workerGroupSpecs[0].groupName"),
+        ({"headGroupSpec": None}, "spec.headGroupSpec"),
+        ({"headGroupSpec": {"rayStartParams": {"port": 6379}}}, "spec.headGroupSpec.rayStartParams.port"),
+    ],
+)
+def test_the_field_is_named_as_kubectl_spells_it(spec, field):
+    _, faults = broken(**spec)
+    assert [fault.field for fault in faults] == [field]
+
+
+def test_the_patch_tells_and_leaves_the_rest_alone():
+    obj, faults = broken(headGroupSpec=None)
+    obj["status"] = {"state": "ready", "conditions": [{"type": "HeadPodReady", "status": "True"}]}
+    body = unreadable_patch(obj, faults, NOW)
+    assert body["metadata"] == {"uid": "uid-demo"}
+    assert set(body["status"]) == {"conditions", "lastUpdateTime"}
+    head, invalid = body["status"]["conditions"]
+    assert head["type"] == "HeadPodReady"
+    assert (invalid["type"], invalid["status"], invalid["reason"]) == (names.INVALID, "True", names.INVALID_SPEC)
+    assert "spec.headGroupSpec" in invalid["message"]
+
+
+def test_it_is_told_once():
+    obj, faults = broken(headGroupSpec=None)
+    obj["status"] = unreadable_patch(obj, faults, NOW)["status"]
+    assert unreadable_patch(obj, faults, datetime(2027, 1, 1, tzinfo=UTC)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "is_ours"),
+    [
+        ({}, True),
+        ({"spec": {"managedBy": "somebody/else"}}, False),
+        ({"spec": None}, True),
+        ({"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}}, False),
+    ],
+)
+def test_whose_it_is(change, is_ours):
+    assert is_ours_to_judge({**raycluster(), **change}) is is_ours
