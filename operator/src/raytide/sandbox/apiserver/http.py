@@ -152,9 +152,10 @@ async def _serve_watch(request: web.Request, cursor: WatchCursor) -> web.StreamR
         await _until_end(cursor, writer)
     finally:
         cursor.close()
-    if transport.get_write_buffer_size() > _BACKLOG_BYTES:
+    if writer.is_gone:  # ask nothing else of a transport that has closed: with TLS there is nobody left to answer
+        response.force_close()
+    elif transport.get_write_buffer_size() > _BACKLOG_BYTES:
         transport.abort()
-    if writer.is_gone:
         response.force_close()
     else:
         await response.write_eof()

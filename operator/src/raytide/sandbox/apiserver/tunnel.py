@@ -136,9 +136,9 @@ class _ClientSide(asyncio.Protocol):
             self._draining = None
 
     def eof_received(self) -> bool:
-        """The client will send no more; both sides end."""
+        """The client will send no more; both sides end (TLS knows no half-closed connections)."""
         self.ended.set()
-        return True
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone; aiohttp has to know."""
@@ -173,8 +173,9 @@ async def _take_over(
         for task in (downstream, ended):
             task.cancel()
         await asyncio.gather(downstream, ended, return_exceptions=True)
-        transport.set_protocol(previous)
-        transport.close()
+        if not transport.is_closing():
+            transport.set_protocol(previous)
+            transport.close()
     return _Taken()
 
 
