@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 Manifest: TypeAlias = dict[str, Any]
@@ -61,9 +61,14 @@ RAYCLUSTERS: Final = Resource("ray.io", "v1", "rayclusters", "RayCluster")
 
 
 class Value(BaseModel):
-    """Base of all models of what users write: frozen, extra keys ignored, JSON names in camelCase (D13)."""
+    """Base of all models of what users write: frozen, extra keys and nulls ignored, JSON names in camelCase (D13)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, given: Any) -> Any:
+        return {key: value for key, value in given.items() if value is not None} if isinstance(given, dict) else given
 
 
 class ObjectMeta(Value):
