@@ -14,6 +14,7 @@ import yaml
 
 from kubernetes_types import KubernetesTypes
 from raycluster_schema import RayClusterSchema
+from raycluster_words import described
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = (ROOT / "operator/src/raytide/crds", ROOT / "crds")
@@ -85,7 +86,7 @@ def build_raycluster_crd() -> dict[str, Any]:
             },
             "scope": "Namespaced",
             "versions": [
-                build_version("v1", schema.v1(), storage=True),
+                build_version("v1", described(schema.v1()), storage=True),
                 build_version("v1alpha1", schema.v1alpha1(), deprecated=True, deprecationWarning=DEPRECATION),
             ],
         },
