@@ -53,7 +53,7 @@ class DemoCluster:
     async def at(cls, kubeconfig: Path) -> AsyncIterator["DemoCluster"]:
         """Connected, and closed at the end."""
         clock = Clock()
-        transport = await connect(kubeconfig, clock=clock)
+        transport = await connect(kubeconfig)
         try:
             yield cls(Client(transport, clock=clock), kubeconfig)
         finally:

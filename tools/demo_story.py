@@ -76,7 +76,9 @@ class Story:
                 raise Failed(f"{title}: not within {deadline_s:.0f} s; last seen: {step.seen or 'nothing'}") from None
             finally:
                 self._told.append((title, step.took_s, succeeded))
-        self._console.print(f"[green]✓[/] {title} [dim]{step.took_s:.1f} s  {step.seen}[/]", highlight=False)
+        self._console.print(
+            f"[green]✓[/] {title} [dim]{step.took_s:.1f} s  {step.seen}[/]", highlight=False, soft_wrap=True
+        )
 
     def table(self) -> None:
         """The whole story with times."""
