@@ -78,6 +78,17 @@ async def test_a_read_does_not_wait_beyond_its_deadline(client, wire):
 
 
 @pytest.mark.parametrize(
+    ("words", "wait_s"),
+    [("3", 3.0), ("0", 0.0), ("99999", 300.0), ("-1", None), ("nan", None), ("Fri, 31 Dec 1999 23:59:59 GMT", None)],
+)
+async def test_only_a_sane_retry_after_counts(client, wire, words, wait_s):
+    wire.answers.append(refusal(429, headers={"retry-after": words}))
+    with pytest.raises(Unavailable) as caught:
+        await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
+    assert caught.value.retry_after_s == wait_s
+
+
+@pytest.mark.parametrize(
     ("said", "is_unknown", "retry_after_s"),
     [
         pytest.param(refusal(429, headers={"retry-after": "3"}), False, 3.0, id="429 did not happen"),

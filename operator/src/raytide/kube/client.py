@@ -27,6 +27,7 @@ WriteGate: TypeAlias = Callable[[], float]
 FIELD_MANAGER: Final = "raytide"
 PAGE_SIZE: Final = 500
 READ_ATTEMPTS: Final = 3
+LONGEST_RETRY_AFTER_S: Final = 300.0
 LONGEST_WAIT_S: Final = 5.0
 """A read waits no longer than this for a server that said "later"; the work queue knows how to wait longer."""
 
@@ -93,11 +94,9 @@ def refusal(response: Response) -> Refused:
 
 
 def retry_after_s(response: Response) -> float | None:
-    """The server's Retry-After in seconds, if it sent a sane one."""
-    try:
-        return max(0.0, float(response.headers.get("retry-after", "")))
-    except ValueError:
-        return None
+    """The server's Retry-After in seconds, if it sent a number; never more than LONGEST_RETRY_AFTER_S."""
+    words = response.headers.get("retry-after", "")
+    return min(float(words), LONGEST_RETRY_AFTER_S) if words.isascii() and words.isdigit() else None
 
 
 def _phrase(status: int) -> str:

@@ -1,0 +1,37 @@
+"""A line of a pass says whose pass it is."""
+
+import logging
+
+from raytide.runtime.logs import PASS, KeyValueFormatter, install
+
+
+def build_record(**more) -> logging.LogRecord:
+    return logging.LogRecord("raytide.x", logging.INFO, "x.py", 1, "made %d pods", (3,), more.get("exc_info"))
+
+
+def test_a_line_outside_of_passes():
+    assert KeyValueFormatter().format(build_record()).endswith(" level=INFO logger=raytide.x made 3 pods")
+
+
+def test_a_line_within_a_pass_carries_it_and_keeps_its_traceback_below():
+    token = PASS.set("namespace=ns name=c pass=7")
+    try:
+        error = ValueError("oops")
+        lines = KeyValueFormatter().format(build_record(exc_info=(ValueError, error, None))).splitlines()
+    finally:
+        PASS.reset(token)
+    assert lines[0].endswith("made 3 pods namespace=ns name=c pass=7")
+    assert lines[-1] == "ValueError: oops"
+
+
+def test_install_sends_everything_to_standard_error(capsys):
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers[:] = []
+    try:
+        install(logging.INFO)
+        logging.getLogger("raytide.test").info("hello")
+        assert "level=INFO logger=raytide.test hello" in capsys.readouterr().err
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
