@@ -36,7 +36,7 @@ def _repository(name: str) -> tuple[str, ...]:
 def _command(repository: tuple[str, ...], *, has_ray: bool) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """(entrypoint, command) of what is known."""
     last = repository[-1] if repository else ""
-    if last in _RAY and repository[0] in {"rayproject", "ray"} and has_ray:
+    if repository[-2:-1] == ("rayproject",) and last in _RAY and has_ray:
         return (), ("bash",)
     if last.startswith("raytide"):
         return ("raytide",), ("operator",)
@@ -69,7 +69,6 @@ def _environment(stand_ins_dir: Path) -> Mapping[str, str]:
         "PATH": f"{Path(sys.prefix) / 'bin'}:{_SYSTEM_PATH}:{stand_ins_dir}",
         "HOME": "/home/ray",
         "LANG": "C.UTF-8",
-        "PYTHONUNBUFFERED": "1",
     }
 
 
