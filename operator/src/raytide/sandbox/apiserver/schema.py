@@ -49,8 +49,9 @@ class Structural:
     ) -> list[Violation]:
         """Every fault of a create, or of an update of `old`; `is_status` for writes of the status subresource."""
         found = self._value_faults(obj, old, is_status=is_status)
-        if old is None or not duplicates(self._root, "", old):
-            found += duplicates(self._root, "", obj)
+        repeated = duplicates(self._root, "", obj)
+        if repeated and (old is None or not duplicates(self._root, "", old)):
+            found += repeated
         if any(fault.reason in _BLOCKS_RULES for fault in found):
             return [*found, violation("", "FieldValueInvalid", _RULES_SKIPPED, None)]
         return found + refusals(self._root, obj, old)

@@ -7,13 +7,17 @@ request; `schema.py` is the door, the other `schema_*` files read the tree.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from raytide.sandbox.apiserver.cel import Rule, RuleError, compile_rule
+from cachetools import LRUCache
+
+from raytide.sandbox.apiserver.cel import Refusal, Rule, RuleError, compile_rule
 
 Json: TypeAlias = Any
+Question: TypeAlias = tuple[bytes, bytes | None]
+"""A value and, on an update, its partner before, both as JSON."""
 
 KINDS: Final = {
     "FieldValueInvalid": "Invalid value",
@@ -25,6 +29,7 @@ KINDS: Final = {
     "FieldValueTooMany": "Too many",
     "FieldValueForbidden": "Forbidden",
 }
+REMEMBERED_ANSWERS: Final = 256
 TYPES: Final = frozenset({"object", "array", "string", "integer", "number", "boolean"})
 
 
@@ -113,6 +118,8 @@ class Node:
     one_of: tuple["Node", ...] = ()
     negated: "Node | None" = None
     rules: tuple[Rule, ...] = ()
+    answers: MutableMapping[Question, tuple[Refusal | None, ...]] = field(default_factory=dict)
+    """What the rules said about values, by the values as JSON."""
     is_defaulting: bool = False
     """Whether a default stands here or below."""
     is_ruled: bool = False
@@ -195,6 +202,8 @@ def build_node(schema: Mapping[str, Json], path: str, *, is_branch: bool = False
     _attach_children(node, schema, path, is_branch=is_branch)
     _attach_branches(node, schema, path)
     node.rules = _build_rules(schema, path)
+    if node.rules:
+        node.answers = LRUCache(REMEMBERED_ANSWERS)
     node.is_defaulting = node.has_default or any(child.is_defaulting for child in node.below())
     node.is_ruled = bool(node.rules) or any(child.is_ruled for child in node.below())
     node.is_keyed = node.list_type in ("map", "set") or any(child.is_keyed for child in node.below())

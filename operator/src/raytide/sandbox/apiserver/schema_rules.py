@@ -9,6 +9,8 @@ in the old object, did not change, unless the rule speaks of `oldSelf` (then the
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from raytide.sandbox.apiserver.cel import Refusal, Rule, Scope, escape_name
 from raytide.sandbox.apiserver.schema_checks import MISSING, is_unchanged, partner
 from raytide.sandbox.apiserver.schema_model import Json, Node, Violation, omit_value, violation
@@ -69,17 +71,25 @@ class _Walk:
         self.visit(_Place(below, path, place.new[key], before, place))
 
     def _ask_rules(self, place: _Place) -> None:
-        node, has_old = place.node, place.old is not MISSING and place.old is not None
-        new, old = place.new, place.old if has_old else None
-        if any("__" in rule.text for rule in node.rules):
-            new, old = _respelled(node, new), _respelled(node, old)
-        scope = Scope(new, old, has_old=has_old)
-        for rule in node.rules:
-            refusal = rule.refusal(scope)
+        for rule, refusal in zip(place.node.rules, _answers(place), strict=True):
             if refusal is None:
                 continue
             if refusal.is_broken or rule.is_transition or not place.is_unchanged():
                 self.found.append(_worded(rule, refusal, place))
+
+
+def _answers(place: _Place) -> tuple[Refusal | None, ...]:
+    """What every rule of the place says; remembered, because most writes leave most places as they were."""
+    node, has_old = place.node, place.old is not MISSING and place.old is not None
+    new, old = place.new, place.old if has_old else None
+    question = (msgspec.json.encode(new), msgspec.json.encode(old) if has_old else None)
+    answers = node.answers.get(question)
+    if answers is None:
+        if any("__" in rule.text for rule in node.rules):
+            new, old = _respelled(node, new), _respelled(node, old)
+        scope = Scope(new, old, has_old=has_old)
+        answers = node.answers[question] = tuple(rule.refusal(scope) for rule in node.rules)
+    return answers
 
 
 def _worded(rule: Rule, refusal: Refusal, place: _Place) -> Violation:
