@@ -8,6 +8,7 @@ promises: `ID value unit (bar …) ok|short`.
 import asyncio
 import json
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -61,6 +62,13 @@ def cluster(name: str, workers: int) -> dict:
     }
 
 
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
 def rss_mb(pid: int) -> float:
     """Resident memory of one process in MB."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -96,7 +104,7 @@ class Rig:
         kubeconfig.write_text(yaml.safe_dump(config))
         log = (self._folder / "operator.log").open("wb")
         command = [RAYTIDE, "operator", "--kubeconfig", kubeconfig, "--metrics-addr", "0"]
-        address = "127.0.0.1:18082"
+        address = f"127.0.0.1:{free_port()}"
         command += ["--health-probe-bind-address", address]
         self.operator = subprocess.Popen(list(map(str, command)), stdout=log, stderr=subprocess.STDOUT)
         async with asyncio.timeout(30):
@@ -105,11 +113,11 @@ class Rig:
         return self.operator.pid
 
     async def _is_operator_ready(self, address: str) -> bool:
+        assert self.operator.poll() is None, (self._folder / "operator.log").read_text()[-2000:]
         try:
             async with self.session.get(f"http://{address}/readyz") as answer:
                 return answer.status == 200
         except aiohttp.ClientError:
-            assert self.operator.poll() is None, (self._folder / "operator.log").read_text()[-2000:]
             return False
 
 
