@@ -106,7 +106,7 @@ def embedded() -> Iterator[Endpoint]:
     thread.start()
     assert ready.wait(10), "the server did not start"
     try:
-        yield Endpoint("127.0.0.1", ports[0], TOKEN, authority, ssl.create_default_context(cadata=authority))
+        yield Endpoint("127.0.0.1", ports[0], TOKEN, authority, tls=ssl.create_default_context(cadata=authority))
     finally:
         loop.call_soon_threadsafe(ends[0].set)
         thread.join(10)

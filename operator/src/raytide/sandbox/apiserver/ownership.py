@@ -220,7 +220,7 @@ def apply(old: Json | None, applied: Json, author: Author, fields: Fields, *, is
         (entry, path)
         for entry in others
         for path in _common(mine, entry.get("fieldsV1") or {})
-        if _at(current, path) != _at(applied, path)
+        if _clashes(_at(current, path), _at(applied, path))
     ]
     if conflicts and not is_forced:
         raise _conflict_status(conflicts)
@@ -238,6 +238,11 @@ def apply(old: Json | None, applied: Json, author: Author, fields: Fields, *, is
     kept = [entry for entry in others if entry.get("fieldsV1")]
     metadata["managedFields"] = [*kept, author.entry("Apply", mine)]
     return merged
+
+
+def _clashes(current: Any, applied: Any) -> bool:
+    """True when laying `applied` over `current` would change it; an empty map over a map changes nothing."""
+    return applied != current and not (applied in ({}, []) and isinstance(current, type(applied)))
 
 
 def _path_set(path: tuple[str, ...]) -> FieldSet:
