@@ -199,6 +199,16 @@ async def test_a_pass_ends_after_two_seconds(world):
     assert asyncio.get_running_loop().time() < 3
 
 
+async def test_a_pass_that_spent_its_time_waiting_in_vain_is_not_called_cut_short(world):
+    world.wire.takes_s = 2.5
+    world.wire.answers.append(Unavailable("no answer in 2 s", is_outcome_unknown=True))
+    done = await world.apply(create("a", "g"), create("b", "h"))
+    assert [outcome.result for outcome in done.outcomes] == [Result.UNKNOWN, Result.SKIPPED]
+    assert not done.is_cut_short
+    with pytest.raises(Unavailable):
+        done.raise_for_trouble()
+
+
 @pytest.mark.rule("D6")
 async def test_writes_are_in_the_overlay_before_they_are_sent(world):
     planned = []

@@ -285,6 +285,7 @@ async def test_an_older_event_of_an_object_changes_nothing():
     async with running(world):
         await settled()
     assert world.informer.get("ns", "a").version == "9"
+    assert world.informer.version == 9
 
 
 async def test_without_bookmarks_it_resumes_from_the_last_event():

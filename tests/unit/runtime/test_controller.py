@@ -190,6 +190,22 @@ async def test_trouble_backs_off(trouble, times):
     assert diary.times == times
 
 
+async def test_one_success_starts_the_back_off_anew():
+    fails = iter([True, True, False, True, False])
+
+    def act(key: Key) -> None:
+        if next(fails):
+            raise Unavailable("away")
+
+    diary = Diary(act=act)
+    async with running(diary) as controller:
+        controller.ring(A)
+        await asyncio.sleep(1)
+        controller.ring(A)
+        await asyncio.sleep(1)
+    assert diary.times == [0, 0.2, 0.6, 1.0, 1.2]
+
+
 async def test_back_off_ends_at_the_longest():
     diary = Diary(act=fail(Refused(403, "Forbidden", "quota")))
     async with running(diary) as controller:
