@@ -34,7 +34,7 @@ COLUMNS = (
     ("head pod IP", "string", ".status.head.podIP", 1),
     ("head service IP", "string", ".status.head.serviceIP", 1),
 )
-DEPRECATION = "ray.io/v1alpha1 RayCluster is deprecated, gets no new fields and goes away in 1.9; use ray.io/v1"
+DEPRECATION = "ray.io/v1alpha1 RayCluster is deprecated: no new fields, gone from KubeRay 1.9 on; use ray.io/v1"
 
 
 class _Compact(yaml.CSafeDumper):

@@ -15,7 +15,7 @@ MAX_NAME_LENGTH = 53
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 LABEL_VALUE_PATTERN = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
 LABEL_KEY_PATTERN = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-MANAGERS = ("ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue")
+MANAGED_BY = ("ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue")
 
 # A Ray version of at least 2.52, 2.55, 2.56, read as validation reads it: v optional, what follows is ignored.
 SINCE_2_52 = r"^v?(2[.](5[2-9]|[6-9][0-9]|[1-9][0-9][0-9]+)|[3-9][.][0-9]|[1-9][0-9]+[.][0-9])"
@@ -133,7 +133,7 @@ def worker_group_rules() -> list[Rule]:
 def managed_by_rules() -> list[Rule]:
     """Who reconciles is chosen once."""
     return [
-        rule(f"self in {list(MANAGERS)!r}", f"must be {' or '.join(MANAGERS)}"),
+        rule(f"self in {list(MANAGED_BY)!r}", f"must be {' or '.join(MANAGED_BY)}"),
         rule("self == oldSelf", "cannot be changed once set; delete the RayCluster and create it anew"),
     ]
 

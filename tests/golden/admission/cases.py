@@ -4,6 +4,7 @@ Reads the two recorded files: `schema.json` has a schema of its own and whole ob
 merge patches (RFC 7386) on it. Gives each case as the write it stands for. Used by the recorder and by the tests.
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,19 @@ def expanded(document: Json, case: Json) -> Json:
         return {"object": case["object"], "before": case.get("before"), "is_status": is_status}
     before = merged(document["base"], case["before"]) if "before" in case else None
     return {"object": merged(document["base"], case["change"]), "before": before, "is_status": is_status}
+
+
+def digest(crd: Json) -> str:
+    """What the answers depend on: the schemas without their prose. Another digest means: record again."""
+    schemas = [version["schema"] for version in crd["spec"]["versions"]]
+    return hashlib.sha256(json.dumps(_without_prose(schemas), sort_keys=True).encode()).hexdigest()
+
+
+def _without_prose(node: Any) -> Any:
+    if isinstance(node, dict):
+        is_prose = isinstance(node.get("description"), str)
+        return {key: _without_prose(child) for key, child in node.items() if not (is_prose and key == "description")}
+    return [_without_prose(child) for child in node] if isinstance(node, list) else node
 
 
 def crd_of(document: Json) -> Json:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from golden.admission.cases import expanded, read
+from golden.admission.cases import digest, expanded, read
 from raytide.sandbox.apiserver.schema import Structural, compile_schema
 
 CRD = Path(__file__).parents[3] / "operator/src/raytide/crds/ray.io_rayclusters.yaml"
@@ -48,6 +48,12 @@ def test_every_keyword_is_answered_as_recorded(thing, case):
 def test_a_raycluster_is_answered_as_recorded(raycluster, case):
     given = answer(raycluster, expanded(RAYCLUSTER, case))
     assert {"unknown": given["unknown"], "errors": given["errors"]} == case["answer"]
+
+
+def test_the_answers_were_recorded_with_this_crd():
+    """The real server also said then that it takes the CRD: its rules parse, and their cost is within the budget."""
+    crd = yaml.load(CRD.read_text(), Loader=yaml.CSafeLoader)
+    assert RAYCLUSTER["crd"] == digest(crd), "run tests/golden/admission/recorder/record.py"
 
 
 def test_what_is_stored_stays_editable(raycluster):

@@ -78,3 +78,13 @@ def test_defaults_are_not_shared_between_objects():
 def test_a_violation_reads_as_status_details_do():
     fault = violation("spec.a", "FieldValueNotSupported", 'supported values: "x"', "y")
     assert (fault.kind, str(fault)) == ("Unsupported value", 'spec.a: Unsupported value: "y": supported values: "x"')
+
+
+def test_an_answer_is_not_remembered_for_another_value_or_another_past():
+    structural = compile_schema(ruled(rule="self == oldSelf", message="immutable"))
+    assert structural.violations({"a": "x"}) == []
+    assert structural.violations({"a": "x"}, {"a": "x"}) == []
+    for _ in range(2):
+        assert len(structural.violations({"a": "x"}, {"a": "y"})) == 1
+        assert len(structural.violations({"a": "y"}, {"a": "x"})) == 1
+        assert structural.violations({"a": "x"}, {}) == []

@@ -15,7 +15,7 @@ import yaml
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 sys.path.insert(0, str(ROOT / "tests"))
-from golden.admission.cases import crd_of, expanded, written  # noqa: E402 - the path comes first
+from golden.admission.cases import crd_of, digest, expanded, written  # noqa: E402 - the path comes first
 
 
 def ask(crd: dict[str, Any], cases: list[dict[str, Any]]) -> dict[str, Any]:
@@ -43,6 +43,8 @@ def main() -> int:
             if "base" in document:
                 answer.pop("object")
             case["answer"] = answer
+        if "base" in document:
+            document["crd"] = digest(raycluster)
         path.write_text(written(document))
     sys.stdout.write("\n".join(refused) or "recorded\n")
     return 1 if refused else 0
