@@ -20,7 +20,7 @@ from raytide.api.names import OPERATOR
 from raytide.doorbell import Doorbell, Login
 from raytide.kube.client import Client
 from raytide.kube.connect import NotConnected, find_access
-from raytide.metrics import REGISTRY
+from raytide.metrics import PASSES, REGISTRY, STREAM_AGE_SECONDS, WAITING_KEYS
 from raytide.raycluster.room import ClusterView, RayClusterRoom, RoomOptions
 from raytide.runtime.clock import Clock
 from raytide.runtime.endpoints import Endpoints, page, text_of
@@ -60,7 +60,8 @@ async def run_operator(settings: Settings) -> int:
 
 async def _run(settings: Settings, client: Client, login: Login, room: RayClusterRoom, clock: Clock) -> int:
     stop = _on_signal()
-    vitals = _vitals(client, room, clock)
+    _measure(room)
+    vitals = _vitals(client, room)
     endpoints = _endpoints(settings, vitals)
     try:
         await endpoints.start()
@@ -133,18 +134,24 @@ def _owe(doorbell: Doorbell, view: ClusterView, *, is_gone: bool) -> None:
         doorbell.trailing.informer_saw(view.key, view.version)
 
 
-def _vitals(client: Client, room: RayClusterRoom, clock: Clock) -> Vitals:
+def _vitals(client: Client, room: RayClusterRoom) -> Vitals:
     async def is_answered() -> bool:
         return await _ask(client) is None
 
-    streams = (room.clusters, room.pods, room.services)
     return Vitals(
-        clock=clock,
-        stream_ages={stream.resource.plural: partial(getattr, stream, "age_s") for stream in streams},
+        stream_ages={stream.resource.plural: partial(getattr, stream, "age_s") for stream in room.streams},
         is_answered=is_answered,
         is_synced=lambda: room.is_synced,
         oldest_pass_s=room.controller.oldest_running_s,
     )
+
+
+def _measure(room: RayClusterRoom) -> None:
+    """Gauges that are read when Prometheus asks."""
+    WAITING_KEYS.labels("raycluster").set_function(room.controller.waiting)
+    PASSES.labels("raycluster").set_function(lambda: room.controller.passes)
+    for stream in room.streams:
+        STREAM_AGE_SECONDS.labels(stream.resource.plural).set_function(partial(getattr, stream, "age_s"))
 
 
 def _endpoints(settings: Settings, vitals: Vitals) -> Endpoints:

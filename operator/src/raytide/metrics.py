@@ -6,19 +6,11 @@ Written by the rooms and main.py, read by `/metrics`.
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
 REGISTRY: Final = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 
-PASSES: Final = Counter("raytide_reconcile", "Passes by how they ended.", ["controller", "result"], registry=REGISTRY)
-PASS_SECONDS: Final = Histogram(
-    "raytide_reconcile_seconds",
-    "How long a pass took.",
-    ["controller"],
-    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
-    registry=REGISTRY,
-)
 WRITES: Final = Counter(
     "raytide_writes", "Writes asked for by a plan, by how they ended.", ["kind", "verb", "result"], registry=REGISTRY
 )
@@ -30,3 +22,10 @@ PROVISIONED_SECONDS: Final = Gauge(
     registry=REGISTRY,
 )
 DOORBELL_RESTARTS: Final = Counter("raytide_doorbell_restarts", "Times kopf was restarted.", registry=REGISTRY)
+WAITING_KEYS: Final = Gauge(
+    "raytide_waiting_keys", "Keys that are due and have no worker.", ["controller"], registry=REGISTRY
+)
+PASSES: Final = Gauge("raytide_passes", "Passes begun since the start.", ["controller"], registry=REGISTRY)
+STREAM_AGE_SECONDS: Final = Gauge(
+    "raytide_stream_age_seconds", "Since the API last gave a sign of life.", ["resource"], registry=REGISTRY
+)

@@ -23,9 +23,11 @@ from raytide.api.service import ServiceView
 from raytide.kube.apply import Applied, Executor
 from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations
+from raytide.metrics import STATUS_WRITES, WRITES
 from raytide.raycluster.observed import Observed, observe
 from raytide.raycluster.plan import Plan, Remark, plan, sooner
 from raytide.raycluster.pod_names import Namer
+from raytide.raycluster.provisioning import forget_provisioned, note_provisioned
 from raytide.raycluster.refusals import Refusals
 from raytide.raycluster.status import leaves_ready_in, status, status_patch
 from raytide.raycluster.telling import Telling
@@ -77,7 +79,8 @@ class RayClusterReconciler:
     - A RayCluster that is not there any more is forgotten, whatever the informers still show.
     - The snapshot is taken and the plan made without an await in between.
     - Requests with an unknown outcome are repeated in front of the plan's own.
-    - Status is computed after acting and written only if it differs, half a second after the last write at the earliest.
+    - Status is computed after acting and written only if it differs: half a second after the last write, or after the
+      pass that acted, at the earliest.
     - A spec that cannot be read is told so in its status; no other cluster notices.
     """
 
@@ -100,6 +103,7 @@ class RayClusterReconciler:
         self._forgotten = forgotten
         self._refusals = Refusals()
         self._written_at: dict[Key, float] = {}
+        self._unwritten_since: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass; returns in how many seconds to look again, None when only news matter."""
@@ -149,6 +153,9 @@ class RayClusterReconciler:
         applied = await self._wires.executor.apply(actions, key=key, owner_uid=uid)
         now = self._clock.monotonic()
         self._refusals.note(key, uid, cluster.metadata.generation, applied.outcomes, now)
+        for outcome in applied.outcomes:
+            kind, verb = outcome.action.resource.kind, type(outcome.action).__name__.lower()
+            WRITES.labels(kind, verb, outcome.result.value).inc()
         return applied
 
     # --- report --------------------------------------------------------------------------------------------------
@@ -158,11 +165,13 @@ class RayClusterReconciler:
         now = self._clock.now()
         computed = status(cluster, self._observe(cluster), todo, applied.outcomes, now)
         patch = status_patch(cluster, computed)
-        wait_s = self._until_next_write(cluster.key) if patch else 0.0
-        if patch and wait_s <= 0:
-            await self._write_status(cluster.raw, cluster.key, patch)
-        elif not patch:
+        wait_s = self._wait_to_write(cluster.key, has_acted=bool(applied.outcomes)) if patch else 0.0
+        if not patch:
             self._saw(cluster.key, cluster.metadata.resource_version)
+            self._unwritten_since.pop(cluster.key, None)
+        elif wait_s <= 0:
+            await self._write_status(cluster.raw, cluster.key, patch)
+            note_provisioned(cluster, computed, now)
         self._wires.telling.tell(cluster.raw, applied.outcomes, todo.remarks)
         return sooner(wait_s if wait_s > 0 else None, leaves_ready_in(computed, now))
 
@@ -189,15 +198,27 @@ class RayClusterReconciler:
                 raise
             log.info("status not written, the cluster is another one by now: %s", refused)
             return
+        STATUS_WRITES.labels("raycluster").inc()
         self._written_at[key] = self._clock.monotonic()
+        self._unwritten_since.pop(key, None)
         versions = [obj["metadata"].get("resourceVersion", "")]
         if _differs_in_status_only(obj, live):
             versions.append(live["metadata"].get("resourceVersion", ""))
         self._saw(key, *versions)
 
-    def _until_next_write(self, key: Key) -> float:
-        written_at = self._written_at.get(key)
-        return 0.0 if written_at is None else written_at + STATUS_WRITES_APART_S - self._clock.monotonic()
+    def _wait_to_write(self, key: Key, *, has_acted: bool) -> float:
+        """Seconds until the status may be written.
+
+        Never within half a second of the last write; and not right after acting, because the pods just asked for are
+        about to change it again.
+        """
+        now = self._clock.monotonic()
+        due_at = self._written_at.get(key, now - STATUS_WRITES_APART_S) + STATUS_WRITES_APART_S
+        if has_acted:
+            self._unwritten_since.setdefault(key, now)
+        if key in self._unwritten_since:
+            due_at = max(due_at, self._unwritten_since[key] + STATUS_WRITES_APART_S)
+        return due_at - now
 
     # --- end ---------------------------------------------------------------------------------------------------------
 
@@ -227,6 +248,8 @@ class RayClusterReconciler:
         self._wires.telling.forget(key)
         self._refusals.forget(key)
         self._written_at.pop(key, None)
+        self._unwritten_since.pop(key, None)
+        forget_provisioned(key)
         self._forgotten(key)
 
 

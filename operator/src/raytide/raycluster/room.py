@@ -123,6 +123,8 @@ class RayClusterRoom:
             label_selector=names.CLUSTER_LABEL,
             namespaces=namespaces,
         )
+        self.streams: tuple[Informer[Any], ...] = (self.clusters, self.pods, self.services)
+        """What has to be listed before a pass may run."""
         self.nodes: Informer[NodeView] = Informer(
             client, NODES, clock=clock, decoder=decode_node, on_change=self._on_node
         )
@@ -149,8 +151,10 @@ class RayClusterRoom:
     async def run(self) -> None:
         """Work until stopped."""
         async with asyncio.TaskGroup() as tasks:
-            streams = (self.clusters, self.pods, self.services)
-            background = [tasks.create_task(_for_ever(f"informer of {s.resource.plural}", s.run())) for s in streams]
+            background = [
+                tasks.create_task(_for_ever(f"informer of {stream.resource.plural}", stream.run()))
+                for stream in self.streams
+            ]
             background.append(tasks.create_task(_for_ever("event recorder", self.recorder.run())))
             background.append(tasks.create_task(self._follow_nodes()))
             await self._synced_or_stopped()
@@ -168,7 +172,7 @@ class RayClusterRoom:
     @property
     def is_synced(self) -> bool:
         """Whether everything a pass looks at has been listed."""
-        return all(informer.is_synced for informer in (self.clusters, self.pods, self.services))
+        return all(stream.is_synced for stream in self.streams)
 
     async def _synced_or_stopped(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -179,8 +183,8 @@ class RayClusterRoom:
             stopped.cancel()
 
     async def _wait_synced(self) -> None:
-        for informer in (self.clusters, self.pods, self.services):
-            await informer.wait_synced()
+        for stream in self.streams:
+            await stream.wait_synced()
 
     async def _follow_nodes(self) -> None:
         """Nodes are a courtesy: without leave to read them, dying pods simply count until they are gone."""

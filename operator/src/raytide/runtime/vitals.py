@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from raytide.runtime.clock import Clock
 from raytide.runtime.endpoints import Check
 
 STALE_S: Final = 90.0
@@ -28,13 +27,11 @@ class Vitals:
     def __init__(
         self,
         *,
-        clock: Clock,
         stream_ages: Mapping[str, Callable[[], float]],
         is_answered: Callable[[], Awaitable[bool]],
         is_synced: Callable[[], bool],
         oldest_pass_s: Callable[[], float],
     ) -> None:
-        self._clock = clock
         self._stream_ages = stream_ages
         self._is_answered = is_answered
         self._is_synced = is_synced
