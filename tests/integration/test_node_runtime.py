@@ -190,6 +190,15 @@ async def test_a_container_reads_its_volumes(ns_node: Node) -> None:
     assert written == "refused\n"
 
 
+@pytest.mark.parametrize("target", ["/dev/termination-log", "/var/run/secrets/x/token", "/etc/hosts", "/new/file"])
+async def test_a_single_file_can_be_mounted_anywhere(ns_node: Node, target: str) -> None:
+    pod = await ns_node.pod()
+    (ns_node.directory / "file").write_text("here ")
+    mounts = (Mount(source=ns_node.directory / "file", target=target),)
+    assert await ns_node.run(pod, f"cat {target}; echo x > /dev/null && echo y >> {target}", mounts=mounts) == "here "
+    assert (ns_node.directory / "file").read_text() == "here y\n"
+
+
 async def test_a_volume_s_path_is_replaced_in_commands_where_nothing_can_be_mounted(plain_node: Node) -> None:
     pod = await plain_node.pod()
     (plain_node.directory / "one").mkdir()
@@ -433,6 +442,14 @@ async def test_the_loss_of_the_node_s_first_process_is_told(node: Node) -> None:
 async def test_a_state_directory_serves_one_sandbox(node: Node) -> None:
     with pytest.raises(RuntimeTrouble, match="another sandbox is using"):
         await choose_runtime("plain", state_dir=node.directory / "s", now=now)
+
+
+async def test_two_sandboxes_of_one_machine_share_no_address_and_no_port(plain_node: Node) -> None:
+    async for other in open_node("plain"):
+        pods = [await plain_node.pod("a"), await other.pod("a"), await other.pod("b")]
+        assert len({pod.ip for pod in pods}) == 3
+        assert len({pod.ip.rpartition(".")[2] for pod in pods}) == 3, "Ray's ports follow from the last number"
+    assert (await plain_node.pod("c")).ip.rpartition(".")[2] == pods[1].ip.rpartition(".")[2], "free again"
 
 
 async def test_a_mode_that_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -35,3 +35,8 @@ def test_no_address_is_given_twice_and_the_last_one_says_so() -> None:
     assert {addresses.take() for _ in range(4)} == {2, 3, 4, 5}
     with pytest.raises(RuntimeTrouble, match="4 pods"):
         addresses.take()
+
+
+def test_a_number_that_somebody_else_has_is_passed_over() -> None:
+    addresses = Addresses("127.88", 160, is_reused_first=True)
+    assert addresses.take(lambda number: number > 4) == 5

@@ -57,5 +57,6 @@ def test_moved_ports_of_all_pods_are_different_and_outside_the_workers_range() -
         for port in plain_text.RAY_PORTS
         for index in range(2, plain_text.MOST_PODS + 1)
     ]
+    moved += [plain_text.reservation_port(index) for index in range(2, plain_text.MOST_PODS + 1)]
     assert len(set(moved)) == len(moved)
     assert not [port for port in moved if 10002 <= port <= 19999 or port > 65535]

@@ -97,9 +97,13 @@ class Engine(ABC):
     def _forget(self, key: str) -> None:
         sandbox = self._sandboxes.pop(key, None)
         if sandbox is not None:
-            self._addresses.release(sandbox.index)
+            self._release(sandbox.index)
             sandbox.link.hang_up()
             sandbox.end(self._now())
+
+    def _release(self, index: int) -> None:
+        self._addresses.release(index)
+        self.free(index)
 
     def sandboxes(self) -> Sequence[PodSandbox]:
         """Those that have not ended."""
@@ -147,6 +151,14 @@ class Engine(ABC):
         """Where the pod really listens when it thinks that it listens on `number`."""
 
     @abstractmethod
+    def reserve(self, index: int) -> bool:
+        """Whether a pod may have this number, which is then kept from other sandboxes until it is freed."""
+
+    @abstractmethod
+    def free(self, index: int) -> None:
+        """The pod of this number is gone."""
+
+    @abstractmethod
     def prepare(self, sandbox: PodSandbox) -> list[tuple[str, int | None]]:
         """Write the files a pod needs; returns the directories that are to be in memory, with their sizes."""
 
@@ -171,7 +183,7 @@ class Engine(ABC):
     async def create_sandbox(self, config: PodSandboxConfig) -> PodSandbox:
         """Network, names and /dev/shm of a pod, with a first process that holds them."""
         number = self.holding.number()
-        index = self._addresses.take()
+        index = self._addresses.take(self.reserve)
         directory = self.state_dir / "p" / str(number)
         sandbox = PodSandbox(f"{config.uid}.{number}", index, self._addresses.address(index), directory, config)
         try:
@@ -216,7 +228,7 @@ class Engine(ABC):
                 self.holding.link.tell({"op": "kill", "id": 0, "key": sandbox.key})
             self._forget(sandbox.key)
         else:
-            self._addresses.release(sandbox.index)
+            self._release(sandbox.index)
         await asyncio.to_thread(shutil.rmtree, sandbox.directory, ignore_errors=True)
 
     async def remove_sandbox(self, sandbox: Sandbox) -> None:
@@ -228,9 +240,16 @@ class Engine(ABC):
             try:
                 await asyncio.wait_for(pod.wait(), _GENTLE_END_S)
             except TimeoutError:
-                self.holding.link.tell({"op": "kill", "id": 0, "key": pod.key})
-                await asyncio.wait_for(pod.wait(), _FORCED_END_S)
+                await self._force_end(pod)
         await asyncio.to_thread(shutil.rmtree, pod.directory, ignore_errors=True)
+
+    async def _force_end(self, pod: PodSandbox) -> None:
+        """Its first process does not follow: it is stopped, or the machine is very busy."""
+        self.holding.link.tell({"op": "kill", "id": 0, "key": pod.key})
+        try:
+            await asyncio.wait_for(pod.wait(), _FORCED_END_S)
+        except TimeoutError:
+            raise RuntimeTrouble(f"pod {pod.config.name} did not end within {_FORCED_END_S:g} s") from None
 
     @staticmethod
     def _live(sandbox: Sandbox) -> PodSandbox:

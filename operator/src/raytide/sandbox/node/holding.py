@@ -68,6 +68,7 @@ class Holding:
         with theirs, (self._state_dir / "node.log").open("ab") as log:
             self._holder = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",
                 "-m",
                 "raytide.sandbox.node.holder",
                 str(theirs.fileno()),

@@ -5,6 +5,7 @@ may be given again once its pod is gone, but not before all others were tried wh
 or a cached name finds nobody rather than somebody else. Pure; owned by engine.py.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,12 +30,12 @@ class Addresses:
         """The address of pod `number`."""
         return f"{self.prefix}.{number >> 8}.{number & 0xFF}"
 
-    def take(self) -> int:
-        """A free number; raises RuntimeTrouble when there is none."""
+    def take(self, is_free: Callable[[int], bool] = lambda _: True) -> int:
+        """A free number that `is_free` too; raises RuntimeTrouble when there is none."""
         begin = NODE_NUMBER if self.is_reused_first else self._last
         for step in range(1, self.most):
             number = (begin - NODE_NUMBER + step - 1) % (self.most - 1) + NODE_NUMBER + 1
-            if number not in self._taken:
+            if number not in self._taken and is_free(number):
                 self._taken.add(number)
                 self._last = number
                 return number

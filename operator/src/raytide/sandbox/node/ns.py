@@ -75,6 +75,15 @@ class NamespaceRuntime(Engine):
         del sandbox
         return number
 
+    def reserve(self, index: int) -> bool:
+        """Every sandbox has its own network."""
+        del index
+        return True
+
+    def free(self, index: int) -> None:
+        """Nothing was reserved."""
+        del index
+
     def prepare(self, sandbox: PodSandbox) -> list[tuple[str, int | None]]:
         """Names, resolver, limits as files; /dev/shm and memory volumes as mounts."""
         config, directory = sandbox.config, sandbox.directory

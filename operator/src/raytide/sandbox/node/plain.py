@@ -7,6 +7,7 @@ keeps is the end of things: no process outlives its container, its pod or the sa
 """
 
 import socket
+import zlib
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,6 @@ from raytide.sandbox.node.live import PodSandbox
 from raytide.sandbox.node.network import Addresses
 from raytide.sandbox.node.runtime import ContainerConfig, Image, Mode
 
-_PREFIX: Final = "127.88"
 _LONGEST_TEMP_DIR: Final = 36
 """Ray adds up to 70 characters to its temporary directory, and a unix socket's path has at most 107."""
 
@@ -27,8 +27,11 @@ class PlainRuntime(Engine):
     """Pods on loopback addresses."""
 
     def __init__(self, state_dir: Path, *, now: Callable[[], datetime]) -> None:
-        addresses = Addresses(_PREFIX, plain_text.MOST_PODS, is_reused_first=True)
+        # the sandboxes of a machine share its loopback network: each has a part of it, by its directory
+        prefix = f"127.{64 + zlib.crc32(bytes(state_dir.resolve())) % 128}"
+        addresses = Addresses(prefix, plain_text.MOST_PODS, is_reused_first=True)
         super().__init__(Mode.PLAIN, state_dir, addresses, now=now)
+        self._reservations: dict[int, socket.socket] = {}
 
     async def open_socket(self, kind: str) -> socket.socket:
         """An ordinary socket: there is one network."""
@@ -39,6 +42,21 @@ class PlainRuntime(Engine):
     def port(self, sandbox: PodSandbox, number: int) -> int:
         """Ray's ports move by the number of the pod."""
         return plain_text.moved_port(number, sandbox.index)
+
+    def reserve(self, index: int) -> bool:
+        """Bind a port that stands for the number: Ray's ports, which bind every address, follow from it."""
+        reservation = socket.socket()
+        try:
+            reservation.bind(("127.0.0.1", plain_text.reservation_port(index)))
+        except OSError:
+            reservation.close()
+            return False
+        self._reservations[index] = reservation
+        return True
+
+    def free(self, index: int) -> None:
+        """Let others have the number."""
+        self._reservations.pop(index).close()
 
     def prepare(self, sandbox: PodSandbox) -> list[tuple[str, int | None]]:
         """Nothing is mounted: memory volumes stay directories."""

@@ -26,6 +26,11 @@ def moved_port(number: int, index: int) -> int:
     return RAY_PORTS[number] + STEP * index if number in RAY_PORTS else number
 
 
+def reservation_port(index: int) -> int:
+    """A port that nobody else uses, bound by the sandbox to which pod number `index` belongs."""
+    return 6379 + STEP * index + STEP // 2
+
+
 def localise(
     text: str,
     *,
