@@ -7,11 +7,12 @@ watch and deletecollection.
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from raytide.sandbox.apiserver.kinds import Resource
 from raytide.sandbox.apiserver.status import bad_request
-from raytide.sandbox.apiserver.store import Entry
+from raytide.sandbox.apiserver.store import Entry, decode
 from raytide.sandbox.apiserver.watching import Matcher
 
 Labels = Mapping[str, str]
@@ -138,10 +139,16 @@ def entry_matcher(labels: LabelTest | None, fields: list[tuple[str, str, bool]])
     def matches(entry: Entry) -> bool:
         if labels is not None and not labels(entry.labels):
             return False
-        obj = entry.obj()
+        obj = _read_only(entry.raw)
         return all((_text(obj, path) == value) == is_equal for path, value, is_equal in wanted)
 
     return matches
+
+
+@lru_cache(maxsize=256)
+def _read_only(raw: bytes) -> Any:
+    """The object, decoded once for all watchers that look at the same change."""
+    return decode(raw)
 
 
 def _text(obj: Any, path: list[str]) -> str:
