@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox_process import SandboxProcess, eventually
+from sandbox_process import SandboxProcess, can_isolate, eventually
 
 pytestmark = [
     pytest.mark.kubectl,
@@ -90,11 +90,13 @@ class Kubectl:
         )
 
 
-@pytest.fixture(scope="module")
-def kubectl() -> Iterator[Kubectl]:
+@pytest.fixture(scope="module", params=["ns", "plain"])
+def kubectl(request) -> Iterator[Kubectl]:
+    if not can_isolate(request.param):
+        pytest.skip(f"this machine does not allow isolation {request.param}")
     sandbox = SandboxProcess()
     try:
-        sandbox.up()
+        sandbox.up(f"--isolation={request.param}")
         yield Kubectl(sandbox)
     finally:
         sandbox.end()

@@ -156,6 +156,25 @@ def test_kill_9_leaves_nothing_behind_and_up_works_again(fresh, mode):
     assert fresh.get("/api/v1/pods")["items"] == []
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_losing_the_nodes_first_process_ends_the_sandbox_and_says_so(fresh, mode):
+    if not can_isolate(mode):
+        pytest.skip(f"this machine does not allow isolation {mode}")
+    number = str(900_000_000 + os.getpid() * 10 + MODES.index(mode))
+    fresh.up(f"--isolation={mode}", "--nodes=1", "--no-crds")
+    fresh.run_pod("daemon", "sh", "-c", DAEMON.format(number))
+    eventually(lambda: len(processes_with(f"sleep\0{number}")) == 2, "the pod and its daemon run")
+    pid = fresh.pid
+
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        os.kill(int(child), signal.SIGKILL)
+
+    eventually(lambda: start_ticks(pid) is None, "the sandbox has ended")
+    eventually(lambda: not processes_with(f"sleep\0{number}"), "the pod and its daemon are gone", 5.0)
+    assert "No sandbox is running. Start one" in fresh.call("status").stdout
+    assert "NodeLost" in fresh.log()
+
+
 def test_down_ends_pods_waits_and_is_idempotent(fresh):
     number = str(800_000_000 + os.getpid())
     fresh.up("--nodes=1", "--no-crds")
