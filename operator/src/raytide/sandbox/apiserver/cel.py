@@ -122,7 +122,7 @@ def _evaluated_message(program: cel.Program, context: cel.Context) -> str:
 def _fault(broken: BaseException) -> str:
     if isinstance(broken, KeyError):
         return f"no such key: {str(broken).strip(chr(39))}"
-    return str(broken)
+    return "no such overload" if isinstance(broken, TypeError) else str(broken)
 
 
 def _compile(text: str, word: str) -> cel.Program:

@@ -71,7 +71,7 @@ def _own_faults(node: Node, path: str, value: Json) -> list[Violation]:
     if value is None and node.is_nullable:
         return []
     found = [] if _has_type(node, value) else [_wrong_type(node, path, value)]
-    if node.enum is not None and not any(value == allowed for allowed in node.enum):
+    if node.enum is not None and not any(value == v and type(value) is type(v) for v in node.enum):
         listed = ", ".join(json.dumps(v if isinstance(v, str) else json.dumps(v)) for v in node.enum)
         found.append(violation(path, "FieldValueNotSupported", f"supported values: {listed}", value))
     if node.limits is not None and not found:
@@ -97,7 +97,7 @@ def _has_type(node: Node, value: Json) -> bool:
 def _wrong_type(node: Node, path: str, value: Json) -> Violation:
     wanted, got = "integer,string" if node.is_int_or_string else node.type, type_name(value)
     if node.limits is not None and node.limits.format == "date-time":
-        wanted, got = "date-time", {"integer": "int64", "number": "float64", "boolean": "bool"}.get(got, got)
+        wanted, got = "date-time", {"integer": "int64", "number": "float64"}.get(got, "")
     place = f"{path} in body" if path else "in body"
     return violation(path, "FieldValueTypeInvalid", f'{place} must be of type {wanted}: "{got}"', got)
 
@@ -140,8 +140,10 @@ def _branch_faults(node: Node, path: str, value: Json) -> Iterator[Violation]:
 
 # --- who is who between the old object and the new -----------------------------------------------------------------
 def _key(node: Node, item: Json) -> tuple[str, ...] | None:
-    """An item's keys, None if one is missing."""
-    if not isinstance(item, dict) or any(key not in item for key in node.list_keys):
+    """An item's keys, None if one is missing or no scalar."""
+    if not isinstance(item, dict):
+        return None
+    if any(isinstance(item.get(key), (dict, list, type(None))) for key in node.list_keys):
         return None
     return tuple(json.dumps(item[key], sort_keys=True) for key in node.list_keys)
 
@@ -199,6 +201,11 @@ def duplicates(node: Node, path: str, value: Json) -> list[Violation]:
 
 
 def _repeated(node: Node, path: str, value: list[Json]) -> Iterator[Violation]:
+    odd = next((i for i, item in enumerate(value) if item is not None and not isinstance(item, dict)), None)
+    if node.list_type == "map" and odd is not None:
+        detail = "must be an object for an array of list-type map"
+        yield violation(f"{path}[{odd}]", "FieldValueInvalid", detail, value[odd])
+        return
     times: dict[str, int] = {}
     for index, item in enumerate(value):
         shown = item
