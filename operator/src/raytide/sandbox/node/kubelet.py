@@ -55,6 +55,8 @@ class KubeletConfig:
     pods: int = 110
     serving_host: str = "127.0.0.1"
     serving_port: int = 0
+    serving_token: str | None = None
+    """What the API server has to show; None trusts whoever can connect."""
     labels: dict[str, str] = field(default_factory=dict)
     feeds_names: bool = True
     """Whether this kubelet tells the runtime which names pods can resolve; one of several does."""
@@ -100,7 +102,7 @@ class Kubelet:
         api = ApiClient(config.access)
         try:
             host = self._build_host(api)
-            self._server = KubeletServer(self._runtime, self.find_worker, self._now)
+            self._server = KubeletServer(self._runtime, self.find_worker, self._now, token=config.serving_token)
             await self._server.start(config.serving_host, config.serving_port)
             heartbeat = Heartbeat(api, self._node_facts(), self._now)
             await heartbeat.register()

@@ -69,16 +69,11 @@ def initial_records(pod: PodSpec) -> dict[str, ContainerRecord]:
 def decide(pod: PodSpec, records: Records, now: datetime) -> Decision:
     """The next step of a pod that is not being deleted."""
     draft = _Draft(dict(records), now)
-    progress = _initialize(pod, draft)
-    if progress is _Progress.FAILED:
+    if _is_spent(pod, records):
         return _wind_down(pod, draft)
-    if progress is _Progress.WAITING:
-        return draft.finish()
-    for container in pod.containers:
-        _keep_running(pod, container, draft)
-    if all(is_finished(pod, c, draft.records[c.name]) for c in pod.containers):
-        draft.start.clear()
-        return _wind_down(pod, draft)
+    if _initialize(pod, draft):
+        for container in pod.containers:
+            _keep_running(pod, container, draft)
     return draft.finish()
 
 
@@ -87,32 +82,29 @@ def is_finished(pod: PodSpec, container: ContainerSpec, record: ContainerRecord)
     return isinstance(record.state, Terminated) and not _is_wanted_again(pod, container, record.state)
 
 
+def _is_spent(pod: PodSpec, records: Records) -> bool:
+    """Whether no ordinary container will ever run again: all have finished, or an init container has failed for good."""
+    has_failed = any(
+        is_finished(pod, c, records[c.name]) and not _has_done_its_part(c, records[c.name]) for c in pod.init_containers
+    )
+    return has_failed or all(is_finished(pod, c, records[c.name]) for c in pod.containers)
+
+
 def is_initialized(pod: PodSpec, records: Records) -> bool:
     """Whether every init container has done its part."""
     return all(_has_done_its_part(c, records[c.name]) for c in pod.init_containers)
 
 
 # --- init containers -----------------------------------------------------------------------------------------------
-class _Progress:
-    """Where initialization stands (markers, compared by identity)."""
-
-    DONE = "done"
-    WAITING = "waiting"
-    FAILED = "failed"
-
-
-def _initialize(pod: PodSpec, draft: _Draft) -> str:
+def _initialize(pod: PodSpec, draft: _Draft) -> bool:
+    """Whether the ordinary containers may run."""
     for container in pod.init_containers:
         record = draft.records[container.name]
-        if is_finished(pod, container, record):
-            if container.is_sidecar or not _has_done_its_part(container, record):
-                return _Progress.FAILED
-            continue
         if not record.is_running:
             _keep_running(pod, container, draft)
         if not _has_done_its_part(container, record) and not _has_begun(pod, draft):
-            return _Progress.WAITING
-    return _Progress.DONE
+            return False
+    return True
 
 
 def _has_done_its_part(container: ContainerSpec, record: ContainerRecord) -> bool:
@@ -156,9 +148,7 @@ def _is_wanted_again(pod: PodSpec, container: ContainerSpec, end: Terminated) ->
 
 
 def _wind_down(pod: PodSpec, draft: _Draft) -> Decision:
-    """No ordinary container will run again: sidecars end too, the last one first, then the pod is over."""
-    draft.start.clear()
-    draft.wakes.clear()
+    """Sidecars end too, the last one first, then the pod is over."""
     running = tuple(c.name for c in reversed(pod.all_containers) if draft.records[c.name].is_running)
     return draft.finish(stop=running, is_over=not running)
 

@@ -91,7 +91,8 @@ class PodWorker:
                 wake_at = await self._step()
                 await self._wait(wake_at)
             await self._end_everything()
-            await self._reporter.finish(None if self._is_vanished else self._status())
+            if not self._is_vanished:
+                await self._reporter.finish(self._status())
         finally:
             await self._clean_up()
 
@@ -121,7 +122,8 @@ class PodWorker:
     async def _wait(self, wake_at: datetime | None) -> None:
         delay_s = None if wake_at is None else max(0.0, (wake_at - self._host.now()).total_seconds())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), delay_s)
+            async with asyncio.timeout(delay_s):
+                await self._changed.wait()
 
     # --- starting ------------------------------------------------------------------------------------------------
     async def _start_all(self, specs: list[ContainerSpec]) -> datetime | None:

@@ -18,6 +18,8 @@ from raytide.sandbox.node.upgrades import refuse
 _HOP_BY_HOP: Final = frozenset(
     {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host", "content-length"}
 )
+_NOT_FOR_PODS: Final = _HOP_BY_HOP | {"authorization"}
+"""What the API server shows to a kubelet is none of a pod's business."""
 _CONNECT_S: Final = 10.0
 
 
@@ -25,7 +27,7 @@ async def relay_http(
     request: web.Request, runtime: Runtime, sandbox: Sandbox, port: int, path: str
 ) -> web.StreamResponse:
     """Ask the pod, answer the client; refuses with 503 when the pod cannot be reached."""
-    headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
+    headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_FOR_PODS}
     headers["Host"] = f"{sandbox.ip}:{port}"
     body = await request.read()
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)

@@ -94,7 +94,8 @@ async def _watch(kind: str, probe: ProbeSpec, check: Check, tell: Tell, complain
 
 async def _bounded(check: Check, probe: ProbeSpec) -> CheckResult:
     try:
-        return await asyncio.wait_for(check(probe), probe.timeout_s)
+        async with asyncio.timeout(probe.timeout_s):  # wait_for may lose a cancellation in Python 3.11
+            return await check(probe)
     except TimeoutError:
         return CheckResult(is_success=False, message=f"timeout: no answer within {probe.timeout_s}s")
 

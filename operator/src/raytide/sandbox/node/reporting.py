@@ -46,10 +46,10 @@ class Reporter:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def finish(self, status: Mapping[str, Any] | None) -> None:
+    async def finish(self, status: Mapping[str, Any]) -> None:
         """Write a last status and have the pod removed from the API; returns when the API has agreed."""
         await self.close()
-        if status is not None and status != self._written:
+        if status != self._written:
             await self._insist("PATCH", self._path + "/status", self._patch(status))
         body = {
             "apiVersion": "v1",

@@ -2,11 +2,12 @@
 
 An HTTP server with the paths of a kubelet (`/containerLogs`, `/exec`, `/attach`, `/portForward`, and `/podProxy` for
 plain HTTP to a port), to which the API server passes its clients on. Streams come as WebSockets (kubectl from 1.31) or
-SPDY upgrades (older ones, and a real API server). It decides nothing about pods and trusts whoever can connect: it
-listens on loopback only. Started by kubelet.py.
+SPDY upgrades (older ones, and a real API server). It decides nothing about pods and answers 401 to everybody who does
+not show the token it was given, because every user of a machine can reach its loopback. Started by kubelet.py.
 """
 
-from collections.abc import Callable
+import hmac
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, NoReturn
 
@@ -31,7 +32,11 @@ _SHUTDOWN_S: Final = 0.5
 class KubeletServer:
     """The kubelet's HTTP server."""
 
-    def __init__(self, runtime: Runtime, find_worker: FindWorker, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, runtime: Runtime, find_worker: FindWorker, now: Callable[[], datetime], *, token: str | None = None
+    ) -> None:
+        """Without a `token` it trusts whoever can connect."""
+        self._token = token
         self._runtime = runtime
         self._find = find_worker
         self._now = now
@@ -40,7 +45,7 @@ class KubeletServer:
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 takes any free one."""
-        app = web.Application()
+        app = web.Application(middlewares=[self._authenticate])
         pod = "{namespace}/{pod}"
         app.add_routes(
             [
@@ -61,6 +66,15 @@ class KubeletServer:
         """End every stream."""
         if self._runner:
             await self._runner.cleanup()
+
+    @web.middleware
+    async def _authenticate(
+        self, request: web.Request, answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        shown = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        if self._token is not None and not hmac.compare_digest(shown, f"Bearer {self._token}".encode()):
+            refuse(401, "Unauthorized")
+        return await answer(request)
 
     # --- logs ----------------------------------------------------------------------------------------------------
     async def _logs(self, request: web.Request) -> web.StreamResponse:
