@@ -194,6 +194,16 @@ def test_quality_of_service(api: Api, resources: dict[str, Any], quality: str) -
     assert told(ask(api, "POST", PODS, body))[1]["status"]["qosClass"] == quality
 
 
+def test_binding_is_one_event(api: Api) -> None:
+    made = told(ask(api, "POST", PODS, pod("a")))[1]
+    ask(api, "POST", f"{PODS}/a/binding", {"target": {"name": "n"}})
+    (change,) = api.store.changes_since("pods", int(made["metadata"]["resourceVersion"]))
+    found = change.entry.obj()
+    assert found["spec"]["nodeName"] == "n"
+    assert [item["type"] for item in found["status"]["conditions"]] == ["PodScheduled"]
+    assert told(ask(api, "POST", f"{PODS}/a/binding", {"target": {}}))[0] == 422
+
+
 def build_node(api: Api) -> None:
     ask(api, "POST", NODES, {"metadata": {"name": "n"}})
     addresses = [{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.1.2.3"}]

@@ -91,6 +91,8 @@ def _restricted(definition: Resource, old: Json, new: Json, subresource: str) ->
         restricted["spec"] = new.get("spec") or {}
         restricted["metadata"] = dict(new["metadata"])
         return restricted
+    if subresource == "binding":
+        restricted["spec"] = new["spec"]
     _put(restricted, "status", new.get("status"))
     # A custom resource's status endpoint takes status only; those of pods and nodes take labels and annotations too.
     metadata = dict(old["metadata"] if definition.is_custom else new["metadata"])

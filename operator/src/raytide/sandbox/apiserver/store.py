@@ -287,9 +287,10 @@ class Store:
             raise lifecycle.namespace_terminating(definition, key.name, key.namespace)
 
     def update(self, resource: str, obj: Json, *, subresource: str | None = None, is_dry_run: bool = False) -> Entry:
-        """Replace an object; `obj` is taken over. `subresource` "status" or "finalize" restricts what is taken from it.
+        """Replace an object; `obj` is taken over.
 
-        With a resourceVersion in `obj` it must be the stored one (409 Conflict otherwise); likewise the uid. An update
+        `subresource` restricts what is taken from it: "status", "finalize" (a namespace's spec) or "binding" (spec and
+        status at once, in one event, as nothing else may). With a resourceVersion in `obj` it must be the stored one (409 Conflict otherwise); likewise the uid. An update
         that changes nothing keeps the version and tells nobody. Taking the last finalizer from an object that is being
         deleted removes it; the entry returned is then the object as it was sent.
         """

@@ -108,16 +108,8 @@ class Subresources:
         pod = self._store.get("pods", call.target.namespace, call.target.name)
         bind_pod(pod, node, moment=timestamp(self._store.now()))
         if not call.is_dry_run:
-            self._writer_store(pod)
+            self._store.update("pods", pod, subresource="binding")
         return Response(201, encode(success(201)))
-
-    def _writer_store(self, pod: Json) -> None:
-        """Binding changes spec and status at once, which no ordinary endpoint may."""
-        status = pod.get("status")
-        self._store.update("pods", pod)
-        pod = self._store.get("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
-        pod["status"] = status
-        self._store.update("pods", pod, subresource="status")
 
     def _evict(self, call: Call) -> Response:
         options = call.body().get("deleteOptions") or {}
