@@ -6,6 +6,8 @@ import signal
 import socket
 import stat
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +69,14 @@ def test_the_crds_of_raytide_are_installed(running):
 def test_without_a_known_token_the_answer_is_401(running, token):
     status, answer = running.api("GET", "/api/v1/nodes", token=token)
     assert (status, answer["reason"]) == (401, "Unauthorized")
+
+
+def test_a_kubelet_answers_its_api_server_only(running):
+    (node, *_) = running.get("/api/v1/nodes")["items"]
+    port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+    url = f"http://127.0.0.1:{port}/containerLogs/default/any/main"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(url, timeout=5)
 
 
 def test_a_service_accounts_token_opens_the_api(running):

@@ -29,6 +29,7 @@ from raytide.sandbox.apiserver.messages import Request
 from raytide.sandbox.apiserver.routes import Api, Response
 from raytide.sandbox.apiserver.store import Store
 from raytide.sandbox.apiserver.tokens import Tokens
+from raytide.sandbox.apiserver.tunnel import Kubelets
 from raytide.sandbox.certificates import Certificates, make_certificates
 from raytide.sandbox.controllers import Controllers
 from raytide.sandbox.kubeconfig import build_kubeconfig
@@ -81,6 +82,7 @@ class Cluster:
         self.server = f"https://127.0.0.1:{listener.getsockname()[1]}"
         self.tokens = Tokens(secrets.token_bytes(32), now=now)
         self.admin_token = self.tokens.mint_for(ADMIN, life_s=TOKEN_LIFE_S)
+        self._kubelet_token = secrets.token_urlsafe(32)
         self.store = Store(now=now, new_uid=lambda: str(uuid.uuid4()))
         self.api = Api(self.store, new_suffix=_new_suffix, mint_token=self.tokens.mint, authenticate=self.tokens.user)
         self.certificates = make_certificates(now(), [*SERVER_NAMES, API_SERVICE_ADDRESS, runtime.node_address])
@@ -118,7 +120,8 @@ class Cluster:
 
     # --- the parts -----------------------------------------------------------------------------------------------------
     async def _serve(self, *listeners: socket.socket) -> web.AppRunner:
-        app = application(self.api, authenticate=self.tokens.user)
+        kubelets = Kubelets(token=self._kubelet_token)
+        app = application(self.api, authenticate=self.tokens.user, kubelets=kubelets)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GOODBYE_S)
         await runner.setup()
         context = _server_context(self.certificates)
@@ -160,6 +163,7 @@ class Cluster:
             directory=self._directory,
             node_names=tuple(f"sandbox-{number}" for number in range(1, settings.nodes + 1)),
             service_port=service_port,
+            serving_token=self._kubelet_token,
             cpu=settings.node_cpu,
             memory=settings.node_memory,
         )

@@ -69,12 +69,12 @@ class KubeletServer:
 
     @web.middleware
     async def _authenticate(
-        self, request: web.Request, answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         shown = request.headers.get("Authorization", "").encode(errors="surrogateescape")
         if self._token is not None and not hmac.compare_digest(shown, f"Bearer {self._token}".encode()):
             refuse(401, "Unauthorized")
-        return await answer(request)
+        return await handler(request)
 
     # --- logs ----------------------------------------------------------------------------------------------------
     async def _logs(self, request: web.Request) -> web.StreamResponse:

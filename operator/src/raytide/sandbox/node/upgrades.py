@@ -14,7 +14,13 @@ from raytide.sandbox.node.bytechannels import Hijacked, StreamChannel
 
 _SPDY: Final = "SPDY/3.1"
 _PROTOCOL_HEADER: Final = "X-Stream-Protocol-Version"
-_REASONS: Final = {400: "BadRequest", 404: "NotFound", 500: "InternalError", 503: "ServiceUnavailable"}
+_REASONS: Final = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    404: "NotFound",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
 _MAX_MESSAGE_BYTES: Final = 0
 """aiohttp's way to say: no limit."""
 
