@@ -235,8 +235,8 @@ class Front:
 class Operator:
     """`raytide operator` as a process."""
 
-    def __init__(self, *flags: str) -> None:
-        self._flags = ("--metrics-addr", "0", *flags)
+    def __init__(self, *flags: str, metrics: str = "0") -> None:
+        self._flags = ("--metrics-addr", metrics, *flags)
         self.process: asyncio.subprocess.Process | None = None
         self.lines: list[str] = []
         self._reading: asyncio.Task[None] | None = None

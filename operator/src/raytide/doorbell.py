@@ -16,7 +16,7 @@ import aiohttp
 import kopf
 
 from raytide.api.meta import RAYCLUSTERS, Key
-from raytide.metrics import DOORBELL_RESTARTS
+from raytide.metrics import DOORBELL_RESTARTS, DOORBELL_RINGS
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -161,6 +161,7 @@ class Doorbell:
 
         def rang(key: Key, version: str) -> None:
             # A kopf that was told to stop may still have words: a ring too many does no harm.
+            DOORBELL_RINGS.inc()
             self.trailing.kopf_rang(key, version)
             self._ring(key, version)
 

@@ -21,6 +21,7 @@ PROVISIONED_SECONDS: Final = Gauge(
     ["name", "namespace", "uid"],
     registry=REGISTRY,
 )
+DOORBELL_RINGS: Final = Counter("raytide_doorbell_rings", "Events of RayClusters that kopf told.", registry=REGISTRY)
 DOORBELL_RESTARTS: Final = Counter("raytide_doorbell_restarts", "Times kopf was restarted.", registry=REGISTRY)
 WAITING_KEYS: Final = Gauge(
     "raytide_waiting_keys", "Keys that are due and have no worker.", ["controller"], registry=REGISTRY

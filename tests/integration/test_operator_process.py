@@ -1,0 +1,178 @@
+"""The operator as a process: how it starts, what it says when it cannot, and how it ends."""
+
+import asyncio
+import socket
+
+import aiohttp
+import pytest
+
+from integration.rig import PATIENCE_S, Cluster, Operator, holds_for, until
+
+from builders import raycluster
+
+NAMESPACE = "default"
+
+
+@pytest.fixture
+async def cluster():
+    cluster = Cluster()
+    await cluster.start()
+    yield cluster
+    await cluster.stop()
+
+
+@pytest.fixture
+async def operators():
+    started = []
+    yield started
+    for operator in started:
+        if operator.process and operator.process.returncode is None:
+            await operator.kill()
+
+
+async def start(operators, kubeconfig, *flags, **environ):
+    operators.append(await Operator(*flags).start(kubeconfig, **environ))
+    return operators[-1]
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+async def page(port, path):
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as response:
+        return response.status, await response.text()
+
+
+async def test_no_kubeconfig_is_one_line_that_says_what_to_do(operators, tmp_path):
+    operator = await start(operators, None, HOME=str(tmp_path), KUBECONFIG="", KUBERNETES_SERVICE_HOST="")
+    assert await operator.ended() == 1
+    (line,) = operator.lines
+    assert "raytide sandbox up" in line
+
+
+async def test_a_port_in_use_is_one_line_and_exit_code_1(cluster, operators, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig")
+        operator = await start(operators, kubeconfig, "--health-probe-bind-address", address)
+        assert await operator.ended() == 1
+    assert "cannot listen" in operator.lines[-1]
+    assert "Traceback" not in operator.log
+
+
+async def test_an_api_server_that_is_not_there_yet_is_waited_for(operators, tmp_path):
+    cluster = Cluster()
+    cluster.port = free_port()
+    operator = await start(operators, cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+    await until("it says so", lambda: "does not answer, trying again until it does" in operator.log)
+    await cluster.start(port=cluster.port)
+    try:
+        cluster.apply(raycluster())
+        await until("it works", lambda: len(cluster.names(NAMESPACE)) == 3)
+        assert operator.log.count("does not answer") == 1
+        assert await operator.stop() == 0
+    finally:
+        await cluster.stop()
+
+
+async def test_it_ends_while_waiting_for_the_api_server(operators, tmp_path):
+    cluster = Cluster()
+    cluster.port = free_port()
+    operator = await start(operators, cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+    await until("it waits", lambda: "does not answer" in operator.log)
+    assert await operator.stop() == 0
+
+
+async def test_a_kind_that_is_not_there_yet_is_waited_for(operators, tmp_path):
+    cluster = Cluster()
+    await cluster.start(has_crd=False)
+    try:
+        operator = await start(operators, cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+        await until("it says so", lambda: "rayclusters: cannot list" in operator.log)
+        cluster.install_crd()
+        cluster.apply(raycluster())
+        await until("it works", lambda: len(cluster.names(NAMESPACE)) == 3)
+        assert await operator.stop() == 0
+    finally:
+        await cluster.stop()
+
+
+@pytest.mark.rule("RM:I19")
+async def test_a_restart_writes_nothing(cluster, operators, tmp_path):
+    kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig")
+    first = await start(operators, kubeconfig)
+    cluster.apply(raycluster())
+    await until("pods exist", lambda: len(cluster.names(NAMESPACE)) == 3)
+    cluster.make_ready(NAMESPACE)
+    await until("state is ready", lambda: cluster.status(NAMESPACE, "demo").get("state") == "ready")
+    await first.kill()
+    cluster.writes.clear()
+    second = await start(operators, kubeconfig)
+    await until("the second is at work", lambda: "following 1 RayClusters" in second.log)
+    await holds_for("nothing is written", lambda: not cluster.writes, seconds=1.5)
+    cluster.scale(NAMESPACE, "demo", 3)
+    await until("but it works", lambda: len(cluster.names(NAMESPACE)) == 4)
+
+
+async def test_probes(cluster, operators, tmp_path):
+    health = free_port()
+    kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig")
+    await start(operators, kubeconfig, "--health-probe-bind-address", f"127.0.0.1:{health}")
+    cluster.apply(raycluster())
+    await until("it is at work", lambda: len(cluster.names(NAMESPACE)) == 3)
+    status, text = await page(health, "/readyz")
+    assert (status, text.splitlines()) == (200, ["[+]synced everything listed", "[+]api answers", "ok"])
+    status, text = await page(health, "/healthz")
+    assert status == 200
+    assert "[+]stream-pods last heard of" in text
+
+
+@pytest.mark.rule("RC §6.2")
+async def test_metrics_tell_writes_and_provisioning(cluster, operators, tmp_path):
+    port = free_port()
+    operator = await Operator(metrics=f"127.0.0.1:{port}").start(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+    operators.append(operator)
+    cluster.apply(raycluster())
+    await until("pods exist", lambda: len(cluster.names(NAMESPACE)) == 3)
+    cluster.make_ready(NAMESPACE)
+    await until("state is ready", lambda: cluster.status(NAMESPACE, "demo").get("state") == "ready")
+    _, text = await page(port, "/metrics")
+    assert 'raytide_writes_total{kind="Pod",result="done",verb="create"} 3.0' in text
+    assert 'kuberay_cluster_provisioned_duration_seconds{name="demo",namespace="default"' in text
+
+
+@pytest.mark.rule("RC §6.3")
+async def test_only_the_namespaces_it_was_told_to_look_at(cluster, operators, tmp_path):
+    await start(operators, cluster.write_kubeconfig(tmp_path / "kubeconfig"), "--watch-namespace", "a,b")
+    for namespace in ("a", "b", "c"):
+        cluster.apply(raycluster(namespace=namespace))
+    await until("a and b have their pods", lambda: len(cluster.names("a")) == len(cluster.names("b")) == 3)
+    await holds_for("c has none", lambda: not cluster.pods("c"))
+
+
+async def more_rings(port, than):
+    """Wait until kopf has rung more often than that; returns how often."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE_S
+    while asyncio.get_running_loop().time() < deadline:
+        _, text = await page(port, "/metrics")
+        rings = float(text.split("\nraytide_doorbell_rings_total ")[1].split()[0])
+        if rings > than:
+            return rings
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"kopf rang {rings:.0f} times, not more than {than:.0f}")
+
+
+@pytest.mark.rule("D1", "D11")
+async def test_kopf_rings_from_its_thread(cluster, operators, tmp_path):
+    port = free_port()
+    operator = await Operator(metrics=f"127.0.0.1:{port}").start(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+    operators.append(operator)
+    cluster.apply(raycluster())
+    await until("pods exist", lambda: len(cluster.names(NAMESPACE)) == 3)
+
+    rings = await more_rings(port, than=0)
+    cluster.scale(NAMESPACE, "demo", 3)
+    await more_rings(port, than=rings)
+    assert operator.log.count("kopf") == 0

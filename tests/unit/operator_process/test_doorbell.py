@@ -1,0 +1,180 @@
+"""When kopf is trusted, and when it is started anew."""
+
+import asyncio
+import threading
+
+import aiohttp
+import pytest
+from multidict import CIMultiDict
+from yarl import URL
+
+from raytide import doorbell as subject
+from raytide.api.meta import Key
+from raytide.doorbell import Doorbell, Login, NullDiffBase, NullProgress, Trailing, metadata_only, quiet_settings
+from raytide.runtime.clock import Clock
+
+KEY = Key("default", "demo")
+
+
+class FakeClock:
+    at = 0.0
+
+    def monotonic(self):
+        return self.at
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def trailing(clock):
+    return Trailing(clock)
+
+
+def test_what_the_informer_saw_is_owed_until_kopf_rings(trailing, clock):
+    trailing.informer_saw(KEY, "5")
+    clock.at = 7.0
+    assert trailing.behind_s() == 7.0
+    trailing.kopf_rang(KEY, "5")
+    assert trailing.behind_s() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rung", "is_owed"),
+    [
+        pytest.param("4", True, id="an older version pays nothing"),
+        pytest.param("5", False, id="the same version pays"),
+        pytest.param("10", False, id="a later version pays, and versions are numbers"),
+    ],
+)
+def test_which_ring_pays(trailing, clock, rung, is_owed):
+    trailing.informer_saw(KEY, "5")
+    trailing.kopf_rang(KEY, rung)
+    clock.at = 1.0
+    assert bool(trailing.behind_s()) is is_owed
+
+
+def test_a_kopf_that_is_faster_than_the_informer_owes_nothing(trailing, clock):
+    trailing.kopf_rang(KEY, "5")
+    trailing.informer_saw(KEY, "5")
+    clock.at = 1.0
+    assert trailing.behind_s() == 0.0
+
+
+def test_a_debt_is_as_old_as_its_first_unpaid_version(trailing, clock):
+    trailing.informer_saw(KEY, "5")
+    clock.at = 4.0
+    trailing.informer_saw(KEY, "6")
+    clock.at = 6.0
+    assert trailing.behind_s() == 6.0
+
+
+def test_what_is_gone_is_not_owed(trailing, clock):
+    trailing.informer_saw(KEY, "5")
+    trailing.informer_lost(KEY)
+    clock.at = 99.0
+    assert trailing.behind_s() == 0.0
+
+
+def test_a_new_kopf_gets_the_full_time(trailing, clock):
+    trailing.informer_saw(KEY, "5")
+    clock.at = 11.0
+    trailing.start_over()
+    assert trailing.behind_s() == 0.0
+    clock.at = 12.0
+    assert trailing.behind_s() == 1.0
+
+
+class Kopfs:
+    """Stands in for kopf: notes every start, rings or ends when told."""
+
+    def __init__(self):
+        self.started = []
+        self.ends_at_once = False
+
+    async def operate(self, _login, _namespaces, stop, rang):
+        self.started.append((stop, rang))
+        while not (stop.is_set() or self.ends_at_once):
+            await asyncio.to_thread(stop.wait, 0.005)
+
+
+@pytest.fixture
+def kopfs(monkeypatch):
+    kopfs = Kopfs()
+    monkeypatch.setattr(subject, "_operate", kopfs.operate)
+    monkeypatch.setattr(subject, "CHECK_EVERY_S", 0.01)
+    monkeypatch.setattr(subject, "TRAILING_TOLERANCE_S", 0.1)
+    return kopfs
+
+
+async def until(is_so):
+    for _ in range(1000):
+        if is_so():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("not within five seconds")
+
+
+async def test_rings_arrive_in_the_loop_that_runs_it(kopfs):
+    rings, threads = [], set()
+
+    def ring(key, version):
+        rings.append((key, version))
+        threads.add(threading.current_thread())
+
+    running = asyncio.create_task(Doorbell(Login("s", None), ring, clock=Clock()).run())
+    await until(lambda: kopfs.started)
+    stop, rang = kopfs.started[0]
+    rang(KEY, "5")
+    await until(lambda: rings)
+    assert (rings, threads) == ([(KEY, "5")], {threading.current_thread()})
+    running.cancel()
+    await until(stop.is_set)
+
+
+async def test_a_kopf_that_trails_is_replaced(kopfs):
+    bell = Doorbell(Login("s", None), lambda *_: None, clock=Clock())
+    running = asyncio.create_task(bell.run())
+    await until(lambda: kopfs.started)
+    bell.trailing.informer_saw(KEY, "5")
+    await until(lambda: len(kopfs.started) == 2)
+    assert kopfs.started[0][0].is_set(), "the old one is told to stop"
+    assert not kopfs.started[1][0].is_set()
+    running.cancel()
+
+
+async def test_a_kopf_that_ends_by_itself_is_replaced(kopfs):
+    kopfs.ends_at_once = True
+    running = asyncio.create_task(Doorbell(Login("s", None), lambda *_: None, clock=Clock()).run())
+    await until(lambda: len(kopfs.started) == 2)
+    running.cancel()
+
+
+@pytest.mark.rule("D1")
+def test_kopf_writes_nothing():
+    settings = quiet_settings()
+    assert isinstance(settings.persistence.diffbase_storage, NullDiffBase)
+    assert isinstance(settings.persistence.progress_storage, NullProgress)
+    assert not settings.posting.enabled
+    assert settings.peering.standalone
+    assert NullDiffBase().build(body={}) == {}
+    assert NullDiffBase().fetch(body={}) is None
+    assert NullProgress().clear(essence={"a": 1}) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("/apis/ray.io/v1/rayclusters?watch=true", "as=PartialObjectMetadata;"),
+        ("/apis/ray.io/v1/rayclusters", "as=PartialObjectMetadataList;"),
+        ("/apis/ray.io/v1", None),
+    ],
+)
+async def test_kopf_asks_for_metadata_only(path, form):
+    headers = CIMultiDict()
+    params = aiohttp.TraceRequestStartParams("GET", URL(f"http://x{path}"), headers)
+    (hook,) = metadata_only().on_request_start
+    await hook(None, None, params)
+    assert (form in headers["Accept"]) if form else ("Accept" not in headers)

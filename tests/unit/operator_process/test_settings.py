@@ -1,0 +1,92 @@
+"""Flags and environment variables, as KubeRay spells them."""
+
+import pytest
+from click.testing import CliRunner
+
+from raytide.api.config import DEFAULT_FEATURE_GATES
+from raytide.cli.operator import NOT_BUILT, command
+from raytide.settings import Settings, parse_feature_gates, parse_namespaces
+
+
+@pytest.mark.rule("RC §6.5")
+@pytest.mark.parametrize(
+    ("variable", "value", "field", "expected"),
+    [
+        ("ENABLE_INIT_CONTAINER_INJECTION", "False", "is_init_container_injected", False),
+        ("ENABLE_INIT_CONTAINER_INJECTION", "no", "is_init_container_injected", True),
+        ("ENABLE_PROBES_INJECTION", "false", "is_probe_injected", False),
+        ("ENABLE_LOGIN_SHELL", "TRUE", "is_login_shell", True),
+        ("ENABLE_LOGIN_SHELL", "1", "is_login_shell", False),
+        ("ENABLE_DETERMINISTIC_HEAD_POD_NAME", "true", "is_head_pod_name_deterministic", True),
+        ("ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE", "true", "is_head_service_cluster_ip", True),
+        ("CLUSTER_DOMAIN", "example.org", "cluster_domain", "example.org"),
+        ("CLUSTER_DOMAIN", "", "cluster_domain", "cluster.local"),
+    ],
+)
+def test_switches_of_pods(monkeypatch, variable, value, field, expected):
+    monkeypatch.setenv(variable, value)
+    assert getattr(Settings().cluster_config().pods, field) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("1", False), ("", False)])
+def test_random_pod_delete(monkeypatch, value, expected):
+    monkeypatch.setenv("ENABLE_RANDOM_POD_DELETE", value)
+    assert Settings().cluster_config().is_random_pod_delete_enabled is expected
+
+
+def test_defaults_are_kuberays():
+    config = Settings().cluster_config()
+    assert config.feature_gates == DEFAULT_FEATURE_GATES
+    assert (config.pods.is_init_container_injected, config.pods.is_login_shell) == (True, False)
+    assert config.pods.operator_version.startswith("raytide-")
+
+
+@pytest.mark.rule("RC §6.4")
+def test_feature_gates():
+    gates = parse_feature_gates("RayMultiHostIndexing=false, RayCronJob=true")
+    assert gates == (DEFAULT_FEATURE_GATES - {"RayMultiHostIndexing"}) | {"RayCronJob"}
+    assert not Settings(feature_gates=gates).cluster_config().pods.has_multi_host_indexing
+    with pytest.raises(ValueError, match="Wrong"):
+        parse_feature_gates("Wrong")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", ()), ("a", ("a",)), ("a, b,", ("a", "b"))])
+def test_namespaces(text, expected):
+    assert parse_namespaces(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        *(pytest.param([flag, "x"], f"{flag}: {why}", id=flag) for flag, why in NOT_BUILT.items()),
+        pytest.param(["--enable-leader-election=true"], "--enable-leader-election: not built yet", id="election"),
+        pytest.param(["--no-such-flag"], "--no-such-flag", id="an unknown flag"),
+        pytest.param(["--metrics-addr", "somewhere"], "'somewhere' is no address", id="an address that is none"),
+        pytest.param(["--feature-gates", "X"], "'X' is not NAME=true or NAME=false", id="a gate without a value"),
+        pytest.param(["--reconcile-concurrency", "0"], "--reconcile-concurrency", id="no workers"),
+    ],
+)
+def test_a_flag_without_effect_is_refused_by_name(flags, words):
+    result = CliRunner().invoke(command, flags)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_every_flag_reaches_the_settings(monkeypatch):
+    seen = []
+
+    async def run_operator(settings):
+        seen.append(settings)
+        return 7
+
+    monkeypatch.setattr("raytide.main.run_operator", run_operator)
+    monkeypatch.setattr("raytide.runtime.logs.install", lambda _level: None)
+    flags = ["--kubeconfig", "k", "--watch-namespace", "a,b", "--reconcile-concurrency", "3", "--metrics-addr", "0"]
+    flags += ["--health-probe-bind-address", ":1", "--log-level", "debug", "--enable-leader-election=false"]
+    flags += ["--feature-gates", "RayCronJob=true", "--enable-metrics=true"]
+    result = CliRunner().invoke(command, flags)
+    assert result.exit_code == 7, result.output
+    (settings,) = seen
+    assert (settings.kubeconfig, settings.watch_namespaces, settings.reconcile_concurrency) == ("k", ("a", "b"), 3)
+    assert (settings.metrics_address, settings.health_address, settings.log_level) == ("0", ":1", "debug")
+    assert "RayCronJob" in settings.feature_gates
