@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from raytide.api.quantity import QuantityError
 from raytide.sandbox.apiserver.store import ObjectKey, Store, encode
-from raytide.sandbox.control import Json, Noted, attempt, record_event, set_condition
+from raytide.sandbox.apiserver.subresources import bind_pod
+from raytide.sandbox.control import Json, Noted, attempt, record_event, set_condition, timestamp
 from raytide.sandbox.fitting import (
     NodeRoom,
     Requests,
@@ -178,13 +179,15 @@ class Scheduler:
         if entry is None:
             return
         pod = entry.obj()
-        if pod["spec"].get("nodeName") or entry.is_terminating:
+        if not attempt(lambda: self._write_binding(pod, room.name, now)):
             return  # someone was faster; the change is on its way to us
-        if not attempt(lambda: bind_pod(self._store, key, room.name, now)):
-            return
         self._place(key, room.name, waiting.requests)
         message = f"Successfully assigned {key.namespace}/{key.name} to {room.name}"
         self._record(pod, "Normal", "Scheduled", message, now)
+
+    def _write_binding(self, pod: Json, node: str, now: datetime) -> None:
+        bind_pod(pod, node, moment=timestamp(now))
+        self._store.update("pods", pod, subresource="binding")
 
     def _explain(self, key: ObjectKey, reason: str, message: str, now: datetime) -> None:
         """Condition PodScheduled=False, and an event when the words are new."""
@@ -200,16 +203,6 @@ class Scheduler:
 
     def _record(self, pod: Json, kind: str, reason: str, message: str, now: datetime) -> None:
         record_event(self._store, pod, kind=kind, reason=reason, message=message, now=now, component=SCHEDULER)
-
-
-def bind_pod(store: Store, key: ObjectKey, node: str, now: datetime) -> None:
-    """Give a pod the condition that says it is scheduled, then its node, so that a kubelet sees both at once."""
-    pod = store.get(*key)
-    set_condition(pod.setdefault("status", {}), {"type": "PodScheduled", "status": "True"}, now)
-    store.update("pods", pod, subresource="status")
-    pod = store.get(*key)
-    pod["spec"]["nodeName"] = node
-    store.update("pods", pod)
 
 
 def _creation_order(noted: Noted) -> int:
