@@ -7,6 +7,7 @@ the user's name in `request["user"]`, or alone with `authenticate`.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -29,6 +30,8 @@ _BOOKMARK_S: Final = 60.0
 _LOOK_S: Final = 5.0
 _BACKLOG_BYTES: Final = 64 * 1024 * 1024
 _OPEN_PATHS: Final = ("/healthz", "/livez", "/readyz", "/version")
+
+_log = logging.getLogger("raytide.sandbox.api")
 
 
 def application(
@@ -59,7 +62,11 @@ def _handler(api: Api, authenticate: Authenticate | None, kubelets: Kubelets, wa
         except web.HTTPRequestEntityTooLarge:
             message = f"Request entity too large: limit is {BODY_LIMIT_BYTES}"
             return _refusal(ApiStatus(413, "RequestEntityTooLarge", message))
-        found = api.handle(_request(request, body, user or "system:anonymous"))
+        try:
+            found = api.handle(_request(request, body, user or "system:anonymous"))
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not end the connection without a word
+            _log.exception("%s %s", request.method, request.path_qs)
+            return _refusal(ApiStatus(500, "InternalError", f"Internal error occurred: {error!r}"))
         if isinstance(found, Response):
             return web.Response(body=found.body, status=found.status, headers=found.headers)
         if isinstance(found, WatchCursor):

@@ -67,11 +67,23 @@ def metadata_faults(resource: Resource, obj: Json) -> list[Cause]:
     faults = _name_faults(resource, metadata["name"])
     for field in ("labels", "annotations"):
         faults += _map_faults(f"metadata.{field}", metadata.get(field), is_labels=field == "labels")
-    for index, owner in enumerate(metadata.get("ownerReferences") or ()):
+    for index, finalizer in enumerate(_items(metadata, "finalizers", faults)):
+        if not isinstance(finalizer, str):
+            faults.append(wrong_value(f"metadata.finalizers[{index}]", finalizer, "must be a string"))
+    for index, owner in enumerate(_items(metadata, "ownerReferences", faults)):
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
                 faults.append(wrong_value(f"metadata.ownerReferences[{index}].{field}", "", "must not be empty"))
     return faults
+
+
+def _items(metadata: Json, field: str, faults: list[Cause]) -> list[Any]:
+    """The items of a list in metadata; a fault when it is no list."""
+    items = metadata.get(field)
+    if items is None or isinstance(items, list):
+        return items or []
+    faults.append(wrong_value(f"metadata.{field}", str(items), "must be a list"))
+    return []
 
 
 def _name_faults(resource: Resource, name: str) -> list[Cause]:
