@@ -89,6 +89,14 @@ def test_apply_on_the_server_side(client: Client, kubectl: Run) -> None:
     assert client.get(f"{client.clusters}/kr").metadata["managedFields"][0]["manager"] == "kubectl"
 
 
+def test_apply_moves_from_the_client_to_the_server(client: Client, kubectl: Run) -> None:
+    wanted = cluster("kr", {"rayVersion": "1", "suspend": True})
+    kubectl("apply", "-f", "-", given=json.dumps(wanted))
+    del wanted["spec"]["suspend"]
+    kubectl("apply", "--server-side", "-f", "-", given=json.dumps(wanted))
+    assert "suspend" not in client.get(f"{client.clusters}/kr").body["spec"]
+
+
 def test_create_label_patch_scale(client: Client, kubectl: Run) -> None:
     kubectl("create", "-f", "-", given=json.dumps(cluster("kr")))
     kubectl("label", "raycluster", "kr", "zz=1")

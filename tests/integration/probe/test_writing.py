@@ -168,6 +168,20 @@ def test_server_side_apply_merges_lists_by_the_schemas_keys(client: Client) -> N
     assert [group["name"] for group in answer.body["spec"]["groups"]] == ["b"]
 
 
+def test_server_side_apply_of_a_status(client: Client) -> None:
+    client.new_cluster("status")
+    path = f"{client.clusters}/status"
+    body = {"apiVersion": "probe.raytide.io/v1", "kind": "RayCluster", "metadata": {"name": "status"}}
+    client.patch(f"{path}/status", {**body, "status": {"a": 1, "b": 1}}, APPLY, fieldManager="reporter")
+    answer = client.patch(f"{path}/status", {**body, "status": {"a": 2}}, APPLY, fieldManager="reporter")
+    assert answer.body["status"] == {"a": 2}
+    assert answer.body["spec"]["rayVersion"] == "2.9"
+    found = [e for e in answer.metadata["managedFields"] if e["manager"] == "reporter"]
+    assert [(e["operation"], e["subresource"], e["fieldsV1"]) for e in found] == [
+        ("Apply", "status", {"f:status": {"f:a": {}}})
+    ]
+
+
 def test_every_write_notes_its_manager(client: Client) -> None:
     client.new_cluster("owned")
     client.patch(f"{client.clusters}/owned", {"spec": {"suspend": True}}, fieldManager="switch")

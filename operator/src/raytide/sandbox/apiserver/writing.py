@@ -329,6 +329,8 @@ def _within_subresource(call: Call, old: Json, new: Json) -> Json:
             sent = new["metadata"]
             whole["metadata"] = {**old["metadata"], "resourceVersion": sent.get("resourceVersion")}
             whole["metadata"]["uid"] = sent.get("uid") or old["metadata"]["uid"]
+            if sent.get("managedFields"):
+                whole["metadata"]["managedFields"] = sent["managedFields"]
         whole.pop("status", None)
         if new.get("status") is not None:
             whole["status"] = new["status"]
