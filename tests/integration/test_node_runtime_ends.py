@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from node_modes import BOTH_MODES, now
+from node_modes import BOTH_MODES, needs_namespaces, now
 from raytide.sandbox.node.choose import choose_runtime
 from raytide.sandbox.node.marks import MARK_VARIABLE, marked, node_mark
 
@@ -167,3 +167,45 @@ async def test_what_an_earlier_sandbox_left_is_ended_at_the_next_start() -> None
             for one in (left, other):
                 one.kill()
                 one.wait()
+
+
+FORBIDDEN = """
+import asyncio, os, sys
+from pathlib import Path
+from node_modes import now
+from raytide.sandbox.node import linux
+from raytide.sandbox.node.choose import choose_runtime
+from raytide.sandbox.node.runtime import RuntimeTrouble
+
+uid, gid = os.geteuid(), os.getegid()
+linux.unshare(linux.CLONE_NEWUSER)
+linux.map_root_to_self(uid, gid)
+Path("/proc/sys/user/max_user_namespaces").write_text("0")
+
+async def main(state_dir):
+    choice = await choose_runtime("auto", state_dir=state_dir, now=now)
+    print(choice.runtime.mode, choice.reason, sep="|")
+    await choice.runtime.stop()
+    try:
+        await choose_runtime("ns", state_dir=state_dir, now=now)
+    except RuntimeTrouble as trouble:
+        print(trouble)
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("mode", [pytest.param("ns", marks=needs_namespaces())])
+def test_where_namespaces_are_forbidden_pods_run_plain_and_the_reason_is_told(mode: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORBIDDEN, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    chosen, refused = done.stdout.splitlines()
+    assert chosen.startswith("plain|plain: unprivileged namespaces do not work on this machine (")
+    assert "No space left on device" in chosen, "the kernel's own words"
+    assert refused.startswith(f"mode {mode} does not work on this machine: ")

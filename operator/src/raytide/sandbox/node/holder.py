@@ -7,6 +7,7 @@ out sockets made in its network, and tells when a pod has ended. It ends when th
 """
 
 import contextlib
+import errno
 import gc
 import os
 import resource
@@ -22,6 +23,13 @@ _POD_NAMESPACES: Final = (
     linux.CLONE_NEWNET | linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
 )
 _OPEN_FILES: Final = 65536
+_POLICY: Final = "the system's policy forbids it (AppArmor, seccomp or a sysctl)"
+_HINTS: Final = {
+    errno.EPERM: _POLICY,
+    errno.EACCES: _POLICY,
+    errno.ENOSPC: "the sysctl user.max_user_namespaces allows no more",
+    errno.ENOSYS: "the kernel is too old or built without it",
+}
 
 
 class Holder:
@@ -158,6 +166,11 @@ def _make_bridge(name: str, address: str, prefix_length: int) -> None:
         network.set_up(name)
 
 
+def _explain(trouble: OSError) -> str:
+    hint = _HINTS.get(trouble.errno or 0)
+    return f"{trouble.strerror}; {hint}" if hint else str(trouble)
+
+
 def _raise_open_files() -> None:
     """`ulimit -n 65536` of Ray's start command should work; who may not raise the limit keeps what there is."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -177,7 +190,7 @@ def main(control: socket.socket, plan: dict[str, Any], sandbox_pid: int) -> None
             _make_bridge(plan["bridge"], plan["gateway"], plan["prefix_length"])
         linux.adopt_orphans()
     except OSError as trouble:
-        wire.send(control, {"event": "failed", "why": str(trouble)})
+        wire.send(control, {"event": "failed", "why": _explain(trouble)})
         return
     linux.set_title("raytide-node")
     holder = Holder(control, plan["state_dir"], has_namespaces=plan["has_namespaces"])

@@ -99,10 +99,11 @@ class NamespaceRuntime(Engine):
         """The host's directories read-only, the pod's own files, the container's volumes."""
         directory = str(sandbox.directory)
         stand_ins = {path: f"{directory}/{path}" for path in ("hosts", "hostname", "resolv.conf")}
+        needed = (*images.environment_dirs(), str(self.state_dir / "bin"))
         plan = ns_root.RootPlan(
             root_dir=f"{directory}/root",
             own_dir=str(self.own_dir(sandbox, config)),
-            shown=tuple(path for path in (*images.environment_dirs(), str(self.state_dir / "bin")) if _is_hidden(path)),
+            shown=tuple((os.path.realpath(path), path) for path in needed if _is_hidden(path)),
             files=(
                 *((host, f"/etc/{path}") for path, host in stand_ins.items()),
                 (f"{directory}/cgroup", "/sys/fs/cgroup"),

@@ -34,8 +34,8 @@ class RootPlan:
     """An empty host directory to build at."""
     own_dir: str
     """A host directory that takes what the container writes outside its volumes."""
-    shown: tuple[str, ...]
-    """Host paths to show where they are although their top-level directory is hidden."""
+    shown: tuple[tuple[str, str], ...]
+    """(host path, path in the container) of what is shown, read-only, although its top-level directory is hidden."""
     files: tuple[tuple[str, str], ...]
     """(host path, path in the container) of what stands in for a host's file or directory."""
     mounts: tuple[tuple[str, str, bool], ...]
@@ -51,7 +51,7 @@ class RootPlan:
         return cls(
             root_dir=message["root_dir"],
             own_dir=message["own_dir"],
-            shown=tuple(message["shown"]),
+            shown=tuple((host, inside) for host, inside in message["shown"]),
             files=tuple((host, inside) for host, inside in message["files"]),
             mounts=tuple((host, inside, is_read_only) for host, inside, is_read_only in message["mounts"]),
         )
@@ -66,8 +66,8 @@ def enter(plan: RootPlan) -> None:
     linux.pivot_root(plan.root_dir, plan.root_dir + _OLD)
     _show_host()
     _add_own(plan.own_dir)
-    for path in plan.shown:
-        _show(path, path, is_read_only=True)
+    for host, inside in plan.shown:
+        _show(host, inside, is_read_only=True)
     for host, inside in plan.files:
         if inside.startswith("/sys/") and not os.path.isdir(inside):
             continue  # sysfs takes no new directories; without the mount point nobody looks there either
