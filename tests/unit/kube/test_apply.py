@@ -321,6 +321,26 @@ async def test_a_patch_carries_the_uid_it_means(world):
     assert world.wire.calls[0].json == {"metadata": {"labels": {"a": "b"}, "uid": "u"}, "spec": {}}
 
 
+@pytest.mark.rule("D6")
+@pytest.mark.parametrize(
+    ("live", "uids_in_flight"),
+    [
+        pytest.param(exists("a"), ["live"], id="it happened: it counts, and can be deleted by its uid"),
+        pytest.param(refusal(404, "NotFound"), [], id="it never happened: nothing is in flight any more"),
+        pytest.param(exists("a", owner="else"), [], id="the name is somebody else's: nothing of ours is in flight"),
+        pytest.param(Unavailable("away"), [""], id="nobody answers: it stays in doubt"),
+    ],
+)
+async def test_a_doubtful_create_that_nobody_wants_is_looked_for_not_repeated(world, live, uids_in_flight):
+    world.wire.responder = lambda call: Unavailable("lost", is_outcome_unknown=True)
+    await world.apply(create("a"))
+    world.wire.responder = lambda call: live
+    sent = len(world.wire.calls)
+    await world.executor.look_for(create("a"), key=KEY, owner_uid=OWNER)
+    assert {call.method for call in world.wire.calls[sent:]} == {"GET"}
+    assert [view.uid for view in world.in_flight()] == uids_in_flight
+
+
 async def test_forgetting_a_key_forgets_its_overlay(world):
     await world.apply(create("a"))
     world.executor.forget(KEY)

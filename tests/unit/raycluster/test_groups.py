@@ -178,9 +178,9 @@ def test_stuck_then_pending_then_failing_then_not_ready_then_the_newest():
     assert shrink(pods, 0) == ["stuck", "pend", "crash", "unready", "new", "old"]
 
 
-def test_a_surplus_that_is_still_being_created_is_waited_for_not_taken_from_the_living():
+def test_a_surplus_that_is_still_being_created_goes_before_the_living():
     in_flight = pending("demo-cpu-worker-flight", uid="", creation_timestamp="")
-    assert shrink([*running(2), in_flight], 2) == []
+    assert shrink([*running(2), in_flight], 2) == ["flight"]
 
 
 @pytest.mark.rule("RC:SH-5")
@@ -238,9 +238,9 @@ def situations(draw):
 
 
 def carry_out(pods, decision):
-    """What the overlay shows after the writes: creations in flight, deletions marked."""
-    doomed = {victim.pod.uid for victim in decision.victims}
-    stay = [p.marked_terminating("2026-01-01T02:00:00Z") if p.uid in doomed and p.uid else p for p in pods]
+    """What the overlay shows after the writes: creations in flight, deletions marked, the unwanted found and deleted."""
+    doomed = {victim.pod.name for victim in decision.victims}
+    stay = [p.marked_terminating("2026-01-01T02:00:00Z") if p.name in doomed else p for p in pods]
     born = [
         pending(f"demo-cpu-worker-new{i}", uid="", replica_index=index) for i, index in enumerate(decision.new_indices)
     ]
@@ -254,9 +254,11 @@ def test_never_too_many_never_a_foreign_pod_and_a_second_look_finds_nothing_to_d
     decision = plan_group(group, pods, may_choose_victims=may_choose, unready_nodes=unready)
     wanted = wanted_pods(group)
     uids = {p.uid for p in pods if not p.is_terminating} - {""}
-    doomed = [victim.pod.uid for victim in decision.victims]
+    doomed = [victim.pod.uid for victim in decision.victims if victim.pod.uid]
+    unwanted = {victim.pod.name for victim in decision.victims if not victim.pod.uid}
     assert set(doomed) <= uids
     assert len(doomed) == len(set(doomed))
+    assert unwanted <= {p.name for p in pods if not p.uid}, "only what may not exist yet has no uid"
 
     after = carry_out(pods, decision)
     counted = [p for p in after if not (p.is_terminating and p.node_name in unready)]

@@ -208,6 +208,12 @@ def test_every_delete_carries_the_uid_it_means():
     }
 
 
+@pytest.mark.rule("D6")
+def test_a_create_in_flight_that_nobody_wants_any_more_is_named_not_deleted():
+    todo = decide(parsed(group(replicas=0)), head(), pending("demo-cpu-worker-flight", uid=""))
+    assert (todo.unwanted, todo.actions) == ({"demo-cpu-worker-flight"}, ())
+
+
 @pytest.mark.rule("SC:S10", "RM:I5")
 def test_pods_that_only_carry_our_label_are_not_ours():
     strangers = [pod("demo-cpu-worker-x", owner_uid="other"), head("demo-head-x", owner_uid="")]

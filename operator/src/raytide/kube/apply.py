@@ -87,6 +87,7 @@ class Executor:
     - A pass ends after 200 actions or 2 s; then `is_cut_short`, and the next pass goes on as fast as this one was.
       It is not called cut short when calls stayed without an answer: that asks for back-off, not for haste.
     - Creates and deletes are in the overlay before they are sent, and stay as long as their outcome is unknown.
+    - `look_for` settles a create of unknown outcome by looking, without asking for it once more.
     - A create that is answered AlreadyExists is done if the object is ours, of that group, and not terminating (D15).
     - A delete of what is gone, or of what is another object by now, is done.
     - A patch carries the uid it means.
@@ -127,6 +128,23 @@ class Executor:
             self._widths[key] = run.window.width
         outcomes = (done or Outcome(action, Result.SKIPPED) for action, done in zip(actions, run.outcomes, strict=True))
         return Applied(tuple(outcomes), is_cut_short, run.retry_after_s)
+
+    async def look_for(self, create: Create, *, key: Key, owner_uid: str) -> None:
+        """Settle a create of unknown outcome without sending it again: with one GET, if anybody answers.
+
+        For what nobody wants any more: repeating it would make a pod only to delete it.
+        """
+        overlay = self._overlays[create.resource]
+        try:
+            live = await self._client.get(create.resource, _key(create))
+        except (Refused, Unavailable) as trouble:
+            log.info("cannot tell yet whether %s was created: %s", create.name, trouble)
+            overlay.doubted(key, owner_uid, create)
+            return
+        if live is not None and _is_same_intention(create, live, owner_uid):
+            overlay.accepted(key, owner_uid, create, live)
+        else:
+            overlay.refused(key, owner_uid, create)
 
     def forget(self, key: Key) -> None:
         """The owner is gone: keep nothing about it."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from raytide.api.actions import Action, Outcome, Result
+from raytide.api.actions import Action, Create, Outcome, Result
 from raytide.api.config import ClusterConfig
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import RAYCLUSTERS, Key, Manifest
@@ -78,7 +78,7 @@ class RayClusterReconciler:
 
     - A RayCluster that is not there any more is forgotten, whatever the informers still show.
     - The snapshot is taken and the plan made without an await in between.
-    - Requests with an unknown outcome are repeated in front of the plan's own.
+    - Requests with an unknown outcome are repeated in front of the plan's own, unless the plan has no use for them.
     - Status is computed after acting and written only if it differs: half a second after the last write, or after the
       pass that acted, at the earliest.
     - A spec that cannot be read is told so in its status; no other cluster notices.
@@ -142,10 +142,7 @@ class RayClusterReconciler:
 
     async def _apply(self, cluster: RayCluster, todo: Plan) -> Applied:
         key, uid = cluster.key, cluster.metadata.uid
-        repeats: list[Action] = []
-        if not todo.violations:
-            repeats += self._wires.services_in_flight.due(key, uid)
-            repeats += self._wires.pods_in_flight.due(key, uid)
+        repeats = () if todo.violations else await self._repeats(key, uid, todo.unwanted)
         actions = [*repeats, *todo.actions]
         if not actions:
             return Applied(())
@@ -157,6 +154,14 @@ class RayClusterReconciler:
             kind, verb = outcome.action.resource.kind, type(outcome.action).__name__.lower()
             WRITES.labels(kind, verb, outcome.result.value).inc()
         return applied
+
+    async def _repeats(self, key: Key, uid: str, unwanted: frozenset[str]) -> tuple[Action, ...]:
+        """Requests with an unknown outcome, to be sent once more; what nobody wants any more is only looked for."""
+        due = (*self._wires.services_in_flight.due(key, uid), *self._wires.pods_in_flight.due(key, uid))
+        for action in due:
+            if isinstance(action, Create) and action.name in unwanted:
+                await self._wires.executor.look_for(action, key=key, owner_uid=uid)
+        return tuple(action for action in due if not (isinstance(action, Create) and action.name in unwanted))
 
     # --- report --------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,10 @@ WORKER_MARK = "-worker-"
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A pod to delete, and the sentence that says why."""
+    """A pod that should go, and the sentence that says why.
+
+    Without a uid it is a create whose outcome nobody knows: there is nothing to delete yet.
+    """
 
     pod: PodView
     why: str
@@ -82,7 +85,7 @@ def plan_group(
     )
     return GroupPlan(
         new_indices=unused_indices(pods, missing),
-        victims=tuple(victim for victim in victims if victim.pod.uid),
+        victims=victims,
         strangers=_strangers(named - {pod.name for pod in pods}, foreign_names),
     )
 
@@ -110,7 +113,7 @@ def removed_groups(groups: Collection[str], workers: Iterable[PodView]) -> tuple
     return tuple(
         Victim(pod, f"group {pod.group} is no longer in the spec")
         for pod in workers
-        if pod.group not in groups and pod.uid and not pod.is_terminating
+        if pod.group not in groups and not pod.is_terminating
     )
 
 

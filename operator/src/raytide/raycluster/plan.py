@@ -44,6 +44,8 @@ class Plan:
     actions: tuple[Action, ...] = ()
     remarks: tuple[Remark, ...] = ()
     violations: tuple[Violation, ...] = ()
+    unwanted: frozenset[str] = frozenset()
+    """Names of pods in flight that nobody wants any more: to be looked for, not asked for again."""
     look_again_in: float | None = None
     is_reported: bool = True
     """False when the cluster's status is not ours to write now."""
@@ -56,6 +58,7 @@ class Plan:
             actions=self.actions + later.actions,
             remarks=self.remarks + later.remarks,
             violations=self.violations + later.violations,
+            unwanted=self.unwanted | later.unwanted,
             look_again_in=sooner(self.look_again_in, later.look_again_in),
             is_reported=self.is_reported and later.is_reported,
             is_last=later.is_last,
@@ -148,7 +151,7 @@ def ensure_one_head(now: Situation) -> Plan:
     victims = [Victim(head, f"it has ended ({head.phase}, restartPolicy {head.restart_policy})") for head in finished]
     victims += [Victim(head, f"{rest[0].name} is this cluster's head") for head in rest[1:]]
     if victims:
-        return Plan(actions=tuple(_delete_head(victim) for victim in victims if victim.pod.uid))
+        return _end(victims, _delete_head)
     if rest or any(not now.observed.is_lost(head) for head in now.observed.heads):
         return NOTHING
     if _is_head_restart_disabled(now.cluster):
@@ -169,8 +172,7 @@ def resize_groups(now: Situation) -> Plan:
 def drop_removed_groups(now: Situation) -> Plan:
     """Workers of groups that left the spec go (SC:S14)."""
     wanted = {group.group_name for group in now.cluster.spec.worker_group_specs}
-    victims = removed_groups(wanted, now.observed.workers)
-    return Plan(actions=tuple(_delete_worker(victim) for victim in victims))
+    return _end(removed_groups(wanted, now.observed.workers), _delete_worker)
 
 
 STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
@@ -205,10 +207,8 @@ def _resize(now: Situation, group: WorkerGroupSpec) -> Plan:
         foreign_names=now.observed.foreign_names | elsewhere,
         unready_nodes=now.observed.unready_nodes,
     )
-    deletes = Plan(
-        actions=tuple(_delete_worker(victim) for victim in decision.victims),
-        remarks=tuple(_remark_on_stranger(group, name) for name in decision.strangers),
-    )
+    remarks = tuple(_remark_on_stranger(group, name) for name in decision.strangers)
+    deletes = _end(decision.victims, _delete_worker) + Plan(remarks=remarks)
     if not decision.new_indices:
         return deletes
     return deletes + _unless_refused(now, group.group_name, lambda: _create_workers(now, group, decision.new_indices))
@@ -242,6 +242,15 @@ def _create_workers(now: Situation, group: WorkerGroupSpec, indices: tuple[int, 
             otherwise=names.FAILED_TO_CREATE_WORKER_POD,
             group=group.group_name,
         )
+
+
+def _end(victims: Iterable[Victim], delete: Callable[[Victim], Delete]) -> Plan:
+    """Deletes for pods that exist; a pod that may or may not exist is only named."""
+    chosen = tuple(victims)
+    return Plan(
+        actions=tuple(delete(victim) for victim in chosen if victim.pod.uid),
+        unwanted=frozenset(victim.pod.name for victim in chosen if not victim.pod.uid),
+    )
 
 
 def _delete_worker(victim: Victim) -> Delete:
