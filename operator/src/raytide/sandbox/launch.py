@@ -23,6 +23,7 @@ from raytide.sandbox.state import AlreadyRunning, Claim, Record, StateDirectory,
 
 GENTLE_END_S: Final = 20.0
 KILLED_END_S: Final = 5.0
+ALREADY_RUNNING: Final = "AlreadyRunning"
 _RETRY_S: Final = 0.02
 _LOG_LINES_TOLD: Final = 5
 
@@ -58,18 +59,7 @@ def start(settings: Settings, state: StateDirectory, *, deadline_s: float) -> Re
         state.log.replace(state.log.with_suffix(".log.1"))
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as answers:
-        command = [sys.executable, "-m", "raytide", "sandbox", "serve", *settings.arguments()]
-        command += [f"--state-dir={state.path}", f"--ready-fd={write_end}"]
-        with state.log.open("ab") as log:
-            server = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[write_end],
-                start_new_session=True,
-                cwd="/",
-            )
+        server = _spawn(settings, state, write_end)
         os.close(write_end)
         try:
             answer = _read_answer(answers.fileno(), deadline_s)
@@ -81,15 +71,30 @@ def start(settings: Settings, state: StateDirectory, *, deadline_s: float) -> Re
         server.wait()
         _sweep(state)
         raise LaunchTrouble(f"the sandbox was not ready within {deadline_s:g} s\n{_log_tail(state.log)}")
-    if answer.get("error") == "AlreadyRunning":
-        server.wait()
-        raise AlreadyRunning(str(state.path))
     record = state.read_record()
-    if not answer.get("ready") or record is None:
-        server.wait()
-        raise LaunchTrouble(answer.get("error") or f"the sandbox ended while starting\n{_log_tail(state.log)}")
-    server.returncode = 0  # it is meant to outlive us: do not warn about a child that still runs
-    return record
+    if answer.get("ready") and record is not None:
+        server.returncode = 0  # it is meant to outlive us: do not warn about a child that still runs
+        return record
+    server.wait()
+    if answer.get("error") == ALREADY_RUNNING:
+        raise AlreadyRunning(str(state.path))
+    raise LaunchTrouble(answer.get("error") or f"the sandbox ended while starting\n{_log_tail(state.log)}")
+
+
+def _spawn(settings: Settings, state: StateDirectory, ready_fd: int) -> subprocess.Popen[bytes]:
+    """The server in a session of its own, so that closing the terminal does not end it."""
+    command = [sys.executable, "-m", "raytide", "sandbox", "serve", *settings.arguments()]
+    command += [f"--state-dir={state.path}", f"--ready-fd={ready_fd}"]
+    with state.log.open("ab") as log:
+        return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[ready_fd],
+            start_new_session=True,
+            cwd="/",
+        )
 
 
 def _read_answer(descriptor: int, deadline_s: float) -> dict[str, str] | None:

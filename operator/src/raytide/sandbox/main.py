@@ -18,7 +18,7 @@ from typing import Final
 
 from raytide.sandbox.cluster import Cluster, Stopped
 from raytide.sandbox.kubeconfig import write_private
-from raytide.sandbox.launch import Settings, tell_parent
+from raytide.sandbox.launch import ALREADY_RUNNING, Settings, tell_parent
 from raytide.sandbox.node.choose import Choice, choose_runtime
 from raytide.sandbox.node.runtime import RuntimeTrouble
 from raytide.sandbox.state import AlreadyRunning, Record, StateDirectory, start_ticks
@@ -44,7 +44,7 @@ def serve(settings: Settings, state: StateDirectory, *, ready_fd: int | None) ->
             finally:
                 state.clear()
     except AlreadyRunning:
-        tell_parent(ready_fd, error="AlreadyRunning")
+        tell_parent(ready_fd, error=ALREADY_RUNNING)
         return 1
     except (PortTrouble, RuntimeTrouble, PermissionError) as trouble:
         _log.error("the sandbox ends: %s", trouble)
