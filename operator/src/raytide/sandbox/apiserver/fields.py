@@ -77,76 +77,76 @@ _ATOMIC_WITHIN: Final = {"subsets", "endpoints", "nodeAffinity", "podAffinity", 
 KEY_DEFAULTS: Final = {"protocol": "TCP"}
 
 
+# Places are asked for on every write: they are made once, except below maps whose keys are anybody's choice.
+_PLACES_KEPT: Final = 64
+
+
 class BuiltInFields:
     """Places of a built-in object, told by the names of the fields on the way."""
 
-    __slots__ = ("_kind", "_path")
+    __slots__ = ("_children", "_kind", "_path", "is_atomic", "is_set", "keys")
 
     def __init__(self, kind: str, path: tuple[str, ...] = ()) -> None:
         self._kind = kind
         self._path = path
+        self._children: dict[str, BuiltInFields] = {}
+        self.keys: Final = _built_in_keys(kind, path)
+        self.is_set: Final = path == ("metadata", "finalizers")
+        self.is_atomic: Final = bool(path) and path[-1] in _ATOMIC_MAPS
 
-    @property
-    def keys(self) -> tuple[str, ...]:
+    def child(self, name: str) -> Fields:
         """See Fields."""
-        if not self._path or not _ATOMIC_WITHIN.isdisjoint(self._path):
-            return ()
-        name = self._path[-1]
-        if name == "ports":
-            if len(self._path) > 1 and self._path[-2] in _CONTAINER_LISTS:
-                return ("containerPort", "protocol")
-            return ("port", "protocol") if self._kind == "Service" else ()
-        if name == "addresses":
-            return ("type",) if self._kind == "Node" else ()
-        return _KEYS.get(name, ())
+        found = self._children.get(name)
+        if found is None:
+            found = BuiltInFields(self._kind, (*self._path, name))
+            if len(self._children) < _PLACES_KEPT:
+                self._children[name] = found
+        return found
 
-    @property
-    def is_set(self) -> bool:
-        """See Fields."""
-        return self._path == ("metadata", "finalizers")
-
-    @property
-    def is_atomic(self) -> bool:
-        """See Fields."""
-        return bool(self._path) and self._path[-1] in _ATOMIC_MAPS
-
-    def child(self, name: str) -> "Fields":
-        """See Fields."""
-        return BuiltInFields(self._kind, (*self._path, name))
-
-    def item(self) -> "Fields":
+    def item(self) -> Fields:
         """See Fields."""
         return self
+
+
+def _built_in_keys(kind: str, path: tuple[str, ...]) -> tuple[str, ...]:
+    if not path or not _ATOMIC_WITHIN.isdisjoint(path):
+        return ()
+    name = path[-1]
+    if name == "ports":
+        if len(path) > 1 and path[-2] in _CONTAINER_LISTS:
+            return ("containerPort", "protocol")
+        return ("port", "protocol") if kind == "Service" else ()
+    if name == "addresses":
+        return ("type",) if kind == "Node" else ()
+    return _KEYS.get(name, ())
 
 
 class SchemaFields:
     """Places of a custom object, told by its OpenAPI schema."""
 
-    __slots__ = ("_is_root", "_schema")
+    __slots__ = ("_children", "_is_root", "_item", "_schema", "is_atomic", "is_set", "keys")
 
     def __init__(self, schema: Json | None, *, is_root: bool = True) -> None:
         self._schema = schema or {}
         self._is_root = is_root
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """See Fields."""
-        if self._schema.get("x-kubernetes-list-type") != "map":
-            return ()
-        return tuple(self._schema.get("x-kubernetes-list-map-keys") or ())
-
-    @property
-    def is_set(self) -> bool:
-        """See Fields."""
-        return self._schema.get("x-kubernetes-list-type") == "set"
-
-    @property
-    def is_atomic(self) -> bool:
-        """See Fields."""
-        return self._schema.get("x-kubernetes-map-type") == "atomic"
+        self._children: dict[str, Fields] = {}
+        self._item: SchemaFields | None = None
+        list_type = self._schema.get("x-kubernetes-list-type")
+        keys = self._schema.get("x-kubernetes-list-map-keys") or ()
+        self.keys: Final = tuple(keys) if list_type == "map" else ()
+        self.is_set: Final = list_type == "set"
+        self.is_atomic: Final = self._schema.get("x-kubernetes-map-type") == "atomic"
 
     def child(self, name: str) -> Fields:
         """See Fields."""
+        found = self._children.get(name)
+        if found is None:
+            found = self._child(name)
+            if len(self._children) < _PLACES_KEPT:
+                self._children[name] = found
+        return found
+
+    def _child(self, name: str) -> Fields:
         if name == "metadata" and (self._is_root or self._schema.get("x-kubernetes-embedded-resource")):
             return BuiltInFields("", ("metadata",))
         properties = self._schema.get("properties") or {}
@@ -155,7 +155,9 @@ class SchemaFields:
 
     def item(self) -> Fields:
         """See Fields."""
-        return SchemaFields(self._schema.get("items"), is_root=False)
+        if self._item is None:
+            self._item = SchemaFields(self._schema.get("items"), is_root=False)
+        return self._item
 
 
 def key_values(keys: tuple[str, ...], item: Json) -> tuple[Any, ...] | None:
