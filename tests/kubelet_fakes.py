@@ -41,7 +41,13 @@ FOREVER = Script()
 class FakeContainer:
     def __init__(self, config, script):
         self.config, self.script = config, script
-        self.id, self.pid, self.started_at, self.stdin, self.exit = f"fake://{config.name}/{config.attempt}", 1, virtual_now(), None, None
+        self.id, self.pid, self.started_at, self.stdin, self.exit = (
+            f"fake://{config.name}/{config.attempt}",
+            1,
+            virtual_now(),
+            None,
+            None,
+        )
         self.signals = []
         self._ended = asyncio.Event()
         if script.runs_s is not None:
@@ -80,7 +86,7 @@ class FakeExec:
         self.code, self.stdin, self.stderr = code, None, None
         self.stdout = self
 
-    async def read(self, limit_bytes=65536):
+    async def read(self):
         return b""
 
     async def wait(self):
@@ -140,7 +146,7 @@ class FakeRuntime:
         container.end(137)
         await container.wait()
 
-    async def exec(self, container, config):
+    async def exec(self, _container, config):
         self.execs.append(config.argv)
         return FakeExec(self.exec_codes.get(config.argv[0], 0))
 
@@ -181,7 +187,7 @@ class FakeApi:
             self.statuses.append((asyncio.get_running_loop().time(), patch["status"]))
         return {}
 
-    async def request(self, method, path, *, query=None, body=None, content_type=""):
+    async def request(self, method, path, **_options):
         self.writes.append((method, path))
         if path.endswith("/token"):
             return {"status": {"token": f"token-{len(self.writes)}"}}

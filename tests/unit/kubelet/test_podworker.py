@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import signal
 
 import pytest
@@ -127,7 +128,9 @@ async def test_a_pod_that_never_restarts_fails_with_its_init_container(live):
 
 async def test_a_sidecar_lets_the_next_one_start_once_it_has_started_and_ends_after_the_others(live):
     sidecar = {"name": "side", "restartPolicy": "Always"}
-    world = live(build_pod(inits=[sidecar, "setup"], restartPolicy="Never"), scripts={"setup": [Script(1)], "c": [Script(5)]})
+    world = live(
+        build_pod(inits=[sidecar, "setup"], restartPolicy="Never"), scripts={"setup": [Script(1)], "c": [Script(5)]}
+    )
     await asyncio.sleep(2)
     assert world.runtime.running() == ["c", "side"]
     await asyncio.sleep(10)
@@ -215,7 +218,7 @@ async def test_the_back_off_ends_at_five_minutes_and_is_forgotten_after_ten_minu
     world = live(build_pod(), scripts={"c": [*crashes, Script(601, 1), Script(0, 1), Script()]})
     await asyncio.sleep(10_000)
     starts = [round(at) for at in world.runtime.starts_of("c")]
-    gaps = [later - earlier for earlier, later in zip(starts, starts[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
     assert gaps == [0, 10, 20, 40, 80, 160, 300, 300, 601, 10]
 
 

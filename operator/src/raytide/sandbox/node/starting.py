@@ -16,7 +16,7 @@ from raytide.sandbox.node.env import ConfigMissing, build_argv, build_environmen
 from raytide.sandbox.node.host import Host
 from raytide.sandbox.node.podfiles import PodFiles
 from raytide.sandbox.node.podspec import BadSpec, ContainerSpec, PodSpec
-from raytide.sandbox.node.runtime import Container, ContainerConfig, Image, Mode, Mount, Sandbox
+from raytide.sandbox.node.runtime import Container, ContainerConfig, Image, Mount, Sandbox
 from raytide.sandbox.node.volumefiles import ensure_mount_source
 from raytide.sandbox.node.volumes import plan_mounts
 
@@ -84,14 +84,14 @@ async def _configure(host: Host, start: Start, image: Image) -> ContainerConfig:
         log_path=start.files.log(spec.name, start.attempt),
         env=environment,
         working_dir=spec.working_dir,
-        mounts=mounts + _message_mount(host, start),
+        mounts=(*mounts, _message_mount(start)),
         attempt=start.attempt,
         has_stdin=spec.has_stdin,
         is_tty=spec.is_tty,
     )
 
 
-def _message_mount(host: Host, start: Start) -> tuple[Mount, ...]:
-    """The file for last words; without namespaces only one below a path of the container's own could be shown."""
+def _message_mount(start: Start) -> Mount:
+    """The file for last words."""
     path = start.files.prepare_message(start.spec.name, start.attempt)
-    return (Mount(source=path, target=start.spec.termination_message_path),) if host.runtime.mode is Mode.NS else ()
+    return Mount(source=path, target=start.spec.termination_message_path)

@@ -82,12 +82,12 @@ def _link(link: Path, target: str) -> None:
 
 
 def _show(place: Path, names: set[str]) -> None:
-    """Keep exactly one visible link per top-level name."""
+    """Keep exactly one visible link per top-level name; what a container's mount has put there stays."""
     for entry in place.iterdir():
-        if not entry.name.startswith("..") and entry.name not in names:
+        if entry.is_symlink() and not entry.name.startswith("..") and entry.name not in names:
             entry.unlink()
     for name in names:
-        if not (place / name).is_symlink():
+        if not (place / name).is_symlink() and not (place / name).exists():
             (place / name).symlink_to(f"{_CURRENT}/{name}")
 
 
