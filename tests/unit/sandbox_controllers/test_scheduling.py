@@ -180,3 +180,44 @@ def test_a_second_step_does_nothing(cluster):
     before = cluster.store.version
     cluster.settle()
     assert cluster.store.version == before
+
+
+def test_a_pod_changed_before_its_first_try_is_still_tried(cluster):
+    cluster.node("n1")
+    cluster.pod("p", settle=False)
+    pod = cluster.get("pods", "p")
+    pod["metadata"]["labels"] = {"a": "b"}
+    cluster.store.update("pods", pod)
+    cluster.settle()
+    assert cluster.node_of("p") == "n1"
+
+
+def test_a_change_of_a_waiting_pod_that_does_not_matter_costs_no_further_try(cluster, monkeypatch):
+    from raytide.sandbox import scheduling
+
+    cluster.node("n1", cpu="1")
+    cluster.pod("p", cpu="2")
+    looks = []
+    monkeypatch.setattr(scheduling, "rule_out", lambda *args: looks.append(args) or [])
+    pod = cluster.get("pods", "p")
+    pod["metadata"]["annotations"] = {"a": "b"}
+    cluster.store.update("pods", pod)
+    cluster.settle()
+    assert looks == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"priority": "high"}, id="a priority that is text"),
+        pytest.param({"nodeSelector": ["zone"]}, id="a selector that is a list"),
+        pytest.param({"containers": "none"}, id="containers that are no list"),
+    ],
+)
+def test_fields_of_the_wrong_type_stop_only_their_own_pod(cluster, spec):
+    cluster.node("n1")
+    cluster.pod("bad", settle=False, **spec)
+    cluster.pod("good")
+    assert cluster.node_of("good") == "n1"
+    assert cluster.node_of("bad") is None
+    assert "Expected" in cluster.scheduled("bad")["message"]

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from raytide.sandbox.apiserver.status import ApiStatus
 from raytide.sandbox.apiserver.store import Change, ObjectKey, Store
+from raytide.sandbox.podseen import PodSeen, read_pod
 
 Json = dict[str, Any]
 
@@ -21,11 +22,12 @@ _PASSING: Final = frozenset({403, 404, 409})
 class Noted:
     """A change with its object decoded at most once, however many controllers look."""
 
-    __slots__ = ("_obj", "change")
+    __slots__ = ("_obj", "_pod", "change")
 
     def __init__(self, change: Change) -> None:
         self.change = change
         self._obj: Json | None = None
+        self._pod: PodSeen | None = None
 
     @property
     def key(self) -> ObjectKey:
@@ -43,6 +45,13 @@ class Noted:
         if self._obj is None:
             self._obj = self.change.entry.obj()
         return self._obj
+
+    @property
+    def pod(self) -> PodSeen:
+        """The same for a pod, as far as the controllers look."""
+        if self._pod is None:
+            self._pod = read_pod(self.change.entry.raw)
+        return self._pod
 
 
 class Controller(Protocol):

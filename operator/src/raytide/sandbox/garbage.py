@@ -129,7 +129,7 @@ class OrphanedPods:
         """Keep who is where, and which nodes vanished."""
         key = noted.key
         if key.resource == "pods":
-            node = noted.obj.get("spec", {}).get("nodeName")
+            node = noted.pod.spec.node_name
             if node and noted.is_gone:
                 self._pods_by_node.get(node, set()).discard(key)
             elif node:

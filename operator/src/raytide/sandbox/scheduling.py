@@ -23,13 +23,13 @@ from raytide.sandbox.fitting import (
     rule_out,
     unschedulable_message,
 )
+from raytide.sandbox.podseen import PodSeen
 
 SCHEDULER: Final = "default-scheduler"
 GATED_MESSAGE: Final = "Scheduling is blocked due to non-empty scheduling gates"
-_ENDED: Final = ("Succeeded", "Failed")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiting:
     """A pod without a node."""
 
@@ -39,6 +39,8 @@ class _Waiting:
     """Equal for pods that fit in the same places."""
     order: tuple[int, int]
     """Higher priority first, then older first."""
+    told: str = ""
+    """What has been said about it last."""
 
 
 class Scheduler:
@@ -85,22 +87,23 @@ class Scheduler:
         self._has_more_room = True
 
     def _note_pod(self, noted: Noted) -> None:
-        key, pod = noted.key, noted.obj
-        spec = pod.get("spec") or {}
-        self._forget_waiting(key)
-        has_ended = noted.is_gone or (pod.get("status") or {}).get("phase") in _ENDED
-        if has_ended:
+        key, pod = noted.key, noted.pod
+        known = self._forget_waiting(key)
+        if noted.is_gone or pod.has_ended:
             self._leave(key)
-        elif spec.get("nodeName"):
-            self._settle(key, spec)
-        elif not noted.change.entry.is_terminating and spec.get("schedulerName", SCHEDULER) == SCHEDULER:
-            self._wait(noted)
+        elif pod.spec.node_name:
+            self._settle(key, pod)
+        elif not noted.change.entry.is_terminating and (pod.spec.scheduler_name or SCHEDULER) == SCHEDULER:
+            self._wait(key, pod, known)
 
-    def _forget_waiting(self, key: ObjectKey) -> None:
-        self._waiting.pop(key, None)
+    def _forget_waiting(self, key: ObjectKey) -> "_Waiting | None":
+        """The pod's place in the queue, if it has been tried from there."""
+        known = self._waiting.pop(key, None)
+        has_been_tried = key not in self._due
         self._gated.discard(key)
         self._malformed.pop(key, None)
         self._due.discard(key)
+        return known if has_been_tried else None
 
     def _leave(self, key: ObjectKey) -> None:
         placed = self._placed.pop(key, None)
@@ -108,24 +111,27 @@ class Scheduler:
             self._rooms[placed[0]].take(placed[1], sign=-1)
             self._has_more_room = True
 
-    def _settle(self, key: ObjectKey, spec: Json) -> None:
+    def _settle(self, key: ObjectKey, pod: PodSeen) -> None:
         """Somebody is on a node: we put it there and know, or it came so."""
-        if key in self._placed:
+        if key in self._placed or not pod.spec.node_name:
             return
         try:
-            requests = pod_requests(spec)
+            requests = pod_requests(pod.raw_spec())
         except QuantityError:
             return
-        self._place(key, spec["nodeName"], requests)
+        self._place(key, pod.spec.node_name, requests)
 
     def _place(self, key: ObjectKey, node: str, requests: Requests) -> None:
         self._placed[key] = (node, requests)
         if node in self._rooms:
             self._rooms[node].take(requests)
 
-    def _wait(self, noted: Noted) -> None:
-        key, spec = noted.key, noted.obj["spec"]
-        if spec.get("schedulingGates"):
+    def _wait(self, key: ObjectKey, pod: PodSeen, known: "_Waiting | None") -> None:
+        """Line it up; one that was waiting already with the same needs waits on as it did."""
+        spec = pod.raw_spec()
+        if pod.fault:
+            self._malformed[key] = pod.fault
+        elif pod.spec.scheduling_gates:
             self._gated.add(key)
         else:
             try:
@@ -134,9 +140,12 @@ class Scheduler:
                 self._malformed[key] = str(error)
             else:
                 wants = [spec.get(field) for field in ("nodeSelector", "affinity", "tolerations")]
-                created = _creation_order(noted)
-                order = (-(spec.get("priority") or 0), created)
-                self._waiting[key] = _Waiting(spec, requests, encode([sorted(requests.items()), wants]), order)
+                shape = encode([sorted(requests.items()), wants])
+                if known is not None and known.shape == shape:
+                    self._waiting[key] = known
+                    return
+                order = (-(pod.spec.priority or 0), _seconds(pod.metadata.creation_timestamp))
+                self._waiting[key] = _Waiting(spec, requests, shape, order)
         self._due.add(key)
 
     # --- acting --------------------------------------------------------------------------------------------------------
@@ -158,7 +167,9 @@ class Scheduler:
                     self._bind(key, waiting, room, now)
                     continue
                 hopeless[waiting.shape] = message
-            self._explain(key, "Unschedulable", message, now)
+            if waiting.told != message:
+                waiting.told = message
+                self._explain(key, "Unschedulable", message, now)
         return None
 
     def _choose(self, waiting: _Waiting) -> tuple[NodeRoom | None, str]:
@@ -205,7 +216,6 @@ class Scheduler:
         record_event(self._store, pod, kind=kind, reason=reason, message=message, now=now, component=SCHEDULER)
 
 
-def _creation_order(noted: Noted) -> int:
-    """Whole seconds since year 1 at creation; ties are broken by name."""
-    text: str = noted.obj["metadata"]["creationTimestamp"]
-    return int(datetime.fromisoformat(text).timestamp())
+def _seconds(moment: str) -> int:
+    """A timestamp for ordering; ties are broken by name."""
+    return int(datetime.fromisoformat(moment).timestamp())
