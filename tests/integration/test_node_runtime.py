@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -297,28 +298,42 @@ async def fetch(node: Node, pod: Sandbox, port: int) -> str:
             return text.rpartition("\r\n")[2]
 
 
+def free_port() -> int:
+    """A port that no program on this machine has, since in plain mode one that binds every address has it in all pods."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 async def test_two_pods_serve_the_same_port_and_the_host_reaches_both(node: Node) -> None:
     pods = [await node.pod(name) for name in ("a", "b")]
+    port = free_port()
     for pod in pods:
-        await serve(node, pod, 8000)
-    assert [await fetch(node, pod, 8000) for pod in pods] == ["a", "b"]
+        await serve(node, pod, port)
+    assert [await fetch(node, pod, port) for pod in pods] == ["a", "b"]
 
 
-async def test_pods_find_each_other_and_the_host_by_name(node: Node) -> None:
+async def test_pods_find_each_other_by_name(node: Node) -> None:
     first, second = await node.pod("a"), await node.pod("b")
-    await serve(node, first, 8000)
-    await fetch(node, first, 8000)
-    listening = await node.runtime.listen_inside(0)
-    port = listening.getsockname()[1]
-    name = "web.default.svc.cluster.local"
-    node.runtime.set_names({name: [first.ip], "kubernetes.default.svc.cluster.local": [node.runtime.node_address]})
-    get = f"{sys.executable} -c \"import urllib.request as u; print(u.urlopen('http://web.default.svc.cluster.local:8000').read())\""
+    port = free_port()
+    await serve(node, first, port)
+    await fetch(node, first, port)
+    node.runtime.set_names({"web.default.svc.cluster.local": [first.ip]})
+    url = f"http://web.default.svc.cluster.local:{port}"
+    get = f"{sys.executable} -c \"import urllib.request as u; print(u.urlopen('{url}').read())\""
     assert await node.run(second, get) == "b'a'\n"
-    call = f"{sys.executable} -c \"import socket; socket.create_connection(('kubernetes.default.svc', {port}))\""
-    await node.run(second, call)
-    connection, _ = await asyncio.wait_for(asyncio.get_running_loop().sock_accept(listening), 5)
-    connection.close()
-    listening.close()
+
+
+async def test_pods_reach_what_listens_for_them_on_the_host(node: Node) -> None:
+    pod = await node.pod()
+    node.runtime.set_names({"kubernetes.default.svc.cluster.local": [node.runtime.node_address]})
+    with await node.runtime.listen_inside(0) as listening:
+        where = f"('kubernetes.default.svc', {listening.getsockname()[1]})"
+        await node.run(pod, f"{sys.executable} -c \"import socket; socket.create_connection({where}).send(b'hello')\"")
+        connection, _ = await asyncio.wait_for(asyncio.get_running_loop().sock_accept(listening), 5)
+        with connection:
+            assert await asyncio.get_running_loop().sock_recv(connection, 10) == b"hello"
 
 
 async def test_localhost_is_the_pod(ns_node: Node) -> None:

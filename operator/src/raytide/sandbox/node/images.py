@@ -5,6 +5,7 @@ our own command, a few well-known base images are the host's commands. Tags and 
 too; a name that stands for nothing gives None, which the kubelet reports as ErrImagePull. Called by engine.py.
 """
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -84,6 +85,7 @@ def write_stand_ins(directory: Path) -> None:
     wget.chmod(0o755)
 
 
+@functools.cache
 def environment_dirs() -> tuple[str, ...]:
     """Everything the running Python needs, outermost only: its prefixes, the links between them, editable packages."""
     found = {sys.prefix, sys.base_prefix, str(Path(__file__).parents[3])}

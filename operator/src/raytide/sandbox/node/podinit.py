@@ -159,18 +159,17 @@ class PodInit:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if ended is None:
                 return
-            command = self._commands.pop(pid, None)
-            if command is None:
-                continue
-            if command.mark is not None:
-                mark = command.mark
-                marks.kill_all(lambda root=pid, mark=mark: marks.family({root}, mark) - {root})  # type: ignore[misc]
-            self._say(event="exit", id=command.id, status=os.waitstatus_to_exitcode(status))
+            command = self._commands.pop(ended.si_pid, None)
+            if command is not None and command.mark is not None:
+                _end_family(ended.si_pid, command.mark)
+            _, status = os.waitpid(ended.si_pid, 0)
+            if command is not None:
+                self._say(event="exit", id=command.id, status=os.waitstatus_to_exitcode(status))
 
     def _end(self) -> NoReturn:
         """As process 1 of a PID namespace our end is everybody's; without one they are hunted down."""
@@ -178,6 +177,11 @@ class PodInit:
             mark = marks.pod_mark(self._plan.state_dir, self._plan.key)
             marks.kill_all(lambda: marks.family({os.getpid()}, mark) - {os.getpid()})
         os._exit(0)
+
+
+def _end_family(pid: int, mark: str) -> None:
+    """Kill what a container's main process left, while its zombie keeps others from having its number."""
+    marks.kill_all(lambda: marks.family({pid}, mark) - {pid})
 
 
 def _become(message: dict[str, Any], fds: list[int], trouble_fd: int, parent: int) -> NoReturn:
