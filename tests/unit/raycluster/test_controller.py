@@ -1,0 +1,219 @@
+"""What a pass does besides deciding, in virtual time on the in-process API: when it writes, repeats, waits and forgets."""
+
+import asyncio
+import itertools
+import random
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from raytide.api import names
+from raytide.api.config import ClusterConfig
+from raytide.api.errors import Unavailable
+from raytide.api.meta import Key
+from raytide.kube.client import Client
+from raytide.kube.transport import Response
+from raytide.raycluster.room import RayClusterRoom, RoomOptions
+from raytide.runtime.clock import Clock
+
+from builders import group, raycluster
+from simulation.wire import InProcess
+from simulation.world import World
+
+pytestmark = pytest.mark.looptime
+
+CLUSTERS = "rayclusters.ray.io"
+KEY = Key("default", "demo")
+
+
+class VirtualClock(Clock):
+    def now(self):
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
+
+
+class Wire(InProcess):
+    """Notes every write with its moment; the test may answer instead."""
+
+    def __init__(self, api):
+        super().__init__(api, latency_s=0.001)
+        self.writes = []
+        self.instead = lambda _method, _path: None
+
+    async def request(self, method, path, **rest):
+        if method != "GET":
+            self.writes.append((asyncio.get_running_loop().time(), method, path.rsplit("/", 1)[1]))
+            answer = self.instead(method, path)
+            if isinstance(answer, Exception):
+                raise answer
+            if answer == "lost":
+                await super().request(method, path, **rest)
+                raise Unavailable("no answer", is_outcome_unknown=True)
+            if answer is not None:
+                return answer
+        return await super().request(method, path, **rest)
+
+    def times(self, method, last):
+        return [at for at, m, what in self.writes if (m, what) == (method, last)]
+
+
+class IdleWorld(World):
+    """Pods do nothing by themselves."""
+
+    def _on_pod(self, change):
+        pass
+
+
+@pytest.fixture
+async def here():
+
+    world = IdleWorld(random.Random(0))
+    wire, clock, suffixes = Wire(world.api), VirtualClock(), itertools.count()
+    options = RoomOptions(namer=lambda prefix: f"{prefix}{next(suffixes):05d}")
+    room = RayClusterRoom(Client(wire, clock=clock), clock=clock, config=ClusterConfig(), options=options)
+    running = asyncio.create_task(room.run())
+    await asyncio.sleep(0.1)
+    yield SimpleNamespace(world=world, wire=wire, room=room)
+    await room.stop()
+    await running
+
+
+def create(here, *groups):
+    obj = raycluster(*groups)
+    here.world.create({**obj, "metadata": {"name": "demo", "namespace": "default"}})
+    return asyncio.get_running_loop().time()
+
+
+def status(here):
+    return here.world.cluster("demo").get("status", {})
+
+
+def pods(here):
+    return here.world.pods(here.world.cluster("demo")["metadata"]["uid"])
+
+
+def make_ready(here):
+    for pod in pods(here):
+        conditions = [{"type": "Ready", "status": "True"}]
+        pod["status"] = {**pod.get("status", {}), "phase": "Running", "conditions": conditions}
+        here.world.store.update("pods", pod, subresource="status")
+
+
+@pytest.mark.rule("D8", "PF:P8")
+async def test_status_waits_half_a_second_after_acting_and_one_write_says_it_all(here):
+    created_at = create(here)
+    await asyncio.sleep(0.1)
+    make_ready(here)
+    await asyncio.sleep(5)
+    (written_at,) = here.wire.times("PATCH", "status")
+    assert 0.5 <= written_at - created_at < 0.6
+    assert status(here)["state"] == "ready"
+
+
+@pytest.mark.rule("D8")
+async def test_status_writes_are_half_a_second_apart(here):
+    create(here)
+    await asyncio.sleep(2)
+    for turn in range(20):
+        make_ready(here)
+        if turn % 2:
+            victim = next(p["metadata"]["name"] for p in pods(here) if "worker" in p["metadata"]["name"])
+            here.world.edit("pods", victim, None, lambda p: p["status"].update(phase="Pending"), subresource="status")
+        await asyncio.sleep(0.3)
+    times = here.wire.times("PATCH", "status")
+    assert len(times) > 2
+    assert all(later - earlier >= 0.5 for earlier, later in itertools.pairwise(times))
+
+
+@pytest.mark.rule("RM:I19", "PF:P8")
+async def test_once_steady_nothing_is_written_for_an_hour(here):
+    create(here)
+    await asyncio.sleep(0.1)
+    make_ready(here)
+    await asyncio.sleep(10)
+    here.wire.writes.clear()
+    await asyncio.sleep(3600)
+    assert here.wire.writes == []
+
+
+@pytest.mark.rule("D6", "D15")
+async def test_a_create_with_an_unknown_outcome_is_repeated_and_makes_no_second_pod(here):
+    lost = iter(["lost"])
+    here.wire.instead = lambda method, path: next(lost, None) if (method, path[-4:]) == ("POST", "pods") else None
+    create(here, group(replicas=1))
+    await asyncio.sleep(60)
+    assert len(pods(here)) == 2
+    assert here.wire.times("POST", "pods")
+
+
+def refusal(message):
+    body = f'{{"kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"{message}"}}'
+    return Response(403, body.encode(), {})
+
+
+@pytest.mark.rule("SC:S3", "RM:I18")
+async def test_a_refused_group_is_asked_for_again_every_thirty_seconds_with_one_pod(here):
+    create(here, group(replicas=0))
+    await asyncio.sleep(1)
+    here.wire.instead = lambda method, path: refusal("exceeded quota") if path.endswith("/pods") else None
+    here.wire.writes.clear()
+    here.world.edit(CLUSTERS, "demo", None, lambda o: o["spec"]["workerGroupSpecs"][0].update(replicas=5))
+    await asyncio.sleep(95)
+    asked = here.wire.times("POST", "pods")
+    assert len(asked) == 4, asked
+    assert all(later - earlier >= 30 for earlier, later in itertools.pairwise(asked))
+    assert len(here.wire.times("PATCH", "status")) <= 2, "a retry that fails the same way changes nothing"
+    here.wire.instead = lambda *_: None
+    await asyncio.sleep(31)
+    assert len(pods(here)) == 6
+    conditions = [c["type"] for c in status(here)["conditions"]]
+    assert names.REPLICA_FAILURE not in conditions
+
+
+@pytest.mark.rule("RC:TR-5", "D2")
+async def test_a_cluster_that_is_gone_is_forgotten_and_its_pods_are_not_made_anew(here):
+    create(here)
+    await asyncio.sleep(1)
+    here.world.store.delete(CLUSTERS, "default", "demo")
+    await asyncio.sleep(1)
+    here.wire.writes.clear()
+    for pod in list(here.room.pods.by_index(KEY)):
+        here.world.vanish(pod.name)
+    await asyncio.sleep(10)
+    assert here.wire.writes == []
+
+
+async def test_a_status_write_that_meets_another_cluster_is_dropped(here):
+    conflict = Response(409, b'{"kind":"Status","status":"Failure","reason":"Conflict","code":409,"message":"uid"}', {})
+    here.wire.instead = lambda _method, path: conflict if path.endswith("/status") else None
+    create(here)
+    await asyncio.sleep(3)
+    assert status(here) == {}
+    here.wire.instead = lambda *_: None
+    here.world.edit(CLUSTERS, "demo", None, lambda o: o["spec"]["workerGroupSpecs"][0].update(replicas=3))
+    await asyncio.sleep(3)
+    assert status(here)["desiredWorkerReplicas"] == 3
+
+
+async def test_an_api_that_is_away_for_writes_is_backed_off_from_and_caught_up_with(here):
+    here.wire.instead = lambda *_: Unavailable("503")
+    create(here)
+    await asyncio.sleep(20)
+    tried = len(here.wire.times("POST", "services"))
+    assert 3 <= tried <= 12, "backed off"
+    here.wire.instead = lambda *_: None
+    await asyncio.sleep(31)
+    assert len(pods(here)) == 3
+
+
+@pytest.mark.rule("RM:I14")
+async def test_a_worker_that_vanishes_is_replaced_within_a_second(here):
+    create(here)
+    await asyncio.sleep(0.1)
+    make_ready(here)
+    await asyncio.sleep(5)
+    victim = next(p for p in pods(here) if "worker" in p["metadata"]["name"])["metadata"]["name"]
+    here.world.vanish(victim)
+    assert len(pods(here)) == 2
+    await asyncio.sleep(1)
+    assert len(pods(here)) == 3
