@@ -7,7 +7,6 @@ store. Called by `routes.py`.
 
 import base64
 import binascii
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -116,7 +115,7 @@ def watch(store: Store, call: Call) -> WatchCursor:
     options = WatchOptions(
         namespace=call.target.namespace,
         matches=matches,
-        view=None if view.is_raw else _lines(view, store),
+        view=None if view.is_raw else lambda event_type, entry: view.line(event_type, entry, store.now()),
         has_bookmarks=call.flag("allowWatchBookmarks"),
         timeout_s=float(timeout) if timeout else None,
         content_type=view.content_type,
@@ -138,24 +137,6 @@ def _asked_version(call: Call) -> int:
     if not text.isdigit():
         raise bad_request(f'invalid resource version "{text}"')
     return int(text)
-
-
-class _Lines:
-    """The watch lines of one view; only the first of a table carries the columns."""
-
-    def __init__(self, view: View, store: Store) -> None:
-        self._view = view
-        self._store = store
-
-    def __call__(self, event_type: str, entry: Entry) -> bytes:
-        return self._view.line(event_type, entry, self._now())
-
-    def _now(self) -> datetime:
-        return self._store.now()
-
-
-def _lines(view: View, store: Store) -> _Lines:
-    return _Lines(view, store)
 
 
 def _bookmark(view: View, store: Store, *, is_end_of_list: bool = False) -> bytes:
