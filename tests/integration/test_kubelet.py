@@ -69,10 +69,22 @@ def row(sandbox, pod):
 async def _session(cluster, user) -> AsyncIterator[aiohttp.ClientSession]:
     tls = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
     headers = {"Authorization": f"Bearer {user['token']}"}
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls, ssl_shutdown_timeout=0), headers=headers
-    ) as session:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls), headers=headers) as session:
         yield session
+
+
+@asynccontextmanager
+async def _websocket(sandbox, path, query, protocol) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    """A WebSocket through the API server; when it ends, so has its connection."""
+    config = yaml.safe_load(sandbox.kubeconfig.read_text())
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    async with asyncio.timeout(10), _session(cluster, user) as session:
+        url = cluster["server"] + f"{PODS}/{path}"
+        async with session.ws_connect(url, params=query, protocols=[protocol]) as socket:
+            connection = socket.get_extra_info("socket")
+            yield socket
+        while connection.fileno() != -1:  # noqa: ASYNC110 - sockets have no event for their end
+            await asyncio.sleep(0)
 
 
 # --- one life ----------------------------------------------------------------------------------------------------------
@@ -213,19 +225,15 @@ def talker(sandbox) -> str:
 
 async def _exec(sandbox, pod, *command, stdin=b""):
     """Exit status, standard output and standard error of a command, as kubectl gets them."""
-    config = yaml.safe_load(sandbox.kubeconfig.read_text())
-    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     query = [("command", word) for word in command] + [("stdout", "true"), ("stderr", "true")]
     query += [("stdin", "true")] if stdin else []
     outputs = {1: b"", 2: b"", 3: b""}
-    async with _session(cluster, user) as session:
-        url = cluster["server"] + f"{PODS}/{pod}/exec"
-        async with session.ws_connect(url, params=query, protocols=["v5.channel.k8s.io"]) as socket:
-            if stdin:
-                await socket.send_bytes(b"\x00" + stdin)
-                await socket.send_bytes(b"\xff\x00")
-            async for message in socket:
-                outputs[message.data[0]] += message.data[1:]
+    async with _websocket(sandbox, f"{pod}/exec", query, "v5.channel.k8s.io") as socket:
+        if stdin:
+            await socket.send_bytes(b"\x00" + stdin)
+            await socket.send_bytes(b"\xff\x00")
+        async for message in socket:
+            outputs[message.data[0]] += message.data[1:]
     return json.loads(outputs[3]), outputs[1], outputs[2]
 
 
@@ -260,16 +268,12 @@ async def test_following_a_log_ends_with_the_container(sandbox):
 
 
 async def test_a_port_of_a_pod_is_reached_through_the_api(sandbox, talker):
-    config = yaml.safe_load(sandbox.kubeconfig.read_text())
-    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     page = b""
-    async with _session(cluster, user) as session, asyncio.timeout(10):
-        url = cluster["server"] + f"{PODS}/{talker}/portforward"
-        async with session.ws_connect(url, params={"ports": "8123"}, protocols=["v4.channel.k8s.io"]) as socket:
-            assert [(await socket.receive()).data for _ in range(2)] == [b"\x00\xbb\x1f", b"\x01\xbb\x1f"]
-            await socket.send_bytes(b"\x00GET / HTTP/1.0\r\n\r\n")
-            async for message in socket:
-                page += message.data[1:]
+    async with _websocket(sandbox, f"{talker}/portforward", {"ports": "8123"}, "v4.channel.k8s.io") as socket:
+        assert [(await socket.receive()).data for _ in range(2)] == [b"\x00\xbb\x1f", b"\x01\xbb\x1f"]
+        await socket.send_bytes(b"\x00GET / HTTP/1.0\r\n\r\n")
+        async for message in socket:
+            page += message.data[1:]
     assert page.startswith(b"HTTP/1.0 200 OK")
 
 
