@@ -202,6 +202,9 @@ class Life:
             return "the stranger's pod is gone"
         if have != want:
             return f"have {have}, want {want}"
+        service = self.world.store.find("services", NAMESPACE, f"{NAME}-head-svc")
+        if service is None or service.owners != (cluster["metadata"]["uid"],):
+            return "the head service is missing or another cluster's"
         return "" if all(is_alive(p) for p in pods) else "pods that ended are still there"
 
     async def _settle(self) -> None:

@@ -62,8 +62,10 @@ class World:
         """Garbage collection and the like, whenever something changed."""
         while True:
             self._changed.clear()
-            self.controllers.step(self.now())
-            await self._changed.wait()
+            wakeup = self.controllers.step(self.now())
+            wait_s = None if wakeup is None else max(0.0, (wakeup - self.now()).total_seconds())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), wait_s)
             await asyncio.sleep(0.05)
 
     # --- the kubelets ----------------------------------------------------------------------------------------------
