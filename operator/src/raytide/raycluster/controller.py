@@ -174,10 +174,12 @@ class RayClusterReconciler:
         if not patch:
             self._saw(cluster.key, cluster.metadata.resource_version)
             self._unwritten_since.pop(cluster.key, None)
-        elif wait_s <= 0:
-            await self._write_status(cluster.raw, cluster.key, patch)
-            note_provisioned(cluster, computed, now)
-        self._wires.telling.tell(cluster.raw, applied.outcomes, todo.remarks)
+        try:
+            if patch and wait_s <= 0:
+                await self._write_status(cluster.raw, cluster.key, patch)
+                note_provisioned(cluster, computed, now)
+        finally:  # what was done is told even if the status could not be
+            self._wires.telling.tell(cluster.raw, applied.outcomes, todo.remarks)
         return sooner(wait_s if wait_s > 0 else None, leaves_ready_in(computed, now))
 
     async def _report_unreadable(self, obj: Manifest, key: Key, error: ValidationError) -> float | None:
