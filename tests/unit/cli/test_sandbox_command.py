@@ -129,6 +129,13 @@ def test_a_server_that_ends_without_a_word_has_its_log_told(state, monkeypatch):
         launch.start(Settings(), state, deadline_s=20)
 
 
+def test_a_state_directory_that_cannot_be_is_said_plainly(tmp_path):
+    (tmp_path / "file").touch()
+    result = call(StateDirectory(tmp_path / "file" / "s"), "up")
+    assert result.exit_code == 1
+    assert f"cannot use {tmp_path}/file/s: Not a directory; choose another with --state-dir" in result.output
+
+
 def test_status_reads_well(state):
     nodes = ({"status": {"allocatable": {"cpu": "8", "memory": "32Gi"}}},) * 3
     pods = ({"status": {"phase": "Running"}}, {"status": {"phase": "Pending"}}, {"status": {"phase": "Running"}})

@@ -97,6 +97,10 @@ def up(state: StateDirectory, **options: Any) -> None:
         return
     except launch.LaunchTrouble as trouble:
         raise click.ClickException(str(trouble)) from None
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot use {state.path}: {error.strerror}; choose another with --state-dir"
+        ) from None
     took_s = time.monotonic() - began
     click.echo(
         f"The sandbox is up after {took_s:.1f} s: {record.server}, {_nodes(record)}, isolation {record.isolation}."
