@@ -21,15 +21,15 @@ pytestmark = pytest.mark.timeout(30)
 
 SANDBOX = """
 import asyncio, sys
+from datetime import UTC, datetime
 from pathlib import Path
-from node_modes import now
 from raytide.sandbox.node.choose import choose_runtime
 from raytide.sandbox.node.runtime import ContainerConfig, ExecConfig, PodSandboxConfig
 
 DETACH = "(setsid sh -c 'setsid sleep 1000 & exec setsid sleep 1000' &) ; "
 
 async def main(mode, state_dir):
-    runtime = (await choose_runtime(mode, state_dir=state_dir, now=now)).runtime
+    runtime = (await choose_runtime(mode, state_dir=state_dir, now=lambda: datetime.now(UTC))).runtime
     for name in ("a", "b"):
         pod = await runtime.create_sandbox(PodSandboxConfig(uid=name, namespace="n", name=name, hostname=name))
         log_path = state_dir / f"{name}.log"
@@ -55,7 +55,6 @@ class Running:
         self.sandbox = subprocess.Popen(
             [sys.executable, "-c", SANDBOX, mode, str(self.state_dir)],
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         )
         assert self.sandbox.stdout is not None
         assert self.sandbox.stdout.readline() == b"up\n"
@@ -121,26 +120,26 @@ def test_kill_9_of_the_sandbox_leaves_nothing(running: Running) -> None:
     running.wait_until_nothing_is_left()
 
 
-def test_kill_9_of_the_node_s_first_process_leaves_nothing_of_any_pod(running: Running) -> None:
+def test_kill_9_leaves_nothing_of_a_container_then_of_a_pod_then_of_all_pods(running: Running) -> None:
+    (first,) = running.named("pod a")
+    its_own = [pid for pid in running.sleepers() if parent(pid) == first and writes_log(pid)]
+    os.kill(min(its_own), signal.SIGKILL)
+    running.wait_for_sleepers(SLEEPERS_PER_POD)
+    assert running.named("pod a"), "a container's main process is not the pod's first"
+    (other,) = running.named("pod b")
+    os.kill(other, signal.SIGKILL)
+    running.wait_for_sleepers(0)
+    assert running.named("pod a"), "the other pod's surroundings stay"
     (holder,) = running.named("raytide-node")
     os.kill(holder, signal.SIGKILL)
     running.wait_until_nothing_is_left()
-    assert running.sandbox.poll() is None
+    assert running.sandbox.poll() is None, "the sandbox itself is told, not killed"
 
 
-def test_kill_9_of_a_pod_s_first_process_leaves_nothing_of_that_pod(running: Running) -> None:
-    (first,) = running.named("pod a")
-    os.kill(first, signal.SIGKILL)
-    running.wait_for_sleepers(SLEEPERS_PER_POD)
-    assert running.named("pod b")
-
-
-def test_kill_9_of_a_container_s_main_process_leaves_nothing_of_that_container(running: Running) -> None:
-    (first,) = running.named("pod a")
-    started_by_it = [pid for pid in running.sleepers() if parent(pid) == first and writes_log(pid)]
-    os.kill(min(started_by_it), signal.SIGKILL)
-    running.wait_for_sleepers(SLEEPERS_PER_POD)
-    assert running.named("pod a")
+def test_kill_9_of_the_node_s_first_process_leaves_nothing_of_full_pods(running: Running) -> None:
+    (holder,) = running.named("raytide-node")
+    os.kill(holder, signal.SIGKILL)
+    running.wait_until_nothing_is_left()
 
 
 def parent(pid: int) -> int:
@@ -171,8 +170,8 @@ async def test_what_an_earlier_sandbox_left_is_ended_at_the_next_start() -> None
 
 FORBIDDEN = """
 import asyncio, os, sys
+from datetime import UTC, datetime
 from pathlib import Path
-from node_modes import now
 from raytide.sandbox.node import linux
 from raytide.sandbox.node.choose import choose_runtime
 from raytide.sandbox.node.runtime import RuntimeTrouble
@@ -183,11 +182,11 @@ linux.map_root_to_self(uid, gid)
 Path("/proc/sys/user/max_user_namespaces").write_text("0")
 
 async def main(state_dir):
-    choice = await choose_runtime("auto", state_dir=state_dir, now=now)
+    choice = await choose_runtime("auto", state_dir=state_dir, now=lambda: datetime.now(UTC))
     print(choice.runtime.mode, choice.reason, sep="|")
     await choice.runtime.stop()
     try:
-        await choose_runtime("ns", state_dir=state_dir, now=now)
+        await choose_runtime("ns", state_dir=state_dir, now=lambda: datetime.now(UTC))
     except RuntimeTrouble as trouble:
         print(trouble)
 
@@ -203,7 +202,6 @@ def test_where_namespaces_are_forbidden_pods_run_plain_and_the_reason_is_told(mo
         text=True,
         check=True,
         timeout=20,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     chosen, refused = done.stdout.splitlines()
     assert chosen.startswith("plain|plain: unprivileged namespaces do not work on this machine (")
