@@ -220,6 +220,7 @@ def talker(sandbox) -> str:
         )
     eventually(lambda: sandbox.phase(name) == "Running", "the talker runs")
     eventually(lambda: "started" in sandbox.pod_log(name), "the talker has spoken")
+    eventually(lambda: sandbox.api("GET", f"{PODS}/{name}:8123/proxy/")[0] == 200, "the talker serves")
     return name
 
 
@@ -278,9 +279,7 @@ async def test_a_port_of_a_pod_is_reached_through_the_api(sandbox, talker):
 
 
 def test_plain_http_reaches_a_pod_through_the_api(sandbox, talker):
-    status, page = eventually(
-        lambda: next((a for a in [sandbox.api("GET", f"{PODS}/{talker}:8123/proxy/")] if a[0] == 200), None),
-        "an answer",
-    )
+    status, page = sandbox.api("GET", f"{PODS}/{talker}:8123/proxy/")
     assert status == 200
     assert "Directory listing" in page
+    assert sandbox.api("GET", f"{PODS}/{talker}:8123/proxy/no/such/file")[0] == 404
