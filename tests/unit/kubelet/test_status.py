@@ -161,6 +161,9 @@ def test_the_quality_of_service_is(containers, expected):
         pytest.param({"containers": [{"name": ""}]}, "a container has no name", id="no name"),
         pytest.param({"terminationGracePeriodSeconds": "soon"}, "whole number", id="a word for a number"),
         pytest.param({"containers": [{"name": "a", "livenessProbe": {}}]}, "livenessProbe", id="an empty probe"),
+        pytest.param(
+            {"containers": [{"name": "a", "resources": {"limits": "2Gi"}}]}, "limits is not an", id="no limits"
+        ),
         pytest.param({"containers": [{"name": "a", "command": "sleep 5"}]}, "command is not a list", id="a string"),
     ],
 )

@@ -9,6 +9,7 @@ from what the API says, as after a restart of the kubelet. One process serves an
 import asyncio
 import logging
 import shutil
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,6 +23,7 @@ from raytide.sandbox.node.heartbeat import Heartbeat
 from raytide.sandbox.node.host import Host
 from raytide.sandbox.node.names import API_SERVER, build_names
 from raytide.sandbox.node.nodeobjects import NodeFacts, build_capacity
+from raytide.sandbox.node.nodeports import NodePorts, PodPort
 from raytide.sandbox.node.podspec import BadSpec, read_pod
 from raytide.sandbox.node.podworker import PodWorker
 from raytide.sandbox.node.refused import RefusedPod
@@ -31,6 +33,7 @@ from raytide.sandbox.node.serving import KubeletServer
 _AFTER_BUG_S: Final = 5.0
 _NAMES_PAUSE_S: Final = 0.02
 _LOG_PERIOD_S: Final = 1.0
+_CONNECT_S: Final = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +89,8 @@ class Kubelet:
         self._now = now
         self._ours: dict[str, _Pod] = {}
         self._endpoints: dict[str, Manifest] = {}
+        self._services: dict[str, Manifest] = {}
+        self._node_ports = NodePorts(self._connect)
         self._names_changed = asyncio.Event()
         self._server: KubeletServer | None = None
 
@@ -111,13 +116,15 @@ class Kubelet:
                 tasks.create_task(host.events.run())
                 tasks.create_task(self._watch_node())
                 if config.feeds_names:
-                    tasks.create_task(self._watch_endpoints(api))
+                    tasks.create_task(self._watch_names(api, "/api/v1/endpoints", self._endpoints))
+                    tasks.create_task(self._watch_names(api, "/api/v1/services", self._services))
                     tasks.create_task(self._keep_names())
                 tasks.create_task(self._note_logs())
                 tasks.create_task(self._watch_pods(api, host, tasks))
                 if ready:
                     ready.set()
         finally:
+            await self._node_ports.close()
             if self._server:
                 await self._server.close()
             await api.close()
@@ -204,8 +211,8 @@ class Kubelet:
         """One pod until it is gone; a defect of ours costs it a fresh start, never the kubelet."""
         metadata = pod.raw["metadata"]
         while not pod.is_vanished:
-            pod.worker = _build_worker(host, pod.raw)
             try:
+                pod.worker = _build_worker(host, pod.raw)
                 await pod.worker.run()
                 break
             except Exception:  # noqa: BLE001 - a defect that one pod brings out must not end the others
@@ -221,17 +228,18 @@ class Kubelet:
                     pod.worker.note_logs()
 
     # --- names ---------------------------------------------------------------------------------------------------
-    async def _watch_endpoints(self, api: ApiClient) -> None:
+    async def _watch_names(self, api: ApiClient, path: str, known: dict[str, Manifest]) -> None:
         def on_list(items: list[Manifest]) -> None:
-            self._endpoints = {item["metadata"]["uid"]: item for item in items}
+            known.clear()
+            known.update((item["metadata"]["uid"], item) for item in items)
             self._names_changed.set()
 
-        async for event in api.list_and_watch("/api/v1/endpoints", on_list):
+        async for event in api.list_and_watch(path, on_list):
             uid = event.object["metadata"]["uid"]
             if event.type == "DELETED":
-                self._endpoints.pop(uid, None)
+                known.pop(uid, None)
             else:
-                self._endpoints[uid] = event.object
+                known[uid] = event.object
             self._names_changed.set()
 
     async def _keep_names(self) -> None:
@@ -245,7 +253,15 @@ class Kubelet:
             if names != told:
                 self._runtime.set_names(names)
                 told = names
+            await self._node_ports.update(self._services.values(), self._endpoints.values())
             await asyncio.sleep(_NAMES_PAUSE_S)
+
+    async def _connect(self, to: PodPort) -> socket.socket:
+        """For node ports: into a pod of ours that runs."""
+        worker = self.find_worker(to.namespace, to.pod)
+        if worker is None or worker.sandbox is None:
+            raise ConnectionRefusedError(f"pod {to.namespace}/{to.pod} does not run here")
+        return await self._runtime.connect(worker.sandbox, to.port, _CONNECT_S)
 
 
 def _build_worker(host: Host, raw: Manifest) -> _Worker:

@@ -295,6 +295,9 @@ def _containers(value: object, path: str, *, is_init: bool) -> tuple[ContainerSp
 
 def _container(raw: Manifest, path: str, *, is_init: bool) -> ContainerSpec:
     hooks = _mapping(raw.get("lifecycle"), f"{path}.lifecycle")
+    for part, amounts in _mapping(raw.get("resources"), f"{path}.resources").items():
+        if part in {"limits", "requests"}:
+            _mapping(amounts, f"{path}.resources.{part}")
     ports = mappings(raw.get("ports"), f"{path}.ports")
     return ContainerSpec(
         name=text(raw.get("name")),
