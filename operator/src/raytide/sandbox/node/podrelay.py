@@ -2,7 +2,7 @@
 
 Takes a way to connect to the pod; gives, for as long as the context lasts, a port on loopback behind which every
 connection is one to the pod. Bytes are copied as they are and half-closing is passed on. Used by grpchealth.py and
-portproxy.py, for a single exchange each.
+portproxy.py for a single exchange each, and by nodeports.py for as long as a service stands.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ Connect = Callable[[], Awaitable[socket.socket]]
 
 
 @contextlib.asynccontextmanager
-async def relay(connect: Connect) -> AsyncIterator[int]:
-    """A port on loopback that leads into the pod."""
+async def relay(connect: Connect, *, port: int = 0) -> AsyncIterator[int]:
+    """A port on loopback that leads into the pod; raises OSError when that very `port` is taken."""
     copies: set[asyncio.Task[None]] = set()
 
     async def copy_both(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -36,7 +36,7 @@ async def relay(connect: Connect) -> AsyncIterator[int]:
             pod_writer.close()
             writer.close()
 
-    server = await asyncio.start_server(copy_both, "127.0.0.1", 0)
+    server = await asyncio.start_server(copy_both, "127.0.0.1", port)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
