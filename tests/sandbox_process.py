@@ -107,13 +107,13 @@ class SandboxProcess:
         assert status == 200, answer
         return answer
 
-    def run_pod(self, name: str, *command: str, **spec: Any) -> None:
+    def run_pod(self, name: str, *command: str, labels: Json | None = None, **spec: Any) -> None:
         """Create a pod that runs a command."""
         container = {"name": "main", "image": "busybox", "command": list(command)}
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name},
+            "metadata": {"name": name, "labels": labels or {}},
             "spec": {"restartPolicy": "Never", "containers": [container], **spec},
         }
         status, answer = self.api("POST", "/api/v1/namespaces/default/pods", body)

@@ -140,6 +140,20 @@ def test_what_does_not_fit_stays_pending_and_says_why(running):
     running.api("DELETE", "/api/v1/namespaces/default/pods/big")
 
 
+def test_a_plain_container_waits_for_the_address_of_a_service_it_names(running):
+    if "plain" not in running.call("status").stdout.split("isolation")[1].split("\n")[0]:
+        pytest.skip("pods with a network of their own ask a name server whenever they like")
+    spec = {"selector": {"app": "late"}, "clusterIP": "None", "publishNotReadyAddresses": True, "ports": [{"port": 1}]}
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "late"}, "spec": spec}
+    assert running.api("POST", "/api/v1/namespaces/default/services", body)[0] == 201
+    running.run_pod("early", "echo", "late.default.svc.cluster.local")
+    eventually(lambda: running.phase("early"), "the pod is known")
+    running.run_pod("late", "sleep", "600", labels={"app": "late"})
+    eventually(lambda: running.phase("early") == "Succeeded", "the pod ends")
+    address = running.get("/api/v1/namespaces/default/pods/late")["status"]["podIP"]
+    assert running.pod_log("early") == f"{address}\n"
+
+
 # --- ends --------------------------------------------------------------------------------------------------------------
 DAEMON = "(setsid sh -c '(setsid sleep {0} &)' &) ; exec sleep {0}"
 

@@ -60,3 +60,8 @@ def test_moved_ports_of_all_pods_are_different_and_outside_the_workers_range() -
     moved += [plain_text.reservation_port(index) for index in range(2, plain_text.MOST_PODS + 1)]
     assert len(set(moved)) == len(moved)
     assert not [port for port in moved if 10002 <= port <= 19999 or port > 65535]
+
+
+def test_the_services_a_text_names_are_found_in_full():
+    text = "ray health-check --address a.default.svc:6379 || ping b-1.team.svc.cluster.local; c.svc.example.com"
+    assert plain_text.service_names(text) == {"a.default.svc.cluster.local", "b-1.team.svc.cluster.local"}

@@ -6,19 +6,22 @@ mounts are not enforced: a volume is where its path is written in commands or va
 keeps is the end of things: no process outlives its container, its pod or the sandbox.
 """
 
+import asyncio
+import contextlib
 import socket
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from raytide.sandbox.node import plain_text
 from raytide.sandbox.node.engine import Engine
-from raytide.sandbox.node.live import PodSandbox
+from raytide.sandbox.node.live import PodSandbox, RunningContainer
 from raytide.sandbox.node.network import Addresses
-from raytide.sandbox.node.runtime import ContainerConfig, Image, Mode
+from raytide.sandbox.node.runtime import ContainerConfig, Image, Mode, Sandbox
 
+_NAMES_S: Final = 10.0
 _LONGEST_TEMP_DIR: Final = 36
 """Ray adds up to 70 characters to its temporary directory, and a unix socket's path has at most 107."""
 
@@ -32,6 +35,7 @@ class PlainRuntime(Engine):
         addresses = Addresses(prefix, plain_text.MOST_PODS, is_reused_first=True)
         super().__init__(Mode.PLAIN, state_dir, addresses, now=now)
         self._reservations: dict[int, socket.socket] = {}
+        self._names_changed = asyncio.Event()
 
     async def open_socket(self, kind: str) -> socket.socket:
         """An ordinary socket: there is one network."""
@@ -66,6 +70,22 @@ class PlainRuntime(Engine):
     def root_plan(self, sandbox: PodSandbox, config: ContainerConfig) -> None:
         """Containers see the host's files."""
         del sandbox, config
+
+    def set_names(self, addresses_by_name: Mapping[str, Sequence[str]]) -> None:
+        """Replace the names, and let containers start that waited for one."""
+        super().set_names(addresses_by_name)
+        self._names_changed.set()
+        self._names_changed = asyncio.Event()
+
+    async def start_container(self, sandbox: Sandbox, config: ContainerConfig) -> RunningContainer:
+        """Start it when the services it names have addresses: later ones would not reach its text any more."""
+        texts = (*config.argv, *config.env.values())
+        wanted = {name for text in texts for name in plain_text.service_names(text)}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_NAMES_S):
+                while not all(self.names.lookup(name) for name in wanted):
+                    await self._names_changed.wait()
+        return await super().start_container(sandbox, config)
 
     def environment(self, sandbox: PodSandbox, config: ContainerConfig, image: Image) -> dict[str, str]:
         """The image's, what moves Ray's ports and files, then the pod's in the words of this mode."""

@@ -31,6 +31,15 @@ def reservation_port(index: int) -> int:
     return 6379 + STEP * index + STEP // 2
 
 
+def service_names(text: str) -> set[str]:
+    """The full names of the services a text mentions."""
+    return {_full_name(match[1]) for match in _SERVICE.finditer(text)}
+
+
+def _full_name(name: str) -> str:
+    return name if name.endswith(".cluster.local") else name + ".cluster.local"
+
+
 def localise(
     text: str,
     *,
@@ -43,8 +52,7 @@ def localise(
     """`text` for the pod with this address; a name that has no address yet stays as it is."""
 
     def service(match: re.Match[str]) -> str:
-        name = match[1] if match[1].endswith(".cluster.local") else match[1] + ".cluster.local"
-        addresses = lookup(name)
+        addresses = lookup(_full_name(match[1]))
         if not addresses:
             return match[0]
         return addresses[0] + _port(match[2], index_by_ip.get(addresses[0]))
