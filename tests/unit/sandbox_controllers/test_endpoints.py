@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 SLICES = "endpointslices.discovery.k8s.io"
+POD_SPEC = {"containers": [{"name": "main", "image": "busybox"}]}
 
 
 def service(cluster, name: str = "svc", **spec: Any):
@@ -161,3 +162,13 @@ def test_a_pod_of_one_cluster_does_not_touch_the_services_of_others(cluster):
     # the pod twice, and the Endpoints and slice of its own service: nothing for forty-nine others
     assert cluster.store.version - before <= 6
     assert subsets(cluster, "svc7") == [{"addresses": ["10.0.0.1"]}]
+
+
+def test_a_pod_that_the_garbage_collector_takes_in_the_same_step_is_left_out(cluster):
+    """Its deletion is not noted yet when the endpoints are written."""
+    owner = cluster.create("configmaps", "owner")["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
+    cluster.create("pods", "p1", metadata={"labels": {"app": "ray"}, "ownerReferences": [reference]}, spec=POD_SPEC)
+    cluster.store.delete("configmaps", "default", "owner")
+    service(cluster)
+    assert cluster.get("endpoints", "svc").get("subsets", []) == []

@@ -91,7 +91,9 @@ class EndpointsController:
             attempt(lambda: self._store.delete("endpoints", key.namespace, key.name))
 
     def _write(self, key: ObjectKey, service: Json) -> None:
-        pods = [self._store.get(*pod) for pod in sorted(self._select(key))]
+        # Another controller may have deleted a pod in this very step: that change is noted next.
+        found = [self._store.find(*pod) for pod in sorted(self._select(key))]
+        pods = [entry.obj() for entry in found if entry]
         pods_by_ports: dict[Ports, list[Json]] = {}
         for pod in pods:
             if _is_listed(pod):
