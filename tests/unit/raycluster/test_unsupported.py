@@ -17,18 +17,24 @@ FIELDS = {
     "spec.networkPolicy": {"networkPolicy": {}},
     "spec.historyServerOptions": {"historyServerOptions": {}},
     "spec.headGroupSpec.enableIngress": {"headGroupSpec": {"enableIngress": True}},
+    "spec.headGroupSpec.ingressOptions": {"headGroupSpec": {"ingressOptions": {"path": "/ray"}}},
+    "spec.authOptions": {"authOptions": {}},
+    "spec.authOptions.secretName": {"authOptions": {"secretName": "tok"}},
     "spec.suspend": {"suspend": True},
     "spec.upgradeStrategy.type": {"upgradeStrategy": {"type": "Recreate"}},
     "spec.workerGroupSpecs[1].numOfHosts": {"workerGroupSpecs": [group("a"), group("b", numOfHosts=2)]},
+    "spec.workerGroupSpecs[0].idleTimeoutSeconds": {"workerGroupSpecs": [group("a", idleTimeoutSeconds=0)]},
+    "spec.workerGroupSpecs[0].priority": {"workerGroupSpecs": [group("a", priority=5)]},
 }
 OFF = {
     "autoscaling off": {"enableInTreeAutoscaling": False},
-    "authentication disabled": {"authOptions": {"mode": "disabled"}},
+    "authentication disabled": {"authOptions": {"mode": "disabled", "secretName": "tok"}},
     "TLS off": {"tlsOptions": {"enabled": False}},
     "no ingress": {"headGroupSpec": {"enableIngress": False}},
     "not suspended": {"suspend": False},
     "upgrade None": {"upgradeStrategy": {"type": "None"}},
     "one host": {"workerGroupSpecs": [group("a", numOfHosts=1)]},
+    "the priority every group has by default": {"workerGroupSpecs": [group("a", priority=0)]},
     "a suspended group, which is built": {"workerGroupSpecs": [group("a", suspend=True)]},
 }
 
@@ -53,6 +59,30 @@ def test_what_is_switched_off_is_not_named(spec):
 def test_annotations_are_named(annotation):
     assert named({}, {annotation: "true"}) == [f"metadata.annotations[{annotation}]"]
     assert named({}, {annotation: "false"}) == []
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        names.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION,
+        names.FT_DELETION_TIMEOUT_ANNOTATION,
+        names.IN_PLACE_RESIZE_ANNOTATION,
+    ],
+)
+def test_annotations_with_a_value_of_their_own_are_named(annotation):
+    assert named({}, {annotation: "abc"}) == [f"metadata.annotations[{annotation}]"]
+    assert named({}, {annotation: ""}) == []
+
+
+def test_everything_about_authentication_is_named():
+    options = {"mode": "token", "secretName": "tok", "enableK8sTokenAuth": True}
+    fields = [f"spec.authOptions.{field}" for field in options]
+    assert named({"authOptions": options}) == fields
+
+
+def test_groups_come_last_because_there_can_be_many():
+    cluster = {"workerGroupSpecs": [group("a", numOfHosts=2)]}
+    assert named(cluster, {names.ENABLE_SERVE_SERVICE_ANNOTATION: "true"})[-1] == "spec.workerGroupSpecs[0].numOfHosts"
 
 
 def test_every_entry_says_what_happens_meanwhile():

@@ -37,6 +37,8 @@ HEAD_GROUP: Final = "headgroup"
 # --- annotations ---------------------------------------------------------------------------------------------------
 FT_ENABLED_ANNOTATION: Final = "ray.io/ft-enabled"
 EXTERNAL_STORAGE_NAMESPACE_ANNOTATION: Final = "ray.io/external-storage-namespace"
+FT_DELETION_TIMEOUT_ANNOTATION: Final = "ray.io/gcs-ft-deletion-timeout"
+IN_PLACE_RESIZE_ANNOTATION: Final = "ray.io/ippr"
 OVERWRITE_CONTAINER_CMD_ANNOTATION: Final = "ray.io/overwrite-container-cmd"
 ENABLE_SERVE_SERVICE_ANNOTATION: Final = "ray.io/enable-serve-service"
 DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION: Final = "ray.io/disable-provisioned-head-restart"

@@ -7,6 +7,7 @@ when everything asked for is done. Nothing is ignored in silence: the status nam
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from raytide.api import names
 from raytide.api.raycluster import RayCluster
@@ -25,7 +26,13 @@ class Unsupported:
 
 def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
     """Every field that names a feature not built yet."""
-    return (*_of_options(cluster), *_of_spec(cluster), *_of_groups(cluster), *_of_annotations(cluster))
+    return (
+        *_of_options(cluster),
+        *_of_auth(cluster),
+        *_of_spec(cluster),
+        *_of_annotations(cluster),
+        *_of_groups(cluster),  # last: there can be so many that a condition's message is cut
+    )
 
 
 def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
@@ -36,8 +43,6 @@ def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
         yield Unsupported("spec.autoscalerOptions", "no autoscaler runs that would read them")
     if spec.gcs_fault_tolerance_options is not None:
         yield Unsupported("spec.gcsFaultToleranceOptions", "the GCS keeps its state in memory only")
-    if (spec.auth_options or {}).get("mode") == "token":
-        yield Unsupported("spec.authOptions.mode", "Ray runs without authentication")
     if (spec.tls_options or {}).get("enabled"):
         yield Unsupported("spec.tlsOptions.enabled", "Ray's traffic is not encrypted")
     if spec.network_policy is not None:
@@ -46,10 +51,26 @@ def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
         yield Unsupported("spec.historyServerOptions", "no collector runs")
 
 
+def _of_auth(cluster: RayCluster) -> Iterator[Unsupported]:
+    options = cluster.spec.auth_options
+    if options is None or options.get("mode") == "disabled":
+        return
+    if options.get("mode") == "token":
+        yield Unsupported("spec.authOptions.mode", "Ray runs without authentication")
+    elif not options.get("secretName"):
+        yield Unsupported("spec.authOptions", "no Secret with a token is made")
+    if options.get("secretName"):
+        yield Unsupported("spec.authOptions.secretName", "the Secret is not read")
+    if options.get("enableK8sTokenAuth"):
+        yield Unsupported("spec.authOptions.enableK8sTokenAuth", "Ray does not ask the API server about tokens")
+
+
 def _of_spec(cluster: RayCluster) -> Iterator[Unsupported]:
     spec = cluster.spec
     if spec.head_group_spec.enable_ingress:
         yield Unsupported("spec.headGroupSpec.enableIngress", "no Ingress is made")
+    if spec.head_group_spec.ingress_options is not None:
+        yield Unsupported("spec.headGroupSpec.ingressOptions", "no Ingress is made that would follow them")
     if spec.suspend:
         yield Unsupported("spec.suspend", "no pod is created; pods that run keep running")
     if (spec.upgrade_strategy or {}).get("type") == "Recreate":
@@ -61,11 +82,30 @@ def _of_groups(cluster: RayCluster) -> Iterator[Unsupported]:
         field = f"spec.workerGroupSpecs[{i}]"
         if group.num_of_hosts > 1:
             yield Unsupported(f"{field}.numOfHosts", f"group {group.group_name!r} is left as it is")
+        if group.idle_timeout_seconds is not None:
+            yield Unsupported(f"{field}.idleTimeoutSeconds", "no autoscaler runs that would read it")
+        if group.priority:
+            yield Unsupported(f"{field}.priority", "no autoscaler runs that would read it")
+
+
+_ANNOTATIONS: Final = {
+    names.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION: "Ray chooses the storage namespace itself",
+    names.FT_DELETION_TIMEOUT_ANNOTATION: "the GCS state is not cleaned up, so nothing is waited for",
+    names.IN_PLACE_RESIZE_ANNOTATION: "no autoscaler runs that would resize pods",
+}
+"""Annotations that ask for something by being there."""
 
 
 def _of_annotations(cluster: RayCluster) -> Iterator[Unsupported]:
     annotations = cluster.metadata.annotations
     if annotations.get(names.FT_ENABLED_ANNOTATION, "").lower() == "true":
-        yield Unsupported(f"metadata.annotations[{names.FT_ENABLED_ANNOTATION}]", "the GCS state is not cleaned up")
+        yield _annotation(names.FT_ENABLED_ANNOTATION, "the GCS state is not cleaned up")
     if annotations.get(names.ENABLE_SERVE_SERVICE_ANNOTATION) == "true":
-        yield Unsupported(f"metadata.annotations[{names.ENABLE_SERVE_SERVICE_ANNOTATION}]", "no serve service is made")
+        yield _annotation(names.ENABLE_SERVE_SERVICE_ANNOTATION, "no serve service is made")
+    for name, message in _ANNOTATIONS.items():
+        if annotations.get(name):
+            yield _annotation(name, message)
+
+
+def _annotation(name: str, message: str) -> Unsupported:
+    return Unsupported(f"metadata.annotations[{name}]", message)

@@ -1,0 +1,130 @@
+"""Every field of the CRD's spec is acted on, or named in the condition `Unsupported`: nothing is ignored in silence.
+
+The fields come from the CRD itself, so a new one fails here until somebody says which of the two it is. Both claims are
+tried out: a field that is acted on changes what the operator writes or says, the others are really named.
+"""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from raytide.api.config import ClusterConfig
+from raytide.api.raycluster import RayCluster
+from raytide.raycluster.observed import Observed
+from raytide.raycluster.plan import plan
+from raytide.raycluster.recreate_hash import recreate_hash
+from raytide.raycluster.unsupported import unsupported
+
+from builders import group, raycluster, template
+
+CRD = Path(__file__).parents[3] / "crds" / "ray.io_rayclusters.yaml"
+CORE_TYPES = {
+    *("template", "headService", "env", "envFrom", "volumeMounts", "resources", "securityContext", "valueFrom"),
+    *("ingressRules", "egressRules"),
+}
+"""Fields whose values are Kubernetes' own types: passed on as they are, or not at all."""
+
+HEAD = raycluster()["spec"]["headGroupSpec"]
+
+ACTED_ON = {
+    "headGroupSpec.labels": {"headGroupSpec": {**HEAD, "labels": {"zone": "a"}}},
+    "headGroupSpec.rayStartParams": {"headGroupSpec": {**HEAD, "rayStartParams": {"num-cpus": "7"}}},
+    "headGroupSpec.resources": {"headGroupSpec": {**HEAD, "resources": {"CPU": "7"}}},
+    "headGroupSpec.template": {"headGroupSpec": {**HEAD, "template": template(cpu="7")}},
+    "headGroupSpec.headService": {"headGroupSpec": {**HEAD, "headService": {"metadata": {"name": "mine"}}}},
+    "headGroupSpec.serviceType": {"headGroupSpec": {**HEAD, "serviceType": "NodePort"}},
+    "headServiceAnnotations": {"headServiceAnnotations": {"a": "b"}},
+    "managedBy": {"managedBy": "kueue.x-k8s.io/multikueue"},
+    "rayVersion": {"rayVersion": "2.60.0"},
+    "workerGroupSpecs[].groupName": {"workerGroupSpecs": [group("other")]},
+    "workerGroupSpecs[].labels": {"workerGroupSpecs": [group(labels={"zone": "a"})]},
+    "workerGroupSpecs[].maxReplicas": {"workerGroupSpecs": [group(high=1)]},
+    "workerGroupSpecs[].minReplicas": {"workerGroupSpecs": [group(low=3)]},
+    "workerGroupSpecs[].rayStartParams": {"workerGroupSpecs": [group(rayStartParams={"num-cpus": "7"})]},
+    "workerGroupSpecs[].replicas": {"workerGroupSpecs": [group(replicas=3)]},
+    "workerGroupSpecs[].resources": {"workerGroupSpecs": [group(resources={"CPU": "7"})]},
+    "workerGroupSpecs[].scaleStrategy.workersToDelete": {
+        "workerGroupSpecs": [group(scaleStrategy={"workersToDelete": ["nobody"]})]
+    },
+    "workerGroupSpecs[].suspend": {"workerGroupSpecs": [group(suspend=True)]},
+    "workerGroupSpecs[].template": {"workerGroupSpecs": [group(template=template(cpu="7"))]},
+}
+"""Field by field a spec in which only that field differs from the plain one."""
+
+SAMPLES = {"string": "x", "integer": 2, "boolean": True, "number": 1.5, "object": {"a": "b"}}
+TELLING = {"authOptions.mode": "token"}
+"""Values that ask for something, where the schema's first choice asks for nothing."""
+
+
+def leaves(schema, path=""):
+    """Every field of the schema that is no further taken apart, with its schema."""
+    for name, field in schema["properties"].items():
+        place = f"{path}.{name}" if path else name
+        inner = field["items"] if field.get("type") == "array" else field
+        if name in CORE_TYPES or "properties" not in inner:
+            yield place, field
+        else:
+            yield from leaves(inner, f"{place}[]" if inner is not field else place)
+
+
+def spec_schema():
+    versions = yaml.load(CRD.read_text(), Loader=yaml.CSafeLoader)["spec"]["versions"]
+    (v1,) = (version for version in versions if version["name"] == "v1")
+    return v1["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+
+FIELDS = dict(leaves(spec_schema()))
+NAMED = sorted(FIELDS.keys() - ACTED_ON.keys())
+
+
+def sample(path, schema):
+    if schema.get("type") == "array":
+        return [sample(path, schema["items"])]
+    if "enum" in schema:
+        return TELLING.get(path, schema["enum"][0])
+    return SAMPLES[schema.get("type", "string")]
+
+
+def with_field(path):
+    """A cluster in which nothing is set beside what every cluster needs but this field."""
+    obj = raycluster()
+    *parents, last = path.split(".")
+    at = obj["spec"]
+    for parent in parents:
+        name = parent.removesuffix("[]")
+        child = at.setdefault(name, [{}] if parent != name else {})
+        at = child[0] if parent != name else child
+    at[last] = sample(path, FIELDS[path])
+    return RayCluster.parse(obj)
+
+
+def effect(cluster):
+    """What the operator would do and say, but for the hash, which every field of the spec changes."""
+    todo = plan(cluster, Observed(), ClusterConfig(), lambda prefix: prefix)
+    return repr(todo).replace(recreate_hash(cluster), "HASH")
+
+
+def test_a_field_nobody_reads_would_be_noticed():
+    obj = raycluster(somethingNew={"a": "b"})
+    assert effect(RayCluster.parse(obj)) == effect(RayCluster.parse(raycluster()))
+    assert unsupported(RayCluster.parse(obj)) == ()
+
+
+def test_the_walk_meets_the_fields():
+    assert {"rayVersion", "workerGroupSpecs[].replicas", "networkPolicy.workerGroups[].groupName"} <= FIELDS.keys()
+    assert ACTED_ON.keys() <= FIELDS.keys(), "a field is acted on that the CRD does not have"
+    assert len(FIELDS) > 60
+
+
+@pytest.mark.parametrize("path", ACTED_ON)
+def test_acted_on(path):
+    obj = raycluster(**ACTED_ON[path])
+    assert effect(RayCluster.parse(obj)) != effect(RayCluster.parse(raycluster()))
+
+
+@pytest.mark.parametrize("path", NAMED)
+def test_named_as_unsupported(path):
+    written = path.replace("[]", "[0]")
+    fields = [entry.field.removeprefix("spec.") for entry in unsupported(with_field(path))]
+    assert any(written == field or written.startswith((f"{field}.", f"{field}[")) for field in fields), fields
