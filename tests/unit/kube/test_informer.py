@@ -304,6 +304,7 @@ async def test_without_bookmarks_it_resumes_from_the_last_event():
         pytest.param([line("ERROR", {"code": 500, "reason": "InternalError"})], id="ERROR 500"),
         pytest.param([refusal(410, "Expired")], id="410 instead of a stream"),
         pytest.param([b"}garbage{\n"], id="a garbage line"),
+        pytest.param([b'{"type":"\xff","object":{}}\n'], id="bytes that are no UTF-8"),
         pytest.param([b'{"type":"ADDED","object":{"no":"metadata"}}\n'], id="an object without metadata"),
         pytest.param([line("SURPRISE", pod("z", 9))], id="an unknown type of event"),
     ],
@@ -317,6 +318,36 @@ async def test_what_cannot_be_resumed_is_listed_anew(script):
     assert world.informer.lists == 2
     assert world.told == ["+a", "+b", "-a", "+d"]
     assert world.resumed_from == ["5", "9"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"}garbage{", b'{"metadata":{"resourceVersion":"\xff"}}', b'{"items":[{"a":1}],"metadata":{}}']
+)
+async def test_a_list_of_garbage_is_asked_for_again(body):
+    world = World()
+    world.wire.answers += [answer(body), listed(pod("a", 1), version=5)]
+    async with running(world):
+        await settled()
+        assert world.names == ["a"]
+
+
+@pytest.mark.rule("D9")
+@pytest.mark.parametrize(
+    ("said", "is_sign_of_life"),
+    [
+        pytest.param(refusal(404, "NotFound"), True, id="the kind is not there yet"),
+        pytest.param(refusal(403, "Forbidden"), True, id="nobody gave us leave"),
+        pytest.param(refusal(429, headers={"retry-after": "9"}), True, id="later, says the server"),
+        pytest.param(Unavailable("no answer"), False, id="nobody answers"),
+    ],
+)
+async def test_a_refused_list_is_a_sign_of_life(said, is_sign_of_life):
+    world = World()
+    world.wire.responder = lambda _call: said
+    async with running(world):
+        await settled(200)
+        assert (world.informer.age_s <= 40) is is_sign_of_life
+        assert not world.informer.is_synced
 
 
 async def test_a_deletion_missed_while_down_is_told_by_the_new_list():

@@ -39,10 +39,19 @@ class Unavailable(Exception):  # noqa: N818 - an answer, not an error of ours
     """Nobody answered, or the answer was "later" (time-out, connection lost, 429, 5xx).
 
     `retry_after_s` is what the server asked for, if it did. `is_outcome_unknown` says that a write may have happened:
-    the request may have reached the server before the connection or our patience ended.
+    the request may have reached the server before the connection or our patience ended. `is_answer` says that the server
+    did speak.
     """
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None, is_outcome_unknown: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        is_outcome_unknown: bool = False,
+        is_answer: bool = False,
+    ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.is_outcome_unknown = is_outcome_unknown
+        self.is_answer = is_answer

@@ -28,6 +28,8 @@ FIELD_MANAGER: Final = "raytide"
 PAGE_SIZE: Final = 500
 READ_ATTEMPTS: Final = 3
 LONGEST_RETRY_AFTER_S: Final = 300.0
+GARBAGE: Final = (msgspec.DecodeError, UnicodeDecodeError)
+"""What decoding raises: bytes that are no UTF-8 have an exception of their own."""
 LONGEST_WAIT_S: Final = 5.0
 """A read waits no longer than this for a server that said "later"; the work queue knows how to wait longer."""
 
@@ -82,7 +84,7 @@ def refusal(response: Response) -> Refused:
     """The API's own words, or the bare HTTP status when the body is not a Status."""
     try:
         status = msgspec.json.decode(response.body, type=_Status)
-    except msgspec.DecodeError:
+    except GARBAGE:
         status = _Status(message=response.body[:200].decode(errors="replace"))
     causes = (status.details.causes if status.details else None) or ()
     return Refused(
@@ -109,7 +111,7 @@ def _phrase(status: int) -> str:
 def _decode(response: Response) -> Manifest:
     try:
         decoded = msgspec.json.decode(response.body)
-    except msgspec.DecodeError as error:
+    except GARBAGE as error:
         raise Unavailable(f"the answer is not JSON: {error}", is_outcome_unknown=True) from error
     if not isinstance(decoded, dict):
         raise Unavailable("the answer is not a JSON object", is_outcome_unknown=True)
@@ -210,7 +212,7 @@ class Client:
             response = await self._read(resource.path(namespace), query=query)
             try:
                 page = msgspec.json.decode(response.body, type=_Page)
-            except msgspec.DecodeError as error:
+            except GARBAGE as error:
                 raise Unavailable(f"the list is not a list: {error}") from error
             yield Page(tuple(page.items or ()), page.metadata.resource_version)
             if not page.metadata.continue_:
@@ -292,7 +294,8 @@ def _accept(response: Response) -> Response:
             f"{status} {words.reason}: {words.message}",
             retry_after_s=retry_after_s(response),
             is_outcome_unknown=status != 429,
+            is_answer=True,
         )
     if status == 401:
-        raise Unavailable("401: the API server does not accept our credentials")
+        raise Unavailable("401: the API server does not accept our credentials", is_answer=True)
     raise refusal(response)

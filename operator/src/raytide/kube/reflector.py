@@ -15,7 +15,7 @@ import msgspec
 
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Resource
-from raytide.kube.client import Client
+from raytide.kube.client import GARBAGE, Client
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
 
@@ -68,7 +68,7 @@ class Sink(Protocol):
         """The list is complete: what was collected is all there is."""
 
     def change(self, kind: str, item: msgspec.Raw) -> str:
-        """ADDED, MODIFIED or DELETED; returns the object's version, raises `msgspec.DecodeError` on garbage."""
+        """ADDED, MODIFIED or DELETED; returns the object's version, raises one of `GARBAGE` on garbage."""
         ...
 
 
@@ -88,6 +88,7 @@ class Reflector:
     - A watch that is closed, cut or silent for 60 s is resumed from the last version seen.
     - 410, an ERROR event, a line that cannot be read, and three resumes in a row that brought nothing make it list anew.
     - Failures in a row wait 0.2 s, 0.4 s, … 30 s, at least as long as the server asked; 10 good seconds start that anew.
+    - `signed_at` moves with every answer, a refusal included, and every line.
     - `relist` lists once more, however often it is asked, and not within 10 s of the last list; `refresh` does so now.
     - `version` never goes back, except by a list.
     """
@@ -170,8 +171,9 @@ class Reflector:
             async for page in self._client.pages(self._resource, self._namespace, label_selector=self._label_selector):
                 self._sink.collect(page.items)
                 version = page.resource_version
-        except (Unavailable, Refused, msgspec.DecodeError) as trouble:
+        except (Unavailable, Refused, *GARBAGE) as trouble:
             self._must_list = True
+            self._note_answer(trouble)
             return self._wait_s("cannot list", trouble)
         self._sink.replace()
         self.version = version
@@ -197,6 +199,7 @@ class Reflector:
             trouble = error
         except (Unavailable, Refused, _MustList) as error:
             trouble = error
+            self._note_answer(error)
         finally:
             self._reading = None
         is_healthy = self._clock.monotonic() - opened_at >= HEALTHY_S
@@ -205,6 +208,11 @@ class Reflector:
         if is_healthy and trouble is None:
             return 0.0
         return self._after(trouble or Unavailable("closed at once"))
+
+    def _note_answer(self, trouble: Exception) -> None:
+        """A no is a sign of life too: while a kind is missing or forbidden, a restart would not help (D9)."""
+        if isinstance(trouble, Refused) or (isinstance(trouble, Unavailable) and trouble.is_answer):
+            self.signed_at = self._clock.monotonic()
 
     def _after(self, trouble: Exception) -> float:
         """Resume or list anew?"""
@@ -249,7 +257,7 @@ class Reflector:
                 version = self._sink.change(event.type, event.object)
             else:
                 raise _MustList(f"an event of the unknown type {event.type!r}")
-        except msgspec.DecodeError as error:
+        except GARBAGE as error:
             raise _MustList(f"a line that cannot be read: {error}") from error
         self._lines += 1
         if version_number(version) >= version_number(self.version):

@@ -14,12 +14,14 @@ from raytide.runtime.endpoints import Check
 STALE_S: Final = 90.0
 STUCK_S: Final = 120.0
 LOOK_EVERY_S: Final = 10.0
+LOOKS_UNTIL_DEAD: Final = 6
+"""After an outage a stream may still rest for 30 s of back-off, and then has to list: a minute is patience enough."""
 
 
 class Vitals:
     """The signs of life of one process.
 
-    - A stream is dead when it was stale at two looks in a row while a plain question was answered.
+    - A stream is dead when it was stale for a minute of looks in a row while a plain question was answered at each.
     - A pass that has been running for more than two minutes is stuck.
     - An API that does not answer makes nobody dead, but nobody ready either.
     """
@@ -67,7 +69,7 @@ class Vitals:
 
     def _stream_check(self, name: str) -> Check:
         def check() -> tuple[bool, str]:
-            return self._stale_looks[name] < 2, f"last heard of {self._stream_ages[name]():.0f} s ago"
+            return self._stale_looks[name] < LOOKS_UNTIL_DEAD, f"last heard of {self._stream_ages[name]():.0f} s ago"
 
         return check
 
