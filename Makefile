@@ -7,17 +7,19 @@ PYTEST := $(BIN)/pytest
 export PYTHONDONTWRITEBYTECODE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint test-ray bench mutate simulation crds locks verify presubmit clean
+.PHONY: help setup demo demo-down test lint test-ray bench mutate simulation crds locks verify presubmit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: # .venv from the locks; under a second when nothing changed
-	@command -v $(PYTHON) >/dev/null || { echo "raytide needs python3 (>= 3.11) with venv. Debian, Ubuntu: apt install python3 python3-venv"; exit 1; }
-	@$(PYTHON) tools/setup.py
+	@python=$$(sh tools/python.sh "$(PYTHON)") && "$$python" tools/setup.py $(if $(filter file,$(origin PYTHON)),,--asked-for)
 
-demo: setup ## a RayCluster with real Ray on this machine, start to end (KEEP=1 leaves it running)
-	@$(BIN)/python tools/demo.py $(if $(KEEP),--keep)
+demo: setup ## a RayCluster with real Ray on this machine, start to end (KEEP=1 leaves it running, ISOLATION=plain|ns)
+	@$(BIN)/python tools/demo.py $(if $(filter-out 0 no,$(KEEP)),--keep) $(if $(ISOLATION),--isolation $(ISOLATION))
+
+demo-down: setup ## end what make demo KEEP=1 left running
+	@$(BIN)/python tools/demo.py --down
 
 test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker
 	@$(PYTEST) -m "not ray and not kubectl"
