@@ -2,26 +2,35 @@
 
 Starts a sandbox and the operator as processes of their own, applies `samples/raycluster.yaml` as a user would, runs a
 real Ray job, scales, kills a worker, deletes. Shows what it waits for; every wait has a deadline, and the exit code says
-whether all of it worked. `make demo` calls it; with --keep the cluster stays and its addresses are printed.
+whether all of it worked. `make demo` calls it; with --keep the cluster stays and its addresses are printed. However it
+ends, Ctrl-C included, it clears up; what a killed demo leaves, the next one clears up.
 """
 
 import argparse
 import asyncio
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 from rich.console import Console
 
+from raytide.sandbox.state import AlreadyRunning, StateDirectory
+
 from demo_cluster import DemoCluster, Failed
+from demo_operator import DemoOperator
 from demo_story import Story
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "samples" / "raycluster.yaml"
 RAYTIDE = Path(sys.executable).parent / "raytide"
 STATE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raytide" / "demo"
+PLAINLY: dict[str, Any] = {"highlight": False, "soft_wrap": True}
+"""Lines to copy: as they are, however narrow the terminal."""
 
 JOB = """
 import collections, os, time, ray
@@ -46,25 +55,30 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 """
 
 
-def sandbox(*words: str) -> None:
-    """Call `raytide sandbox`; its own words stand when it fails."""
+def call_sandbox(*words: str) -> str:
+    """Call `raytide sandbox` and return what it says; its own words stand when it fails."""
     done = subprocess.run(
-        [RAYTIDE, "sandbox", *words, "--state-dir", STATE], capture_output=True, text=True, timeout=60, check=False
+        [RAYTIDE, "sandbox", *words, "--state-dir", STATE],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        start_new_session=True,
     )
     if done.returncode:
         raise Failed(f"raytide sandbox {words[0]}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
 
 
-def start_operator() -> subprocess.Popen[bytes]:
-    """`raytide operator` as its own process, logging beside the sandbox."""
-    log = (STATE / "operator.log").open("wb")
-    command = [RAYTIDE, "operator", "--kubeconfig", STATE / "kubeconfig", "--metrics-addr", "0"]
-    return subprocess.Popen(
-        [*command, "--health-probe-bind-address", "0"],
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+async def sandbox(*words: str) -> str:
+    """The same from asynchronous code; when interrupted it first waits for the end, so that nothing is half started."""
+    call = asyncio.ensure_future(asyncio.to_thread(call_sandbox, *words))
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Failed):
+            await call
+        raise
 
 
 async def run_job(cluster: DemoCluster, story: Story, head: str, nodes: int) -> None:
@@ -114,47 +128,93 @@ async def finish(story: Story, cluster: DemoCluster, name: str) -> None:
         await step.until(lambda: cluster.is_gone(name))
 
 
-async def main(*, is_kept: bool) -> int:
-    """Tell the whole story; 0 when all of it worked."""
-    console = Console()
-    story = Story(console)
+async def clear_up(operator: DemoOperator) -> bool:
+    """End the operator and the sandbox of this or an earlier demo; whether there was any."""
+    had_operator = await asyncio.to_thread(operator.end)
+    return "No sandbox" not in await sandbox("down") or had_operator
+
+
+async def play(story: Story, operator: DemoOperator, isolation: str, *, is_kept: bool) -> str:
+    """From an empty sandbox to the end of the story; the dashboard's address when the cluster is kept."""
     manifest = yaml.safe_load(SAMPLE.read_text())
-    operator: subprocess.Popen[bytes] | None = None
+    name = manifest["metadata"]["name"]
+    async with story.step("sandbox up", deadline_s=60) as step:
+        step.note((await sandbox("up", f"--isolation={isolation}")).partition(": ")[2].partition("\n")[0])
+    operator.start()
+    async with DemoCluster.at(operator.kubeconfig) as cluster:
+        await tell(story, cluster, manifest)
+        if is_kept:
+            return await cluster.expose_dashboard(name)
+        await finish(story, cluster, name)
+        return ""
+
+
+def show_failure(console: Console, failure: Failed) -> None:
+    """Why it failed, and the last lines of those who may know more."""
+    console.print(f"[red bold]failed:[/] {failure}", highlight=False)
+    for log in (STATE / "operator.log", STATE / "sandbox.log"):
+        lines = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
+        console.print(f"--- {log}\n" + "\n".join(lines), highlight=False, markup=False, style="dim")
+
+
+def cancel_on_signals() -> None:
+    """Ctrl-C, SIGTERM and a closed terminal end the demo once, in order; repeating them changes nothing."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, lambda: task and not task.cancelling() and task.cancel())
+
+
+async def main(isolation: str, *, is_kept: bool) -> int:
+    """Tell the whole story; 0 when all of it worked."""
+    cancel_on_signals()
+    console, operator = Console(), DemoOperator(STATE, RAYTIDE)
+    story, address, interrupted = Story(console), "", False
     try:
-        async with story.step("sandbox up", deadline_s=60):
-            await asyncio.to_thread(sandbox, "down")
-            await asyncio.to_thread(sandbox, "up")
-        operator = start_operator()
-        async with DemoCluster.at(STATE / "kubeconfig") as cluster:
-            await tell(story, cluster, manifest)
-            if is_kept:
-                address = await cluster.expose_dashboard(manifest["metadata"]["name"])
-            else:
-                await finish(story, cluster, manifest["metadata"]["name"])
+        if await clear_up(operator):
+            console.print("[dim]ended what an earlier demo left running[/]")
+        address = await play(story, operator, isolation, is_kept=is_kept)
     except Failed as failure:
-        console.print(f"[red bold]failed:[/] {failure}", highlight=False)
-        for log in ("operator.log", "sandbox.log"):
-            path = STATE / log
-            lines = path.read_text(errors="replace").splitlines()[-15:] if path.exists() else []
-            console.print(f"[dim]--- {path}\n" + "\n".join(lines), highlight=False, markup=False)
+        story.fail()
+        show_failure(console, failure)
+    except asyncio.CancelledError:
+        interrupted = True
+        console.print("[yellow]interrupted:[/] ending what the demo started", highlight=False)
     finally:
-        if operator and not (is_kept and story.is_complete):
-            operator.terminate()
-            operator.wait(15)
-        if not (is_kept and story.is_complete):
-            await asyncio.to_thread(sandbox, "down")
+        if not address:
+            await clear_up(operator)
     story.table()
-    if is_kept and story.is_complete:
-        console.print(
-            f"\nexport KUBECONFIG={STATE / 'kubeconfig'}\ndashboard: {address}", highlight=False, soft_wrap=True
-        )
-        console.print(
-            f"end it: kill {operator.pid} && .venv/bin/raytide sandbox down --state-dir {STATE}", highlight=False
-        )
-    return 0 if story.is_complete else 1
+    if address:
+        console.print(f"\nexport KUBECONFIG={operator.kubeconfig}\ndashboard: {address}", **PLAINLY)
+        console.print("end it: make demo-down", **PLAINLY)
+    return 130 if interrupted else 0 if story.is_complete else 1
+
+
+async def down() -> int:
+    """End what a demo with --keep left running."""
+    print("The demo has ended." if await clear_up(DemoOperator(STATE, RAYTIDE)) else "No demo is running.")
+    return 0
+
+
+def run() -> int:
+    """Read the command line; one demo at a time."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running")
+    parser.add_argument("--isolation", choices=["auto", "ns", "plain"], default="auto", help="how pods are kept apart")
+    parser.add_argument("--down", action="store_true", help="end what --keep left running")
+    chosen = parser.parse_args()
+    place = StateDirectory(STATE / "turn")
+    try:
+        place.create()
+        with place.claim():
+            return asyncio.run(down() if chosen.down else main(chosen.isolation, is_kept=chosen.keep))
+    except AlreadyRunning:
+        print("Another `make demo` is running for this user; wait for its end, or interrupt it.", file=sys.stderr)
+    except OSError as error:
+        print(f"cannot use {STATE}: {error.strerror}; set XDG_CACHE_HOME to a folder of yours", file=sys.stderr)
+    except Failed as failure:
+        print(failure, file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="leave the cluster running")
-    sys.exit(asyncio.run(main(is_kept=parser.parse_args().keep)))
+    sys.exit(run())

@@ -9,9 +9,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from aiohttp import ClientError
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
+
+from raytide.api.errors import Refused, Unavailable
 
 from demo_cluster import Failed
 
@@ -43,7 +46,10 @@ class Step:
     async def until(self, look: Callable[[], Awaitable[Seen]]) -> None:
         """Look four times a second until the state is reached; the step's deadline is the limit."""
         while True:
-            is_reached, seen = await look()
+            try:
+                is_reached, seen = await look()
+            except Unavailable as trouble:
+                is_reached, seen = False, f"the API does not answer: {trouble}"
             self.note(seen)
             if is_reached:
                 return
@@ -62,6 +68,11 @@ class Story:
         """Whether every step that began also succeeded."""
         return all(succeeded for _, _, succeeded in self._told)
 
+    def fail(self) -> None:
+        """What failed was between two steps, or clearing up before the first."""
+        if self.is_complete:
+            self._told.append(("between the steps", 0.0, False))
+
     @asynccontextmanager
     async def step(self, title: str, *, deadline_s: float) -> AsyncIterator[Step]:
         """Tell one step; raises Failed with what was seen last when its time is over."""
@@ -74,6 +85,8 @@ class Story:
                 succeeded = True
             except TimeoutError:
                 raise Failed(f"{title}: not within {deadline_s:.0f} s; last seen: {step.seen or 'nothing'}") from None
+            except (Refused, Unavailable, ClientError) as error:
+                raise Failed(f"{title}: {error or type(error).__name__}") from error
             finally:
                 self._told.append((title, step.took_s, succeeded))
         self._console.print(
