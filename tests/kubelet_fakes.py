@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from raytide.sandbox.node.apiclient import ApiRefusal
+from raytide.sandbox.kubelet.apiclient import ApiRefusal
 from raytide.sandbox.node.runtime import Exit, Image, Mode, RuntimeTrouble
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

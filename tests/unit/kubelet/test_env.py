@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from kubelet_fakes import build_pod
-from raytide.sandbox.node.env import (
+from raytide.sandbox.kubelet.env import (
     ConfigMissing,
     NodeFigures,
     PodSurroundings,
@@ -13,7 +13,7 @@ from raytide.sandbox.node.env import (
     build_environment,
     references,
 )
-from raytide.sandbox.node.podspec import BadSpec, read_pod
+from raytide.sandbox.kubelet.podspec import BadSpec, read_pod
 
 NODE = NodeFigures(host_ip="10.88.0.1", allocatable={"cpu": "8", "memory": "32Gi"})
 AROUND = PodSurroundings(pod_ip="10.88.0.7", node=NODE, service_host="10.88.0.1", service_port=443)

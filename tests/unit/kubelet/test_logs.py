@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from kubelet_fakes import EPOCH
-from raytide.sandbox.node.logs import LogClock, LogOptions, read_log, read_options, tail_offset
+from raytide.sandbox.serving.logs import LogClock, LogOptions, read_log, read_options, tail_offset
 
 LATER = EPOCH + timedelta(seconds=100)
 

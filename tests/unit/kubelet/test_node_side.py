@@ -8,11 +8,11 @@ import pytest
 from aiohttp import web
 
 from kubelet_fakes import FakeApi, build_pod, virtual_now
-from raytide.sandbox.node.apiclient import ApiAccess, ApiClient, ApiRefusal, ApiSilence
-from raytide.sandbox.node.heartbeat import Heartbeat
-from raytide.sandbox.node.host import Host
-from raytide.sandbox.node.nodeobjects import NodeFacts, build_capacity, build_node_status
-from raytide.sandbox.node.refused import RefusedPod
+from raytide.sandbox.kubelet.apiclient import ApiAccess, ApiClient, ApiRefusal, ApiSilence
+from raytide.sandbox.kubelet.heartbeat import Heartbeat
+from raytide.sandbox.kubelet.host import Host
+from raytide.sandbox.kubelet.nodeobjects import NodeFacts, build_capacity, build_node_status
+from raytide.sandbox.kubelet.refused import RefusedPod
 
 NODE = NodeFacts(
     name="n1", address="127.0.0.1", kubelet_port=10250, capacity=build_capacity("8", "32Gi", 110), runtime_name="x://1"

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from raytide.sandbox.node.nodeports import NodePort, NodePorts, PodPort, ready_pods, wanted_node_ports
+from raytide.sandbox.serving.nodeports import NodePort, NodePorts, PodPort, ready_pods, wanted_node_ports
 
 
 def service(node_port: int | None, *, name="dash", port_name="", protocol="TCP"):

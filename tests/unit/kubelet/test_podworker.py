@@ -8,10 +8,10 @@ import signal
 import pytest
 
 from kubelet_fakes import FakeApi, FakeRuntime, Script, SilentEvents, build_pod, virtual_now
-from raytide.sandbox.node.env import NodeFigures
-from raytide.sandbox.node.host import Host
-from raytide.sandbox.node.podspec import read_pod
-from raytide.sandbox.node.podworker import PodWorker
+from raytide.sandbox.kubelet.env import NodeFigures
+from raytide.sandbox.kubelet.host import Host
+from raytide.sandbox.kubelet.podspec import read_pod
+from raytide.sandbox.kubelet.podworker import PodWorker
 
 pytestmark = pytest.mark.looptime
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from kubelet_fakes import EPOCH, build_pod
-from raytide.sandbox.node.containers import ContainerRecord, Running, Terminated, Waiting
-from raytide.sandbox.node.podspec import BadSpec, read_pod
-from raytide.sandbox.node.status import PodFacts, build_refusal, build_status, pod_phase, qos_class
+from raytide.sandbox.kubelet.containers import ContainerRecord, Running, Terminated, Waiting
+from raytide.sandbox.kubelet.podspec import BadSpec, read_pod
+from raytide.sandbox.kubelet.status import PodFacts, build_refusal, build_status, pod_phase, qos_class
 
 WAITING = ContainerRecord(Waiting("ContainerCreating"))
 READY = ContainerRecord(Running(EPOCH), is_ready=True, is_started=True)

@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
-from raytide.sandbox.node.spdy import SpdyConnection, SpdyError
-from raytide.sandbox.node.spdywords import DICTIONARY
+from raytide.sandbox.serving.spdy import SpdyConnection, SpdyError
+from raytide.sandbox.serving.spdywords import DICTIONARY
 
 
 class Client:

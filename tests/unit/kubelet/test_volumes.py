@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from kubelet_fakes import build_pod
-from raytide.sandbox.node.env import ConfigMissing, NodeFigures, PodSurroundings
-from raytide.sandbox.node.podspec import BadSpec, read_pod
-from raytide.sandbox.node.volumefiles import ensure_mount_source, volume_paths, write_files, write_volumes
-from raytide.sandbox.node.volumes import (
+from raytide.sandbox.kubelet.env import ConfigMissing, NodeFigures, PodSurroundings
+from raytide.sandbox.kubelet.podspec import BadSpec, read_pod
+from raytide.sandbox.kubelet.volumefiles import ensure_mount_source, volume_paths, write_files, write_volumes
+from raytide.sandbox.kubelet.volumes import (
     EmptyVolume,
     FileContent,
     FilesVolume,

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from raytide.sandbox.apiserver.schema import SchemaError, compile_schema
-from raytide.sandbox.apiserver.schema_model import violation
+from raytide.sandbox.apiserver.structural.model import violation
 
 
 def schema(**properties):

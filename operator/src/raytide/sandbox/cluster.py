@@ -33,9 +33,9 @@ from raytide.sandbox.apiserver.tunnel import Kubelets
 from raytide.sandbox.certificates import Certificates, make_certificates
 from raytide.sandbox.controllers import Controllers
 from raytide.sandbox.kubeconfig import build_kubeconfig
+from raytide.sandbox.kubelet.apiclient import ApiAccess
+from raytide.sandbox.kubelet.kubelet import Kubelet, KubeletConfig
 from raytide.sandbox.launch import Settings
-from raytide.sandbox.node.apiclient import ApiAccess
-from raytide.sandbox.node.kubelet import Kubelet, KubeletConfig
 from raytide.sandbox.node.runtime import Mode, Runtime
 
 ADMIN: Final = "kubernetes-admin"

@@ -13,9 +13,9 @@ import yaml
 
 from raytide.sandbox.apiserver import protobuf
 from raytide.sandbox.apiserver.messages import Request
+from raytide.sandbox.apiserver.printing.views import View, view_for
 from raytide.sandbox.apiserver.registry import Served
 from raytide.sandbox.apiserver.status import bad_request, unknown_path
-from raytide.sandbox.apiserver.views import View, view_for
 
 Json = dict[str, Any]
 

@@ -13,10 +13,10 @@ import msgspec
 
 from raytide.sandbox.apiserver.calls import Call
 from raytide.sandbox.apiserver.messages import Response
+from raytide.sandbox.apiserver.printing.views import View
 from raytide.sandbox.apiserver.selectors import entry_matcher, field_requirements, label_test
 from raytide.sandbox.apiserver.status import ApiStatus, bad_request, expired
 from raytide.sandbox.apiserver.store import Entry, ObjectKey, Store
-from raytide.sandbox.apiserver.views import View
 from raytide.sandbox.apiserver.watching import Matcher, WatchCursor, WatchOptions
 
 Json = dict[str, Any]

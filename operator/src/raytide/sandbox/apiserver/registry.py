@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from raytide.sandbox.apiserver import eventviews
 from raytide.sandbox.apiserver.fields import BuiltInFields, Fields, SchemaFields
 from raytide.sandbox.apiserver.kinds import BUILT_IN, CRDS, Resource
+from raytide.sandbox.apiserver.printing import eventviews
 from raytide.sandbox.apiserver.schema import SchemaError, Structural, compile_schema
 from raytide.sandbox.apiserver.status import Cause, invalid, unknown_path
 from raytide.sandbox.apiserver.store import Change, Store

@@ -8,10 +8,10 @@ routes on every write of a custom resource, and when a definition is created.
 
 from typing import Any
 
-from raytide.sandbox.apiserver.schema_checks import MISSING, duplicates, faults
-from raytide.sandbox.apiserver.schema_fields import drop_nulls, fill_defaults, prune_unknown
-from raytide.sandbox.apiserver.schema_model import Node, SchemaError, Violation, build_node, violation
-from raytide.sandbox.apiserver.schema_rules import refusals
+from raytide.sandbox.apiserver.structural.checks import MISSING, duplicates, faults
+from raytide.sandbox.apiserver.structural.fields import drop_nulls, fill_defaults, prune_unknown
+from raytide.sandbox.apiserver.structural.model import Node, SchemaError, Violation, build_node, violation
+from raytide.sandbox.apiserver.structural.rules import refusals
 
 __all__ = ["SchemaError", "Structural", "Violation", "compile_schema"]
 

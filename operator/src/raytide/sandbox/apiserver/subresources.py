@@ -16,6 +16,7 @@ import msgspec
 from raytide.sandbox.apiserver.calls import Call
 from raytide.sandbox.apiserver.lifecycle import timestamp
 from raytide.sandbox.apiserver.messages import Proxied, Response
+from raytide.sandbox.apiserver.printing.tables import json_path
 from raytide.sandbox.apiserver.status import (
     ApiStatus,
     Cause,
@@ -27,7 +28,6 @@ from raytide.sandbox.apiserver.status import (
     success,
 )
 from raytide.sandbox.apiserver.store import Store
-from raytide.sandbox.apiserver.tables import json_path
 from raytide.sandbox.apiserver.writing import Writer
 
 Json = dict[str, Any]

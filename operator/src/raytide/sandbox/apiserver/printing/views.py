@@ -1,0 +1,106 @@
+"""In which form does a client want what it asked for?
+
+Reads the Accept header and renders stored entries as whole objects, as metadata only (PartialObjectMetadata) or as a
+Table for kubectl: one object, a list, or the lines of a watch. Whole objects of the stored version are passed on as the
+bytes they are. Pure; used by the routes for every GET and every write's answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from raytide.sandbox.apiserver.printing.tables import table
+from raytide.sandbox.apiserver.registry import Served
+from raytide.sandbox.apiserver.store import Entry, ObjectKey
+
+Json = dict[str, Any]
+encode = msgspec.json.encode
+
+_JSON: Final = "application/json"
+_FORMS: Final = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+
+
+class _Slim(msgspec.Struct, gc=False):
+    metadata: msgspec.Raw
+
+
+_slim = msgspec.json.Decoder(_Slim)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How one client sees one kind. `form` is "" (whole objects), Table or PartialObjectMetadata."""
+
+    served: Served
+    form: str = ""
+    include: str = "Metadata"
+    """What a Table's rows carry: None, Metadata or Object."""
+
+    @property
+    def is_raw(self) -> bool:
+        """True when stored bytes can be sent as they are."""
+        return not self.form and self.served.to_view is None
+
+    @property
+    def content_type(self) -> str:
+        """The Content-Type of what this view renders."""
+        return f"{_JSON};as={self.form};g=meta.k8s.io;v=v1" if self.form else _JSON
+
+    def body(self, entry: Entry, now: datetime) -> bytes:
+        """One object."""
+        if self.is_raw:
+            return entry.raw
+        if self.form == "PartialObjectMetadata":
+            metadata = bytes(_slim.decode(entry.raw).metadata)
+            return b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":%s}' % metadata
+        obj = self.obj(entry)
+        if self.form == "Table":
+            version = obj["metadata"].get("resourceVersion", "")
+            return encode(table(self.served, [obj], now=now, version=version, include=self.include))
+        return encode(obj)
+
+    def obj(self, entry: Entry) -> Json:
+        """The object in this version, as a dict."""
+        obj = entry.obj()
+        if self.served.to_view is not None:
+            self.served.to_view(obj)
+        return obj
+
+    def line(self, event_type: str, entry: Entry, now: datetime) -> bytes:
+        """One line of a watch."""
+        return b'{"type":"%s","object":%s}\n' % (event_type.encode(), self.body(entry, now))
+
+    def list_body(self, entries: Sequence[tuple[ObjectKey, Entry]], metadata: Json, now: datetime) -> bytes:
+        """A list; `metadata` is the list's own (resourceVersion, continue)."""
+        if self.form == "Table":
+            objs = [self.obj(entry) for _, entry in entries]
+            rendered = table(self.served, objs, now=now, version=metadata["resourceVersion"], include=self.include)
+            rendered["metadata"] = metadata
+            return encode(rendered)
+        resource = self.served.resource
+        kind, api_version = resource.list_name, resource.api_version
+        if self.form:
+            kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+        head = encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+        items = b",".join([self.body(entry, now) for _, entry in entries])
+        return head[:-1] + b',"items":[' + items + b"]}"
+
+
+def view_for(served: Served, accept: str, include: str | None) -> View:
+    """The view an Accept header asks for; what is not understood means whole objects as JSON."""
+    if "as=" not in accept:
+        return View(served)
+    for choice in accept.split(","):
+        media, *rest = (part.strip() for part in choice.split(";"))
+        if media not in {_JSON, "*/*"}:
+            continue
+        parameters = dict(part.partition("=")[::2] for part in rest)
+        form = parameters.get("as", "")
+        if not form:
+            return View(served)
+        if form in _FORMS and parameters.get("v", "v1") == "v1":
+            return View(served, form.removesuffix("List"), include or "Metadata")
+    return View(served)

@@ -1,0 +1,178 @@
+"""Does an object obey a rule written in CEL?
+
+Takes one entry of `x-kubernetes-validations` and gives a compiled `Rule`; asked with `self` and perhaps `oldSelf`, the
+rule answers None or the text of its refusal, worded as the API server does. A rule that calls a function which is not
+implemented here is refused when it is compiled, never skipped. Deviation: values of format date-time, duration and byte
+reach rules as strings. Called by `model.py` (compile) and `rules.py` (ask).
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any, Final
+
+# The package imports its own command line, and with it a terminal toolkit: a third of a second of every start of ours.
+sys.modules.setdefault("cel.cli", ModuleType("cel.cli"))
+
+import cel  # noqa: E402 - after the line above
+from cel.stdlib import STDLIB_FUNCTIONS, add_stdlib_to_context  # noqa: E402 - same
+
+_CORE_NAMES: Final = """
+_+_ _-_ _*_ _/_ _%_ _<_ _<=_ _>_ _>=_ _==_ _!=_ _&&_ _||_ _?_:_ _[_] !_ -_ @in @not_strictly_false
+size contains startsWith endsWith matches int uint double string bytes timestamp duration dyn type
+getFullYear getMonth getDayOfMonth getHours getMinutes getSeconds hasValue value orValue or of none
+"""
+_RESERVED_NAMES: Final = """
+true false null in as break const continue else for function if import let loop package namespace return var void while
+"""
+_CORE: Final = frozenset(_CORE_NAMES.split())
+_RESERVED: Final = frozenset(_RESERVED_NAMES.split())
+_EXTRAS: Final = frozenset(name.rpartition(".")[2] for name in STDLIB_FUNCTIONS)
+_NAMESPACES: Final = frozenset({"self", "oldSelf", "optional", "math", "sets", "strings", "lists", "base64"})
+_TYPE_NAMES: Final = frozenset({"int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"})
+_LOOP_VARIABLE: Final = re.compile(r"\.\s*(?:all|exists|exists_one|filter|map)\s*\(\s*(\w+)\s*,")
+
+MAX_MESSAGE_BYTES: Final = 5120
+REASONS: Final = frozenset({"FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"})
+
+
+class RuleError(Exception):
+    """A rule that cannot be compiled, or that asks for a function not implemented here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a rule refuses; `is_broken` if it could not be evaluated, which is never forgiven."""
+
+    text: str
+    is_broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One compiled rule."""
+
+    text: str
+    message: str
+    reason: str
+    field_path: str
+    is_transition: bool
+    """Whether it speaks of `oldSelf`; such a rule is not ratcheted, it has to say itself what may stay."""
+    is_old_self_optional: bool
+    program: cel.Program
+    message_program: cel.Program | None
+
+    def refusal(self, scope: "Scope") -> Refusal | None:
+        """Why the value is refused, or None; a rule that breaks while it is evaluated refuses too."""
+        if self.is_transition and not scope.has_old and not self.is_old_self_optional:
+            return None
+        context = scope.optional if self.is_old_self_optional else scope.plain
+        try:
+            answer = self.program.execute(context)
+        except Exception as broken:  # noqa: BLE001 - the library raises many types; all are "the rule failed"
+            return Refusal(f"{_fault(broken)} evaluating rule: {self.message or self.text}", is_broken=True)
+        return None if answer is True else Refusal(self._detail(context))
+
+    def _detail(self, context: cel.Context) -> str:
+        said = _evaluated_message(self.message_program, context) if self.message_program is not None else ""
+        return said or self.message or f"failed rule: {self.text}"
+
+
+class Scope:
+    """What the rules of one place see: the value and, on an update, its partner; converted once, when first asked."""
+
+    def __init__(self, new: Any, old: Any, *, has_old: bool) -> None:
+        self.has_old = has_old
+        self._new, self._old = new, old
+
+    @cached_property
+    def plain(self) -> cel.Context:
+        """For rules that speak of `oldSelf` as a value, or not at all."""
+        context = self._context()
+        if self.has_old:
+            context.add_variable("oldSelf", self._old)
+        return context
+
+    @cached_property
+    def optional(self) -> cel.Context:
+        """For rules with `optionalOldSelf`."""
+        context = self._context()
+        context.add_variable("oldSelf", cel.OptionalValue.of(self._old) if self.has_old else cel.OptionalValue.none())
+        return context
+
+    def _context(self) -> cel.Context:
+        context = cel.Context()
+        add_stdlib_to_context(context)
+        context.add_variable("self", self._new)
+        return context
+
+
+def _evaluated_message(program: cel.Program, context: cel.Context) -> str:
+    try:
+        said = program.execute(context)
+    except Exception:  # noqa: BLE001 - as above: a broken message falls back to the static one
+        return ""
+    said = said.strip() if isinstance(said, str) else ""
+    return "" if "\n" in said or len(said.encode()) > MAX_MESSAGE_BYTES else said
+
+
+def _fault(broken: BaseException) -> str:
+    if isinstance(broken, KeyError):
+        return f"no such key: {str(broken).strip(chr(39))}"
+    return "no such overload" if isinstance(broken, TypeError) else str(broken)
+
+
+def _compile(text: str, word: str) -> cel.Program:
+    try:
+        program = cel.compile(text)
+    except Exception as broken:  # noqa: BLE001 - the library documents ValueError only, its parser raises others too
+        raise RuleError(f"{word}: Invalid value: {text!r}: compilation failed: {broken}") from None
+    unknown = sorted(set(program.functions()) - _CORE - _EXTRAS)
+    if unknown:
+        raise RuleError(f"{word}: Invalid value: {text!r}: function not implemented by this API server: {unknown[0]}")
+    undeclared = sorted(set(program.variables()) - _NAMESPACES - _TYPE_NAMES - set(_LOOP_VARIABLE.findall(text)))
+    if undeclared:
+        raise RuleError(f"{word}: Invalid value: {text!r}: undeclared reference to '{undeclared[0]}'")
+    return program
+
+
+def compile_rule(rule: Mapping[str, Any]) -> Rule:
+    """Compile one entry of `x-kubernetes-validations`; raises `RuleError` naming what is wrong."""
+    text = str(rule.get("rule", "")).strip()
+    if not text:
+        raise RuleError("rule: Required value")
+    program = _compile(text, "rule")
+    is_transition = "oldSelf" in program.variables()
+    is_old_self_optional = bool(rule.get("optionalOldSelf"))
+    if is_old_self_optional and not is_transition:
+        raise RuleError("optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule")
+    reason = rule.get("reason") or "FieldValueInvalid"
+    if reason not in REASONS:
+        raise RuleError(f'reason: Unsupported value: "{reason}"')
+    expression = str(rule.get("messageExpression", "")).strip()
+    message_program = _compile(expression, "messageExpression") if expression else None
+    return Rule(
+        text=text,
+        message=str(rule.get("message", "")).strip(),
+        reason=reason,
+        field_path=str(rule.get("fieldPath", "")),
+        is_transition=is_transition,
+        is_old_self_optional=is_old_self_optional,
+        program=program,
+        message_program=message_program,
+    )
+
+
+def escape_name(name: str) -> str | None:
+    """A declared property's name as rules spell it (`a-b` is `a__dash__b`), None if rules cannot reach it."""
+    if name in _RESERVED:
+        return f"__{name}__"
+    if not name or name[0].isdigit():
+        return None
+    escaped = name.replace("__", "__underscores__")
+    for sign, word in ((".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):
+        escaped = escaped.replace(sign, word)
+    return escaped if escaped.isidentifier() else None

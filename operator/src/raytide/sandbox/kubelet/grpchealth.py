@@ -1,0 +1,26 @@
+"""What does the standard gRPC health service of a pod say?
+
+Takes a way to connect to the pod's port, a service name and a time; returns whether it is SERVING and what to say if
+not. Called by probes.py only.
+"""
+
+from typing import Final
+
+import grpc.aio
+
+from raytide.sandbox.serving.podrelay import Connect, relay
+
+_METHOD: Final = "/grpc.health.v1.Health/Check"
+_SERVING: Final = b"\x08\x01"
+
+
+async def ask_health(connect: Connect, service: str, timeout_s: float) -> tuple[bool, str]:
+    """Call Health/Check once."""
+    name = service.encode()
+    question = b"\x0a" + bytes([len(name)]) + name if name else b""
+    async with relay(connect) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        try:
+            answer = await channel.unary_unary(_METHOD)(question, timeout=timeout_s)
+        except grpc.aio.AioRpcError as trouble:
+            return False, f"gRPC probe failed: {trouble.code().name}: {trouble.details()}"
+    return bytes(answer) == _SERVING, "gRPC probe failed: the service is not SERVING"

@@ -1,0 +1,72 @@
+"""What do all pods of one kubelet share?
+
+Holds the API client, the runtime, the recorder of events, the clock and the figures of the node, and reads ConfigMaps,
+Secrets and tokens for whoever needs them. It decides nothing and keeps no state of any pod. Made once by kubelet.py and
+handed to every pod worker.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from raytide.sandbox.kubelet.apiclient import ApiClient, ApiRefusal, Manifest
+from raytide.sandbox.kubelet.env import CONFIG_MAP, NodeFigures, PodSurroundings, Source
+from raytide.sandbox.kubelet.events import EventRecorder
+from raytide.sandbox.kubelet.podspec import PodSpec
+from raytide.sandbox.kubelet.volumes import TokenRequest
+from raytide.sandbox.node.runtime import Runtime
+
+_PLURALS: Final = {CONFIG_MAP: "configmaps"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The kubelet as its pods see it."""
+
+    api: ApiClient
+    runtime: Runtime
+    events: EventRecorder
+    now: Callable[[], datetime]
+    directory: Path
+    figures: NodeFigures
+    service_host: str
+    service_port: int
+
+    def surroundings(self, pod_ip: str) -> PodSurroundings:
+        """What a pod at that address sees around it."""
+        return PodSurroundings(
+            pod_ip=pod_ip, node=self.figures, service_host=self.service_host, service_port=self.service_port
+        )
+
+    async def read_sources(self, pod: PodSpec, wanted: Iterable[Source]) -> dict[Source, Manifest | None]:
+        """ConfigMaps and Secrets of the pod's namespace; None for each that does not exist."""
+        ordered = sorted(wanted)
+        found = await asyncio.gather(*(self._read_source(pod.namespace, source) for source in ordered))
+        return dict(zip(ordered, found, strict=True))
+
+    async def read_tokens(self, pod: PodSpec, wanted: Iterable[TokenRequest]) -> dict[TokenRequest, str]:
+        """Fresh service-account tokens bound to the pod; raises ApiRefusal and ApiSilence."""
+        return {request: await self._read_token(pod, request) for request in wanted}
+
+    async def _read_source(self, namespace: str, source: Source) -> Manifest | None:
+        kind, name = source
+        try:
+            return await self.api.get(f"/api/v1/namespaces/{namespace}/{_PLURALS.get(kind, 'secrets')}/{name}")
+        except ApiRefusal as refusal:
+            if refusal.status == 404:
+                return None
+            raise
+
+    async def _read_token(self, pod: PodSpec, request: TokenRequest) -> str:
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
+        spec: dict[str, object] = {"expirationSeconds": request.lifetime_s, "boundObjectRef": bound}
+        spec["audiences"] = [request.audience] if request.audience else []
+        answer = await self.api.request(
+            "POST",
+            f"/api/v1/namespaces/{pod.namespace}/serviceaccounts/{pod.service_account}/token",
+            body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec},
+        )
+        return str((answer.get("status") or {}).get("token") or "")
