@@ -7,6 +7,7 @@ skipped and the key goes to the tail of the queue. Called by the controllers' sh
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,6 +26,8 @@ BUDGET_ACTIONS: Final = 200
 BUDGET_S: Final = 2.0
 GIVE_UP_AFTER: Final = 3
 """So many calls of one pass without an answer mean that the API is away: the rest is not tried."""
+REFUSED_DELETES: Final = 10
+"""A create is refused because of its group, a delete perhaps because of its pod alone: so many speak for the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +36,9 @@ class Applied:
 
     outcomes: tuple[Outcome, ...]
     is_cut_short: bool = False
-    """The budget was spent with actions left: look again at once (return 0.0)."""
+    """The budget was spent with actions left, and something was achieved: look again at once (return 0.0)."""
     retry_after_s: float | None = None
     """The longest wish of a server that said "later"."""
-
-    def raise_for_trouble(self) -> None:
-        """The last step of a reconcile: hand refusals and silence to the controller, which knows how long to wait.
-
-        Nothing is raised for what went well or was only cut short.
-        """
-        for outcome in self.of(Result.UNKNOWN, Result.UNAVAILABLE):
-            raise Unavailable(outcome.message, retry_after_s=self.retry_after_s)
-        for outcome in self.of(Result.REFUSED):
-            raise Refused(0, outcome.reason, outcome.message)
 
     def of(self, *results: Result) -> Iterator[Outcome]:
         """The outcomes that ended so."""
@@ -65,15 +58,24 @@ class _Pass:
     window: Window
     outcomes: list[Outcome | None]
     refused_groups: set[tuple[Resource, str]] = field(default_factory=set)
+    refused_deletes: Counter[tuple[Resource, str]] = field(default_factory=Counter)
     unanswered: int = 0
     retry_after_s: float | None = None
     is_namespace_terminating: bool = False
 
     def is_pointless(self, action: Action) -> bool:
-        """True for a further create of a refused group, and for everything once the API or the namespace is gone."""
+        """True for more of what was refused in a group, and for everything once the API or the namespace is gone."""
         if self.is_namespace_terminating or self.unanswered >= GIVE_UP_AFTER:
             return True
-        return isinstance(action, Create) and (action.resource, action.group) in self.refused_groups
+        group = action.resource, action.group
+        if isinstance(action, Create):
+            return group in self.refused_groups
+        return isinstance(action, Delete) and self.refused_deletes[group] >= REFUSED_DELETES
+
+    @property
+    def has_achieved(self) -> bool:
+        """Whether anything was done; going on in haste after refusals alone would be a hot loop (RM:I13)."""
+        return any(outcome is not None and outcome.result is Result.DONE for outcome in self.outcomes)
 
 
 class Executor:
@@ -82,12 +84,13 @@ class Executor:
     - Every action gets exactly one outcome, in the order of the plan.
     - A pass sends one request, then two, then four, up to 32 at a time; each refusal halves that.
     - All passes together hold `slots` requests at a time, and keys take turns.
-    - A refusal skips further creates of the same group and nothing else.
+    - A refused create skips further creates of the same group, ten refused deletes its further deletes; nothing else.
     - Three calls without an answer, or a namespace that is terminating, skip the rest of the pass.
     - A pass ends after 200 actions or 2 s; then `is_cut_short`, and the next pass goes on as fast as this one was.
-      It is not called cut short when calls stayed without an answer: that asks for back-off, not for haste.
+      It is not called cut short when calls stayed without an answer, or nothing was done: that asks for back-off.
     - Creates and deletes are in the overlay before they are sent, and stay as long as their outcome is unknown.
     - `look_for` settles a create of unknown outcome by looking, without asking for it once more.
+    - A create that is answered Conflict is tried again soon; it is no refusal.
     - A create that is answered AlreadyExists is done if the object is ours, of that group, and not terminating (D15).
     - A delete of what is gone, or of what is another object by now, is done.
     - A patch carries the uid it means.
@@ -124,6 +127,7 @@ class Executor:
                     break
                 sent += 1
                 tasks.create_task(self._one(run, position, action))
+        is_cut_short = is_cut_short and run.has_achieved
         if is_cut_short:
             self._widths[key] = run.window.width
         outcomes = (done or Outcome(action, Result.SKIPPED) for action, done in zip(actions, run.outcomes, strict=True))
@@ -132,7 +136,8 @@ class Executor:
     async def look_for(self, create: Create, *, key: Key, owner_uid: str) -> None:
         """Settle a create of unknown outcome without sending it again: with one GET, if anybody answers.
 
-        For what nobody wants any more: repeating it would make a pod only to delete it.
+        For what nobody wants any more: repeating it would make a pod only to delete it. Raises `Unavailable` when nobody
+        answers, so that a pass does not wait for a dead API once per pod.
         """
         overlay = self._overlays[create.resource]
         try:
@@ -140,6 +145,8 @@ class Executor:
         except (Refused, Unavailable) as trouble:
             log.info("cannot tell yet whether %s was created: %s", create.name, trouble)
             overlay.doubted(key, owner_uid, create)
+            if isinstance(trouble, Unavailable):
+                raise
             return
         if live is not None and _is_same_intention(create, live, owner_uid):
             overlay.accepted(key, owner_uid, create, live)
@@ -207,6 +214,8 @@ class Executor:
             return await self._client.create(action.resource, action.manifest)
         except Refused as refused:
             if not refused.is_already_exists:
+                if refused.status == 409:  # two creates at once met at a quota's counter: nobody said no
+                    raise Unavailable(f"{action.name} could not be created just now: {refused}") from refused
                 raise
             live = await self._client.get(action.resource, _key(action))
             if live is not None and not _is_same_intention(action, live, run.owner_uid):
@@ -252,6 +261,8 @@ class Executor:
             return Outcome(action, Result.SKIPPED, reason=refused.reason, message=refused.message)
         if isinstance(action, Create):
             run.refused_groups.add((action.resource, action.group))
+        elif isinstance(action, Delete):
+            run.refused_deletes[action.resource, action.group] += 1
         log.info("refused %s %s: %s", action.resource.kind, _key(action), refused)
         return Outcome(action, Result.REFUSED, reason=refused.reason, message=refused.message)
 
