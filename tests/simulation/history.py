@@ -175,7 +175,8 @@ class Life:
         self.world.create(stranger())
         self.world.create(new_cluster([group("a", 2), group("b", 1)]))
         self.operator.start()
-        for _ in range(EVENTS + self.rng.randint(0, 10)):
+        events = EVENTS + self.rng.randint(0, 10)
+        while len(self.history.told) < events:
             self.rng.choice(doings)()
             await asyncio.sleep(self.rng.choice([0.0, 0.05, 0.5, 2.0, 8.0]))
         self.script.coming.clear()
