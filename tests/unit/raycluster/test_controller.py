@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import random
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -183,12 +184,18 @@ async def test_a_cluster_that_is_gone_is_forgotten_and_its_pods_are_not_made_ane
     assert here.wire.writes == []
 
 
-async def test_a_status_write_that_meets_another_cluster_is_dropped(here):
-    conflict = Response(409, b'{"kind":"Status","status":"Failure","reason":"Conflict","code":409,"message":"uid"}', {})
-    here.wire.instead = lambda _method, path: conflict if path.endswith("/status") else None
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [(409, "uid mismatch"), (422, 'metadata.uid: Invalid value: "x": field is immutable'), (404, "not found")],
+)
+async def test_a_status_write_that_meets_another_cluster_is_dropped(here, caplog, code, message):
+    body = {"kind": "Status", "status": "Failure", "reason": "x", "code": code, "message": message}
+    other = Response(code, json.dumps(body).encode(), {})
+    here.wire.instead = lambda _method, path: other if path.endswith("/status") else None
     create(here)
     await asyncio.sleep(3)
     assert status(here) == {}
+    assert "refused" not in caplog.text
     here.wire.instead = lambda *_: None
     here.world.edit(CLUSTERS, "demo", None, lambda o: o["spec"]["workerGroupSpecs"][0].update(replicas=3))
     await asyncio.sleep(3)

@@ -201,7 +201,7 @@ class RayClusterReconciler:
         try:
             live = await self._wires.client.patch_status(RAYCLUSTERS, key, patch)
         except Refused as refused:
-            if refused.status not in (404, 409):
+            if not _is_about_another(refused):
                 raise
             log.info("status not written, the cluster is another one by now: %s", refused)
             return
@@ -262,6 +262,11 @@ class RayClusterReconciler:
 
 def _has_to_be_asked_again(outcome: Outcome) -> bool:
     return outcome.result in (Result.REFUSED, Result.SKIPPED)
+
+
+def _is_about_another(refused: Refused) -> bool:
+    """Whether the object of that name is gone or has another uid: servers say Conflict, or that a uid is immutable."""
+    return refused.status in (404, 409) or (refused.status == 422 and "metadata.uid" in refused.message)
 
 
 def _differs_in_status_only(read: Manifest, live: Manifest) -> bool:
