@@ -17,11 +17,16 @@ import kopf
 
 from raytide.api.meta import RAYCLUSTERS, Key
 from raytide.metrics import DOORBELL_RESTARTS, DOORBELL_RINGS
+from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
 TRAILING_TOLERANCE_S: Final = 10.0
+LONGEST_TOLERANCE_S: Final = 320.0
+"""A kopf that needs long for its first list must not be started anew for ever."""
+LOGINS_APART_S: Final = 300.0
+"""Logins further apart than this have nothing to do with each other."""
 CHECK_EVERY_S: Final = 2.0
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1, application/json"
 
@@ -74,7 +79,7 @@ class Trailing:
     """How far kopf is behind the informer.
 
     - A version the informer has seen is owed until kopf rings with it or a later one.
-    - What is deleted is owed no more.
+    - What is deleted is owed no more, and nothing is kept of it once both have said so.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -92,9 +97,12 @@ class Trailing:
         self._owed.pop(key, None)
         self._rung.pop(key, None)
 
-    def kopf_rang(self, key: Key, version: str) -> None:
-        """Kopf has seen that version."""
-        self._rung[key] = version
+    def kopf_rang(self, key: Key, version: str, *, is_gone: bool = False) -> None:
+        """Kopf has seen that version, or that the object is gone."""
+        if is_gone:
+            self._rung.pop(key, None)
+        else:
+            self._rung[key] = version
         owed = self._owed.get(key)
         if owed is not None and _is_at_least(version, owed[0]):
             del self._owed[key]
@@ -103,6 +111,15 @@ class Trailing:
         """Kopf starts anew and gets the full time for everything it owes."""
         now = self._clock.monotonic()
         self._owed = {key: (version, now) for key, (version, _) in self._owed.items()}
+
+    def __len__(self) -> int:
+        """How many objects are remembered."""
+        return len(self._owed.keys() | self._rung.keys())
+
+    @property
+    def has_debts(self) -> bool:
+        """Whether kopf owes anything."""
+        return bool(self._owed)
 
     def behind_s(self) -> float:
         """Age of the oldest debt; 0 when there is none."""
@@ -120,7 +137,8 @@ class Doorbell:
     """kopf in its own thread, replaced when it falls asleep.
 
     - Every event of a RayCluster rings once, in the loop that called `run`, with the version seen.
-    - A kopf that ends by itself, or trails the informer by more than 10 s, is started anew.
+    - A kopf that ends by itself, or trails the informer by more than 10 s, is started anew. Each one that trailed gives
+      its successor twice the time, until one has caught up: starting anew costs the API server a list.
     - `run` ends only by being cancelled, and takes the thread with it.
     """
 
@@ -139,17 +157,21 @@ class Doorbell:
 
     async def run(self) -> None:
         """Ring until cancelled."""
-        pause_s = 1.0
+        pause_s, tolerance_s = 1.0, TRAILING_TOLERANCE_S
         while True:
             stop = threading.Event()
             ended = self._start(asyncio.get_running_loop(), stop)
             try:
-                while not ended.is_set() and self.trailing.behind_s() <= TRAILING_TOLERANCE_S:
+                while not ended.is_set() and self.trailing.behind_s() <= tolerance_s:
+                    if not self.trailing.has_debts:
+                        tolerance_s = TRAILING_TOLERANCE_S
                     await _wait_for(ended, CHECK_EVERY_S)
                 why = "it ended" if ended.is_set() else f"it trails by {self.trailing.behind_s():.0f} s"
                 log.warning("kopf is started anew: %s", why)
                 DOORBELL_RESTARTS.inc()
                 pause_s = min(60.0, pause_s * 2) if ended.is_set() else 1.0
+                if not ended.is_set():
+                    tolerance_s = min(LONGEST_TOLERANCE_S, tolerance_s * 2)
             finally:
                 stop.set()
             await asyncio.sleep(pause_s)
@@ -159,10 +181,10 @@ class Doorbell:
         """A fresh kopf; the event is set when it ends."""
         ended = asyncio.Event()
 
-        def rang(key: Key, version: str) -> None:
+        def rang(key: Key, version: str, is_gone: bool) -> None:  # noqa: FBT001 - posted between threads by position
             # A kopf that was told to stop may still have words: a ring too many does no harm.
             DOORBELL_RINGS.inc()
-            self.trailing.kopf_rang(key, version)
+            self.trailing.kopf_rang(key, version, is_gone=is_gone)
             self._ring(key, version)
 
         def work() -> None:
@@ -194,19 +216,22 @@ async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
 
 
 async def _operate(
-    login: Login, namespaces: tuple[str, ...], stop: threading.Event, rang: Callable[[Key, str], None]
+    login: Login, namespaces: tuple[str, ...], stop: threading.Event, rang: Callable[[Key, str, bool], None]
 ) -> None:
     """Kopf itself, in the thread's own loop."""
     registry = kopf.OperatorRegistry()
 
+    rest = LoginRest()
+
     @kopf.on.login(registry=registry)
     async def give_session(**_: Any) -> kopf.AiohttpSession:
+        await rest.before_next()
         session = await login.open_session(trace_configs=[metadata_only()])
         return kopf.AiohttpSession(aiohttp_session=session, server=login.server)
 
     @kopf.on.event(RAYCLUSTERS.group, RAYCLUSTERS.version, RAYCLUSTERS.plural, registry=registry)
-    async def on_raycluster(*, namespace: str | None, name: str, meta: kopf.Meta, **_: Any) -> None:
-        rang(Key(namespace or "", name), str(meta.get("resourceVersion", "")))
+    async def on_raycluster(*, namespace: str | None, name: str, meta: kopf.Meta, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
+        rang(Key(namespace or "", name), str(meta.get("resourceVersion", "")), type == "DELETED")
 
     await kopf.operator(
         registry=registry,
@@ -216,6 +241,30 @@ async def _operate(
         standalone=True,
         stop_flag=stop,
     )
+
+
+class LoginRest:
+    """Time between logins: kopf logs in anew, at once and for ever, when its session is answered 401.
+
+    - The first login does not wait, nor does one five minutes after the last.
+    - The next in a row wait 1 s, 2 s, … 60 s.
+    """
+
+    def __init__(self) -> None:
+        self._backoff = Backoff(first_s=1.0, longest_s=60.0)
+        self._last_at: float | None = None
+
+    async def before_next(self) -> None:
+        """Wait as long as it takes."""
+        loop = asyncio.get_running_loop()
+        if self._last_at is not None:
+            if loop.time() - self._last_at > LOGINS_APART_S:
+                self._backoff.reset()
+            else:
+                wait_s = self._backoff.next_s()
+                log.warning("kopf's session is not accepted, logging in again in %.0f s", wait_s)
+                await asyncio.sleep(wait_s)
+        self._last_at = loop.time()
 
 
 def quiet_settings() -> kopf.OperatorSettings:

@@ -1,6 +1,7 @@
 """When kopf is trusted, and when it is started anew."""
 
 import asyncio
+import itertools
 import threading
 
 import aiohttp
@@ -10,7 +11,16 @@ from yarl import URL
 
 from raytide import doorbell as subject
 from raytide.api.meta import Key
-from raytide.doorbell import Doorbell, Login, NullDiffBase, NullProgress, Trailing, metadata_only, quiet_settings
+from raytide.doorbell import (
+    Doorbell,
+    Login,
+    LoginRest,
+    NullDiffBase,
+    NullProgress,
+    Trailing,
+    metadata_only,
+    quiet_settings,
+)
 from raytide.runtime.clock import Clock
 
 KEY = Key("default", "demo")
@@ -78,6 +88,31 @@ def test_what_is_gone_is_not_owed(trailing, clock):
     assert trailing.behind_s() == 0.0
 
 
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(("informer", "kopf"), id="the informer first"),
+        pytest.param(("kopf", "informer"), id="kopf first"),
+    ],
+)
+def test_nothing_is_kept_of_what_both_saw_go(trailing, order):
+    trailing.informer_saw(KEY, "5")
+    trailing.kopf_rang(KEY, "5")
+    for who in order:
+        if who == "kopf":
+            trailing.kopf_rang(KEY, "6", is_gone=True)
+        else:
+            trailing.informer_lost(KEY)
+    assert len(trailing) == 0
+
+
+def test_a_new_object_of_the_same_name_is_owed_although_kopf_saw_the_old_one_go(trailing, clock):
+    trailing.informer_saw(KEY, "9")
+    trailing.kopf_rang(KEY, "8", is_gone=True)
+    clock.at = 3.0
+    assert trailing.behind_s() == 3.0
+
+
 def test_a_new_kopf_gets_the_full_time(trailing, clock):
     trailing.informer_saw(KEY, "5")
     clock.at = 11.0
@@ -117,6 +152,13 @@ async def until(is_so):
     raise AssertionError("not within five seconds")
 
 
+def short_sleep(sleep):
+    async def slept(seconds):
+        await sleep(min(seconds, 0.01))
+
+    return slept
+
+
 async def test_rings_arrive_in_the_loop_that_runs_it(kopfs):
     rings, threads = [], set()
 
@@ -127,7 +169,7 @@ async def test_rings_arrive_in_the_loop_that_runs_it(kopfs):
     running = asyncio.create_task(Doorbell(Login("s", None), ring, clock=Clock()).run())
     await until(lambda: kopfs.started)
     stop, rang = kopfs.started[0]
-    rang(KEY, "5")
+    rang(KEY, "5", False)
     await until(lambda: rings)
     assert (rings, threads) == ([(KEY, "5")], {threading.current_thread()})
     running.cancel()
@@ -143,6 +185,36 @@ async def test_a_kopf_that_trails_is_replaced(kopfs):
     assert kopfs.started[0][0].is_set(), "the old one is told to stop"
     assert not kopfs.started[1][0].is_set()
     running.cancel()
+
+
+async def test_a_kopf_that_needs_longer_for_its_first_list_is_given_longer(kopfs, monkeypatch):
+    monkeypatch.setattr(subject, "TRAILING_TOLERANCE_S", 0.02)
+    monkeypatch.setattr(asyncio, "sleep", short_sleep(asyncio.sleep))
+    bell = Doorbell(Login("s", None), lambda *_: None, clock=Clock())
+    running = asyncio.create_task(bell.run())
+    bell.trailing.informer_saw(KEY, "5")
+    began = []
+    for number in (1, 2, 3, 4, 5):
+        await until(lambda: len(kopfs.started) == number)  # noqa: B023 - awaited in the same turn
+        began.append(asyncio.get_running_loop().time())
+    assert began[4] - began[3] > 3 * (began[1] - began[0]) / 2
+    running.cancel()
+
+
+@pytest.mark.looptime
+async def test_logins_in_a_row_come_ever_more_slowly():
+    rest, loop = LoginRest(), asyncio.get_running_loop()
+    moments = []
+    for _ in range(9):
+        await rest.before_next()
+        moments.append(loop.time())
+    waits = [round(later - earlier) for earlier, later in itertools.pairwise(moments)]
+    assert moments[0] == 0
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+    await asyncio.sleep(301)
+    before = loop.time()
+    await rest.before_next()
+    assert loop.time() == before
 
 
 async def test_a_kopf_that_ends_by_itself_is_replaced(kopfs):
