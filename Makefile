@@ -4,6 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
+FIGURES := SB1 P6 P7 P8
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-down test lint test-ray bench mutate simulation crds locks verify presubmit clean
@@ -40,7 +41,7 @@ mutate: setup ## five deliberate mutations must each turn the simulation red
 	@$(BIN)/python tools/mutate.py
 
 bench: setup ## one figure: make bench P=P6 (SB1, P6, P7, P8)
-	@test -n "$(P)" || { echo "say which: make bench P=P6; there are:"; ls bench | sed -n 's/^\(.*\)\.py$$/  \1/p'; exit 2; }
+	@test -n "$(filter $(P),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
 	@$(BIN)/python bench/$(shell echo $(P) | tr A-Z a-z).py
 
 crds: setup ## write the CRDs from tools/crds.py
@@ -49,8 +50,9 @@ crds: setup ## write the CRDs from tools/crds.py
 locks: setup # resolve requirements/*.txt again from pyproject.toml
 	@$(BIN)/python tools/locks.py
 
-verify: setup ## everything generated is as its generator writes it
+verify: setup ## everything generated is as its generator writes it, and links in the documentation lead somewhere
 	@$(BIN)/python tools/crds.py --check
+	@$(BIN)/python tools/links.py
 
 presubmit: ## what CI runs
 	@bash .ci/run
