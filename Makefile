@@ -41,7 +41,7 @@ mutate: setup ## five deliberate mutations must each turn the simulation red
 	@$(BIN)/python tools/mutate.py
 
 bench: setup ## one figure: make bench P=P6 (SB1, P6, P7, P8)
-	@test -n "$(filter $(P),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
+	@test -n "$(filter $(shell echo $(P) | tr a-z A-Z),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
 	@$(BIN)/python bench/$(shell echo $(P) | tr A-Z a-z).py
 
 crds: setup ## write the CRDs from tools/crds.py

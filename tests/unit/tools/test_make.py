@@ -1,0 +1,55 @@
+"""What does `make` say to a person who does not know it yet? Only targets that need no `.venv` run here."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+MAKE = shutil.which("make")
+
+pytestmark = pytest.mark.skipif(MAKE is None, reason="no make on PATH")
+
+
+def make(*words):
+    """Run it without the recipe of `setup`, which would look after `.venv`."""
+    environ = {"PATH": os.environ["PATH"]}  # not the settings and flags of the make that may run these tests
+    return subprocess.run(
+        [MAKE, "-o", "setup", *words], cwd=ROOT, env=environ, capture_output=True, text=True, check=False
+    )
+
+
+def test_help_names_every_target_but_those_that_others_call():
+    targets = set(re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[0].split())
+    told = set(re.findall(r"make ([a-z-]+)", re.sub(r"\x1b\[\d+m", "", make().stdout)))
+    assert targets - told == {"setup", "locks"}
+
+
+@pytest.mark.parametrize("figure", ["", "P=P99", "P=rig"], ids=["no figure", "an unknown one", "a file that is none"])
+def test_bench_names_the_figures_there_are(figure):
+    run = make("bench", *filter(None, [figure]))
+    assert (run.returncode, run.stdout) == (2, "say which: make bench P=P6; there are: SB1 P6 P7 P8\n")
+
+
+def test_every_figure_has_a_file():
+    figures = re.findall(r"^FIGURES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[0].split()
+    assert [name for name in figures if not (ROOT / "bench" / f"{name.lower()}.py").exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ((), []),
+        (("KEEP=1",), ["--keep"]),
+        (("KEEP=0",), []),
+        (("KEEP=1", "ISOLATION=plain"), ["--keep", "--isolation", "plain"]),
+    ],
+    ids=["alone", "kept", "not kept", "kept in plain mode"],
+)
+def test_demo_passes_on_what_was_asked_for(settings, flags):
+    run = make("--dry-run", "demo", *settings)
+    (line,) = (line for line in run.stdout.splitlines() if "demo.py" in line)
+    assert line.split()[2:] == flags
