@@ -82,6 +82,15 @@ def test_bad_options_are_refused_before_anything_starts(state, option, text):
     assert not state.log.exists()
 
 
+def test_without_the_extra_up_says_what_to_install(state, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "cel" else name)
+    result = call(state, "up")
+    assert result.exit_code == 1
+    assert "packages that are not installed (cel)" in result.output
+    assert "pip install '.[sandbox]'" in result.output
+    assert not state.log.exists()
+
+
 def test_up_twice_changes_nothing_and_is_no_error(state):
     state.write_record(record(os.getpid(), 1))
     with state.claim():

@@ -7,6 +7,7 @@ directory is state.py's, the cluster itself is main.py's. Modules are imported b
 """
 
 import functools
+import importlib.util
 import os
 import sys
 import time
@@ -20,6 +21,8 @@ from raytide.sandbox.state import DIRECTORY_VARIABLE, AlreadyRunning, Record, St
 
 UP_DEADLINE_S: Final = 30.0
 _FOLLOW_S: Final = 0.2
+_EXTRA: Final = ("cel", "cryptography", "rich")
+"""Packages that only the extra `sandbox` brings."""
 
 
 @click.group("sandbox")
@@ -60,6 +63,15 @@ def _cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def _check_extra() -> None:
+    missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
+    if missing:
+        raise click.ClickException(
+            f"the sandbox needs packages that are not installed ({', '.join(missing)}); "
+            "install Raytide with its extra: pip install '.[sandbox]' in the checkout"
+        )
+
+
 def _checked_quantities(options: dict[str, Any]) -> None:
     from raytide.api.quantity import QuantityError, to_millis  # noqa: PLC0415 - only `up` needs it
 
@@ -84,6 +96,7 @@ def up(state: StateDirectory, **options: Any) -> None:
     """
     from raytide.sandbox import launch  # noqa: PLC0415 - only `up` and `down` start and end things
 
+    _check_extra()
     _checked_quantities(options)
     began = time.monotonic()
     leftover = state.read_record()
