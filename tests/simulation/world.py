@@ -34,8 +34,9 @@ CRD = Path(__file__).parents[2] / "crds" / "ray.io_rayclusters.yaml"
 class World:
     """One cluster, one generator of chance, one clock."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, namespace: str = NAMESPACE) -> None:
         self.rng = rng
+        self.namespace = namespace
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
         uids = itertools.count(1)
@@ -89,7 +90,7 @@ class World:
     async def _end_pod(self, name: str, uid: str) -> None:
         await asyncio.sleep(self.rng.choice([0.1, 1.0, 20.0]))
         with suppress(ApiStatus):
-            self.store.delete("pods", NAMESPACE, name, uid=uid, grace_s=0)
+            self.store.delete("pods", self.namespace, name, uid=uid, grace_s=0)
 
     # --- people ----------------------------------------------------------------------------------------------------
     def edit(
@@ -102,7 +103,7 @@ class World:
         subresource: str | None = None,
     ) -> bool:
         """Change one object in place if it is still that object."""
-        entry = self.store.find(resource, NAMESPACE, name)
+        entry = self.store.find(resource, self.namespace, name)
         if entry is None or (uid is not None and entry.uid != uid):
             return False
         obj = entry.obj()
@@ -117,7 +118,7 @@ class World:
         path = "/apis/ray.io/v1" if obj["kind"] == "RayCluster" else "/api/v1"
         plural = "rayclusters" if obj["kind"] == "RayCluster" else "pods"
         body = msgspec.json.encode(obj)
-        answer = self.api.handle(Request("POST", f"{path}/namespaces/{NAMESPACE}/{plural}", {}, {}, body))
+        answer = self.api.handle(Request("POST", f"{path}/namespaces/{self.namespace}/{plural}", {}, {}, body))
         assert answer.status == 201, answer.body
 
     def kill_pod(self, name: str, phase: str) -> None:
@@ -127,7 +128,7 @@ class World:
     def vanish(self, name: str) -> None:
         """Somebody deletes the pod by force."""
         with suppress(ApiStatus):
-            self.store.delete("pods", NAMESPACE, name, grace_s=0)
+            self.store.delete("pods", self.namespace, name, grace_s=0)
 
     # --- looking ---------------------------------------------------------------------------------------------------
     def pods(self, cluster_uid: str) -> list[dict[str, Any]]:
@@ -137,14 +138,14 @@ class World:
 
     def cluster(self, name: str) -> dict[str, Any] | None:
         """The RayCluster of that name."""
-        entry = self.store.find(RAYCLUSTERS, NAMESPACE, name)
+        entry = self.store.find(RAYCLUSTERS, self.namespace, name)
         return entry.obj() if entry else None
 
 
 @functools.cache
 def yaml_to_json(path: Path) -> bytes:
     """A manifest file as a request body."""
-    return msgspec.json.encode(yaml.safe_load(path.read_text()))
+    return msgspec.json.encode(yaml.load(path.read_text(), Loader=yaml.CSafeLoader))
 
 
 def make_ready(pod: dict[str, Any]) -> None:

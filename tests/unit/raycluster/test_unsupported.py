@@ -88,6 +88,6 @@ def test_groups_come_last_because_there_can_be_many():
 def test_every_entry_says_what_happens_meanwhile():
     entries = unsupported(RayCluster.parse(raycluster(group(numOfHosts=4), suspend=True)))
     assert [str(entry) for entry in entries] == [
-        "spec.suspend: no pod is created; pods that run keep running",
+        "spec.suspend: no pod is created, pods that run keep running",
         "spec.workerGroupSpecs[0].numOfHosts: group 'cpu' is left as it is",
     ]

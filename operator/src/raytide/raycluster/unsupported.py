@@ -38,7 +38,7 @@ def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
 def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
     spec = cluster.spec
     if cluster.is_autoscaled:
-        yield Unsupported("spec.enableInTreeAutoscaling", "no autoscaler runs; replicas stay as written")
+        yield Unsupported("spec.enableInTreeAutoscaling", "no autoscaler runs, replicas stay as written")
     if spec.autoscaler_options is not None:
         yield Unsupported("spec.autoscalerOptions", "no autoscaler runs that would read them")
     if spec.gcs_fault_tolerance_options is not None:
@@ -46,7 +46,7 @@ def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
     if (spec.tls_options or {}).get("enabled"):
         yield Unsupported("spec.tlsOptions.enabled", "Ray's traffic is not encrypted")
     if spec.network_policy is not None:
-        yield Unsupported("spec.networkPolicy", "no NetworkPolicy is made; all traffic is allowed")
+        yield Unsupported("spec.networkPolicy", "no NetworkPolicy is made, all traffic is allowed")
     if spec.history_server_options is not None:
         yield Unsupported("spec.historyServerOptions", "no collector runs")
 
@@ -72,7 +72,7 @@ def _of_spec(cluster: RayCluster) -> Iterator[Unsupported]:
     if spec.head_group_spec.ingress_options is not None:
         yield Unsupported("spec.headGroupSpec.ingressOptions", "no Ingress is made that would follow them")
     if spec.suspend:
-        yield Unsupported("spec.suspend", "no pod is created; pods that run keep running")
+        yield Unsupported("spec.suspend", "no pod is created, pods that run keep running")
     if (spec.upgrade_strategy or {}).get("type") == "Recreate":
         yield Unsupported("spec.upgradeStrategy.type", "a changed template takes effect on new pods only")
 
