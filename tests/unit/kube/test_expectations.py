@@ -95,6 +95,28 @@ async def test_a_delete_means_one_uid_and_no_namesake(world):
     assert world.shows(View("p", "another")) == (View("p", "another"),)
 
 
+async def test_an_older_namesake_ends_no_create(world):
+    world.send(create())
+    assert View("p", "") in world.shows(View("p", "old", is_terminating=True)), "its uid is not known yet"
+    world.accept(create(), live("u1", 12))
+    assert world.shows(View("p", "old")) == (View("p", "old"), View("p", "u1"))
+    assert world.shows(View("p", "u1")) == (View("p", "u1"),)
+    assert world.overlay.look_again_in(KEY) is None
+
+
+async def test_a_create_whose_pod_is_told_to_go_asks_for_nothing_by_itself(world):
+    """Or a pass would be due at once, for ever, while the informer is behind (RM:I13)."""
+    world.send(create())
+    world.accept(create(), live("u1", 12))
+    await asyncio.sleep(25)
+    world.send(delete("u1"))
+    world.accept(delete("u1"), live("u1", 13))
+    await asyncio.sleep(10)
+    world.shows()
+    assert world.due() == ()
+    assert world.overlay.look_again_in(KEY) == pytest.approx(20)
+
+
 async def test_a_create_ends_when_its_name_is_shown(world):
     world.send(create())
     world.accept(create(), live("u1", 12))

@@ -9,7 +9,7 @@ from raytide.api.actions import Create, Outcome, Result
 from raytide.api.conditions import find_condition, timestamp
 from raytide.api.config import ClusterConfig
 from raytide.api.meta import PODS
-from raytide.api.pod import ContainerView, PodCondition
+from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.observed import Observed, Refusal
 from raytide.raycluster.plan import Plan, plan
@@ -123,6 +123,9 @@ def test_max_workers_are_saturated():
         pytest.param((head(), *WORKERS, pod("demo-cpu-worker-c")), (), None, id="one too many: not ready"),
         pytest.param((head(ready=NOT_READY), *WORKERS), (), None, id="an unready head: not ready"),
         pytest.param((head(), *WORKERS), (refused(),), None, id="a refusal in this pass: not ready"),
+        pytest.param(
+            (head(), WORKERS[0], dying("demo-cpu-worker-b")), (), None, id="a dying worker is no worker: not ready"
+        ),
     ],
 )
 def test_state_becomes_ready(pods, outcomes, state):
@@ -156,6 +159,17 @@ def test_state_leaves_ready_once_something_has_been_missing_for_thirty_seconds(m
     assert leaves_ready_in(late, NOW) is None
     assert status_patch(cluster, late)["status"]["state"] is None
     assert compute(later(cluster, late), head(), *WORKERS)["state"] == "ready"
+
+
+@pytest.mark.rule("RM:I13")
+def test_a_cluster_that_stays_ready_gives_no_reason_to_look_again_at_once():
+    """A head without a Ready condition counts as running (RC §1.5), although HeadPodReady is False."""
+    pods = (head(ready=NO_CONDITION), *WORKERS)
+    cluster = later(parsed(), compute(parsed(), *pods))
+    late = NOW + timedelta(minutes=5)
+    computed = compute(cluster, *pods, now=late)
+    assert computed["state"] == "ready"
+    assert leaves_ready_in(computed, late) is None
 
 
 def test_a_suspended_cluster_without_pods_is_suspended():

@@ -58,10 +58,6 @@ class _Book(Generic[V]):
     deletes: dict[str, _Entry] = field(default_factory=dict)
     """By uid."""
 
-    def entries(self) -> Iterator[_Entry]:
-        yield from self.creates.values()
-        yield from self.deletes.values()
-
     def drop_create(self, name: str) -> None:
         self.creates.pop(name, None)
         self.views.pop(name, None)
@@ -71,7 +67,9 @@ class Expectations(Generic[V]):
     """Writes in flight, laid over what the informer shows.
 
     - `overlay` adds the view of every create in flight and marks, never hides, every pod with a delete in flight.
-    - A create ends when the informer shows its name, a delete when its uid is gone or shown as terminating.
+    - A create ends when the informer shows it: its uid, or as long as that is unknown its name on something that is not
+      terminating. An older namesake that the informer still shows ends nothing.
+    - A delete ends when its uid is gone or shown as terminating.
     - Either ends when the informer has reached the version of the API's answer, whatever it shows.
     - Either ends when the API refuses it.
     - An unknown outcome makes it `due` at once, then ever more slowly; unseen for 30 s makes it due too.
@@ -133,7 +131,9 @@ class Expectations(Generic[V]):
         if book is None:
             return None
         now = self._clock.monotonic()
-        return min((max(0.0, entry.due_at - now) for entry in book.entries()), default=None)
+        # A create whose pod is told to go is waited for by its delete; asking for it here would be asking for ever.
+        awaited = (*self._repeatable(book), *(entry for entry in book.deletes.values() if entry.is_gone))
+        return min((max(0.0, entry.due_at - now) for entry in awaited), default=None)
 
     def forget(self, key: Key) -> None:
         """The owner is gone."""
@@ -227,12 +227,14 @@ class Expectations(Generic[V]):
 
     def _end_fulfilled(self, key: Key, book: _Book[V], seen: Sequence[V]) -> None:
         version = self._informer_version(key.namespace)
-        names = {self._name_of(view) for view in seen}
+        seen_by_uid = {self._uid_of(view): view for view in seen}
+        alive = {self._name_of(view) for view in seen if self._as_terminating(view) != view} if book.creates else set()
         for name, entry in list(book.creates.items()):
-            if name in names or self._is_reached(entry, version):
+            is_shown = entry.uid in seen_by_uid if entry.uid else name in alive
+            if is_shown or self._is_reached(entry, version):
                 book.drop_create(name)
         if book.deletes:
-            self._end_deletes(book, {self._uid_of(view): view for view in seen}, version)
+            self._end_deletes(book, seen_by_uid, version)
         self._drop_if_empty(key, book)
 
     def _end_deletes(self, book: _Book[V], seen_by_uid: Mapping[str, V], version: int) -> None:

@@ -131,10 +131,17 @@ class RayClusterReconciler:
         key, uid, children = cluster.key, cluster.metadata.uid, self._wires.children
         named = {name for group in cluster.spec.worker_group_specs for name in group.scale_strategy.workers_to_delete}
         found = (children.pod(key.namespace, name) for name in named)
+        pods = children.pods(key)
+        # Only what this cluster owns may end what is in flight: an earlier cluster's service has the same name.
+        mine = [pod for pod in pods if pod.owner_uid == uid]
+        services = [service for service in children.services(key) if service.owner_uid == uid]
         return observe(
             uid,
-            pods=self._wires.pods_in_flight.overlay(key, uid, children.pods(key)),
-            services=self._wires.services_in_flight.overlay(key, uid, children.services(key)),
+            pods=(
+                *self._wires.pods_in_flight.overlay(key, uid, mine),
+                *(pod for pod in pods if pod.owner_uid != uid),
+            ),
+            services=self._wires.services_in_flight.overlay(key, uid, services),
             foreign_names=frozenset(pod.name for pod in found if pod is not None and pod.owner_uid != uid),
             unready_nodes=children.unready_nodes(),
             refusals=self._refusals.waiting(key, uid, cluster.metadata.generation, self._clock.monotonic()),
@@ -190,11 +197,13 @@ class RayClusterReconciler:
         faults = faults_of(error)
         log.warning("cannot be read: %s", "; ".join(str(fault) for fault in faults))
         patch = unreadable_patch(obj, faults, self._clock.now())
-        if patch:
-            await self._write_status(obj, key, patch)
-        else:
-            self._saw(key, version)
-        self._wires.telling.tell(obj, (), [Remark(fault.event_reason, str(fault)) for fault in faults])
+        try:
+            if patch:
+                await self._write_status(obj, key, patch)
+            else:
+                self._saw(key, version)
+        finally:  # where even the status is refused, the event is all that the user gets
+            self._wires.telling.tell(obj, (), [Remark(fault.event_reason, str(fault)) for fault in faults])
         return None
 
     async def _write_status(self, obj: Manifest, key: Key, patch: Mapping[str, Any]) -> None:

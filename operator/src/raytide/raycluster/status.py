@@ -56,9 +56,19 @@ def status_patch(cluster: RayCluster, computed: Mapping[str, Any]) -> Status | N
 
 
 def leaves_ready_in(computed: Mapping[str, Any], now: datetime) -> float | None:
-    """Seconds until `state` has to leave `ready` unless things get better; None when it need not."""
-    since = _unwell_since(computed.get("conditions") or ())
-    if computed.get("state") != READY or since is None:
+    """Seconds until `state` has to leave `ready` unless things get better; None when it need not.
+
+    Never zero for a status computed at `now`: what was due is done, and what stayed ready then (all pods run, one of them
+    has no Ready condition) is no reason to look again at once, for ever.
+    """
+    left_s = _tolerated_s(computed, now)
+    return None if left_s == 0 else left_s
+
+
+def _tolerated_s(status_json: Mapping[str, Any], now: datetime) -> float | None:
+    """What is left of the 30 s, None when nothing is missing or the state is not `ready` anyway."""
+    since = _unwell_since(status_json.get("conditions") or ())
+    if status_json.get("state") != READY or since is None:
         return None
     return max(0.0, MISSING_TOLERANCE_S - (now - since).total_seconds())
 
@@ -121,9 +131,10 @@ def _next_state(cluster: RayCluster, observed: Observed, new: Status, *, has_tro
     if is_suspended(cluster):
         return before if observed.pods else SUSPENDED
     has_all = len(observed.pods) == new["desiredWorkerReplicas"] + 1
-    if not has_trouble and has_all and all(pod.is_running_and_not_unready for pod in observed.pods):
+    are_well = all(pod.is_running_and_not_unready and not pod.is_terminating for pod in observed.pods)
+    if not has_trouble and has_all and are_well:  # a dying pod is none of those that are wanted (RM:I9)
         return READY
-    return "" if leaves_ready_in({**new, "state": before}, now) == 0 else before
+    return "" if _tolerated_s({**new, "state": before}, now) == 0 else before
 
 
 def _unwell_since(conditions: Sequence[Mapping[str, Any]]) -> datetime | None:
