@@ -14,13 +14,15 @@ from typing import Any
 
 from simulation.invariants import Judge, wanted
 from simulation.operator_under_test import OperatorUnderTest, WorldClock
-from simulation.wire import Fault, Faulty, InProcess, Script
+from simulation.wire import SPOILS, Fault, Faulty, InProcess, Script
 from simulation.world import NAMESPACE, RAYCLUSTERS, World, is_alive
 
 EVENTS = 20
 SETTLE_S = 240.0
-FAULTS = ("kill-before", "kill-after", "lost-request", "lost-answer", "409", "429", "500", "503", "504")
+FAULTS = ("kill-before", "kill-after", "lost-request", "lost-answer", "late-commit", "409", "429", "500", "503", "504")
 NAME = "life"
+NEIGHBOUR = "life-a"
+"""Another cluster whose name begins like the first one's, and like its pods."""
 
 
 def template(name: str) -> dict[str, Any]:
@@ -33,12 +35,12 @@ def group(name: str, replicas: int) -> dict[str, Any]:
     return {"groupName": name, "replicas": replicas, "minReplicas": 0, "maxReplicas": 8, "template": template("worker")}
 
 
-def new_cluster(groups: list[dict[str, Any]]) -> dict[str, Any]:
+def new_cluster(groups: list[dict[str, Any]], name: str = NAME) -> dict[str, Any]:
     """A RayCluster as users write it."""
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
-        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"rayVersion": "2.60.0", "headGroupSpec": {"template": template("head")}, "workerGroupSpecs": groups},
     }
 
@@ -70,6 +72,7 @@ class Life:
         self.wire = InProcess(self.world.api, lag_s=lambda: self.rng.uniform(0.0, self.lag_s) if self.lag_s else 0.0)
         self.judge = Judge(self.world, Faulty(self.wire, self.script, kill=self._kill))
         clock = WorldClock(self.world.now)
+        self.script.on_late_commit = self.judge.expect_late
         self.operator = OperatorUnderTest(self.judge, clock, self.rng, self.judge.violations.append)
         self.created = 0
 
@@ -151,7 +154,24 @@ class Life:
         self._tell("watches cut")
         self.wire.cut()
 
+    def spoil(self) -> None:
+        how = self.rng.choices(SPOILS, k=self.rng.randint(1, 3))
+        self._tell(f"the next watch lines: {how}")
+        self.wire.spoils = how
+
+    def away(self) -> None:
+        for_s = self.rng.choice([5.0, 60.0])
+        self._tell(f"the API is away for {for_s:.0f} s")
+        self.script.away_until = asyncio.get_running_loop().time() + for_s
+        self.wire.cut()
+
+    def reads_fail(self) -> None:
+        for_s = self.rng.choice([1.0, 20.0])
+        self._tell(f"reads fail for {for_s:.0f} s")
+        self.script.reads_sick_until = asyncio.get_running_loop().time() + for_s
+
     def fault(self) -> None:
+        self.script.delay_s = self.rng.choice([0.5, 5.0, 20.0])
         kind, after = self.rng.choice(FAULTS), self.rng.randint(0, 5)
         self._tell(f"{kind} at write {after} from now")
         self.script.coming = [None] * after + [Fault(kind)]
@@ -170,42 +190,49 @@ class Life:
         """Live through it; every finding is in the history returned."""
         doings = [self.scale] * 6 + [self.rebound, self.add_group, self.remove_group] + [self.name_workers] * 3
         doings += [self.pod_ends] * 3 + [self.pod_vanishes, self.lag, self.lag, self.cut] + [self.fault] * 5
-        doings += [self.restart, self.recreate]
+        doings += [self.restart, self.recreate, self.spoil, self.spoil, self.away, self.reads_fail]
         controllers = asyncio.create_task(self.world.run_controllers())
         self.world.create(stranger())
         self.world.create(new_cluster([group("a", 2), group("b", 1)]))
+        self.world.create(new_cluster([group("b", 1)], NEIGHBOUR))
         self.operator.start()
         events = EVENTS + self.rng.randint(0, 10)
         while len(self.history.told) < events:
             self.rng.choice(doings)()
             await asyncio.sleep(self.rng.choice([0.0, 0.05, 0.5, 2.0, 8.0]))
         self.script.coming.clear()
-        self.lag_s = 0.0
+        self.wire.spoils.clear()
+        self.script.away_until = self.script.reads_sick_until = self.lag_s = 0.0
         await self._settle()
         await self._look_again()
         await self.operator.stop()
+        if controllers.done():
+            self.judge.violations.append(f"the world's own controllers ended: {controllers.exception()!r}")
         controllers.cancel()
         self.history.violations = self.judge.violations
         self.history.last_writes = self.judge.writes
         return self.history
 
     def _difference(self) -> str:
-        cluster = self.world.cluster(NAME)
+        if self.world.store.find("pods", NAMESPACE, "stranger") is None:
+            return "the stranger's pod is gone"
+        return self._difference_of(NAME) or self._difference_of(NEIGHBOUR)
+
+    def _difference_of(self, cluster_name: str) -> str:
+        cluster = self.world.cluster(cluster_name)
         if cluster is None:
-            return "the cluster is gone"
+            return f"{cluster_name} is gone"
         pods = self.world.pods(cluster["metadata"]["uid"])
         have: dict[str, int] = {}
         for pod in pods:
             name = pod["metadata"]["labels"]["ray.io/group"]
             have[name] = have.get(name, 0) + 1
         want = {"headgroup": 1, **{k: v for k, v in wanted(cluster["spec"]).items() if v}}
-        if self.world.store.find("pods", NAMESPACE, "stranger") is None:
-            return "the stranger's pod is gone"
         if have != want:
-            return f"have {have}, want {want}"
-        service = self.world.store.find("services", NAMESPACE, f"{NAME}-head-svc")
+            return f"{cluster_name}: have {have}, want {want}"
+        service = self.world.store.find("services", NAMESPACE, f"{cluster_name}-head-svc")
         if service is None or service.owners != (cluster["metadata"]["uid"],):
-            return "the head service is missing or another cluster's"
+            return f"the head service of {cluster_name} is missing or another cluster's"
         return "" if all(is_alive(p) for p in pods) else "pods that ended are still there"
 
     async def _settle(self) -> None:

@@ -2,10 +2,11 @@
 
 A judge between the operator and the API. It remembers what was wanted at each moment and which wish the operator had
 read, and counts pods in the store itself, not in anybody's cache. It raises nothing while the history runs (the operator
-would swallow it): it notes violations, and the history ends red. Rules RM:I1, I2, I4, I5, I7, I8 and D15.
+would swallow it): it notes violations, and the history ends red. Rules RM:I1, I2, I4, I5, I7, I8, I13 and D15.
 """
 
-from collections import defaultdict
+import asyncio
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ import msgspec
 from raytide.kube.transport import Response, Transport
 
 from simulation.world import NAMESPACE, RAYCLUSTERS, World, is_alive
+
+WRITES_PER_SECOND = 10
 
 
 def wanted(spec: Mapping[str, Any]) -> dict[str, int]:
@@ -39,6 +42,8 @@ class Judge:
         self._read: dict[str, int] = {}
         self._shrunk: dict[tuple[str, str], int] = defaultdict(int)
         self._taken: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._late: dict[tuple[str, str], int] = defaultdict(int)
+        self._moments: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=WRITES_PER_SECOND + 1))
         world.store.subscribe(self._on_cluster, RAYCLUSTERS)
 
     # --- what is wanted --------------------------------------------------------------------------------------------
@@ -64,10 +69,31 @@ class Judge:
         read = self._read.get(uid, 0)
         return [wish for wish in self._wishes[uid] if wish[0] >= read]
 
+    def expect_late(self, body: bytes | None) -> None:
+        """A create commits long after its sender gave up, and perhaps after its sender was killed.
+
+        Then nobody can know of it: a successor may have made another pod in its stead, and has to end one of the two. So
+        each such pod may be one too many and one more to delete; nothing else is forgiven.
+        """
+        obj = msgspec.json.decode(body) if body else {}
+        if obj.get("kind") == "Pod":
+            owner, group = obj["metadata"]["ownerReferences"][0]["uid"], obj["metadata"]["labels"]["ray.io/group"]
+            self._late[owner, group] += 1
+
+    def _note_pace(self, method: str, path: str, body: bytes | None) -> None:
+        """At most ten writes a second to one object, whatever fails (RM:I13)."""
+        name = msgspec.json.decode(body or b"{}").get("metadata", {}).get("name", "") if method == "POST" else ""
+        moments = self._moments[f"{path}/{name}"]
+        moments.append(asyncio.get_running_loop().time())
+        if len(moments) > WRITES_PER_SECOND and moments[-1] - moments[0] < 1.0:
+            self._note(f"more than {WRITES_PER_SECOND} writes within a second: {method} {path} {name}")
+
     # --- what is done ----------------------------------------------------------------------------------------------
     async def request(self, method: str, path: str, *, body: bytes | None = None, **rest: Any) -> Response:
         if method == "DELETE":
             self._before_delete(path, body)
+        if method != "GET" and "/events" not in path:
+            self._note_pace(method, path, body)
         response = await self._inner.request(method, path, body=body, **rest)
         if method == "GET" and "/rayclusters/" in path and response.status == 200:
             metadata = msgspec.json.decode(response.body)["metadata"]
@@ -99,7 +125,7 @@ class Judge:
             p for p in self._world.pods(uid) if p["metadata"]["labels"].get("ray.io/group") == group and is_alive(p)
         ]
         most = 1 if group == "headgroup" else max((w[1].get(group, 0) for w in self._current_wishes(uid)), default=0)
-        if len(alive) > most:
+        if len(alive) > most + self._late[uid, group]:
             self._note(f"{len(alive)} live pods of {owner['name']}/{group}, wanted at most {most}")
 
     def _before_delete(self, path: str, body: bytes | None) -> None:
@@ -121,5 +147,5 @@ class Judge:
         if is_named or not is_alive(pod) or group == "headgroup":
             return
         self._taken[uid, group].add(entry.uid)
-        if len(self._taken[uid, group]) > self._shrunk[uid, group]:
+        if len(self._taken[uid, group]) > self._shrunk[uid, group] + self._late[uid, group]:
             self._note(f"deleted more of {owner['name']}/{group} than anybody asked for: {name}")
