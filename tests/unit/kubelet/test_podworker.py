@@ -162,6 +162,10 @@ async def test_an_unknown_image_is_an_err_image_pull_and_then_a_back_off(live):
     await asyncio.sleep(60)
     reasons = world.api.seen(lambda s: s["containerStatuses"][0]["state"]["waiting"]["reason"])
     assert reasons == ["ErrImagePull", "ImagePullBackOff"] * 3
+    assert world.events.events[-2:] == [
+        ("BackOff", 'Back-off pulling image "nowhere/x:1"'),
+        ("Failed", "Error: ImagePullBackOff"),
+    ]
     assert world.api.status["phase"] == "Pending"
 
 
@@ -211,6 +215,8 @@ async def test_a_crashing_container_is_restarted_at_once_then_after_10_20_40_sec
     assert waiting["reason"] == "CrashLoopBackOff"
     assert waiting["message"] == "back-off 1m20s restarting failed container=c pod=p_default(11111111-2222)"
     assert world.api.status["phase"] == "Running"
+    told = [message for reason, message in world.events.events if reason == "BackOff"]
+    assert told == ["Back-off restarting failed container c in pod p_default(11111111-2222)"] * 4
 
 
 async def test_the_back_off_ends_at_five_minutes_and_is_forgotten_after_ten_minutes_of_running(live):

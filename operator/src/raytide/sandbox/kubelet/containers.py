@@ -181,6 +181,15 @@ def backoff_message(record: ContainerRecord, container: str, pod: str) -> str:
     return f"back-off {go_duration(record.backoff_s)} restarting failed container={container} pod={pod}"
 
 
+def is_newly_waiting(before: ContainerRecord, after: ContainerRecord, reason: str) -> bool:
+    """Whether it has just begun to wait for that reason, which is worth an event."""
+    return _waits_for(after) == reason != _waits_for(before)
+
+
+def _waits_for(record: ContainerRecord) -> str | None:
+    return record.state.reason if isinstance(record.state, Waiting) else None
+
+
 def go_duration(seconds: float) -> str:
     """Whole seconds as Go prints them: 10s, 2m40s, 5m0s."""
     minutes, rest = divmod(int(seconds), 60)

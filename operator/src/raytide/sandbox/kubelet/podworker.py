@@ -106,6 +106,7 @@ class PodWorker:
         if self._facts.failure or self._is_past_deadline():
             return await self._fail()
         decision = decide(self.pod, self.records, self._host.now())
+        self._tell_back_offs(decision.records)
         self.records = dict(decision.records)
         if decision.is_over:
             await self._be_over()
@@ -118,6 +119,17 @@ class PodWorker:
             wakes.append(await self._start_all([spec for spec in starts if spec]))
         self._report()
         return min((wake for wake in wakes if wake), default=None)
+
+    def _tell_back_offs(self, records: Mapping[str, record.ContainerRecord]) -> None:
+        """Who looks for the reason of a pod that does not run finds it in its events."""
+        for spec in self.pod.all_containers:
+            before, after = self.records[spec.name], records[spec.name]
+            if record.is_newly_waiting(before, after, record.CRASH_LOOP_BACK_OFF):
+                message = f"Back-off restarting failed container {spec.name} in pod {self.pod.full_name}"
+                self._host.events.warning(self.pod, "BackOff", message, spec.name)
+            if record.is_newly_waiting(before, after, record.IMAGE_PULL_BACK_OFF):
+                self._host.events.normal(self.pod, "BackOff", f'Back-off pulling image "{spec.image}"', spec.name)
+                self._host.events.warning(self.pod, "Failed", f"Error: {record.IMAGE_PULL_BACK_OFF}", spec.name)
 
     async def _wait(self, wake_at: datetime | None) -> None:
         delay_s = None if wake_at is None else max(0.0, (wake_at - self._host.now()).total_seconds())

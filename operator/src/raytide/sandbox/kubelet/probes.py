@@ -7,6 +7,7 @@ and cancelled by podworker.py.
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -143,15 +144,21 @@ class Checker:
         message = (bytes(output) + errors)[:_OUTPUT_BYTES].decode(errors="replace")
         return CheckResult(is_success=ended.code == 0, message=message)
 
+    async def _connect(self, port: int, timeout_s: float) -> socket.socket:
+        try:
+            return await self._runtime.connect(self._sandbox, port, timeout_s)
+        except ConnectionRefusedError:
+            raise ConnectionRefusedError(f"dial tcp {self._sandbox.ip}:{port}: connect: connection refused") from None
+
     async def _tcp(self, action: TcpAction, timeout_s: float) -> CheckResult:
         port = self._spec.port_number(action.port)
-        connection = await self._runtime.connect(self._sandbox, port, timeout_s)
+        connection = await self._connect(port, timeout_s)
         connection.close()
         return CheckResult(is_success=True)
 
     async def _http(self, action: HttpAction, timeout_s: float) -> CheckResult:
         port = self._spec.port_number(action.port)
-        connection = await self._runtime.connect(self._sandbox, port, timeout_s)
+        connection = await self._connect(port, timeout_s)
         tls = _unverified_tls() if action.scheme == "HTTPS" else None
         reader, writer = await asyncio.open_connection(
             sock=connection, limit=_HEADER_BYTES, ssl=tls, server_hostname="" if tls else None
@@ -165,9 +172,7 @@ class Checker:
         return CheckResult(is_success=200 <= code < 400, message=f"HTTP probe failed with statuscode: {code}")
 
     async def _grpc(self, action: GrpcAction, timeout_s: float) -> CheckResult:
-        is_serving, message = await ask_health(
-            lambda: self._runtime.connect(self._sandbox, action.port, timeout_s), action.service, timeout_s
-        )
+        is_serving, message = await ask_health(lambda: self._connect(action.port, timeout_s), action.service, timeout_s)
         return CheckResult(is_success=is_serving, message=message)
 
 
