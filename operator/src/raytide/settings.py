@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from raytide.api.config import DEFAULT_FEATURE_GATES, ClusterConfig, PodConfig
+from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES, ClusterConfig, PodConfig
 
 
 def _on_unless_false(text: Any) -> bool:
@@ -95,6 +95,9 @@ def parse_feature_gates(text: str) -> frozenset[str]:
         name, _, value = word.partition("=")
         if value not in ("true", "false"):
             raise ValueError(f"{word!r} is not NAME=true or NAME=false")
+        if name not in DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES:
+            known = ", ".join(sorted(DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES))
+            raise ValueError(f"there is no feature gate {name!r}; there are {known}")
         (gates.add if value == "true" else gates.discard)(name)
     return frozenset(gates)
 

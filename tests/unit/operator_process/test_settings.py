@@ -63,6 +63,9 @@ def test_namespaces(text, expected):
         pytest.param(["--no-such-flag"], "--no-such-flag", id="an unknown flag"),
         pytest.param(["--metrics-addr", "somewhere"], "'somewhere' is no address", id="an address that is none"),
         pytest.param(["--feature-gates", "X"], "'X' is not NAME=true or NAME=false", id="a gate without a value"),
+        pytest.param(["--feature-gates", "X=true"], "there is no feature gate 'X'; there are", id="an unknown gate"),
+        pytest.param(["--enable-metrics=false"], "use --metrics-addr=0", id="metrics switched off KubeRay's way"),
+        pytest.param(["--forced-cluster-upgrade"], "it has no effect", id="a flag that does nothing in KubeRay either"),
         pytest.param(["--reconcile-concurrency", "0"], "--reconcile-concurrency", id="no workers"),
     ],
 )

@@ -34,6 +34,18 @@ DEFAULT_FEATURE_GATES: Final = frozenset(
     {"RayClusterStatusConditions", "RayJobDeletionPolicy", "RayMultiHostIndexing", "RayServiceIncrementalUpgrade"}
 )
 """What is on unless the operator is told otherwise (RC §6.4)."""
+OTHER_FEATURE_GATES: Final = frozenset(
+    {
+        "GCSFaultToleranceEmbeddedStorage",
+        "KubernetesWAS",
+        "RayClusterHistoryServer",
+        "RayClusterMTLS",
+        "RayClusterNetworkPolicy",
+        "RayCronJob",
+        "SidecarSubmitterRestart",
+    }
+)
+"""KubeRay's gates that are off unless asked for; accepting one promises nothing (RC §6.4)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ NOT_BUILT: Final = {
     "--log-file-encoder": "logs go to standard error only",
     "--log-stdout-encoder": "logs are written as key=value",
     "--leader-election-namespace": "leader election is not built yet; run one replica",
+    "--forced-cluster-upgrade": "it has no effect, here as in KubeRay; leave it out",
     "--use-kubernetes-proxy": "RayJob and RayService are not managed by Raytide",
     "--qps": "requests are limited by number in flight, not by rate",
     "--burst": "requests are limited by number in flight, not by rate",
@@ -47,6 +48,12 @@ def _refuse(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 def _refuse_leader_election(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     if value is not None and value.lower() != "false":
         raise click.UsageError("--enable-leader-election: not built yet; run one replica with =false or without it")
+    return value
+
+
+def _refuse_disabled_metrics(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and value.lower() == "false":
+        raise click.UsageError("--enable-metrics=false: use --metrics-addr=0")
     return value
 
 
@@ -113,7 +120,12 @@ def _address(text: str) -> str:
     show_default=True,
     help="What is logged.",
 )
-@click.option("--feature-gates", default="", callback=_checked(parse_feature_gates), help="A=true,B=false (RC §6.4).")
+@click.option(
+    "--feature-gates",
+    default="",
+    callback=_checked(parse_feature_gates),
+    help="Such as RayMultiHostIndexing=false; several with commas.",
+)
 @click.option(
     "--enable-leader-election",
     hidden=True,
@@ -123,8 +135,15 @@ def _address(text: str) -> str:
     flag_value="true",
     callback=_refuse_leader_election,
 )
-@click.option("--enable-metrics", hidden=True, expose_value=False, is_flag=False, flag_value="true", default="true")
-@click.option("--forced-cluster-upgrade", hidden=True, expose_value=False, is_flag=False, flag_value="true", default="")
+@click.option(
+    "--enable-metrics",
+    hidden=True,
+    default=None,
+    expose_value=False,
+    is_flag=False,
+    flag_value="true",
+    callback=_refuse_disabled_metrics,
+)
 @refuse_not_built
 def command(
     *,
