@@ -74,5 +74,5 @@ class Vitals:
         return check
 
     def _passes_check(self) -> tuple[bool, str]:
-        oldest_s = self._oldest_pass_s()
+        oldest_s = max(0.0, self._oldest_pass_s())
         return oldest_s <= STUCK_S, f"oldest running for {oldest_s:.1f} s"
