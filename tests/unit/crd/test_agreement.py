@@ -13,7 +13,6 @@ CREATES = [case for case in RAYCLUSTER["cases"] if "before" not in case]
 
 ONLY_THE_CRD = {
     # Core types are opaque to the operator (D13); the API server refuses the pod, if the CRD were not there.
-    "image as a number",
     "a quantity with a wrong unit",
     "a quantity as a fraction",
     "two variables of one name",

@@ -52,7 +52,7 @@ ACTED_ON = {
 }
 """Field by field a spec in which only that field differs from the plain one."""
 
-SAMPLES = {"string": "x", "integer": 2, "boolean": True, "number": 1.5, "object": {"a": "b"}}
+SAMPLES = {"string": "x", "integer": 2, "boolean": True, "number": 1.5, "object": {"name": "x"}}
 TELLING = {"authOptions.mode": "token"}
 """Values that ask for something, where the schema's first choice asks for nothing."""
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raytide.api.pod import ContainerView, PodCondition
-from raytide.raycluster.groups import clamp_replicas, plan_group, removed_groups, wanted_pods
+from raytide.raycluster.groups import MOST_NEW_PODS, clamp_replicas, plan_group, removed_groups, wanted_pods
 
 from builders import NOT_READY, dying, pending, pod, waiting, worker_group
 
@@ -278,3 +278,12 @@ def test_no_running_pod_is_chosen_while_a_pending_one_remains(pods, replicas):
     alive = [p for p in pods if not p.is_terminating and not p.is_finished]
     if any(p.is_running for p in alive if p.name in doomed):
         assert all(p.is_running for p in alive if p.name not in doomed and p.uid)
+
+
+def test_more_replicas_than_anybody_can_have_do_not_fill_our_memory():
+    decision = plan_group(worker_group(replicas=2_000_000_000, high=None), [])
+    assert decision.new_indices == tuple(range(MOST_NEW_PODS))
+
+
+def test_a_negative_number_of_hosts_means_none():
+    assert wanted_pods(worker_group(replicas=2).model_copy(update={"num_of_hosts": -1})) == 0

@@ -35,6 +35,11 @@ def test_the_field_is_named_as_kubectl_spells_it(spec, field):
     assert [fault.field for fault in faults] == [field]
 
 
+def test_the_words_are_those_of_yaml():
+    _, faults = broken(workerGroupSpecs="none")
+    assert [str(fault) for fault in faults] == ["spec.workerGroupSpecs must be a list"]
+
+
 def test_the_patch_tells_and_leaves_the_rest_alone():
     obj, faults = broken(headGroupSpec=None)
     obj["status"] = {"state": "ready", "conditions": [{"type": "HeadPodReady", "status": "True"}]}

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from raytide.api.meta import Key, Manifest, ObjectMeta, Value
+from raytide.api.raycluster_shape import RayClusterShape, readable_status
 
 MAX_INT32: Final = 2147483647
 
@@ -101,7 +102,9 @@ class RayCluster(Value):
     @classmethod
     def parse(cls, obj: Manifest) -> "RayCluster":
         """Read one API object; raises pydantic.ValidationError naming the field."""
-        return cls.model_validate({**obj, "raw": obj})
+        cluster = cls.model_validate({**obj, "status": readable_status(obj.get("status")), "raw": obj})
+        RayClusterShape.model_validate(obj)
+        return cluster
 
     @property
     def key(self) -> Key:

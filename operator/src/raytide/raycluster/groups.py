@@ -15,6 +15,8 @@ from raytide.api.raycluster import MAX_INT32, WorkerGroupSpec
 
 NEWEST = "~"
 """Sorts after every timestamp: a pod still in flight is the newest of all."""
+MOST_NEW_PODS = 1000
+"""Of one group in one plan; more than the executor's pass does (D7), so that the next pass follows at once."""
 WORKER_MARK = "-worker-"
 """What every worker's name contains, KubeRay's and ours (RC: Appendix A, D15)."""
 
@@ -50,7 +52,7 @@ def clamp_replicas(group: WorkerGroupSpec) -> int:
 
 def wanted_pods(group: WorkerGroupSpec) -> int:
     """How many pods the group should have; none while suspended (RC:WG-1, RC:WG-2)."""
-    return 0 if group.suspend else clamp_replicas(group) * group.num_of_hosts
+    return 0 if group.suspend else clamp_replicas(group) * max(0, group.num_of_hosts)
 
 
 def plan_group(
@@ -97,11 +99,14 @@ def first_to_go(pods: Iterable[PodView], count: int) -> tuple[PodView, ...]:
 
 
 def unused_indices(pods: Iterable[PodView], count: int) -> tuple[int, ...]:
-    """The `count` smallest replica indices no pod of the group carries, dying ones included (RC:SH-4)."""
+    """The `count` smallest replica indices no pod of the group carries, dying ones included (RC:SH-4).
+
+    Never more than one plan may ask for: `replicas: 2000000000` must not fill our memory.
+    """
     taken = {pod.replica_index for pod in pods}
     found: list[int] = []
     index = 0
-    while len(found) < count:
+    while len(found) < min(count, MOST_NEW_PODS):
         if index not in taken:
             found.append(index)
         index += 1

@@ -1,0 +1,258 @@
+"""Bad RayClusters: refused at admission, or told by condition and event that name the field; everybody else goes on.
+
+First what our CRD is asked, then what an older, careless CRD let in and ours finds stored. The room is the real one, in
+virtual time; beside every bad cluster there is a good one, which must become ready.
+"""
+
+import asyncio
+import logging
+import random
+
+import looptime
+import msgspec
+import pytest
+
+from raytide.api import names
+from raytide.sandbox.apiserver.routes import Request
+
+from builders import group, raycluster
+from simulation.operator_under_test import OperatorUnderTest, WorldClock
+from simulation.wire import InProcess
+from simulation.world import CRD, NAMESPACE, World, yaml_to_json
+
+CLUSTERS = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io"
+HEAD = raycluster()["spec"]["headGroupSpec"]
+CONTAINER = {"name": "c", "image": "rayproject/ray:2.52.0"}
+
+
+def head(**change):
+    return {"headGroupSpec": {**HEAD, **change}}
+
+
+def worker(**change):
+    return {"workerGroupSpecs": [{**group(), **change}]}
+
+
+def pod(**change):
+    return {"template": {"spec": {"containers": [{**CONTAINER, **change}]}}}
+
+
+def written(name, spec):
+    obj = raycluster(name=name, **spec)
+    obj["metadata"] = {"name": name}
+    return obj
+
+
+def send(world, method, path, body=None, **query):
+    answer = world.api.handle(Request(method, path, query, {}, msgspec.json.encode(body) if body else b""))
+    return answer.status, msgspec.json.decode(answer.body), answer.headers
+
+
+# --- at admission ------------------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "replicas as a word": (worker(replicas="many"), "spec.workerGroupSpecs[0].replicas"),
+    "a quantity of no unit": (
+        head(**pod(resources={"limits": {"cpu": "lots"}})),
+        "spec.headGroupSpec.template.spec.containers[0].resources.limits",
+    ),
+    "a head without containers": (
+        head(template={"spec": {"containers": []}}),
+        "spec.headGroupSpec.template.spec.containers",
+    ),
+    "a group without containers": (
+        worker(template={"spec": {"containers": []}}),
+        "spec.workerGroupSpecs[0].template.spec.containers",
+    ),
+    "a template without spec": (head(template={}), "spec.headGroupSpec.template.spec"),
+    "min above max": (worker(minReplicas=5, maxReplicas=1), "spec.workerGroupSpecs[0].minReplicas"),
+    "two groups of one name": ({"workerGroupSpecs": [group("x"), group("x")]}, "spec.workerGroupSpecs[1]"),
+    "a group's name of 64 characters": (worker(groupName="x" * 64), "spec.workerGroupSpecs[0].groupName"),
+    "no head": ({"headGroupSpec": None}, "spec.headGroupSpec"),
+}
+
+
+@pytest.fixture
+def world():
+    async def build():
+        return World(random.Random(0))
+
+    return asyncio.run(build())
+
+
+@pytest.mark.parametrize(("spec", "field"), REFUSED.values(), ids=REFUSED)
+def test_refused_at_admission_with_the_field(world, spec, field):
+    status, answer, _ = send(world, "POST", CLUSTERS, written("bad", spec))
+    assert status == 422
+    assert field in answer["message"]
+    assert world.cluster("bad") is None
+
+
+def test_a_name_too_long_is_refused(world):
+    status, answer, _ = send(world, "POST", CLUSTERS, written("x" * 54, {}))
+    assert (status, "metadata.name" in answer["message"]) == (422, True)
+
+
+def test_an_unknown_field_is_refused_by_a_strict_client_and_dropped_with_a_warning_otherwise(world):
+    spec = worker(replica=3)
+    status, answer, _ = send(world, "POST", CLUSTERS, written("typo", spec), fieldValidation="Strict")
+    assert status == 400
+    assert 'unknown field "spec.workerGroupSpecs[0].replica"' in answer["message"]
+    status, answer, headers = send(world, "POST", CLUSTERS, written("typo", spec))
+    assert status == 201
+    assert 'unknown field \\"spec.workerGroupSpecs[0].replica\\"' in headers["warning"]
+    assert "replica" not in answer["spec"]["workerGroupSpecs"][0]
+
+
+# --- stored before our CRD came ----------------------------------------------------------------------------------------
+
+IN_HEAD = "spec.headGroupSpec.template.spec.containers[0]"
+STORED = {
+    "replicas-word": (worker(replicas="many"), "spec.workerGroupSpecs[0].replicas"),
+    "replicas-fraction": (worker(replicas=1.5), "spec.workerGroupSpecs[0].replicas"),
+    "min-above-max": (worker(minReplicas=5, maxReplicas=1), "spec.workerGroupSpecs[0].minReplicas"),
+    "two-of-one-name": ({"workerGroupSpecs": [group("x"), group("x")]}, "spec.workerGroupSpecs[1].groupName"),
+    "no-head": ({"headGroupSpec": None}, "spec.headGroupSpec"),
+    "groups-word": ({"workerGroupSpecs": "none"}, "spec.workerGroupSpecs"),
+    "group-null": ({"workerGroupSpecs": [None]}, "spec.workerGroupSpecs[0]"),
+    "group-nameless": ({"workerGroupSpecs": [{"replicas": 1}]}, "spec.workerGroupSpecs[0].groupName"),
+    "params-number": (head(rayStartParams={"port": 6379}), "spec.headGroupSpec.rayStartParams.port"),
+    "template-word": (head(template="x"), "spec.headGroupSpec.template"),
+    "template-empty": (head(template={}), "spec.headGroupSpec.template.spec.containers"),
+    "containers-none": (head(template={"spec": {"containers": []}}), "spec.headGroupSpec.template.spec.containers"),
+    "containers-word": (head(template={"spec": {"containers": "x"}}), "spec.headGroupSpec.template.spec.containers"),
+    "container-word": (worker(template={"spec": {"containers": ["x"]}}), "Specs[0].template.spec.containers[0]"),
+    "labels-number": (
+        head(template={"metadata": {"labels": {"a": 1}}, "spec": {"containers": [CONTAINER]}}),
+        "spec.headGroupSpec.template.metadata.labels.a",
+    ),
+    "env-map": (head(**pod(env={"A": "1"})), f"{IN_HEAD}.env"),
+    "env-nameless": (head(**pod(env=[{"value": "1"}])), f"{IN_HEAD}.env[0].name"),
+    "command-word": (head(**pod(command="ray")), f"{IN_HEAD}.command"),
+    "port-word": (head(**pod(ports=["80"])), f"{IN_HEAD}.ports[0]"),
+    "mount-number": (head(**pod(volumeMounts=[{"name": "a", "mountPath": 5}])), f"{IN_HEAD}.volumeMounts[0].mountPath"),
+    "limits-list": (head(**pod(resources={"limits": [1]})), f"{IN_HEAD}.resources.limits"),
+    "service-word": (head(headService="x"), "spec.headGroupSpec.headService"),
+    "service-ports": (head(headService={"spec": {"ports": [None]}}), "spec.headGroupSpec.headService.spec.ports[0]"),
+    "options-word": ({"autoscalerOptions": "x"}, "spec.autoscalerOptions"),
+    "storage-word": (
+        {"gcsFaultToleranceOptions": {"backend": "rocksdb", "storage": "x"}},
+        "spec.gcsFaultToleranceOptions.storage",
+    ),
+    "managed-number": ({"managedBy": 5}, "spec.managedBy"),
+    "x" * 54: ({}, "metadata.name"),
+}
+"""By the cluster's name: what is stored, and the field the condition or the event must name."""
+
+UNTOLD_BY_CONDITION = {
+    *("no-head", "groups-word", "group-null", "template-word", "containers-word", "env-nameless"),
+    *("options-word", "storage-word"),
+}
+"""Here the API server refuses every write, the status too, because a rule of ours cannot read the object: event only.
+
+KubeRay's own CRD would not have let any of these in.
+"""
+
+REFUSED_BY_POD_ADMISSION = {
+    "quantity-word": (head(**pod(resources={"limits": {"cpu": "lots"}})), "resources.limits[cpu]"),
+    "group-name-64": (worker(groupName="x" * 64), "metadata.labels"),
+}
+"""The manifest can be built, but the API server wants no such pod: `ReplicaFailure` says so in its words."""
+
+CLAMPED = {"negative-replicas": worker(replicas=-3), "negative-hosts": worker(numOfHosts=-1)}
+BROKEN_STATUS = {
+    "conditions-word": {"conditions": "x"},
+    "condition-null": {"conditions": [None]},
+    "generation-word": {"observedGeneration": "x"},
+    "endpoints-word": {"endpoints": "x"},
+    "times-word": {"stateTransitionTimes": "x"},
+}
+
+
+def redefine(world, change):
+    _, crd, _ = send(world, "GET", DEFINITION)
+    change(crd)
+    assert send(world, "PUT", DEFINITION, crd)[0] == 200
+
+
+def without_schema(crd):
+    for version in crd["spec"]["versions"]:
+        version["schema"] = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+
+
+def store(world, name, spec, status=None):
+    assert send(world, "POST", CLUSTERS, written(name, spec))[0] == 201
+    if status is not None:
+        obj = {**world.cluster(name), "status": status}
+        assert send(world, "PUT", f"{CLUSTERS}/{name}/status", obj)[0] == 200
+
+
+async def switch_crds_and_run():
+    """Everything bad is stored under a CRD without a schema, ours replaces it, the operator starts."""
+    world = World(random.Random(0))
+    redefine(world, without_schema)
+    everything = {**STORED, **REFUSED_BY_POD_ADMISSION}
+    for name, spec in {**{name: spec for name, (spec, _) in everything.items()}, **CLAMPED, "healthy": {}}.items():
+        store(world, name, spec)
+    for name, status in BROKEN_STATUS.items():
+        store(world, name, {}, status)
+    redefine(world, lambda crd: crd.update(spec=msgspec.json.decode(yaml_to_json(CRD))["spec"]))
+    crashes = []
+    operator = OperatorUnderTest(InProcess(world.api), WorldClock(world.now), random.Random(0), crashes.append)
+    controllers = asyncio.create_task(world.run_controllers())
+    operator.start()
+    await asyncio.sleep(30)
+    await operator.stop()
+    controllers.cancel()
+    events = send(world, "GET", f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")[1]["items"]
+    return world, events, crashes
+
+
+@pytest.fixture(scope="module")
+def switched():
+    """The world afterwards, its events, what crashed, and what the operator said."""
+    lines = []
+    listener = logging.Handler(level=logging.ERROR)
+    listener.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("raytide").addHandler(listener)
+    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
+        yield *runner.run(switch_crds_and_run()), lines
+    logging.getLogger("raytide").removeHandler(listener)
+
+
+def condition(world, name, kind):
+    conditions = world.cluster(name).get("status", {}).get("conditions", ())
+    return next((entry for entry in conditions if entry["type"] == kind), {})
+
+
+def test_the_operator_survives_and_calls_nothing_a_bug(switched):
+    _, _, crashes, errors = switched
+    assert (crashes, errors) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["healthy", *BROKEN_STATUS, *CLAMPED])
+def test_others_become_ready(switched, name):
+    world, *_ = switched
+    assert world.cluster(name)["status"]["state"] == "ready"
+    assert condition(world, name, names.INVALID) == {}
+
+
+@pytest.mark.parametrize(("name", "field"), [(name, field) for name, (_, field) in STORED.items()], ids=STORED)
+def test_what_is_stored_and_cannot_be_is_told_with_its_field(switched, name, field):
+    world, events, *_ = switched
+    notes = [event["note"] for event in events if event["regarding"]["name"] == name and event["type"] == "Warning"]
+    assert any(f"{field} " in note for note in notes), notes
+    if name not in UNTOLD_BY_CONDITION:
+        assert f"{field} " in condition(world, name, names.INVALID)["message"]
+    assert world.pods(world.cluster(name)["metadata"]["uid"]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [(name, field) for name, (_, field) in REFUSED_BY_POD_ADMISSION.items()], ids=lambda text: text
+)
+def test_a_pod_the_api_server_does_not_want_is_told_in_its_words(switched, name, field):
+    world, *_ = switched
+    failure = condition(world, name, names.REPLICA_FAILURE)
+    assert failure["status"] == "True"
+    assert field in failure["message"]
