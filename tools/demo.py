@@ -37,7 +37,7 @@ import collections, os, time, ray
 ray.init()
 @ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
 def where(i):
-    time.sleep(0.5)
+    time.sleep(0.25)
     return os.environ["RAY_CLOUD_INSTANCE_ID"]
 print("RAN-ON", *sorted(set(ray.get([where.remote(i) for i in range({tasks})]))))
 """
@@ -108,15 +108,14 @@ async def tell(story: Story, cluster: DemoCluster, manifest: dict) -> None:  # t
         await cluster.scale(name, group, 4)
         await step.until(lambda: cluster.are_ready(name, workers=4))
     await run_job(cluster, story, head, 5)
-    victim = (await cluster.workers(name))[0]
+    crashed, lost, *_ = await cluster.workers(name)
     async with story.step("kill -9 a worker's Ray: the kubelet restarts it", deadline_s=120) as step:
-        output, _ = await cluster.execute(victim, ["python", "-c", KILL], timeout_s=20, is_cut_allowed=True)
+        output, _ = await cluster.execute(crashed, ["python", "-c", KILL], timeout_s=20, is_cut_allowed=True)
         step.note(output.strip())
-        await step.until(lambda: cluster.has_restarted(victim))
-        await step.until(lambda: cluster.are_ready(name, workers=4))
+        await step.until(lambda: cluster.has_restarted(crashed))
     async with story.step("lose a worker's pod: the operator replaces it", deadline_s=120) as step:
-        await cluster.lose(victim)
-        await step.until(lambda: cluster.are_ready(name, workers=4, without=victim))
+        await cluster.lose(lost)
+        await step.until(lambda: cluster.are_ready(name, workers=4, without=lost))
     async with story.step("raycluster says ready", deadline_s=30) as step:
         await step.until(lambda: cluster.says_ready(name))
 
