@@ -100,7 +100,7 @@ async def tell(story: Story, cluster: DemoCluster, manifest: dict) -> None:  # t
     group = manifest["spec"]["workerGroupSpecs"][0]["groupName"]
     async with story.step("apply samples/raycluster.yaml", deadline_s=10):
         await cluster.create(manifest)
-    async with story.step("head and 2 workers Ready", deadline_s=180) as step:
+    async with story.step("head and 2 workers Ready", deadline_s=300) as step:
         await step.until(lambda: cluster.are_ready(name, workers=2))
     head = await cluster.head(name)
     await run_job(cluster, story, head, 3)
