@@ -6,13 +6,28 @@ KubeRay leaves on is off only if it says `false`, one that KubeRay leaves off is
 cli/operator.py.
 """
 
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES, ClusterConfig, PodConfig
+
+GATES_NOT_BUILT: Final = frozenset({"KubernetesWAS"})
+"""Switching one of them on would be ignored in silence: no field of a RayCluster asks for the feature."""
+
+VARIABLES_WITHOUT_EFFECT: Final = (
+    "ENABLE_GCS_FT_REDIS_CLEANUP",
+    "USE_INGRESS_ON_OPENSHIFT",
+    "ENABLE_WEBHOOKS",
+    "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV",
+    "ENABLE_ZERO_DOWNTIME",
+    "DELETE_RAYJOB_CR_AFTER_JOB_FINISHES",
+    "RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS",
+    "RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS",
+)
 
 
 def _on_unless_false(text: Any) -> bool:
@@ -88,13 +103,20 @@ class Settings(BaseSettings):
         )
 
 
+def variables_without_effect(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Which variables of KubeRay's operator are set that change nothing here (docs/compatibility.md)."""
+    return tuple(name for name in VARIABLES_WITHOUT_EFFECT if environ.get(name))
+
+
 def parse_feature_gates(text: str) -> frozenset[str]:
-    """`A=true,B=false` on top of the defaults (RC §6.4); raises ValueError that names the word it cannot read."""
+    """`A=true,B=false` on top of the defaults (RC §6.4); raises ValueError that names the word it cannot accept."""
     gates = set(DEFAULT_FEATURE_GATES)
     for word in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = word.partition("=")
         if value not in ("true", "false"):
             raise ValueError(f"{word!r} is not NAME=true or NAME=false")
+        if name in GATES_NOT_BUILT and value == "true":
+            raise ValueError(f"{name!r} cannot be switched on, its feature is not built yet")
         if name not in DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES:
             known = ", ".join(sorted(DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES))
             raise ValueError(f"there is no feature gate {name!r}; there are {known}")

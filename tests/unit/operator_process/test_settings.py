@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from raytide.api.config import DEFAULT_FEATURE_GATES
 from raytide.cli.operator import NOT_BUILT, command
-from raytide.settings import Settings, parse_feature_gates, parse_namespaces
+from raytide.settings import Settings, parse_feature_gates, parse_namespaces, variables_without_effect
 
 
 @pytest.mark.rule("RC §6.5")
@@ -48,6 +48,20 @@ def test_feature_gates():
     assert not Settings(feature_gates=gates).cluster_config().pods.has_multi_host_indexing
     with pytest.raises(ValueError, match="Wrong"):
         parse_feature_gates("Wrong")
+
+
+def test_a_gate_that_would_be_ignored_cannot_be_switched_on():
+    with pytest.raises(ValueError, match="not built yet"):
+        parse_feature_gates("KubernetesWAS=true")
+
+
+def test_a_gate_that_is_not_built_may_be_off():
+    assert parse_feature_gates("KubernetesWAS=false") == DEFAULT_FEATURE_GATES
+
+
+def test_variables_that_change_nothing_are_found():
+    environ = {"ENABLE_WEBHOOKS": "true", "ENABLE_LOGIN_SHELL": "true", "USE_INGRESS_ON_OPENSHIFT": ""}
+    assert variables_without_effect(environ) == ("ENABLE_WEBHOOKS",)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", ()), ("a", ("a",)), ("a, b,", ("a", "b"))])

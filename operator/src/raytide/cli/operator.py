@@ -7,13 +7,16 @@ flags; main.py does the rest.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
 import click
 from pydantic import ValidationError
 
-from raytide.settings import Settings, parse_feature_gates, parse_namespaces
+from raytide.settings import Settings, parse_feature_gates, parse_namespaces, variables_without_effect
+
+log = logging.getLogger(__name__)
 
 NOT_BUILT: Final = {
     "--enable-batch-scheduler": "batch schedulers are not built yet",
@@ -173,4 +176,6 @@ def command(
     from raytide.runtime import logs  # noqa: PLC0415 - same
 
     logs.install(logging.getLevelNamesMapping()[log_level.upper()])
+    for name in variables_without_effect(os.environ):
+        log.warning("%s is set and has no effect, see docs/compatibility.md", name)
     raise SystemExit(asyncio.run(run_operator(settings)))
