@@ -78,7 +78,8 @@ class RayClusterReconciler:
 
     - A RayCluster that is not there any more is forgotten, whatever the informers still show.
     - The snapshot is taken and the plan made without an await in between.
-    - Requests with an unknown outcome are repeated in front of the plan's own, unless the plan has no use for them.
+    - Requests with an unknown outcome are repeated, unless the plan has no use for them: deletes in front of the plan's
+      own, creates in front of its creates but behind its deletes.
     - Status is computed after acting and written only if it differs: half a second after the last write, or after the
       pass that acted, at the earliest.
     - A spec that cannot be read is told so in its status; no other cluster notices.
@@ -150,7 +151,10 @@ class RayClusterReconciler:
     async def _apply(self, cluster: RayCluster, todo: Plan) -> Applied:
         key, uid = cluster.key, cluster.metadata.uid
         repeats = () if todo.violations else await self._repeats(key, uid, todo.unwanted)
-        actions = [*repeats, *todo.actions]
+        actions: list[Action] = [*repeats, *todo.actions]
+        if repeats:
+            # What may exist already is asked for again only after what has to go: the group never grows in between.
+            actions.sort(key=lambda action: isinstance(action, Create))
         if not actions:
             return Applied(())
         log.info("%d writes, %d of them repeated", len(actions), len(repeats))
