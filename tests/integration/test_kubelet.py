@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -67,24 +68,31 @@ def row(sandbox, pod):
 
 @asynccontextmanager
 async def _session(cluster, user) -> AsyncIterator[aiohttp.ClientSession]:
+    """When it ends, so have its connections: aiohttp waits only for those it keeps for later."""
     tls = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
     headers = {"Authorization": f"Bearer {user['token']}"}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls), headers=headers) as session:
+    opened: list[socket.socket] = []
+
+    def open_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+        opened.append(socket.socket(*address[:3]))
+        return opened[-1]
+
+    connector = aiohttp.TCPConnector(ssl=tls, socket_factory=open_socket)
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
         yield session
+    while any(connection.fileno() != -1 for connection in opened):  # noqa: ASYNC110 - sockets have no event for their end
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager
 async def _websocket(sandbox, path, query, protocol) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-    """A WebSocket through the API server; when it ends, so has its connection."""
+    """A WebSocket through the API server."""
     config = yaml.safe_load(sandbox.kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     async with asyncio.timeout(10), _session(cluster, user) as session:
         url = cluster["server"] + f"{PODS}/{path}"
         async with session.ws_connect(url, params=query, protocols=[protocol]) as socket:
-            connection = socket.get_extra_info("socket")
             yield socket
-        while connection.fileno() != -1:  # noqa: ASYNC110 - sockets have no event for their end
-            await asyncio.sleep(0)
 
 
 # --- one life ----------------------------------------------------------------------------------------------------------
