@@ -9,6 +9,7 @@ history.
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -197,14 +198,15 @@ class Life:
         self.world.create(new_cluster([group("b", 1)], NEIGHBOUR))
         self.operator.start()
         events = EVENTS + self.rng.randint(0, 10)
-        while len(self.history.told) < events:
+        while len(self.history.told) < events and not self.judge.has_enough.is_set():
             self.rng.choice(doings)()
-            await asyncio.sleep(self.rng.choice([0.0, 0.05, 0.5, 2.0, 8.0]))
+            await self._pass_time(self.rng.choice([0.0, 0.05, 0.5, 2.0, 8.0]))
         self.script.coming.clear()
         self.wire.spoils.clear()
         self.script.away_until = self.script.reads_sick_until = self.lag_s = 0.0
         await self._settle()
-        await self._look_again()
+        if not self.judge.has_enough.is_set():
+            await self._look_again()
         await self.operator.stop()
         if controllers.done():
             self.judge.violations.append(f"the world's own controllers ended: {controllers.exception()!r}")
@@ -212,6 +214,10 @@ class Life:
         self.history.violations = self.judge.violations
         self.history.last_writes = self.judge.writes
         return self.history
+
+    async def _pass_time(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.judge.has_enough.wait(), seconds)
 
     def _difference(self) -> str:
         if self.world.store.find("pods", NAMESPACE, "stranger") is None:
@@ -237,8 +243,10 @@ class Life:
 
     async def _settle(self) -> None:
         deadline = asyncio.get_running_loop().time() + SETTLE_S
-        while self._difference() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - virtual time
-            await asyncio.sleep(1.0)
+        while (
+            not self.judge.has_enough.is_set() and self._difference() and asyncio.get_running_loop().time() < deadline
+        ):
+            await self._pass_time(1.0)
         if difference := self._difference():
             self.judge.violations.append(f"not as wanted {SETTLE_S:.0f} s after the last fault: {difference}")
 

@@ -17,6 +17,8 @@ from raytide.kube.transport import Response, Transport
 from simulation.world import NAMESPACE, RAYCLUSTERS, World, is_alive
 
 WRITES_PER_SECOND = 10
+ENOUGH = 20
+"""So many violations make a history red enough: a product that runs wild would make it endless."""
 
 
 def wanted(spec: Mapping[str, Any]) -> dict[str, int]:
@@ -37,6 +39,7 @@ class Judge:
         self.stream = inner.stream
         self.close = inner.close
         self.violations: list[str] = []
+        self.has_enough = asyncio.Event()
         self.writes: list[str] = []
         self._wishes: dict[str, list[tuple[int, dict[str, int], frozenset[str]]]] = defaultdict(list)
         self._read: dict[str, int] = {}
@@ -105,6 +108,8 @@ class Judge:
 
     def _note(self, text: str) -> None:
         self.violations.append(f"{self._world.now():%H:%M:%S.%f} {text}")
+        if len(self.violations) >= ENOUGH:
+            self.has_enough.set()
 
     def _after_write(self, method: str, path: str, response: Response) -> None:
         if "/rayclusters/" in path and not path.endswith("/status"):
@@ -118,7 +123,10 @@ class Judge:
         if owner is None or labels.get("ray.io/cluster") != owner["name"]:
             self._note(f"created without owner or cluster label: {obj['metadata']['name']}")
             return
-        if obj["kind"] != "Pod":
+        if obj["kind"] == "Service":
+            services = [key for key in self._world.store.dependents(owner["uid"]) if key.resource == "services"]
+            if len(services) > 1:
+                self._note(f"{len(services)} head services of {owner['name']}")
             return
         uid, group = owner["uid"], labels["ray.io/group"]
         alive = [
