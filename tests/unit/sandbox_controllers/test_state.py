@@ -116,6 +116,10 @@ def test_clearing_leaves_the_log_and_nothing_that_is_no_longer_true(state):
     assert not state.scratch.exists()
 
 
+def test_scratch_lies_in_the_state_directory_where_that_is_short():
+    assert StateDirectory(Path("/home/me/.cache/raytide/sandbox")).scratch.parent.name == "sandbox"
+
+
 def test_scratch_is_short_enough_for_socket_paths(tmp_path):
     deep = StateDirectory(tmp_path / ("x" * 200))
     assert len(str(deep.scratch)) <= 30

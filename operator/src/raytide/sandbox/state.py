@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Final, Self
 
 DIRECTORY_VARIABLE: Final = "RAYTIDE_SANDBOX_DIR"
+LONGEST_SCRATCH: Final = 60
 _START_TIME_FIELD: Final = 19  # `starttime`, counted after the command's closing bracket (proc(5))
 
 
@@ -78,13 +79,17 @@ class StateDirectory:
 
     @property
     def scratch(self) -> Path:
-        """Pod directories and sockets: a short path of our own, because socket paths end at 107 characters.
+        """Pod directories and sockets: in the state directory, or in the temporary one where that path is long.
 
-        The record's, where there is one: whoever clears up may have another TMPDIR than whoever started.
+        Paths of sockets end at 107 characters. The record's, where there is one: whoever clears up may have another
+        TMPDIR than whoever started.
         """
         record = self.read_record()
         if record is not None:
             return Path(record.scratch)
+        near = self.path / "pods"
+        if len(str(near)) <= LONGEST_SCRATCH:
+            return near
         digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:8]
         return Path(tempfile.gettempdir()).resolve() / f"rt{os.getuid()}-{digest}"
 
@@ -96,7 +101,7 @@ class StateDirectory:
     def create_scratch(self) -> Path:
         """Make the scratch directory, for its owner only; raises PermissionError when it is somebody else's."""
         scratch = self.scratch
-        scratch.mkdir(mode=0o700, exist_ok=True)
+        scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_ours(scratch):
             raise PermissionError(f"{scratch} belongs to somebody else; set TMPDIR to a directory of yours")
         return scratch
