@@ -162,13 +162,25 @@ class SchemaFields:
 
 def key_values(keys: tuple[str, ...], item: Json) -> tuple[Any, ...] | None:
     """The values that identify an item, or None when it does not have them all."""
+    if len(keys) == 1:
+        value = item.get(keys[0], KEY_DEFAULTS.get(keys[0]))
+        return None if value is None else (value,)
     values = tuple(item.get(key, KEY_DEFAULTS.get(key)) for key in keys)
     return None if None in values else values
+
+
+def keys_of(keys: tuple[str, ...], items: list[Any]) -> list[tuple[Any, ...]] | None:
+    """The key values of each item, or None when some item cannot be told apart by them."""
+    found: list[tuple[Any, ...]] = []
+    for item in items:
+        values = key_values(keys, item) if isinstance(item, dict) else None
+        if values is None:
+            return None
+        found.append(values)
+    return found
 
 
 def is_keyed(fields: Fields, value: Any) -> bool:
     """True when `value` is a list whose items can all be told apart by key."""
     keys = fields.keys
-    if not keys or not isinstance(value, list):
-        return False
-    return all(isinstance(item, dict) and key_values(keys, item) is not None for item in value)
+    return bool(keys) and isinstance(value, list) and keys_of(keys, value) is not None

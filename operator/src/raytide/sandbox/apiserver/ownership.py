@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from raytide.sandbox.apiserver.fields import Fields, is_keyed, key_values
+from raytide.sandbox.apiserver.fields import Fields, is_keyed, key_values, keys_of
 from raytide.sandbox.apiserver.status import ApiStatus
 
 Json = dict[str, Any]
@@ -83,7 +83,12 @@ def _ownable(obj: Json) -> Json:
 
 
 def _key(keys: tuple[str, ...], item: Json) -> str:
-    values = key_values(keys, item) or ()
+    return _spelled(keys, key_values(keys, item) or ())
+
+
+def _spelled(keys: tuple[str, ...], values: tuple[Any, ...]) -> str:
+    if len(keys) == 1:
+        return f'k:{{"{keys[0]}":{msgspec.json.encode(values[0]).decode()}}}'
     return "k:" + msgspec.json.encode(dict(sorted(zip(keys, values, strict=True)))).decode()
 
 
@@ -91,11 +96,19 @@ def _set_of(value: Any, fields: Fields) -> FieldSet:
     if isinstance(value, dict):
         if fields.is_atomic:
             return {}
-        return {f"f:{name}": _set_of(child, fields.child(name)) for name, child in value.items()}
+        # Most fields are leaves: asking for their place would cost more than all the rest of a create.
+        return {
+            f"f:{name}": _set_of(child, fields.child(name)) if isinstance(child, (dict, list)) else {}
+            for name, child in value.items()
+        }
     if isinstance(value, list) and value:
-        if is_keyed(fields, value):
-            keys, item_fields = fields.keys, fields.item()
-            return {_key(keys, item): {".": {}, **_set_of(item, item_fields)} for item in value}
+        keys = fields.keys
+        if keys and (found := keys_of(keys, value)) is not None:
+            place = fields.item()
+            return {
+                _spelled(keys, values): {".": {}, **_set_of(item, place)}
+                for values, item in zip(found, value, strict=True)
+            }
         if fields.is_set:
             return {"v:" + msgspec.json.encode(item).decode(): {} for item in value}
     return {}
