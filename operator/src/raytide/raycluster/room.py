@@ -125,9 +125,7 @@ class RayClusterRoom:
         )
         self.streams: tuple[Informer[Any], ...] = (self.clusters, self.pods, self.services)
         """What has to be listed before a pass may run."""
-        self.nodes: Informer[NodeView] = Informer(
-            client, NODES, clock=clock, decoder=decode_node, on_change=self._on_node
-        )
+        self.nodes = Informer(client, NODES, clock=clock, decoder=decode_node, on_change=self._on_node)
         self.recorder = Recorder(client, clock=clock, controller=CONTROLLER_NAME, instance=options.instance)
         self._informed = Informed(self)
         self.reconciler = RayClusterReconciler(
