@@ -147,6 +147,22 @@ async def test_a_create_with_an_unknown_outcome_is_repeated_and_makes_no_second_
     assert here.wire.times("POST", "pods")
 
 
+@pytest.mark.rule("D6", "D15")
+async def test_a_create_that_nobody_has_seen_is_not_repeated_after_its_pod_was_told_to_go(here):
+    born = []
+    here.world.store.subscribe(lambda change: born.append(change.key.name) if change.type == "ADDED" else None, "pods")
+    here.wire._lag_s = lambda: 40.0
+    create(here, group(replicas=2))
+    here.room.ring(KEY)
+    await asyncio.sleep(29.5)
+    assert len(pods(here)) == 3
+    here.world.edit(CLUSTERS, "demo", None, lambda obj: obj["spec"]["workerGroupSpecs"][0].update(replicas=0))
+    await asyncio.sleep(2)  # thirty seconds are over: every create is due again, and two pods have to go
+    assert [pod["metadata"]["labels"]["ray.io/node-type"] for pod in pods(here)] == ["head"]
+    assert len(born) == len(set(born)) == 3
+    await asyncio.sleep(60)  # nothing is on its way any more when the room ends
+
+
 def refusal(message):
     body = f'{{"kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"{message}"}}'
     return Response(403, body.encode(), {})

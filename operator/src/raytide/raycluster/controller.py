@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from raytide.api.actions import Action, Create, Outcome, Result
+from raytide.api.actions import Action, Create, Delete, Outcome, Result
 from raytide.api.config import ClusterConfig
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import RAYCLUSTERS, Key, Manifest
@@ -150,7 +150,7 @@ class RayClusterReconciler:
 
     async def _apply(self, cluster: RayCluster, todo: Plan) -> Applied:
         key, uid = cluster.key, cluster.metadata.uid
-        repeats = () if todo.violations else await self._repeats(key, uid, todo.unwanted)
+        repeats = () if todo.violations else await self._repeats(key, uid, todo)
         actions: list[Action] = [*repeats, *todo.actions]
         if repeats:
             # What may exist already is asked for again only after what has to go: the group never grows in between.
@@ -166,13 +166,17 @@ class RayClusterReconciler:
             WRITES.labels(kind, verb, outcome.result.value).inc()
         return applied
 
-    async def _repeats(self, key: Key, uid: str, unwanted: frozenset[str]) -> tuple[Action, ...]:
-        """Requests with an unknown outcome, to be sent once more; what nobody wants any more is only looked for."""
+    async def _repeats(self, key: Key, uid: str, todo: Plan) -> tuple[Action, ...]:
+        """Requests to be sent once more; what nobody wants any more is only looked for, what is to go is left alone."""
         due = (*self._wires.services_in_flight.due(key, uid), *self._wires.pods_in_flight.due(key, uid))
+        going = {action.name for action in todo.actions if isinstance(action, Delete)}
+        repeats: list[Action] = []
         for action in due:
-            if isinstance(action, Create) and action.name in unwanted:
+            if isinstance(action, Create) and action.name in todo.unwanted:
                 await self._wires.executor.look_for(action, key=key, owner_uid=uid)
-        return tuple(action for action in due if not (isinstance(action, Create) and action.name in unwanted))
+            elif not (isinstance(action, Create) and action.name in going):
+                repeats.append(action)
+        return tuple(repeats)
 
     # --- report --------------------------------------------------------------------------------------------------
 
