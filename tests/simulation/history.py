@@ -252,7 +252,10 @@ class Life:
 
     async def _look_again(self) -> None:
         """A second pass, and a fresh operator, must find nothing to do."""
-        await asyncio.sleep(60.0)
+        # A watch that has gone deaf is noticed within a minute; what it hid is then done first.
+        await asyncio.sleep(150.0)
+        await self._settle()
+        await asyncio.sleep(10.0)
         before = len(self.judge.writes)
         self.operator.ring(NAMESPACE, NAME)
         await asyncio.sleep(10.0)

@@ -220,8 +220,8 @@ class RayClusterReconciler:
         except Refused as refused:
             if not _is_about_another(refused):
                 raise
-            log.info("status not written, the cluster is another one by now: %s", refused)
-            return
+            # Another cluster of that name, or a write that met another: the next pass reads which.
+            raise Unavailable(f"status not written: {refused}") from refused
         STATUS_WRITES.labels("raycluster").inc()
         self._written_at[key] = self._clock.monotonic()
         self._unwritten_since.pop(key, None)
