@@ -54,6 +54,7 @@ SERVICES: Final = Resource("", "v1", "services", "Service")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 NODES: Final = Resource("", "v1", "nodes", "Node", is_namespaced=False)
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", is_namespaced=False
 )

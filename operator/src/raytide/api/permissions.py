@@ -1,0 +1,101 @@
+"""What must the operator be allowed to do?
+
+One table, from which the chart's roles are written (tools/chart.py) and which the start-up check asks the API about, so
+that a missing right is named before it hurts. Rows are values: a resource, its verbs, where they are needed, whether the
+operator works without them, and what for in words for people. It holds what the code really does and nothing more: no
+wildcard, no Secret, no exec (SE:C6, SE:C7); a test counts. Read by the chart generator and by main's start-up check.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from raytide.api.meta import EVENTS, LEASES, NODES, PODS, RAYCLUSTERS, SERVICES, Resource
+
+
+class Scope(Enum):
+    """Where a right is needed, and so which kind of role can give it."""
+
+    WATCHED = "watched"
+    """In every watched namespace: a ClusterRole when all are watched, otherwise a Role in each of them."""
+    OWN = "own"
+    """In the operator's own namespace only: always a Role."""
+    CLUSTER = "cluster"
+    """On objects without a namespace: always a ClusterRole."""
+
+
+class Triple(NamedTuple):
+    """One right, as Kubernetes counts: `resource` may have a subresource (`rayclusters/status`)."""
+
+    group: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}{'.' + self.group if self.group else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One row: some verbs on one resource, for one purpose."""
+
+    on: Resource
+    verbs: tuple[str, ...]
+    purpose: str
+    """What cannot be done without it: follows "needed to" in a message."""
+    subresource: str = ""
+    scope: Scope = Scope.WATCHED
+    is_required: bool = True
+    """False when the operator works without it, if less well."""
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for core."""
+        return self.on.group
+
+    @property
+    def resource(self) -> str:
+        """As a role's rule spells it: `pods`, `rayclusters/status`."""
+        return f"{self.on.plural}/{self.subresource}" if self.subresource else self.on.plural
+
+    @property
+    def triples(self) -> tuple[Triple, ...]:
+        """Each verb by itself."""
+        return tuple(Triple(self.group, self.resource, verb) for verb in self.verbs)
+
+
+PERMISSIONS: Final = (
+    Permission(RAYCLUSTERS, ("get", "list", "watch"), "know which RayClusters should exist"),
+    Permission(RAYCLUSTERS, ("patch",), "report status and conditions", subresource="status"),
+    Permission(
+        RAYCLUSTERS,
+        ("update",),
+        "own pods where the admission plugin OwnerReferencesPermissionEnforcement is on (OpenShift)",
+        subresource="finalizers",
+        is_required=False,
+    ),
+    Permission(PODS, ("get", "list", "watch"), "see heads and workers"),
+    Permission(PODS, ("create", "delete"), "make and remove heads and workers"),
+    Permission(SERVICES, ("get", "list", "watch"), "see the services of heads"),
+    Permission(SERVICES, ("create",), "make the services of heads"),
+    Permission(EVENTS, ("create", "patch"), "say what happened in `kubectl describe`", is_required=False),
+    Permission(
+        NODES,
+        ("list", "watch"),
+        "replace dying pods whose node is away",
+        scope=Scope.CLUSTER,
+        is_required=False,
+    ),
+    Permission(LEASES, ("get", "create", "update"), "make sure that only one operator acts", scope=Scope.OWN),
+)
+
+
+def triples_of(permissions: Iterable[Permission]) -> frozenset[Triple]:
+    """All single rights of these rows."""
+    return frozenset(triple for permission in permissions for triple in permission.triples)
+
+
+def permissions_in(scope: Scope) -> tuple[Permission, ...]:
+    """The rows of one scope, in the table's order."""
+    return tuple(permission for permission in PERMISSIONS if permission.scope is scope)
