@@ -1,15 +1,19 @@
-"""Which certificates let clients trust the sandbox's API server?
+"""Which certificates make the sandbox's servers and clients known to each other?
 
-Takes the time and the names and addresses the server answers to, gives a fresh authority's certificate and a server
-certificate with its key, all as PEM. Keys are elliptic-curve (P-256), so making both takes a few milliseconds; the
-authority's key is forgotten at once, so nothing else can ever be signed with it. Called once per `sandbox up`.
+Takes the time, names and addresses, and gives certificates with their keys, all as PEM, signed by an authority that is
+made for one sandbox. Keys are elliptic-curve (P-256), so each takes about a millisecond. Whoever only needs one server
+asks `make_certificates`, which forgets the authority's key at once, so that nothing else can ever be signed with it.
+Called once per `sandbox up`.
 """
 
+import os
+import ssl
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, Self, cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -29,41 +33,107 @@ class Certificates:
     server_key: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A certificate and its key, as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Show this certificate in that context; the key reaches OpenSSL through a file that has no name."""
+        with tempfile.TemporaryFile() as file:
+            file.write(self.certificate + self.key)
+            file.flush()
+            context.load_cert_chain(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+
+
+class Authority:
+    """Somebody whose signature is trusted; keep it no longer than there is something to sign."""
+
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+        self._certificate = certificate
+        self._key = key
+
+    @classmethod
+    def create(cls, now: datetime, name: str = "raytide-sandbox-ca") -> Self:
+        """A new one."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _name(name)
+        certificate = (
+            _builder(subject, subject, key.public_key(), now)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_key_usage(signs_certificates=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(certificate, key)
+
+    @classmethod
+    def load(cls, certificate: bytes, key: bytes) -> Self:
+        """One that was made before, from PEM."""
+        loaded = serialization.load_pem_private_key(key, password=None)
+        return cls(x509.load_pem_x509_certificate(certificate), cast("ec.EllipticCurvePrivateKey", loaded))
+
+    @property
+    def certificate(self) -> bytes:
+        """What others need to trust what it signs."""
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def key(self) -> bytes:
+        """What it signs with."""
+        return _key_pem(self._key)
+
+    def issue_server(self, now: datetime, common_name: str, hosts: Iterable[str]) -> Identity:
+        """For a server that answers to `hosts` (DNS names and IP addresses alike)."""
+        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+        return self._issue(now, _name(common_name), ExtendedKeyUsageOID.SERVER_AUTH, names)
+
+    def issue_client(self, now: datetime, user: str, group: str = "") -> Identity:
+        """For a client that an API server is to know as `user`, a member of `group`."""
+        return self._issue(now, _name(user, group), ExtendedKeyUsageOID.CLIENT_AUTH)
+
+    def _issue(
+        self,
+        now: datetime,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        names: x509.SubjectAlternativeName | None = None,
+    ) -> Identity:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(subject, self._certificate.subject, key.public_key(), now)
+        if names is not None:
+            builder = builder.add_extension(names, critical=False)
+        certificate = (
+            builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        return Identity(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+
+
 def make_certificates(now: datetime, hosts: Iterable[str]) -> Certificates:
     """A new authority and one server certificate for `hosts` (DNS names and IP addresses alike)."""
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority_name = _name("raytide-sandbox-ca")
-    authority = (
-        _builder(authority_name, authority_name, authority_key.public_key(), now)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    server_key = ec.generate_private_key(ec.SECP256R1())
-    server = (
-        _builder(_name("kube-apiserver"), authority_name, server_key.public_key(), now)
-        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
-            critical=False,
-        )
-        .sign(authority_key, hashes.SHA256())
-    )
-    return Certificates(
-        authority=authority.public_bytes(serialization.Encoding.PEM),
-        server=server.public_bytes(serialization.Encoding.PEM),
-        server_key=server_key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
+    authority = Authority.create(now)
+    server = authority.issue_server(now, "kube-apiserver", hosts)
+    return Certificates(authority.certificate, server.certificate, server.key)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+def _name(common_name: str, organization: str = "") -> x509.Name:
+    group = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)] if organization else []
+    return x509.Name([*group, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _general_name(host: str) -> x509.GeneralName:
