@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest
 FIGURES := SB1 P6 P7 P8
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-down test lint test-ray bench mutate simulation crds locks verify presubmit clean
+.PHONY: help setup demo demo-down test lint test-ray bench mutate simulation crds chart locks verify presubmit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ demo-down: setup ## end what make demo KEEP=1 left running
 	@$(BIN)/python tools/demo.py --down
 
 test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker
-	@$(PYTEST) -m "not ray and not kubectl"
+	@$(PYTEST) -m "not ray and not kubectl and not helm"
 
 lint: setup ## ruff, formatting, types and import rules
 	@$(BIN)/ruff check .
@@ -35,7 +35,7 @@ test-ray: setup ## tests with real Ray and with kubectl where it is installed
 	@if command -v kubectl >/dev/null; then $(PYTEST) -m "kubectl" --timeout 300; else echo "kubectl tests: not run (no kubectl on PATH)"; fi
 
 simulation: setup ## every simulated history (1,000 of them)
-	@$(BIN)/python -m pytest tests/simulation -m "not ray and not kubectl" --timeout 1200 --histories 1000
+	@$(BIN)/python -m pytest tests/simulation -m "not ray and not kubectl and not helm" --timeout 1200 --histories 1000
 
 mutate: setup ## five deliberate mutations must each turn the simulation red
 	@$(BIN)/python tools/mutate.py
@@ -47,11 +47,16 @@ bench: setup ## one figure: make bench P=P6 (SB1, P6, P7, P8)
 crds: setup ## write the CRDs from tools/crds.py
 	@$(BIN)/python tools/crds.py
 
+chart: setup ## write what the chart repeats from elsewhere, and check the chart with helm where it is installed
+	@$(BIN)/python tools/chart.py
+	@if command -v helm >/dev/null; then $(PYTEST) -m "helm" tests/unit/chart; else echo "chart with helm: not run (no helm on PATH)"; fi
+
 locks: setup # resolve requirements/*.txt again from pyproject.toml
 	@$(BIN)/python tools/locks.py
 
 verify: setup ## everything generated is as its generator writes it, and links in the documentation lead somewhere
 	@$(BIN)/python tools/crds.py --check
+	@$(BIN)/python tools/chart.py --check
 	@$(BIN)/python tools/links.py
 
 presubmit: ## what CI runs

@@ -1,8 +1,8 @@
 """Write the CRDs, or check that the written ones are current.
 
-`python tools/crds.py` makes `ray.io_rayclusters.yaml` in the package and its copy under `crds/`; with `--check` it
-changes nothing and fails if a file differs or is too large. The result depends on the files in this folder only.
-`kubectl apply` keeps the object as JSON in an annotation of at most 256 KiB; that is the limit checked here.
+`python tools/crds.py` makes `ray.io_rayclusters.yaml` in the package and its copies under `crds/` and in the chart; with
+`--check` it changes nothing and fails if a file differs or is too large. The result depends on the files in this folder
+only. `kubectl apply` keeps the object as JSON in an annotation of at most 256 KiB; that is the limit checked here.
 """
 
 import json
@@ -17,7 +17,7 @@ from raycluster_schema import RayClusterSchema
 from raycluster_words import described
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = (ROOT / "operator/src/raytide/crds", ROOT / "crds")
+FOLDERS = (ROOT / "operator/src/raytide/crds", ROOT / "crds", ROOT / "helm/raytide/crds")
 NAME = "ray.io_rayclusters.yaml"
 MAX_BYTES = 256 * 1024
 LINE_LENGTH = 1000

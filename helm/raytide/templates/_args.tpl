@@ -1,0 +1,17 @@
+{{/* Values as the operator's flags. A changed value changes the pod template, and so rolls the pods. */}}
+{{- define "raytide.args" -}}
+- operator
+- --watch-namespace={{ join "," .Values.watchNamespaces }}
+- --reconcile-concurrency={{ int .Values.reconcileConcurrency }}
+- --log-level={{ .Values.logLevel }}
+- --enable-leader-election={{ .Values.leaderElection.enabled }}
+- --health-probe-bind-address=:{{ int .Values.health.port }}
+- --metrics-addr={{ if .Values.metrics.enabled }}:{{ int .Values.metrics.port }}{{ else }}0{{ end }}
+{{- with .Values.featureGates }}
+{{- $gates := list }}
+{{- range $gate, $isOn := . }}
+{{- $gates = append $gates (printf "%s=%t" $gate $isOn) }}
+{{- end }}
+- --feature-gates={{ join "," $gates }}
+{{- end }}
+{{- end -}}

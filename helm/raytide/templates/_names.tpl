@@ -1,0 +1,58 @@
+{{/* Names, labels and the image: everything that more than one template needs. */}}
+
+{{- define "raytide.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* The name of everything in the release's namespace. A release called "raytide" is not called "raytide-raytide". */}}
+{{- define "raytide.fullname" -}}
+{{- $name := include "raytide.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name of what stands outside the release's namespace: two releases of one name in two namespaces do not meet. */}}
+{{- define "raytide.globalName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "raytide.fullname" .) -}}
+{{- end -}}
+
+{{- define "raytide.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "raytide.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "raytide.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "raytide.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "raytide.labels" -}}
+{{ include "raytide.selectorLabels" . }}
+app.kubernetes.io/component: operator
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{- define "raytide.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The subject of every binding. */}}
+{{- define "raytide.subject" -}}
+- kind: ServiceAccount
+  name: {{ include "raytide.serviceAccountName" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end -}}

@@ -1,0 +1,135 @@
+"""Write what the chart repeats from elsewhere, or check that it is current.
+
+The operator's rights (raytide/api/permissions.py) become the rules of its roles and the table in SECURITY.md; the values'
+schema and defaults become the table in the chart's README. `python tools/chart.py` writes, with `--check` it changes
+nothing and fails if a file differs or if the chart's version is not the package's. Everything else in the chart is
+written by hand.
+"""
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from raytide.api.permissions import PERMISSIONS, Permission, Scope, permissions_in
+
+ROOT = Path(__file__).parent.parent
+CHART = ROOT / "helm" / "raytide"
+RULES = CHART / "templates" / "_rules.tpl"
+MARKS = "<!-- {0}: written by tools/chart.py -->\n", "<!-- end of {0} -->\n"
+WHERE = {
+    Scope.WATCHED: "watched namespaces",
+    Scope.OWN: "its own namespace",
+    Scope.CLUSTER: "cluster",
+}
+
+
+def build_rules() -> str:
+    """The template with one block of rules per scope."""
+    blocks = ["{{/* Written by tools/chart.py from raytide/api/permissions.py: change it there. */}}\n"]
+    for scope in Scope:
+        rules = "".join(_rule(permission) for permission in permissions_in(scope))
+        blocks.append(f'\n{{{{- define "raytide.rules.{scope.value}" -}}}}\n{rules}{{{{- end -}}}}\n')
+    return "".join(blocks)
+
+
+def _rule(permission: Permission) -> str:
+    optional = "" if permission.is_required else "optional: "
+    return (
+        f"# {optional}to {permission.purpose}\n"
+        f'- apiGroups: ["{permission.group}"]\n'
+        f"  resources: [{permission.resource}]\n"
+        f"  verbs: [{', '.join(permission.verbs)}]\n"
+    )
+
+
+def build_rights_table() -> str:
+    """The rows of SECURITY.md."""
+    lines = ["| API group | resource | verbs | where | needed to |", "|---|---|---|---|---|"]
+    for permission in PERMISSIONS:
+        group = f"`{permission.group}`" if permission.group else "core"
+        optional = "" if permission.is_required else " (optional)"
+        verbs = ", ".join(permission.verbs)
+        where = WHERE[permission.scope]
+        lines.append(f"| {group} | `{permission.resource}` | {verbs} | {where} | {permission.purpose}{optional} |")
+    return "\n".join(lines) + "\n"
+
+
+def build_values_table() -> str:
+    """The rows of the chart's README."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    lines = ["| value | default | meaning |", "|---|---|---|"]
+    for path, node in described(schema):
+        default: Any = defaults
+        for word in path.split("."):
+            default = default.get(word, ...) if isinstance(default, dict) else ...
+        if default is not ...:
+            lines.append(f"| `{path}` | {_shown(default)} | {node['description']} |")
+    return "\n".join(lines) + "\n"
+
+
+def described(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every value that has a description, with its path."""
+    for name, node in schema.get("properties", {}).items():
+        here = f"{path}.{name}" if path else name
+        if "description" in node:
+            yield here, node
+        else:
+            yield from described(node, here)
+
+
+def _shown(default: Any) -> str:
+    return "" if default == "" else f"`{json.dumps(default)}`".replace('`"', "`").replace('"`', "`")
+
+
+def between_marks(text: str, mark: str, rows: str) -> str:
+    """The text with the rows between the two marks; raises when the marks are not there once."""
+    begin, end = (line.format(mark) for line in MARKS)
+    new, count = re.subn(re.escape(begin) + ".*?" + re.escape(end), lambda _: begin + rows + end, text, flags=re.DOTALL)
+    if count != 1:
+        raise SystemExit(f"expected one place for {mark!r}, found {count}")
+    return new
+
+
+def build_all() -> dict[Path, str]:
+    """Every file that is written here, as it should be."""
+    readme, security = CHART / "README.md", ROOT / "SECURITY.md"
+    return {
+        RULES: build_rules(),
+        readme: between_marks(readme.read_text(), "values", build_values_table()),
+        security: between_marks(security.read_text(), "rights", build_rights_table()),
+    }
+
+
+def odd_versions() -> list[str]:
+    """What is wrong with the chart's versions."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    return [
+        f"{CHART / 'Chart.yaml'}: {field} is not {ours}" for field in ("version", "appVersion") if chart[field] != ours
+    ]
+
+
+def main() -> None:
+    """Write, or with `--check` compare."""
+    built = build_all()
+    if "--check" in sys.argv[1:]:
+        trouble = odd_versions()
+        trouble += [
+            f"{path} is not current, run `make chart`" for path, text in built.items() if path.read_text() != text
+        ]
+        if trouble:
+            sys.exit("\n".join(trouble))
+        return
+    for path, text in built.items():
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
