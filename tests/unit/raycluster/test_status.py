@@ -30,7 +30,8 @@ def compute(cluster, *pods, outcomes=(), now=NOW, service=True, **observed):
 
 def later(cluster, computed):
     """The cluster as it reads once that status is written."""
-    return RayCluster.parse({**cluster.raw, "status": computed})
+    metadata = {**cluster.raw["metadata"], "resourceVersion": "7"}
+    return RayCluster.parse({**cluster.raw, "metadata": metadata, "status": computed})
 
 
 def condition(computed, kind):
@@ -306,11 +307,11 @@ def test_nothing_changed_means_no_patch_whatever_the_time():
 
 
 @pytest.mark.rule("D8")
-def test_the_patch_is_the_difference_guarded_by_the_uid():
+def test_the_patch_is_the_difference_guarded_by_the_version_read():
     cluster = later(parsed(), compute(parsed(), head(), *WORKERS))
     lost = compute(cluster, head(), WORKERS[0], now=NOW + timedelta(seconds=5))
     body = status_patch(cluster, lost)
-    assert body["metadata"] == {"uid": "uid-demo"}
+    assert body["metadata"] == {"resourceVersion": "7"}
     assert set(body["status"]) == {
         "availableWorkerReplicas",
         "readyWorkerReplicas",

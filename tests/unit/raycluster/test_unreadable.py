@@ -43,8 +43,9 @@ def test_the_words_are_those_of_yaml():
 def test_the_patch_tells_and_leaves_the_rest_alone():
     obj, faults = broken(headGroupSpec=None)
     obj["status"] = {"state": "ready", "conditions": [{"type": "HeadPodReady", "status": "True"}]}
+    obj["metadata"]["resourceVersion"] = "7"
     body = unreadable_patch(obj, faults, NOW)
-    assert body["metadata"] == {"uid": "uid-demo"}
+    assert body["metadata"] == {"resourceVersion": "7"}
     assert set(body["status"]) == {"conditions", "lastUpdateTime"}
     head, invalid = body["status"]["conditions"]
     assert head["type"] == "HeadPodReady"

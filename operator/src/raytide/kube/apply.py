@@ -274,7 +274,7 @@ def _key(action: Action) -> Key:
 
 
 def _guarded(action: Patch) -> Manifest:
-    """The body with the uid in it: the API answers Conflict if the object is another one by now."""
+    """The body with the uid in it: the API answers Invalid ("field is immutable") if the object is another one by now."""
     return {**action.body, "metadata": {**action.body.get("metadata", {}), "uid": action.uid}}
 
 

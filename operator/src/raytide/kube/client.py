@@ -190,7 +190,10 @@ class Client:
         return await self._write("PATCH", path, body=body, query=query, content_type=kind.value)
 
     async def patch_status(self, resource: Resource, key: Key, body: object) -> Manifest:
-        """Merge-patch the status subresource; a `metadata.uid` in the body guards against a namesake (D8)."""
+        """Merge-patch the status subresource; a `metadata.resourceVersion` in the body guards against a namesake (D8).
+
+        A uid does not: the status endpoint of a custom resource overlooks it.
+        """
         return await self.patch(resource, key, body, subresource="status")
 
     async def list(

@@ -50,9 +50,15 @@ def status(cluster: RayCluster, observed: Observed, todo: Plan, outcomes: Sequen
 
 
 def status_patch(cluster: RayCluster, computed: Mapping[str, Any]) -> Status | None:
-    """The body of the status patch, guarded by the uid; None when there is nothing to write."""
+    """The body of the status patch; None when there is nothing to write.
+
+    Guarded by the version that was read, because a status endpoint takes no notice of a uid: a namesake, or a spec that
+    changed meanwhile, is a Conflict.
+    """
     difference = merge_difference(cluster.status, computed)
-    return {"metadata": {"uid": cluster.metadata.uid}, "status": difference} if difference else None
+    if not difference:
+        return None
+    return {"metadata": {"resourceVersion": cluster.metadata.resource_version}, "status": difference}
 
 
 def leaves_ready_in(computed: Mapping[str, Any], now: datetime) -> float | None:

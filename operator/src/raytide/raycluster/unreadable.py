@@ -60,7 +60,7 @@ def unreadable_patch(obj: Mapping[str, Any], faults: tuple[Violation, ...], now:
     if not merge_difference(old, new):
         return None
     difference = merge_difference(old, {**new, "lastUpdateTime": timestamp(now)})
-    return {"metadata": {"uid": obj["metadata"]["uid"]}, "status": difference}
+    return {"metadata": {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, "status": difference}
 
 
 def _lower(message: str) -> str:

@@ -327,8 +327,8 @@ def _within_subresource(call: Call, old: Json, new: Json) -> Json:
         whole = {**old, "metadata": new["metadata"]}
         if call.served.resource.is_custom:
             sent = new["metadata"]
+            # A uid sent here is overlooked, as on a real server; only a resourceVersion guards a status write.
             whole["metadata"] = {**old["metadata"], "resourceVersion": sent.get("resourceVersion")}
-            whole["metadata"]["uid"] = sent.get("uid") or old["metadata"]["uid"]
             if sent.get("managedFields"):
                 whole["metadata"]["managedFields"] = sent["managedFields"]
         whole.pop("status", None)
