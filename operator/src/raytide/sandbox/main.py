@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from raytide.sandbox.cluster import Cluster, Stopped
+from raytide.sandbox.embedded_plane import EmbeddedPlane
 from raytide.sandbox.kubeconfig import write_private
 from raytide.sandbox.launch import ALREADY_RUNNING, Settings, tell_parent
 from raytide.sandbox.node.choose import Choice, choose_runtime
@@ -65,7 +66,10 @@ async def _serve(settings: Settings, state: StateDirectory, ready_fd: int | None
         scratch = state.create_scratch()
         choice = await choose_runtime(settings.isolation, state_dir=scratch, now=now)
         try:
-            cluster = Cluster(settings, choice.runtime, listener, directory=scratch / "k", now=now)
+            plane = EmbeddedPlane(
+                listener, node_address=choice.runtime.node_address, has_crds=settings.has_crds, now=now
+            )
+            cluster = Cluster(settings, choice.runtime, plane, directory=scratch / "k", now=now)
             await cluster.run(stopping, lambda: _announce(cluster, state, choice, ready_fd))
         except* Stopped:
             pass
@@ -86,7 +90,7 @@ def _announce(cluster: Cluster, state: StateDirectory, choice: Choice, ready_fd:
         pid=os.getpid(),
         start_ticks=start_ticks(os.getpid()) or 0,
         version=importlib.metadata.version("raytide"),
-        server=cluster.server,
+        server=cluster.plane.server,
         isolation=choice.runtime.mode.value,
         isolation_reason=choice.reason,
         nodes=cluster.settings.nodes,

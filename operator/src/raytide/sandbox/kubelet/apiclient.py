@@ -1,9 +1,9 @@
 """How does the kubelet talk to an API server?
 
-Takes a base URL, a token and a certificate authority; offers requests with JSON bodies and watches that never end. A
-refusal raises `ApiRefusal` with the server's status, silence or a lost connection raises `ApiSilence`; nothing else
-escapes. An ordinary client on purpose: it works against the embedded API and against a real one, and shares no code
-with the operator's own client, whose behaviour the sandbox is there to judge.
+Takes a base URL, a certificate authority and a token or a certificate of its own; offers requests with JSON bodies and
+watches that never end. A refusal raises `ApiRefusal` with the server's status, silence or a lost connection raises
+`ApiSilence`; nothing else escapes. An ordinary client on purpose: it works against the embedded API and against a real
+one, and shares no code with the operator's own client, whose behaviour the sandbox is there to judge.
 """
 
 import asyncio
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
+
+from raytide.sandbox.certificates import Identity
 
 Manifest = Mapping[str, Any]
 
@@ -47,16 +49,16 @@ class ApiAccess:
     base_url: str
     token: str | None = None
     authority_pem: str | None = None
-    client_certificate_file: str | None = None
-    client_key_file: str | None = None
+    identity: Identity | None = None
+    """A certificate that says who we are; used where there is no token."""
 
     def tls(self) -> ssl.SSLContext | None:
         """The context for https; None for plain http."""
         if not self.base_url.startswith("https:"):
             return None
         context = ssl.create_default_context(cadata=self.authority_pem)
-        if self.client_certificate_file:
-            context.load_cert_chain(self.client_certificate_file, self.client_key_file)
+        if self.identity:
+            self.identity.load_into(context)
         return context
 
 
@@ -119,15 +121,18 @@ class ApiClient:
             raise ApiRefusal(response.status, str(decoded.get("message") or answer[:200].decode(errors="replace")))
         return decoded
 
-    async def list_and_watch(self, path: str, on_list: Callable[[list[Manifest]], None]) -> AsyncIterator[WatchEvent]:
+    async def list_and_watch(
+        self, path: str, on_list: Callable[[list[Manifest]], None], *, field_selector: str = ""
+    ) -> AsyncIterator[WatchEvent]:
         """Every object first (given to `on_list` together, also after each re-list), then each change, for ever."""
         version, delay_s = "", 0.0
+        selected = {"fieldSelector": field_selector} if field_selector else {}
         while True:
             try:
                 if not version:
-                    items, version = await self._list(path)
+                    items, version = await self._list(path, selected)
                     on_list(items)
-                async for event in self._watch(path, version):
+                async for event in self._watch(path, version, selected):
                     delay_s = 0.0
                     version = event.object["metadata"]["resourceVersion"]
                     if event.type != "BOOKMARK":
@@ -138,9 +143,9 @@ class ApiClient:
                 delay_s = min(delay_s * 2 or 0.2, _MAX_DELAY_S)
             await asyncio.sleep(delay_s)
 
-    async def _list(self, path: str) -> tuple[list[Manifest], str]:
+    async def _list(self, path: str, selected: Mapping[str, str]) -> tuple[list[Manifest], str]:
         items: list[Manifest] = []
-        query = {"limit": str(_PAGE)}
+        query = {"limit": str(_PAGE), **selected}
         while True:
             answer = await self.request("GET", path, query=query)
             items += answer.get("items") or ()
@@ -149,8 +154,9 @@ class ApiClient:
                 return items, str(metadata.get("resourceVersion") or "0")
             query["continue"] = metadata["continue"]
 
-    async def _watch(self, path: str, version: str) -> AsyncIterator[WatchEvent]:
+    async def _watch(self, path: str, version: str, selected: Mapping[str, str]) -> AsyncIterator[WatchEvent]:
         query = {
+            **selected,
             "watch": "1",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",

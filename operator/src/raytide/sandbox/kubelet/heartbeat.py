@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
-from raytide.sandbox.kubelet.apiclient import ApiClient, ApiRefusal, ApiSilence
+from raytide.sandbox.kubelet.apiclient import ApiClient, ApiRefusal, ApiSilence, Manifest
 from raytide.sandbox.kubelet.nodeobjects import (
     LEASE_NAMESPACE,
     NodeFacts,
+    build_lease,
     build_lease_spec,
     build_node,
     build_node_status,
@@ -35,12 +36,12 @@ class Heartbeat:
         self._nodes = nodes
         self._now = now
         self._since = now()
+        self._uids: dict[str, str] = {}
 
     async def register(self) -> None:
         """Create every node, insisting until the API agrees."""
         while True:
             try:
-                await self._create("/api/v1/namespaces", {"metadata": {"name": LEASE_NAMESPACE}})
                 await asyncio.gather(*(self._register(node) for node in self._nodes))
             except (ApiRefusal, ApiSilence) as trouble:
                 _log.info("nodes not registered yet: %s", trouble)
@@ -62,7 +63,11 @@ class Heartbeat:
                     _log.info("node not renewed node=%s: %s", node.name, trouble)
 
     async def _register(self, node: NodeFacts) -> None:
-        await self._create("/api/v1/nodes", build_node(node))
+        status = build_node_status(node, self._since, self._now())
+        created = await self._create("/api/v1/nodes", {**build_node(node), "status": status})
+        if created is None:
+            created = await self._api.get(f"/api/v1/nodes/{node.name}")
+        self._uids[node.name] = str((created.get("metadata") or {}).get("uid") or "")
         await self._renew(node)
 
     async def _register_again(self, node: NodeFacts) -> None:
@@ -81,11 +86,13 @@ class Heartbeat:
         except ApiRefusal as refusal:
             if refusal.status != 404:
                 raise
-            await self._create(_LEASES, {"metadata": {"name": node.name}, "spec": spec})
+            await self._create(_LEASES, build_lease(node.name, self._uids[node.name], now))
 
-    async def _create(self, path: str, manifest: dict[str, object]) -> None:
+    async def _create(self, path: str, manifest: Manifest) -> Manifest | None:
+        """The object as created; None when it is there already."""
         try:
-            await self._api.request("POST", path, body=manifest)
+            return await self._api.request("POST", path, body=manifest)
         except ApiRefusal as refusal:
             if refusal.status != 409:
                 raise
+            return None

@@ -9,7 +9,6 @@ from what the API says, as after a restart of the kubelet. One process serves an
 import asyncio
 import logging
 import shutil
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,19 +20,15 @@ from raytide.sandbox.kubelet.env import NodeFigures
 from raytide.sandbox.kubelet.events import EventRecorder
 from raytide.sandbox.kubelet.heartbeat import Heartbeat
 from raytide.sandbox.kubelet.host import Host
-from raytide.sandbox.kubelet.names import API_SERVER, build_names
 from raytide.sandbox.kubelet.nodeobjects import NodeFacts, build_capacity
 from raytide.sandbox.kubelet.podspec import BadSpec, read_pod
 from raytide.sandbox.kubelet.podworker import PodWorker
 from raytide.sandbox.kubelet.refused import RefusedPod
 from raytide.sandbox.node.runtime import Runtime
-from raytide.sandbox.serving.nodeports import NodePorts, PodPort
-from raytide.sandbox.serving.server import KubeletServer
+from raytide.sandbox.serving.server import Door, KubeletServer
 
 _AFTER_BUG_S: Final = 5.0
-_NAMES_PAUSE_S: Final = 0.02
 _LOG_PERIOD_S: Final = 1.0
-_CONNECT_S: Final = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -58,11 +53,11 @@ class KubeletConfig:
     pods: int = 110
     serving_host: str = "127.0.0.1"
     serving_port: int = 0
-    serving_token: str | None = None
-    """What the API server has to show; None trusts whoever can connect."""
+    door: Door = field(default_factory=Door)
+    """How the API server and the kubelet's server know each other."""
     labels: dict[str, str] = field(default_factory=dict)
-    feeds_names: bool = True
-    """Whether this kubelet tells the runtime which names pods can resolve; one of several does."""
+    on_pods: Callable[[], None] | None = None
+    """Told when the API has said something new about pods of ours."""
 
 
 class _Worker(Protocol):
@@ -88,10 +83,6 @@ class Kubelet:
         self._runtime = runtime
         self._now = now
         self._ours: dict[str, _Pod] = {}
-        self._endpoints: dict[str, Manifest] = {}
-        self._services: dict[str, Manifest] = {}
-        self._node_ports = NodePorts(self._connect)
-        self._names_changed = asyncio.Event()
         self._server: KubeletServer | None = None
 
     @property
@@ -107,7 +98,7 @@ class Kubelet:
         api = ApiClient(config.access)
         try:
             host = self._build_host(api)
-            self._server = KubeletServer(self._runtime, self.find_worker, self._now, token=config.serving_token)
+            self._server = KubeletServer(self._runtime, self.find_worker, self._now, config.door)
             await self._server.start(config.serving_host, config.serving_port)
             heartbeat = Heartbeat(api, self._node_facts(), self._now)
             await heartbeat.register()
@@ -115,16 +106,11 @@ class Kubelet:
                 tasks.create_task(heartbeat.beat())
                 tasks.create_task(host.events.run())
                 tasks.create_task(self._watch_node())
-                if config.feeds_names:
-                    tasks.create_task(self._watch_names(api, "/api/v1/endpoints", self._endpoints))
-                    tasks.create_task(self._watch_names(api, "/api/v1/services", self._services))
-                    tasks.create_task(self._keep_names())
                 tasks.create_task(self._note_logs())
                 tasks.create_task(self._watch_pods(api, host, tasks))
                 if ready:
                     ready.set()
         finally:
-            await self._node_ports.close()
             if self._server:
                 await self._server.close()
             await api.close()
@@ -137,6 +123,10 @@ class Kubelet:
             if is_it and isinstance(pod.worker, PodWorker):
                 return pod.worker
         return None
+
+    def pods(self) -> list[Manifest]:
+        """Every pod of ours as the API showed it last."""
+        return [pod.raw for pod in self._ours.values() if not pod.is_vanished]
 
     # --- what it says of itself ----------------------------------------------------------------------------------
     def _build_host(self, api: ApiClient) -> Host:
@@ -181,11 +171,16 @@ class Kubelet:
             for item in items:
                 self._on_pod(item, host, tasks)
 
-        async for event in api.list_and_watch("/api/v1/pods", on_list):
+        async for event in api.list_and_watch("/api/v1/pods", on_list, field_selector=self._own_pods()):
             if event.type == "DELETED":
                 self._vanish(event.object["metadata"]["uid"])
             else:
                 self._on_pod(event.object, host, tasks)
+
+    def _own_pods(self) -> str:
+        """The kubelet of one node asks for the pods of that node, which is all that a real API server lets it see."""
+        names = self._config.node_names
+        return f"spec.nodeName={names[0]}" if len(names) == 1 else ""
 
     def _on_pod(self, raw: Manifest, host: Host, tasks: asyncio.TaskGroup) -> None:
         uid = raw["metadata"]["uid"]
@@ -195,10 +190,12 @@ class Kubelet:
         if known is None:
             known = self._ours[uid] = _Pod(raw)
             tasks.create_task(self._look_after(known, host))
+            self._tell()
             return
         known.raw = raw
         if known.worker:
             known.worker.update(raw)
+        self._tell()
 
     def _vanish(self, uid: str) -> None:
         pod = self._ours.get(uid)
@@ -206,6 +203,11 @@ class Kubelet:
             pod.is_vanished = True
             if pod.worker:
                 pod.worker.vanish()
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._config.on_pods:
+            self._config.on_pods()
 
     async def _look_after(self, pod: _Pod, host: Host) -> None:
         """One pod until it is gone; a defect of ours costs it a fresh start, never the kubelet."""
@@ -226,42 +228,6 @@ class Kubelet:
             for pod in self._ours.values():
                 if isinstance(pod.worker, PodWorker):
                     pod.worker.note_logs()
-
-    # --- names ---------------------------------------------------------------------------------------------------
-    async def _watch_names(self, api: ApiClient, path: str, known: dict[str, Manifest]) -> None:
-        def on_list(items: list[Manifest]) -> None:
-            known.clear()
-            known.update((item["metadata"]["uid"], item) for item in items)
-            self._names_changed.set()
-
-        async for event in api.list_and_watch(path, on_list):
-            uid = event.object["metadata"]["uid"]
-            if event.type == "DELETED":
-                known.pop(uid, None)
-            else:
-                known[uid] = event.object
-            self._names_changed.set()
-
-    async def _keep_names(self) -> None:
-        """Tell the runtime after every change, several at once where they come together."""
-        told: dict[str, tuple[str, ...]] = {}
-        api_server = {API_SERVER: (self._config.service_host or self._runtime.node_address,)}
-        while True:
-            await self._names_changed.wait()
-            self._names_changed.clear()
-            names = build_names(self._endpoints.values()) | api_server
-            if names != told:
-                self._runtime.set_names(names)
-                told = names
-            await self._node_ports.update(self._services.values(), self._endpoints.values())
-            await asyncio.sleep(_NAMES_PAUSE_S)
-
-    async def _connect(self, to: PodPort) -> socket.socket:
-        """For node ports: into a pod of ours that runs."""
-        worker = self.find_worker(to.namespace, to.pod)
-        if worker is None or worker.sandbox is None:
-            raise ConnectionRefusedError(f"pod {to.namespace}/{to.pod} does not run here")
-        return await self._runtime.connect(worker.sandbox, to.port, _CONNECT_S)
 
 
 def _build_worker(host: Host, raw: Manifest) -> _Worker:

@@ -95,6 +95,17 @@ def build_node_status(facts: NodeFacts, since: datetime, now: datetime) -> dict[
     }
 
 
+def build_lease(name: str, uid: str, now: datetime) -> dict[str, Any]:
+    """The whole Lease, which goes when its node goes."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+        "spec": build_lease_spec(name, now),
+    }
+
+
 def build_lease_spec(name: str, now: datetime) -> dict[str, Any]:
     """The spec of the Lease that says this node lives."""
     return {

@@ -2,12 +2,14 @@
 
 An HTTP server with the paths of a kubelet (`/containerLogs`, `/exec`, `/attach`, `/portForward`, and `/podProxy` for
 plain HTTP to a port), to which the API server passes its clients on. Streams come as WebSockets (kubectl from 1.31) or
-SPDY upgrades (older ones, and a real API server). It decides nothing about pods and answers 401 to everybody who does
-not show the token it was given, because every user of a machine can reach its loopback. Started by kubelet.py.
+SPDY upgrades (older ones, and a real API server). It decides nothing about pods and lets nobody in but its API server,
+which shows a token or a certificate, because every user of a machine can reach its loopback. Started by kubelet.py.
 """
 
 import hmac
+import ssl
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NoReturn
 
@@ -29,14 +31,34 @@ FindWorker = Callable[[str, str], PodWorker | None]
 _SHUTDOWN_S: Final = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Who may come in: whoever shows the token, or a certificate in that name; an empty door lets everybody in."""
+
+    token: str | None = None
+    tls: ssl.SSLContext | None = None
+    client_name: str | None = None
+    """The common name of the only client; `tls` has to ask for certificates."""
+
+    def opens_for(self, request: web.Request) -> bool:
+        """Whether this request comes from who it should."""
+        if self.client_name is not None:
+            return _common_name(request) == self.client_name
+        shown = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        return self.token is None or hmac.compare_digest(shown, f"Bearer {self.token}".encode())
+
+
+def _common_name(request: web.Request) -> str | None:
+    certificate = request.transport.get_extra_info("peercert") if request.transport else None
+    names = [pair for part in (certificate or {}).get("subject", ()) for pair in part]
+    return next((value for kind, value in names if kind == "commonName"), None)
+
+
 class KubeletServer:
     """The kubelet's HTTP server."""
 
-    def __init__(
-        self, runtime: Runtime, find_worker: FindWorker, now: Callable[[], datetime], *, token: str | None = None
-    ) -> None:
-        """Without a `token` it trusts whoever can connect."""
-        self._token = token
+    def __init__(self, runtime: Runtime, find_worker: FindWorker, now: Callable[[], datetime], door: Door) -> None:
+        self._door = door
         self._runtime = runtime
         self._find = find_worker
         self._now = now
@@ -59,7 +81,7 @@ class KubeletServer:
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        await web.TCPSite(self._runner, host, port, ssl_context=self._door.tls).start()
         self.port = self._runner.addresses[0][1]
 
     async def close(self) -> None:
@@ -71,8 +93,7 @@ class KubeletServer:
     async def _authenticate(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        shown = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-        if self._token is not None and not hmac.compare_digest(shown, f"Bearer {self._token}".encode()):
+        if not self._door.opens_for(request):
             refuse(401, "Unauthorized")
         return await handler(request)
 
