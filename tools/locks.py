@@ -22,4 +22,5 @@ def compile_lock(source: str, target: str, *options: str, stdin: str | None = No
 if __name__ == "__main__":
     compile_lock("pyproject.toml", "runtime.txt")
     compile_lock("pyproject.toml", "dev.txt", "--extra", "sandbox", "--extra", "dev")
+    compile_lock("-", "build.txt", "--constraint", "requirements/dev.txt", stdin="hatchling\n")
     compile_lock("-", "uv.txt", stdin="uv\n")
