@@ -1,7 +1,9 @@
 {{/* Values as the operator's flags. A changed value changes the pod template, and so rolls the pods. */}}
 {{- define "raytide.args" -}}
 - operator
-- --watch-namespace={{ join "," .Values.watchNamespaces }}
+{{- with .Values.watchNamespaces }}
+- --watch-namespace={{ join "," . }}
+{{- end }}
 - --reconcile-concurrency={{ int .Values.reconcileConcurrency }}
 - --log-level={{ .Values.logLevel }}
 - --enable-leader-election={{ .Values.leaderElection.enabled }}

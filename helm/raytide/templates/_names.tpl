@@ -4,15 +4,16 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* The name of everything in the release's namespace. A release called "raytide" is not called "raytide-raytide". */}}
+{{/* The name of everything in the release's namespace. A release called "raytide" is not called
+     "raytide-raytide"; "-metrics" behind it still makes a name of at most 63 characters. */}}
 {{- define "raytide.fullname" -}}
 {{- $name := include "raytide.name" . -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- .Release.Name | trunc 54 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 54 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 

@@ -8,7 +8,7 @@
 {{- if $constraints -}}
 topologySpreadConstraints:
 {{- range $constraints }}
-- {{- toYaml (merge (dict) . (dict "labelSelector" $ours)) | nindent 2 }}
+- {{ toYaml (merge (dict) . (dict "labelSelector" $ours)) | nindent 2 | trim }}
 {{- end }}
 {{- end -}}
 {{- end -}}

@@ -1,0 +1,80 @@
+"""What did the operator ask for, and was it allowed to?
+
+Reads an API server's audit log (audit.k8s.io/v1, one event a line) and the rules that the chart has installed; gives
+rights as `verb resource.group`. Rights that a quiet run cannot use are listed here with the reason why they are granted
+all the same. Used by the last test of the suite, where somebody keeps such a log.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+UNUSED_BECAUSE = {
+    "get pods": "asked only when a create has no clear answer",
+    "get services": "asked only when a create has no clear answer",
+    "update rayclusters/finalizers.ray.io": "asked by the admission plugin OwnerReferencesPermissionEnforcement only",
+    "patch events.events.k8s.io": "only when the same event is told again",
+}
+"""Granted, and not used in a run without trouble."""
+
+EVERYBODY = {"selfsubjectaccessreviews.authorization.k8s.io"}
+"""What everybody who is logged in may ask."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request of the log."""
+
+    right: str
+    code: int
+    uri: str
+
+
+def granted(rules: Iterable[Json]) -> set[str]:
+    """Rights in rules of roles."""
+    return {
+        spell(verb, resource, group)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def spell(verb: str, resource: str, group: str) -> str:
+    """`patch rayclusters/status.ray.io`, `get pods`."""
+    return f"{verb} {resource}.{group}" if group else f"{verb} {resource}"
+
+
+def requests_of(log: Path, user: str) -> list[Asked]:
+    """Everything that this user asked for objects, as far as it was answered."""
+    return list(_requests(log, user))
+
+
+def _requests(log: Path, user: str) -> Iterator[Asked]:
+    with log.open(encoding="utf-8") as lines:
+        for line in lines:
+            if user not in line:
+                continue
+            event = json.loads(line)
+            about = event.get("objectRef")
+            if event["user"]["username"] != user or not about or event.get("stage") == "RequestReceived":
+                continue
+            resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+            right = spell(event["verb"], resource, about.get("apiGroup", ""))
+            yield Asked(right, (event.get("responseStatus") or {}).get("code", 0), event["requestURI"])
+
+
+def forbidden(asked: Iterable[Asked]) -> list[str]:
+    """What was refused for want of a right."""
+    return sorted({f"{request.right}: {request.uri}" for request in asked if request.code == 403})
+
+
+def counted(asked: Iterable[Asked]) -> Counter[str]:
+    """How often each right was used."""
+    return Counter(request.right for request in asked if request.right.partition(" ")[2] not in EVERYBODY)

@@ -1,0 +1,90 @@
+"""How does a test talk to the cluster? As a person does: with kubectl and helm.
+
+Words go in, what the program says comes out; a program that fails or takes too long fails the test with its own words.
+States are waited for with a deadline, and what was seen last is told when the deadline passes. Used by the whole suite.
+"""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Json = dict[str, Any]
+Found = TypeVar("Found")
+
+LOOK_EVERY_S = 0.25
+
+
+class Failed(AssertionError):
+    """A program said no."""
+
+
+def run(*words: str, deadline_s: float = 30.0, stdin: str | None = None) -> str:
+    """One program; its standard output."""
+    try:
+        done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=deadline_s, check=False)
+    except subprocess.TimeoutExpired as late:
+        raise Failed(f"not within {deadline_s:g} s: {' '.join(words)}\n{late.stdout}\n{late.stderr}") from None
+    if done.returncode:
+        raise Failed(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def kubectl(*words: str, deadline_s: float = 30.0, stdin: str | None = None) -> str:
+    """kubectl, on the cluster of $KUBECONFIG."""
+    return run("kubectl", *words, deadline_s=deadline_s, stdin=stdin)
+
+
+def helm(*words: str, deadline_s: float = 120.0) -> str:
+    """Helm, on the same cluster; it keeps nothing outside of it."""
+    return run("helm", *words, deadline_s=deadline_s)
+
+
+def get(kind: str, name: str, namespace: str) -> Json:
+    """One object; fails when it is not there."""
+    found: Json = json.loads(kubectl("get", kind, name, "-n", namespace, "-o", "json"))
+    return found
+
+
+def listed(kind: str, namespace: str = "", selector: str = "") -> list[Json]:
+    """All objects of a kind, in a namespace or everywhere."""
+    where = ["-n", namespace] if namespace else ["--all-namespaces"]
+    answer = json.loads(kubectl("get", kind, *where, "-l", selector, "-o", "json"))
+    items: list[Json] = answer["items"]
+    return items
+
+
+def names(objects: list[Json]) -> set[str]:
+    """Their names."""
+    return {obj["metadata"]["name"] for obj in objects}
+
+
+def uids(objects: list[Json]) -> set[str]:
+    """Their uids."""
+    return {obj["metadata"]["uid"] for obj in objects}
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether the pod is Ready and nobody has asked it to end."""
+    conditions = pod.get("status", {}).get("conditions") or []
+    is_ending = "deletionTimestamp" in pod["metadata"]
+    return not is_ending and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def eventually(look: Callable[[], tuple[Found, Any]], what: str, deadline_s: float) -> Found:
+    """The first true thing that `look` finds; its second word is what is told when the time is over."""
+    end = time.monotonic() + deadline_s
+    while True:
+        found, seen = look()
+        if found:
+            return found
+        if time.monotonic() >= end:
+            raise Failed(f"not within {deadline_s:g} s: {what}; last seen: {seen}")
+        time.sleep(LOOK_EVERY_S)
+
+
+def setting(name: str) -> str:
+    """A variable of the suite; empty when it is not set."""
+    return os.environ.get(name, "")

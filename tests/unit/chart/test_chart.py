@@ -1,0 +1,382 @@
+"""What helm makes of the chart: rights, pod security, names, refusals. Needs helm, no cluster."""
+
+import json
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from raytide.api.permissions import PERMISSIONS, Scope, permissions_in, triples_of
+
+pytestmark = pytest.mark.helm
+
+CHART = Path(__file__).parents[3] / "helm" / "raytide"
+KUBERNETES = "1.35.0"
+HIGHLY_AVAILABLE = {"replicas": 2}
+NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}
+EVERYTHING = {
+    "replicas": 3,
+    "networkPolicy": {"enabled": True, "metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]},
+    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+    "image": {"digest": "sha256:" + "0" * 64},
+    "imagePullSecrets": [{"name": "pull"}],
+    "featureGates": {"RayMultiHostIndexing": False, "RayJobDeletionPolicy": True},
+    "env": [{"name": "CLUSTER_DOMAIN", "value": "example.org"}],
+    "podAnnotations": {"a": "b"},
+    "podLabels": {"team": "platform"},
+    "priorityClassName": "system-cluster-critical",
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+    "serviceAccount": {"name": "someone", "annotations": {"c": "d"}},
+}
+SETTINGS = [
+    pytest.param({}, id="as it comes"),
+    pytest.param(NAMESPACED, id="for two namespaces"),
+    pytest.param(HIGHLY_AVAILABLE, id="highly available"),
+    pytest.param(EVERYTHING, id="with everything set"),
+]
+
+
+def ask_helm(*words, values):
+    command = ["helm", *words, str(CHART), "--namespace", "ops", "--kube-version", KUBERNETES, "--values", "-"]
+    return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, timeout=30, check=False)
+
+
+def rendered(values, release="raytide"):
+    answer = ask_helm("template", release, values=values)
+    assert answer.returncode == 0, answer.stderr
+    return [obj for obj in yaml.safe_load_all(answer.stdout) if obj]
+
+
+def of_kind(kind, objects):
+    return [obj for obj in objects if obj["kind"] == kind]
+
+
+def deployment(values):
+    (found,) = of_kind("Deployment", rendered(values))
+    return found
+
+
+def pod(values):
+    return deployment(values)["spec"]["template"]["spec"]
+
+
+def args(values):
+    return pod(values)["containers"][0]["args"]
+
+
+def granted(role):
+    return Counter(
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    )
+
+
+def table(*scopes):
+    return Counter(triples_of(p for scope in scopes for p in permissions_in(scope)))
+
+
+@pytest.mark.parametrize("values", SETTINGS)
+def test_lint_finds_nothing(values):
+    answer = ask_helm("lint", "--strict", values=values)
+    assert answer.returncode == 0, answer.stdout
+    assert "[WARNING]" not in answer.stdout
+
+
+# --- rights --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("SE:C6")
+def test_all_namespaces_take_one_cluster_role_with_the_table():
+    (role,) = of_kind("ClusterRole", rendered({}))
+    assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER)
+
+
+@pytest.mark.rule("SE:C6")
+def test_two_namespaces_take_a_role_in_each_and_a_cluster_role_for_nodes_only():
+    objects = rendered(NAMESPACED)
+    roles = {role["metadata"]["namespace"]: role for role in of_kind("Role", objects)}
+    assert set(roles) == {"ops", "team-a", "team-b"}
+    assert granted(roles["team-a"]) == granted(roles["team-b"]) == table(Scope.WATCHED)
+    assert [granted(role) for role in of_kind("ClusterRole", objects)] == [table(Scope.CLUSTER)]
+
+
+def test_two_namespaces_without_nodes_take_nothing_of_the_cluster():
+    objects = rendered({**NAMESPACED, "rbac": {"readNodes": False}})
+    assert of_kind("ClusterRole", objects) + of_kind("ClusterRoleBinding", objects) == []
+    assert all(obj["metadata"]["namespace"] for obj in objects)
+
+
+def test_the_lease_is_a_matter_of_the_operators_own_namespace():
+    (role,) = of_kind("Role", rendered({}))
+    assert (role["metadata"]["namespace"], granted(role)) == ("ops", table(Scope.OWN))
+
+
+def test_without_leader_election_nobody_may_write_leases():
+    objects = rendered({"leaderElection": {"enabled": False}})
+    assert of_kind("Role", objects) + of_kind("RoleBinding", objects) == []
+
+
+def test_without_rbac_there_are_no_roles():
+    kinds = {obj["kind"] for obj in rendered({"rbac": {"create": False}})}
+    assert kinds == {"ServiceAccount", "Service", "Deployment"}
+
+
+@pytest.mark.rule("SE:C6")
+@pytest.mark.parametrize("values", SETTINGS)
+def test_rights_are_few_and_plain(values):
+    roles = [obj for obj in rendered(values) if obj["kind"] in ("Role", "ClusterRole")]
+    for namespace in {role["metadata"].get("namespace") for role in roles}:
+        here = sum(
+            (granted(role) for role in roles if role["metadata"].get("namespace") in (None, namespace)), Counter()
+        )
+        assert 0 < len(here) <= 60
+        assert max(here.values()) == 1
+        words = {word for triple in here for word in triple}
+        assert words.isdisjoint({"*", "secrets", "escalate", "bind", "impersonate", "pods/exec", "pods/proxy"})
+        assert set(here) <= set(triples_of(PERMISSIONS))
+
+
+@pytest.mark.parametrize("values", SETTINGS)
+def test_every_binding_binds_a_role_that_is_there_to_the_pods_service_account(values):
+    objects = rendered(values)
+    there = {(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects}
+    account = {"kind": "ServiceAccount", "name": pod(values)["serviceAccountName"], "namespace": "ops"}
+    bindings = [obj for obj in objects if obj["kind"].endswith("Binding")]
+    for binding in bindings:
+        role = binding["roleRef"]
+        assert (role["kind"], binding["metadata"].get("namespace"), role["name"]) in there
+        assert binding["subjects"] == [account]
+    assert len(bindings) == len([o for o in objects if o["kind"] in ("Role", "ClusterRole")])
+    assert ("ServiceAccount", "ops", account["name"]) in there
+
+
+# --- the pod -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("SE:C5")
+@pytest.mark.parametrize("values", SETTINGS)
+def test_the_pod_is_restricted(values):
+    spec = pod(values)
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert all("projected" in volume for volume in spec["volumes"])
+    for container in spec["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        assert not any("hostPort" in port for port in container["ports"])
+
+
+@pytest.mark.rule("SE:C22")
+def test_the_token_is_mounted_by_us_and_lives_for_an_hour():
+    spec = pod({})
+    (account,) = of_kind("ServiceAccount", rendered({}))
+    assert spec["automountServiceAccountToken"] is account["automountServiceAccountToken"] is False
+    tokens = [
+        s["serviceAccountToken"]
+        for v in spec["volumes"]
+        for s in v["projected"]["sources"]
+        if len(s) == 1 and "serviceAccountToken" in s
+    ]
+    assert tokens == [{"path": "token", "expirationSeconds": 3600}]
+
+
+def test_it_says_who_it_is():
+    env = {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in pod({})["containers"][0]["env"]}
+    assert env == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}
+
+
+def test_probes_ask_the_health_port():
+    (container,) = pod({"health": {"port": 9000}})["containers"]
+    asked = {
+        (container[p]["httpGet"]["path"], container[p]["httpGet"]["port"]) for p in ("livenessProbe", "readinessProbe")
+    }
+    assert asked == {("/healthz", "health"), ("/readyz", "health")}
+    assert {"name": "health", "containerPort": 9000} in container["ports"]
+    assert "--health-probe-bind-address=:9000" in container["args"]
+
+
+@pytest.mark.parametrize(
+    ("values", "flag"),
+    [
+        pytest.param(NAMESPACED, "--watch-namespace=team-a,team-b", id="namespaces"),
+        pytest.param({"reconcileConcurrency": 16}, "--reconcile-concurrency=16", id="concurrency"),
+        pytest.param({"logLevel": "debug"}, "--log-level=debug", id="log level"),
+        pytest.param({"metrics": {"enabled": False}}, "--metrics-addr=0", id="no metrics"),
+        pytest.param({"leaderElection": {"enabled": False}}, "--enable-leader-election=false", id="no election"),
+        pytest.param(EVERYTHING, "--feature-gates=RayJobDeletionPolicy=true,RayMultiHostIndexing=false", id="gates"),
+    ],
+)
+def test_a_value_becomes_a_flag_and_so_rolls_the_pods(values, flag):
+    assert flag in args(values)
+    assert flag not in args({})
+
+
+def test_every_flag_is_one_that_the_operator_has():
+    from raytide.cli.operator import command
+
+    known = {word for param in command.params for word in param.opts}
+    used = {word.partition("=")[0] for word in [*args(EVERYTHING), *args(NAMESPACED)] if word.startswith("--")}
+    assert used <= known
+
+
+def test_a_digest_stands_instead_of_the_tag():
+    assert pod(EVERYTHING)["containers"][0]["image"] == "ghcr.io/raytide/raytide@sha256:" + "0" * 64
+    assert (
+        pod({"image": {"repository": "r.example:5000/raytide", "tag": "7"}})["containers"][0]["image"]
+        == "r.example:5000/raytide:7"
+    )
+
+
+def test_what_is_set_reaches_the_pod():
+    template = deployment(EVERYTHING)["spec"]["template"]
+    spec = template["spec"]
+    assert template["metadata"]["labels"]["team"] == "platform"
+    assert template["metadata"]["annotations"]["a"] == "b"
+    assert {"name": "CLUSTER_DOMAIN", "value": "example.org"} in spec["containers"][0]["env"]
+    assert spec["priorityClassName"] == "system-cluster-critical"
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["affinity"] == {"nodeAffinity": {}}
+
+
+# --- replicas ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_replica_is_rolled_without_a_gap_and_has_no_budget():
+    assert deployment({})["spec"]["strategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+    }
+    assert of_kind("PodDisruptionBudget", rendered({})) == []
+    assert "topologySpreadConstraints" not in pod({})
+
+
+def test_without_leader_election_there_are_never_two():
+    assert deployment({"leaderElection": {"enabled": False}})["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_two_replicas_have_a_budget_and_spread_over_hosts():
+    (budget,) = of_kind("PodDisruptionBudget", rendered(HIGHLY_AVAILABLE))
+    selector = deployment(HIGHLY_AVAILABLE)["spec"]["selector"]
+    assert budget["spec"] == {"maxUnavailable": 1, "selector": selector}
+    assert pod(HIGHLY_AVAILABLE)["topologySpreadConstraints"] == [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": selector,
+        }
+    ]
+
+
+def test_own_spread_constraints_stand_instead_and_get_the_selector():
+    selector = deployment({})["spec"]["selector"]
+    assert pod(EVERYTHING)["topologySpreadConstraints"] == [
+        {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    ]
+
+
+# --- names ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", SETTINGS)
+@pytest.mark.parametrize("release", ["raytide", "x", "a" * 53])
+def test_names_fit_and_selectors_select_the_pods(values, release):
+    objects = rendered(values, release)
+    assert all(len(obj["metadata"]["name"]) <= 63 + len("ops-") for obj in objects)
+    (operator,) = of_kind("Deployment", objects)
+    labels = operator["spec"]["template"]["metadata"]["labels"]
+    assert all(len(value) <= 63 for value in labels.values())
+    for selector in (
+        operator["spec"]["selector"]["matchLabels"],
+        *(service["spec"]["selector"] for service in of_kind("Service", objects)),
+        *(policy["spec"]["podSelector"]["matchLabels"] for policy in of_kind("NetworkPolicy", objects)),
+    ):
+        assert selector.items() <= labels.items()
+
+
+def test_two_releases_of_one_name_in_two_namespaces_do_not_meet():
+    outside = [o["metadata"]["name"] for o in rendered({}) if not o["metadata"].get("namespace")]
+    assert outside
+    assert all(name.startswith("ops-") for name in outside)
+
+
+# --- network and metrics -------------------------------------------------------------------------------------------------
+
+
+def test_the_network_policy_lets_in_probes_and_the_chosen_scraper():
+    (policy,) = of_kind("NetworkPolicy", rendered(EVERYTHING))
+    health, metrics = policy["spec"]["ingress"]
+    assert (health["ports"][0]["port"], "from" in health) == (8082, False)
+    assert (metrics["ports"][0]["port"], metrics["from"]) == (8080, EVERYTHING["networkPolicy"]["metricsFrom"])
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_without_metrics_there_is_no_service_and_no_monitor():
+    kinds = {obj["kind"] for obj in rendered({"metrics": {"enabled": False, "serviceMonitor": {"enabled": True}}})}
+    assert kinds.isdisjoint({"Service", "ServiceMonitor"})
+
+
+def test_the_service_monitor_finds_the_service():
+    objects = rendered(EVERYTHING)
+    (monitor,), (service,) = of_kind("ServiceMonitor", objects), of_kind("Service", objects)
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+# --- wrong values --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        pytest.param({"replicass": 2}, "replicass", id="a name that does not exist"),
+        pytest.param({"watchNamespace": ["a"]}, "watchNamespace", id="a name of KubeRay's chart"),
+        pytest.param({"image": {"tagg": "1"}}, "/image", id="a name that does not exist, deeper"),
+        pytest.param({"image": {"tag": 1}}, "/image/tag", id="a number for a tag"),
+        pytest.param({"image": {"digest": "sha256:1"}}, "/image/digest", id="half a digest"),
+        pytest.param(
+            {"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy", id="a pull policy that does not exist"
+        ),
+        pytest.param({"replicas": -1}, "/replicas", id="fewer than no replicas"),
+        pytest.param({"replicas": 2, "leaderElection": {"enabled": False}}, "/replicas", id="two without an election"),
+        pytest.param({"reconcileConcurrency": 0}, "/reconcileConcurrency", id="nobody at work"),
+        pytest.param({"logLevel": "loud"}, "/logLevel", id="a log level that does not exist"),
+        pytest.param({"watchNamespaces": "a,b"}, "/watchNamespaces", id="a string for a list"),
+        pytest.param({"watchNamespaces": ["a", "A_B"]}, "/watchNamespaces/1", id="no name of a namespace"),
+        pytest.param({"watchNamespaces": ["a", "a"]}, "/watchNamespaces", id="a namespace twice"),
+        pytest.param({"featureGates": {"Foo": True}}, "/featureGates", id="a gate that does not exist"),
+        pytest.param({"featureGates": {"KubernetesWAS": True}}, "/featureGates/KubernetesWAS", id="a gate not built"),
+        pytest.param({"env": [{"value": "x"}]}, "/env/0", id="a variable without a name"),
+        pytest.param({"resources": {"limits": {"memory": "1 GB"}}}, "/resources/limits/memory", id="no quantity"),
+        pytest.param({"metrics": {"port": 80}}, "/metrics/port", id="a port only root may open"),
+        pytest.param(
+            {"terminationGracePeriodSeconds": 5}, "/terminationGracePeriodSeconds", id="no time to end in order"
+        ),
+        pytest.param({"podLabels": {"a": 1}}, "/podLabels/a", id="a label that is a number"),
+        pytest.param({"metrics": {"serviceMonitor": {"interval": "30"}}}, "/interval", id="a duration without a unit"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_path(values, path):
+    answer = ask_helm("template", "raytide", values=values)
+    assert answer.returncode != 0
+    assert path in answer.stderr
+    assert "schema" in answer.stderr
