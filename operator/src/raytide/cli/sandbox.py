@@ -19,8 +19,9 @@ import click
 
 from raytide.sandbox.state import DIRECTORY_VARIABLE, AlreadyRunning, Record, StateDirectory
 
-UP_DEADLINE_S: Final = 30.0
+UP_DEADLINE_S: Final = {"embedded": 30.0, "kubernetes": 90.0}
 _FOLLOW_S: Final = 0.2
+_API_HELP: Final = "The emulator, or a real control plane (make control-plane, or KUBEBUILDER_ASSETS)."
 _EXTRA: Final = ("cel", "cryptography", "rich")
 """Packages that only the extra `sandbox` brings."""
 
@@ -29,7 +30,7 @@ _EXTRA: Final = ("cel", "cryptography", "rich")
 def command() -> None:
     """A Kubernetes cluster on this machine, with pods as processes.
 
-    Everything is kept in memory: after `down` the cluster and all that was in it is gone.
+    After `down` the cluster and all that was in it is gone.
     """
 
 
@@ -50,6 +51,8 @@ def _state_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def _cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
     isolation = click.Choice(["auto", "ns", "plain"])
     for option in (
+        click.option("--audit/--no-audit", "has_audit", default=False, help="Write an audit log (--api kubernetes)."),
+        click.option("--api", type=click.Choice(["embedded", "kubernetes"]), default="embedded", help=_API_HELP),
         click.option("--crds/--no-crds", "has_crds", default=True, show_default=True, help="Install Raytide's CRDs."),
         click.option(
             "--port", type=click.IntRange(0, 65535), default=0, help="API port on 127.0.0.1; 0: any free one."
@@ -98,13 +101,15 @@ def up(state: StateDirectory, **options: Any) -> None:
 
     _check_extra()
     _checked_quantities(options)
+    if options["has_audit"] and options["api"] != "kubernetes":
+        raise click.UsageError("--audit needs --api kubernetes: the emulator writes no audit log")
     began = time.monotonic()
     leftover = state.read_record()
     try:
         if leftover is not None and not state.is_claimed():
             launch.stop(state)
             click.echo(f"Cleared what a sandbox left that ended without notice (process {leftover.pid}).", err=True)
-        record = launch.start(launch.Settings(**options), state, deadline_s=UP_DEADLINE_S)
+        record = launch.start(launch.Settings(**options), state, deadline_s=UP_DEADLINE_S[options["api"]])
     except AlreadyRunning:
         _tell_running(state)
         return
@@ -119,6 +124,8 @@ def up(state: StateDirectory, **options: Any) -> None:
         f"The sandbox is up after {took_s:.1f} s: {record.server}, {_nodes(record)}, isolation {record.isolation}."
     )
     click.echo(f"  export KUBECONFIG={state.kubeconfig}")
+    if record.audit_log:
+        click.echo(f"  Audit log: {record.audit_log}")
 
 
 def _tell_running(state: StateDirectory) -> None:

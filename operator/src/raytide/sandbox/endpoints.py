@@ -93,11 +93,7 @@ class EndpointsController:
     def _write(self, key: ObjectKey, service: Json) -> None:
         # Another controller may have deleted a pod in this very step: that change is noted next.
         found = [self._store.find(*pod) for pod in sorted(self._select(key))]
-        pods = [entry.obj() for entry in found if entry]
-        pods_by_ports: dict[Ports, list[Json]] = {}
-        for pod in pods:
-            if _is_listed(pod):
-                pods_by_ports.setdefault(_ports(service, pod), []).append(pod)
+        pods_by_ports = group_by_ports(service, [entry.obj() for entry in found if entry])
         self._put(build_endpoints(service, pods_by_ports), "endpoints", ("subsets",))
         wanted = build_slices(service, pods_by_ports)
         names = {piece["metadata"]["name"] for piece in wanted}
@@ -125,6 +121,15 @@ class EndpointsController:
                 obj.pop(field, None)
         obj["metadata"]["labels"] = metadata["labels"]
         attempt(lambda: self._store.update(resource, obj))
+
+
+def group_by_ports(service: Json, pods: Iterable[Json]) -> dict[Ports, list[Json]]:
+    """Those of the selected pods that have an address and have not ended, by the ports as they serve them."""
+    found: dict[Ports, list[Json]] = {}
+    for pod in pods:
+        if _is_listed(pod):
+            found.setdefault(_ports(service, pod), []).append(pod)
+    return found
 
 
 def build_endpoints(service: Json, pods_by_ports: dict[Ports, list[Json]]) -> Json:

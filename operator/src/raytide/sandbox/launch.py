@@ -23,6 +23,9 @@ from raytide.sandbox.state import AlreadyRunning, Claim, Record, StateDirectory,
 
 GENTLE_END_S: Final = 20.0
 KILLED_END_S: Final = 5.0
+EMBEDDED: Final = "embedded"
+KUBERNETES: Final = "kubernetes"
+APIS: Final = (EMBEDDED, KUBERNETES)
 ALREADY_RUNNING: Final = "AlreadyRunning"
 _RETRY_S: Final = 0.02
 _LOG_LINES_TOLD: Final = 5
@@ -42,11 +45,14 @@ class Settings:
     isolation: str = "auto"
     port: int = 0
     has_crds: bool = True
+    api: str = EMBEDDED
+    has_audit: bool = False
 
     def arguments(self) -> list[str]:
         """The same choice as command-line arguments."""
         chosen = [f"--nodes={self.nodes}", f"--node-cpu={self.node_cpu}", f"--node-memory={self.node_memory}"]
         chosen += [f"--isolation={self.isolation}", f"--port={self.port}"]
+        chosen += [f"--api={self.api}", "--audit" if self.has_audit else "--no-audit"]
         return [*chosen, "--crds" if self.has_crds else "--no-crds"]
 
 

@@ -1,7 +1,7 @@
 """What does the sandbox's own process do from its first line to its last?
 
-Claims the state directory, opens the port, chooses how pods are kept apart, runs the cluster until somebody asks it to
-end, and clears what is only true while it runs. Whatever goes wrong ends the process with one line for people, told to
+Claims the state directory, chooses how pods are kept apart and which API they have, runs the cluster until somebody asks
+it to end, and clears what is only true while it runs. Whatever goes wrong ends the process with one line for people, told to
 the waiting `up` and to the log; the kernel then ends every pod. Called by `raytide sandbox serve`.
 """
 
@@ -19,9 +19,10 @@ from typing import Final
 from raytide.sandbox.cluster import Cluster, Stopped
 from raytide.sandbox.embedded_plane import EmbeddedPlane
 from raytide.sandbox.kubeconfig import write_private
-from raytide.sandbox.launch import ALREADY_RUNNING, Settings, tell_parent
+from raytide.sandbox.launch import ALREADY_RUNNING, EMBEDDED, Settings, tell_parent
 from raytide.sandbox.node.choose import Choice, choose_runtime
 from raytide.sandbox.node.runtime import RuntimeTrouble
+from raytide.sandbox.plane import Plane
 from raytide.sandbox.state import AlreadyRunning, Record, StateDirectory, start_ticks
 
 HOST: Final = "127.0.0.1"
@@ -66,15 +67,30 @@ async def _serve(settings: Settings, state: StateDirectory, ready_fd: int | None
         scratch = state.create_scratch()
         choice = await choose_runtime(settings.isolation, state_dir=scratch, now=now)
         try:
-            plane = EmbeddedPlane(
-                listener, node_address=choice.runtime.node_address, has_crds=settings.has_crds, now=now
-            )
+            plane = _build_plane(settings, state, listener, choice.runtime.node_address)
             cluster = Cluster(settings, choice.runtime, plane, directory=scratch / "k", now=now)
             await cluster.run(stopping, lambda: _announce(cluster, state, choice, ready_fd))
         except* Stopped:
             pass
         finally:
             await choice.runtime.stop()
+
+
+def _build_plane(settings: Settings, state: StateDirectory, listener: socket.socket, node_address: str) -> Plane:
+    """The API that was asked for; `listener` is its port, which a real control plane opens itself."""
+    if settings.api == EMBEDDED:
+        return EmbeddedPlane(listener, node_address=node_address, has_crds=settings.has_crds, now=now)
+    from raytide.sandbox.kubernetes_plane import KubernetesPlane  # noqa: PLC0415 - only where it is asked for
+
+    listener.close()
+    return KubernetesPlane(
+        state.plane,
+        port=settings.port,
+        node_address=node_address,
+        has_crds=settings.has_crds,
+        has_audit=settings.has_audit,
+        now=now,
+    )
 
 
 def _first_leaf(error: BaseException) -> BaseException:
@@ -95,6 +111,8 @@ def _announce(cluster: Cluster, state: StateDirectory, choice: Choice, ready_fd:
         isolation_reason=choice.reason,
         nodes=cluster.settings.nodes,
         scratch=str(state.scratch),
+        api=cluster.settings.api,
+        audit_log=str(cluster.plane.audit_log or ""),
     )
     state.write_record(record)
     _log.info("ready: %s, isolation %s", record.server, choice.reason)

@@ -18,6 +18,11 @@ import yaml
 from raytide.sandbox.state import Record, StateDirectory, uptime_s
 
 PATIENCE_S: Final = 2.0
+_APIS: Final = {
+    "embedded": "embedded: the emulator",
+    "kubernetes": "kubernetes: etcd, kube-apiserver, kube-controller-manager, kube-scheduler",
+}
+_PLACES: Final = {"embedded": "in memory", "kubernetes": "in etcd"}
 
 Json = dict[str, Any]
 
@@ -75,16 +80,19 @@ def rows(overview: Overview) -> list[tuple[str, str]]:
     told = [
         ("sandbox", f"raytide {record.version}, up {_duration(overview.uptime_s)}, process {record.pid}"),
         ("server", record.server),
+        ("api", _APIS.get(record.api, record.api)),
         ("isolation", record.isolation_reason),
     ]
     if overview.trouble is not None:
         told.append(("trouble", overview.trouble))
     else:
         told += [("nodes", _nodes(overview.nodes)), ("pods", _pods(overview.pods))]
+    if record.audit_log:
+        told.append(("audit log", record.audit_log))
     return [
         *told,
         ("kubeconfig", str(overview.state.kubeconfig)),
-        ("state", f"{overview.state.path} (objects are in memory, gone after `down`)"),
+        ("state", f"{overview.state.path} (objects are {_PLACES.get(record.api, 'in it')}, gone after `down`)"),
     ]
 
 

@@ -40,6 +40,8 @@ class Record:
     isolation_reason: str
     nodes: int
     scratch: str
+    api: str = "embedded"
+    audit_log: str = ""
 
     @property
     def is_alive(self) -> bool:
@@ -76,6 +78,11 @@ class StateDirectory:
     def record(self) -> Path:
         """Who runs here, as JSON."""
         return self.path / "sandbox.json"
+
+    @property
+    def plane(self) -> Path:
+        """Everything of a real control plane; gone after `down`."""
+        return self.path / "plane"
 
     @property
     def scratch(self) -> Path:
@@ -144,6 +151,7 @@ class StateDirectory:
         scratch = self.scratch
         if _is_ours(scratch):
             shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(self.plane, ignore_errors=True)
         self.record.unlink(missing_ok=True)
         self.kubeconfig.unlink(missing_ok=True)
 

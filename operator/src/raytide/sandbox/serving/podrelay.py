@@ -1,8 +1,9 @@
-"""How does a library that opens its connections itself get into a pod's network?
+"""How does a connection get from one network into another, such as that of the pods?
 
-Takes a way to connect to the pod; gives, for as long as the context lasts, a port on loopback behind which every
-connection is one to the pod. Bytes are copied as they are and half-closing is passed on. Used by grpchealth.py and
-portproxy.py for a single exchange each, and by nodeports.py for as long as a service stands.
+Takes a way to connect to the other side; for as long as the context lasts, every connection to a port on loopback
+(`relay`) or to a listening socket somewhere else (`relay_from`) is one to that side. Bytes are copied as they are and
+half-closing is passed on. Used by grpchealth.py and portproxy.py for a single exchange each, by nodeports.py for as long
+as a service stands, and by kubernetes_plane.py for pods that talk to their API server.
 """
 
 import asyncio
@@ -18,7 +19,21 @@ Connect = Callable[[], Awaitable[socket.socket]]
 
 @contextlib.asynccontextmanager
 async def relay(connect: Connect, *, port: int = 0) -> AsyncIterator[int]:
-    """A port on loopback that leads into the pod; raises OSError when that very `port` is taken."""
+    """A port on loopback that leads to the other side; raises OSError when that very `port` is taken."""
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+    except OSError:
+        listener.close()
+        raise
+    async with relay_from(listener, connect):
+        yield listener.getsockname()[1]
+
+
+@contextlib.asynccontextmanager
+async def relay_from(listener: socket.socket, connect: Connect) -> AsyncIterator[None]:
+    """What connects to `listener`, which is closed at the end, is connected to the other side."""
     copies: set[asyncio.Task[None]] = set()
 
     async def copy_both(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -26,19 +41,19 @@ async def relay(connect: Connect, *, port: int = 0) -> AsyncIterator[int]:
         if task:
             copies.add(task)
         try:
-            pod_reader, pod_writer = await asyncio.open_connection(sock=await connect())
+            far_reader, far_writer = await asyncio.open_connection(sock=await connect())
         except OSError:
             writer.close()
             return
         try:
-            await asyncio.gather(copy(reader, pod_writer), copy(pod_reader, writer))
+            await asyncio.gather(copy(reader, far_writer), copy(far_reader, writer))
         finally:
-            pod_writer.close()
+            far_writer.close()
             writer.close()
 
-    server = await asyncio.start_server(copy_both, "127.0.0.1", port)
+    server = await asyncio.start_server(copy_both, sock=listener)
     try:
-        yield server.sockets[0].getsockname()[1]
+        yield
     finally:
         server.close()
         for task in copies:

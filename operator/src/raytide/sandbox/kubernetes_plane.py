@@ -1,0 +1,228 @@
+"""How does a real control plane become the API of a sandbox?
+
+Starts one (kubernetes.py) in a directory of the sandbox, lets pods reach it by a relay in their network, and gives every
+node a certificate of its own, so that the Node authorizer holds each kubelet to its node. Kubelets serve HTTPS with
+certificates of an authority that exists for this purpose alone: only the API server has one that opens them. When a
+component of the control plane ends, `run` raises, and the sandbox ends with it. One of the two planes of cluster.py.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from raytide.sandbox.certificates import Authority
+from raytide.sandbox.embedded_plane import shipped_crds
+from raytide.sandbox.endpoints import build_endpoints, group_by_ports
+from raytide.sandbox.kubeconfig import write_private
+from raytide.sandbox.kubelet.apiclient import ApiAccess, ApiClient, ApiRefusal, Manifest
+from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings, PlaneTrouble, find_binary
+from raytide.sandbox.plane import CRD_PATH, NodeAccount
+from raytide.sandbox.serving.podrelay import relay_from
+from raytide.sandbox.serving.server import Door
+
+NODES_GROUP: Final = "system:nodes"
+NODE_USER: Final = "system:node:"
+ROUTER_USER: Final = "system:kube-proxy"
+API_SERVER_CLIENT: Final = "kube-apiserver-kubelet-client"
+NODE_HOST: Final = "127.0.0.1"
+_LOOK_S: Final = 0.1
+_CHECK_S: Final = 1.0
+_LOOPBACK: Final = "127."
+
+
+class KubernetesPlane:
+    """etcd, kube-apiserver, kube-controller-manager and kube-scheduler."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int,
+        node_address: str,
+        has_crds: bool,
+        has_audit: bool,
+        now: Callable[[], datetime],
+    ) -> None:
+        """`port` is the API server's, 0 for any free one; raises PlaneTrouble when there is no binary."""
+        self._binary = find_binary()
+        self._directory = directory
+        self._node_address = node_address
+        self._has_crds = has_crds
+        self._now = now
+        self._kubelets = Authority.create(now(), "raytide-kubelets")
+        self._control = ControlPlane(
+            directory,
+            self._binary,
+            PlaneSettings(
+                port=port,
+                has_audit=has_audit,
+                hosts=(node_address,),
+                apiserver_flags=self._kubelet_flags(),
+                is_durable=False,
+            ),
+        )
+        self._ends = contextlib.AsyncExitStack()
+
+    @property
+    def server(self) -> str:
+        """See Plane."""
+        return self._control.server
+
+    @property
+    def authority(self) -> bytes:
+        """See Plane."""
+        return self._control.authority
+
+    @property
+    def admin_token(self) -> str:
+        """See Plane."""
+        return self._control.admin_token
+
+    @property
+    def audit_log(self) -> Path | None:
+        """See Plane."""
+        return self._control.audit_log
+
+    @property
+    def router_access(self) -> ApiAccess:
+        """As a service proxy, which may read services and where they lead."""
+        return self._access(ROUTER_USER)
+
+    # --- life ------------------------------------------------------------------------------------------------------------
+    async def start(self, inside: socket.socket) -> None:
+        """See Plane."""
+        await asyncio.to_thread(self._control.start)
+        await self._ends.enter_async_context(relay_from(inside, self._connect))
+        if self._has_crds:
+            api = ApiClient(self._admin())
+            try:
+                await _install_crds(api)
+            finally:
+                await api.close()
+
+    async def _connect(self) -> socket.socket:
+        opened = socket.socket()
+        opened.setblocking(False)
+        address = self.server.removeprefix("https://").rpartition(":")
+        try:
+            await asyncio.get_running_loop().sock_connect(opened, (address[0], int(address[2])))
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    async def run(self) -> NoReturn:
+        """Look after the components; raises PlaneTrouble when one has ended."""
+        while True:
+            await asyncio.sleep(_CHECK_S)
+            self._control.check()
+
+    async def stop(self) -> None:
+        """See Plane."""
+        await self._ends.aclose()
+        await asyncio.to_thread(self._control.stop)
+
+    # --- who is who ------------------------------------------------------------------------------------------------------
+    def node_accounts(self, node_names: Sequence[str]) -> list[NodeAccount]:
+        """A kubelet for each node: no certificate opens more than one."""
+        return [
+            NodeAccount((name,), self._access(f"{NODE_USER}{name}", NODES_GROUP), self._door(name))
+            for name in node_names
+        ]
+
+    def _access(self, user: str, group: str = "") -> ApiAccess:
+        return ApiAccess(
+            base_url=self.server,
+            authority_pem=self.authority.decode(),
+            identity=self._control.issue_client(user, group),
+        )
+
+    def _admin(self) -> ApiAccess:
+        return ApiAccess(base_url=self.server, authority_pem=self.authority.decode(), token=self.admin_token)
+
+    def _door(self, node_name: str) -> Door:
+        """HTTPS that asks for a certificate of the kubelets' authority."""
+        identity = self._kubelets.issue_server(self._now(), f"{NODE_USER}{node_name}", [NODE_HOST, node_name])
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=self._kubelets.certificate.decode())
+        context.verify_mode = ssl.CERT_REQUIRED
+        identity.load_into(context)
+        return Door(tls=context, client_name=API_SERVER_CLIENT)
+
+    def _kubelet_flags(self) -> tuple[str, ...]:
+        """How the API server finds kubelets, and what both show each other."""
+        client = self._kubelets.issue_client(self._now(), API_SERVER_CLIENT)
+        directory = self._directory / "kubelet-client"
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files = {"ca.crt": self._kubelets.certificate, "client.crt": client.certificate, "client.key": client.key}
+        for name, pem in files.items():
+            write_private(directory / name, pem.decode())
+        return (
+            f"--kubelet-certificate-authority={directory}/ca.crt",
+            f"--kubelet-client-certificate={directory}/client.crt",
+            f"--kubelet-client-key={directory}/client.key",
+            "--kubelet-preferred-address-types=InternalIP",
+        )
+
+    # --- what kubelets and pods wait for ---------------------------------------------------------------------------------
+    async def settle(self, node_names: Sequence[str]) -> None:
+        """Wait until the controllers have seen every node Ready and taken its first taint away."""
+        api = ApiClient(self._admin())
+        try:
+            while not _are_schedulable(await api.get("/api/v1/nodes"), node_names):
+                await asyncio.sleep(_LOOK_S)  # noqa: ASYNC110 - a loop of another program
+        finally:
+            await api.close()
+
+    def complete(
+        self, services: Iterable[Manifest], endpoints: Iterable[Manifest], pods: Iterable[Manifest]
+    ) -> Iterable[Manifest]:
+        """Kubernetes refuses loopback addresses in Endpoints: where pods have them, selectors are followed here."""
+        if not self._node_address.startswith(_LOOPBACK):
+            return endpoints
+        listed = list(pods)
+        followed = [_endpoints_of(dict(service), listed) for service in services if service["spec"].get("selector")]
+        names = {_key(subject) for subject in followed}
+        return [*followed, *(subject for subject in endpoints if _key(subject) not in names)]
+
+
+def _key(manifest: Manifest) -> tuple[str, str]:
+    return manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+
+
+def _endpoints_of(service: dict[str, Any], pods: Iterable[Manifest]) -> Manifest:
+    selector, namespace = service["spec"]["selector"].items(), service["metadata"]["namespace"]
+    selected = [
+        dict(pod)
+        for pod in pods
+        if pod["metadata"]["namespace"] == namespace and selector <= (pod["metadata"].get("labels") or {}).items()
+    ]
+    return build_endpoints(service, group_by_ports(service, selected))
+
+
+def _are_schedulable(nodes: Manifest, names: Sequence[str]) -> bool:
+    good = {node["metadata"]["name"] for node in nodes["items"] if not (node["spec"].get("taints") or ())}
+    return good >= set(names)
+
+
+async def _install_crds(api: ApiClient) -> None:
+    """Create them all, then wait until each is served."""
+    crds = shipped_crds()
+    for name, manifest in crds:
+        try:
+            await api.request("POST", CRD_PATH, body=manifest)
+        except ApiRefusal as refusal:
+            if refusal.status != 409:
+                raise PlaneTrouble(f"{name} is refused by the API server: {refusal}") from refusal
+    for _, manifest in crds:
+        while not _is_established(await api.get(f"{CRD_PATH}/{manifest['metadata']['name']}")):
+            await asyncio.sleep(_LOOK_S)  # noqa: ASYNC110 - same
+
+
+def _is_established(crd: Manifest) -> bool:
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
