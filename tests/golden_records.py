@@ -1,8 +1,8 @@
 """What did KubeRay make of a golden RayCluster, and what would be recorded of ours?
 
 Reads specs and recordings of `tests/golden`, and brings a manifest we would send into the shape of a recording: first
-what an API server adds by itself (one table), then what the recorder took out (README.md there). Nothing here knows how
-manifests are built.
+what an API server adds by itself (one table), then what the recorder takes out (golden_recorder.py). Nothing here knows
+how manifests are built.
 """
 
 import json
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from golden_recorder import recorded_form
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 NAMESPACE: Final = "NS"
@@ -118,7 +120,7 @@ def with_server_defaults(manifest: Json) -> Json:
     """The object as a Kubernetes API server would store it."""
     stored = json.loads(json.dumps(manifest))
     for key in EMPTY_MEANS_ABSENT:
-        if stored["spec"].get(key) == "":
+        if stored.get("spec", {}).get(key) == "":
             del stored["spec"][key]
     for kind, path, defaults in SERVER_DEFAULTS:
         for place in _places(stored, path) if stored["kind"] == kind else ():
@@ -150,19 +152,14 @@ def _places(at: Any, path: tuple[str, ...]) -> Iterator[Json]:
                 yield from _places(at[key], path[1:])
 
 
-# --- what the recorder took out ----------------------------------------------------------------------------------------
+# --- as a recording ----------------------------------------------------------------------------------------------------
 def as_recorded(manifest: Json) -> Json:
-    """The object as the recorder would have written it down."""
+    """The object as it would be recorded once the API server took it; its owners' uids are their names (`read_spec`)."""
     stored = with_server_defaults(manifest)
-    metadata = stored["metadata"]
-    metadata.pop("namespace")
-    if stored["kind"] == "Pod":
-        for container in _places(stored, CONTAINERS):
-            container["env"].sort(key=lambda variable: variable["name"])
-            _reword(container)
-        stored = json.loads(json.dumps(stored).replace(metadata["name"], "PODNAME"))
-        stored["metadata"]["name"] = re.sub(r"-[a-z0-9]{5}$", "-*", metadata["name"])
-    return stored
+    names_by_uid = {f"uid of {owner['name']}": owner["uid"] for owner in stored["metadata"].get("ownerReferences", ())}
+    for owner in stored["metadata"].get("ownerReferences", ()):
+        owner["uid"] = f"uid of {owner['name']}"
+    return recorded_form(stored, stored["metadata"]["namespace"], names_by_uid)
 
 
 def without_hash(recorded: Json) -> Json:
@@ -173,22 +170,10 @@ def without_hash(recorded: Json) -> Json:
     return recorded
 
 
-def _reword(container: Json) -> None:
-    for kind in ("livenessProbe", "readinessProbe"):
-        question = container.get(kind, {}).get("exec")
-        if question:
-            question["command"] = [_what_it_asks(" ".join(question["command"]))]
-    for key in ("command", "args"):
-        if key in container:
-            container[key] = [_what_it_asks(text) if "\n" in text else text for text in container[key]]
-
-
-def _what_it_asks(text: str) -> str:
-    asked = sorted({port + path for port, path in re.findall(r"https?://[^/\s:]+:(\d+)(/[^\s|\"']*)", text)})
-    if asked:
-        return "ASKS " + ", ".join(asked)
-    commands = sorted(set(re.findall(r"ray (?:health-check|start|stop)[a-z -]*", text)))
-    return "SCRIPT " + ", ".join(commands) if "\n" in text else text
+def without_version(recorded: Any) -> Any:
+    """Versions of the operator name the operator that wrote them; that they are told stays."""
+    text = re.sub(r'("ray.io/kuberay-version": )"[^"]+"', r'\1"VERSION"', json.dumps(recorded))
+    return json.loads(re.sub(r"(kuberay_version=)[^;\"]+", r"\1VERSION", text))
 
 
 # --- comparing ---------------------------------------------------------------------------------------------------------

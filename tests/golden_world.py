@@ -8,9 +8,7 @@ apply and create.
 
 import asyncio
 import functools
-import json
 import random
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +16,9 @@ import looptime
 import msgspec
 import yaml
 
-from golden_records import GOLDEN, NODE_TROUBLE_TOLERATIONS, as_recorded, spec_files
-from raytide.api.config import PodConfig
+from golden_differences import Fate, fields_without_effect
+from golden_recorder import build_record
+from golden_records import GOLDEN, NODE_TROUBLE_TOLERATIONS, read_spec, spec_files, with_server_defaults
 from raytide.sandbox.apiserver.routes import Request
 
 from simulation.operator_under_test import OperatorUnderTest, WorldClock
@@ -27,11 +26,8 @@ from simulation.wire import InProcess
 from simulation.world import World
 
 NAMESPACE = "golden-ns"
-OPERATOR_VERSION = PodConfig().operator_version
-"""KubeRay's was `nightly`."""
+CLUSTER = "RayCluster"
 SETTLED_AFTER_S = 90.0
-FIELDS_OF_THE_SERVER = {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "generateName"}
-ADDRESSES = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 RESOURCES = {
     "RayCluster": "/apis/ray.io/v1/namespaces/{}/rayclusters",
     "Secret": "/api/v1/namespaces/{}/secrets",
@@ -47,23 +43,38 @@ CHILDREN = (
 Json = dict[str, Any]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Seen:
-    """One file's fate, in the shape of a recording."""
+    """One file's fate."""
 
-    refused: str = ""
-    """The API server's words, empty when the RayCluster was taken."""
-    objects: dict[str, Json] = field(default_factory=dict)
-    status: Json = field(default_factory=dict)
+    record: Json
+    """In the shape of a recording."""
     raw_status: Json = field(default_factory=dict)
-    finalizers: list[str] = field(default_factory=list)
-    events: set[tuple[str, str]] = field(default_factory=set)
     notes: str = ""
     """What the events say, for what a user must be able to read there."""
+
+    @property
+    def refused(self) -> str:
+        """The API server's words, empty when the RayCluster was taken."""
+        return next((error for *_, code, error in self.record["applied"] if code), "")
+
+    @property
+    def objects(self) -> dict[str, Json]:
+        """Its children as recorded."""
+        return self.record["objects"]
+
+    @property
+    def events(self) -> set[tuple[str, str]]:
+        """Types and reasons."""
+        return {(kind, reason) for kind, reason, _ in self.record["events"]}
 
     def condition(self, kind: str) -> Json:
         """One condition with its message; empty when it is not there."""
         return next((c for c in self.raw_status.get("conditions", ()) if c["type"] == kind), {})
+
+    def fate_beside(self, recorded: Json) -> Fate:
+        """Ours and KubeRay's."""
+        return Fate(read_spec(recorded["file"]), recorded, self.record, fields_without_effect(self.raw_status))
 
 
 class Fleet(World):
@@ -98,11 +109,11 @@ async def _live(way: str) -> dict[str, Seen]:
     controllers = asyncio.create_task(world.run_controllers())
     operator.start()
     await asyncio.sleep(1.0)
-    refused = {file: _submit(world, file, way) for file in spec_files()}
+    answers = {file: _submit(world, file, way) for file in spec_files()}
     await asyncio.sleep(SETTLED_AFTER_S)
     everything = [obj for plural in CHILDREN for obj in _listed(world, plural)]
     events = _listed(world, "events.events.k8s.io")
-    found = {file: _seen(world, file, words, everything, events) for file, words in refused.items()}
+    found = {file: _seen(world, file, applied, everything, events) for file, applied in answers.items()}
     await operator.stop()
     controllers.cancel()
     assert not crashes, crashes
@@ -119,102 +130,48 @@ def cluster_name(file: str) -> str:
     return next(d["metadata"]["name"] for d in documents_of(file) if d["kind"] == "RayCluster")
 
 
-def _submit(world: World, file: str, way: str) -> str:
-    """Send every object as kubectl does; the refusal of the RayCluster in words, or nothing."""
-    refusal = ""
+def _submit(world: World, file: str, way: str) -> list[list[Any]]:
+    """Send every object as kubectl does; kind, name, exit code and error of each."""
+    answers = []
     for document in documents_of(file):
-        path, body = RESOURCES[document["kind"]].format(NAMESPACE), msgspec.json.encode(document)
+        kind, name = document["kind"], document["metadata"]["name"]
+        path, body = RESOURCES[kind].format(NAMESPACE), msgspec.json.encode(document)
         if way == "apply":
             query = {"fieldManager": "kubectl", "fieldValidation": "Strict"}
-            name = document["metadata"]["name"]
-            kind = {"content-type": "application/apply-patch+yaml"}
-            answer = world.api.handle(Request("PATCH", f"{path}/{name}", query, kind, body))
+            headers = {"content-type": "application/apply-patch+yaml"}
+            answer = world.api.handle(Request("PATCH", f"{path}/{name}", query, headers, body))
         else:
             answer = world.api.handle(Request("POST", path, {"fieldValidation": "Strict"}, {}, body))
-        if answer.status != 201:
-            assert document["kind"] == "RayCluster", answer.body
-            refusal = msgspec.json.decode(answer.body)["message"]
-    return refusal
+        is_taken = answer.status == 201
+        assert is_taken or kind == "RayCluster", answer.body
+        answers.append([kind, name, int(not is_taken), "" if is_taken else msgspec.json.decode(answer.body)["message"]])
+    return answers
 
 
-def _seen(world: World, file: str, refusal: str, everything: list[Json], all_events: list[Json]) -> Seen:
-    cluster = world.cluster(cluster_name(file))
-    if cluster is None:
-        return Seen(refused=refusal)
-    metadata, status = cluster["metadata"], cluster.get("status", {})
+def _seen(world: World, file: str, applied: list[list[Any]], everything: list[Json], all_events: list[Json]) -> Seen:
+    name = cluster_name(file)
+    cluster = world.cluster(name)
     events = [
-        event
-        for event in all_events
-        if (event["regarding"]["kind"], event["regarding"]["name"]) == ("RayCluster", metadata["name"])
+        event for event in all_events if (event["regarding"]["kind"], event["regarding"]["name"]) == (CLUSTER, name)
     ]
-    return Seen(
-        refused=refusal,
-        objects=_children(everything, metadata["uid"], metadata["name"]),
-        status=_status_as_recorded(status),
-        raw_status=status,
-        finalizers=metadata.get("finalizers", []),
-        events={(event["type"], event["reason"]) for event in events},
-        notes="\n".join(event.get("note", "") for event in events),
+    record = build_record(
+        file,
+        NAMESPACE,
+        applied=applied,
+        children=map(_as_stored, everything),
+        clusters=[cluster] if cluster else [],
+        events=({**event, "involvedObject": event["regarding"]} for event in events),
     )
+    notes = "\n".join(event.get("note", "") for event in events)
+    return Seen(record, raw_status=(cluster or {}).get("status", {}), notes=notes)
 
 
-def _children(everything: list[Json], owner_uid: str, owner: str) -> dict[str, Json]:
-    children = [
-        obj
-        for obj in everything
-        if owner_uid in {reference["uid"] for reference in obj["metadata"].get("ownerReferences", ())}
-    ]
-    numbers: dict[str, int] = {}
-    found = {}
-    for obj in sorted(children, key=_order):
-        labels, key = obj["metadata"].get("labels", {}), f"{obj['kind']} {obj['metadata']['name']}"
-        if obj["kind"] == "Pod":
-            place = f"{labels['ray.io/node-type']}/{labels['ray.io/group']}"
-            numbers[place] = numbers.get(place, -1) + 1
-            key = f"Pod {place}/{numbers[place]}"
-        found[key] = _as_recorded(obj, owner_uid, owner)
-    return found
-
-
-def _order(obj: Json) -> tuple[str, str, int, str]:
-    labels = obj["metadata"].get("labels", {})
-    index = int(labels.get("ray.io/worker-group-replica-index", 0))
-    return obj["kind"], labels.get("ray.io/group", ""), index, obj["metadata"]["name"]
-
-
-def _as_recorded(stored: Json, owner_uid: str, owner: str) -> Json:
-    """Without what the API server alone decides, then as the recorder wrote it."""
-    obj = {key: value for key, value in stored.items() if key != "status"}
-    obj["metadata"] = {k: v for k, v in obj["metadata"].items() if k not in FIELDS_OF_THE_SERVER}
-    spec = obj["spec"]
-    if obj["kind"] == "Pod":
-        spec.pop("nodeName", None)
-        spec["volumes"] = _without_token(spec.get("volumes", []))
-        for container in [*spec.get("initContainers", []), *spec["containers"]]:
-            container["volumeMounts"] = _without_token(container.get("volumeMounts", []))
-        spec["tolerations"] = [t for t in spec.get("tolerations", []) if t not in NODE_TROUBLE_TOLERATIONS]
-    if obj["kind"] == "Service":
-        for key in ADDRESSES:
-            if spec.get(key) not in ("None", ["None"]):
-                spec.pop(key, None)
-        for port in spec.get("ports", ()):
-            port.pop("nodePort", None)
-    text = json.dumps(as_recorded(obj)).replace(NAMESPACE, "NS").replace(OPERATOR_VERSION, "nightly")
-    return json.loads(text.replace(f'"uid": "{owner_uid}"', f'"uid": "{owner}"'))
-
-
-def _without_token(entries: list[Json]) -> list[Json]:
-    return [entry for entry in entries if not entry["name"].startswith("kube-api-access-")]
-
-
-def _status_as_recorded(status: Json) -> Json:
-    shown = {k: v for k, v in status.items() if k not in ("lastUpdateTime", "stateTransitionTimes")}
-    if "head" in shown:
-        shown["head"] = {k: v for k, v in shown["head"].items() if k not in ("podIP", "serviceIP", "podName")}
-    if "conditions" in shown:
-        dropped = ("lastTransitionTime", "message")
-        shown["conditions"] = [{k: v for k, v in c.items() if k not in dropped} for c in shown["conditions"]]
-    return json.loads(re.sub(NAMESPACE, "NS", json.dumps(shown)))
+def _as_stored(stored: Json) -> Json:
+    """With what a Kubernetes API server adds by itself, where the sandbox's does not."""
+    if stored["kind"] == "Pod":
+        tolerations = stored["spec"].get("tolerations", [])
+        stored["spec"]["tolerations"] = [each for each in tolerations if each not in NODE_TROUBLE_TOLERATIONS]
+    return with_server_defaults(stored)
 
 
 def _listed(world: World, kind: str) -> list[Json]:

@@ -1,0 +1,277 @@
+"""Which differences between our fate of a RayCluster and KubeRay's are meant?
+
+Takes two records of one file (golden_recorder.py) and the file itself, gives every place where they differ with both
+values and the reason for which it may; a difference without a reason is a bug of ours. Reasons go by what the file asks
+for, not by its name, so that they hold for files nobody has seen; for users they stand in docs/compatibility.md. Used by
+`tests/integration/test_golden_specs.py` and by `make golden`.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from golden_records import differences, without_hash, without_version
+
+Json = dict[str, Any]
+
+REFUSED: Final = {
+    "34-invalid-duplicate-groups": "spec.workerGroupSpecs[1]",
+    "35-invalid-min-above-max": "spec.workerGroupSpecs[0].minReplicas",
+    "36-invalid-name": "metadata.name",
+    "39-invalid-group-idle-without-v2": "workerGroupSpecs[].idleTimeoutSeconds",
+    "40-invalid-labels-param": "spec.workerGroupSpecs[0].rayStartParams",
+}
+"""Refused by the API server already, and the field it names: the CRD's rules are KubeRay's, so that no webhook is needed.
+
+KubeRay accepts 34 and lets both groups share their pods; we do not.
+"""
+
+FEATURES: Final = {
+    r"spec\.(enableInTreeAutoscaling|autoscalerOptions)": "autoscaler",
+    r"spec\.workerGroupSpecs\[\d+\]\.(idleTimeoutSeconds|priority)": "autoscaler",
+    r"metadata\.annotations\[ray\.io/ippr\]": "autoscaler",
+    r"spec\.workerGroupSpecs\[\d+\]\.numOfHosts": "multi-host",
+    r"spec\.gcsFaultToleranceOptions": "fault tolerance",
+    r"metadata\.annotations\[ray\.io/(ft-enabled|external-storage-namespace|gcs-ft-deletion-timeout)\]": "fault tolerance",
+    r"spec\.headGroupSpec\.(enableIngress|ingressOptions)": "ingress",
+    r"spec\.authOptions(\..*)?": "auth",
+    r"spec\.suspend": "suspend",
+    r"spec\.upgradeStrategy\.type": "upgrade",
+    r"metadata\.annotations\[ray\.io/enable-serve-service\]": "serve service",
+    r"spec\.networkPolicy": "network policy",
+}
+"""To which feature that is not built yet a field named in the condition `Unsupported` belongs."""
+
+RAY_START: Final = r"Pod head/.*\.ray-head\.(args|env\.KUBERAY_GEN_RAY_START_CMD\.value)"
+MULTI_HOST_GROUPS: Final = "<multi-host groups>"
+LACKING: Final = {
+    "autoscaler": (
+        r"(Role|RoleBinding|ServiceAccount) .*",
+        RAY_START,  # --no-monitor
+        r"Pod head/.*\.containers\.(autoscaler|ray-head\.(env\.RAY_enable_autoscaler_v2|volumeMounts\.ray-logs))",
+        r"Pod head/.*\.spec\.(volumes\.ray-logs|serviceAccount|serviceAccountName)",
+        r"Pod .*\.spec\.restartPolicy",  # Never, so that the autoscaler v2 may replace pods
+        r"event Created(Role|RoleBinding|ServiceAccount)",
+    ),
+    "multi-host": (
+        rf"Pod worker/({MULTI_HOST_GROUPS})/\d+",
+        r"Service .*-headless",
+        r"status (availableWorkerReplicas|readyWorkerReplicas|state|conditions\.WorkersMissing)",
+    ),
+    "fault tolerance": (
+        RAY_START,  # --redis-password
+        r"Pod head/.*\.annotations\.ray\.io/external-storage-namespace",
+        r"Pod head/.*\.env\.(RAY_REDIS_ADDRESS|RAY_external_storage_namespace|REDIS_PASSWORD)",
+        r"Pod worker/.*\.env\.RAY_gcs_rpc_server_reconnect_timeout_s",
+        r"finalizers",
+        r"status observedGeneration",  # KubeRay counts its own finalizer's write
+    ),
+    "ingress": (r"Ingress .*", r"event CreatedIngress"),
+    "auth": (r"Pod .*\.env\.RAY_AUTH_(MODE|TOKEN)", r"Secret .*"),
+    "suspend": (
+        r"status conditions\.(RayClusterProvisioned|RayClusterSuspended|RayClusterSuspending)",
+        r"event DeletedPod",
+    ),
+    "upgrade": (),
+    "serve service": (r"Service .*-serve-svc",),
+    "network policy": (r"NetworkPolicy .*",),
+}
+"""What may differ while the feature is not built: only what it would have made."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of one file: its RayCluster as written, both records, and what ours says in words."""
+
+    spec: Json
+    recorded: Json
+    ours: Json
+    unsupported: Sequence[str] = ()
+    """The fields that our condition `Unsupported` names."""
+
+    @property
+    def groups(self) -> list[Json]:
+        """Its worker groups as written."""
+        return self.spec.get("spec", {}).get("workerGroupSpecs") or []
+
+    @property
+    def is_recorded_as_invalid(self) -> bool:
+        """KubeRay took it and then said that it is wrong."""
+        return any(reason.startswith("Invalid") for _, reason, _ in self.recorded["events"])
+
+    @property
+    def refusal(self) -> str:
+        """What the API server said when it refused our RayCluster; empty when it was taken."""
+        answers = (error for kind, _, code, error in self.ours["applied"] if kind == "RayCluster" and code)
+        return next(answers, "")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One place where the records differ, and why they may; without a reason they may not."""
+
+    place: str
+    recorded: Any
+    ours: Any
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A difference that is meant: where it is, and for which files."""
+
+    reason: str
+    places: str
+    holds_for: Callable[[Fate, str], bool]
+
+
+def _is_refused_earlier(fate: Fate, _place: str) -> bool:
+    names_a_field = re.search(r"spec\.|workerGroupSpecs|metadata\.name|metadata\.annotations", fate.refusal)
+    wanted = REFUSED.get(fate.recorded["file"], "")
+    return bool(names_a_field) and wanted in fate.refusal and (fate.is_recorded_as_invalid or _has_one_name_twice(fate))
+
+
+def _has_one_name_twice(fate: Fate) -> bool:
+    names = [group["groupName"] for group in fate.groups]
+    return len(names) > len(set(names))
+
+
+def _is_cut(fate: Fate, place: str) -> bool:
+    group = place.removeprefix("Pod worker/").rpartition("/")[0]
+    return len(f"{fate.spec['metadata']['name']}-{group}") > 50
+
+
+def _has_missing_workers(fate: Fate, _place: str) -> bool:
+    status = next(iter(fate.recorded["status"].values()), {})
+    return status.get("readyWorkerReplicas", 0) < status.get("desiredWorkerReplicas", 0)
+
+
+def _has_empty_suspended_group(fate: Fate, _place: str) -> bool:
+    return any(group.get("suspend") for group in fate.groups)
+
+
+def _names_workers_to_delete(fate: Fate, _place: str) -> bool:
+    return any((group.get("scaleStrategy") or {}).get("workersToDelete") for group in fate.groups)
+
+
+KNOWN: Final = (
+    Known("the API server refuses it at once and names the field; KubeRay takes it", r".*", _is_refused_earlier),
+    Known(
+        "a condition of ours: says at the object what is wrong",
+        r"status conditions\.Invalid",
+        lambda fate, _: fate.is_recorded_as_invalid,
+    ),
+    Known(
+        "a condition of ours: says which workers are missing, and why (SC:S21)",
+        r"status conditions\.WorkersMissing",
+        _has_missing_workers,
+    ),
+    Known(
+        "KubeRay cuts the names of long groups to one prefix; ours tells them apart by a hash (D15)",
+        r"Pod worker/.*\.metadata\.name",
+        lambda fate, place: _is_cut(fate, place.removesuffix(".metadata.name")),
+    ),
+    Known(
+        "KubeRay tells of deleting a suspended group that had no pods",
+        r"event DeletedWorkerPod",
+        _has_empty_suspended_group,
+    ),
+    Known(
+        "a name that is no worker of the group is told (RM:I5)",
+        r"event InvalidRayClusterSpec",
+        _names_workers_to_delete,
+    ),
+    Known(
+        "a condition of ours: names the fields that have no effect yet",
+        r"status conditions\.Unsupported",
+        lambda fate, _: bool(fate.unsupported),
+    ),
+)
+"""Every difference that is no missing feature, with its reason."""
+
+
+def fields_without_effect(status: Json) -> tuple[str, ...]:
+    """The fields that a status names in the condition `Unsupported`."""
+    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
+    message = conditions.get("Unsupported", {}).get("message", "")
+    return tuple(sentence.rpartition(": ")[0] for sentence in message.split("; ") if sentence)
+
+
+def compare(fate: Fate) -> list[Difference]:
+    """Every difference, in the order of places."""
+    found = {**_in_answers(fate), **_in_objects(fate), **_in_status(fate), **_in_events(fate)}
+    return [Difference(place, *both, reason_for(fate, place)) for place, both in sorted(found.items())]
+
+
+def reason_for(fate: Fate, place: str) -> str:
+    """Why this place may differ for this file; empty when nothing says so."""
+    for known in KNOWN:
+        if re.fullmatch(known.places, place) and known.holds_for(fate, place):
+            return known.reason
+    return next((f"not built yet: {feature}" for feature in lacking(fate) if _is_made_by(feature, fate, place)), "")
+
+
+def lacking(fate: Fate) -> list[str]:
+    """The features the file asks for that are not built, as the condition `Unsupported` names their fields."""
+    features = (
+        feature for field in fate.unsupported for pattern, feature in FEATURES.items() if re.fullmatch(pattern, field)
+    )
+    return list(dict.fromkeys(features))
+
+
+def _is_made_by(feature: str, fate: Fate, place: str) -> bool:
+    groups = "|".join(re.escape(group["groupName"]) for group in fate.groups if group.get("numOfHosts", 1) > 1)
+    return any(re.fullmatch(pattern.replace(MULTI_HOST_GROUPS, groups), place) for pattern in LACKING[feature])
+
+
+Places = dict[str, tuple[Any, Any]]
+
+
+def _in_answers(fate: Fate) -> Places:
+    return {
+        f"applied {kind} {name}": (error or "taken", our_error or "taken")
+        for (kind, name, code, error), (*_, our_code, our_error) in zip(
+            fate.recorded["applied"], fate.ours["applied"], strict=True
+        )
+        if bool(code) != bool(our_code)
+    }
+
+
+def _in_objects(fate: Fate) -> Places:
+    return differences(_comparable_objects(fate.recorded), _comparable_objects(fate.ours))
+
+
+def _comparable_objects(record: Json) -> dict[str, Json]:
+    return {key: without_hash(without_version(manifest)) for key, manifest in record["objects"].items()}
+
+
+def _in_status(fate: Fate) -> Places:
+    found: Places = {}
+    for name in sorted(fate.recorded["status"].keys() | fate.ours["status"].keys()):
+        both = [_comparable_status(record["status"].get(name, {})) for record in (fate.recorded, fate.ours)]
+        found |= {f"status {path}": values for path, values in differences(*both).items()}
+        finalizers = [record["finalizers"].get(name, []) for record in (fate.recorded, fate.ours)]
+        found |= {"finalizers": tuple(finalizers)} if finalizers[0] != finalizers[1] else {}
+    return found
+
+
+def _comparable_status(status: Mapping[str, Any]) -> Json:
+    """Conditions by type; node ports are drawn by the API server."""
+    ports = {name: "drawn" if _is_drawn(port) else port for name, port in (status.get("endpoints") or {}).items()}
+    conditions = [{**condition, "name": condition["type"]} for condition in status.get("conditions", ())]
+    return {**status, "endpoints": ports, "conditions": {each["name"]: each for each in conditions}}
+
+
+def _is_drawn(port: str) -> bool:
+    return port.isdecimal() and 30000 <= int(port) <= 32767
+
+
+def _in_events(fate: Fate) -> Places:
+    told, ours = ({(kind, reason) for kind, reason, _ in record["events"]} for record in (fate.recorded, fate.ours))
+    return dict(_one_sided(told, ours))
+
+
+def _one_sided(told: set[tuple[str, str]], ours: set[tuple[str, str]]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    for kind, reason in told ^ ours:
+        yield f"event {reason}", (kind, None) if (kind, reason) in told else (None, kind)
