@@ -7,6 +7,11 @@
 - --reconcile-concurrency={{ int .Values.reconcileConcurrency }}
 - --log-level={{ .Values.logLevel }}
 - --enable-leader-election={{ .Values.leaderElection.enabled }}
+{{- if .Values.leaderElection.enabled }}
+- --leader-election-lease-duration={{ .Values.leaderElection.leaseDuration }}
+- --leader-election-renew-deadline={{ .Values.leaderElection.renewDeadline }}
+- --leader-election-retry-period={{ .Values.leaderElection.retryPeriod }}
+{{- end }}
 - --health-probe-bind-address=:{{ int .Values.health.port }}
 - --metrics-addr={{ if .Values.metrics.enabled }}:{{ int .Values.metrics.port }}{{ else }}0{{ end }}
 {{- with .Values.featureGates }}

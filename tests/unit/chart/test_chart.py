@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from raytide.api import names
 from raytide.api.permissions import PERMISSIONS, Scope, permissions_in, triples_of
 
 pytestmark = pytest.mark.helm
@@ -126,7 +127,7 @@ def test_without_leader_election_nobody_may_write_leases():
 
 def test_without_rbac_there_are_no_roles():
     kinds = {obj["kind"] for obj in rendered({"rbac": {"create": False}})}
-    assert kinds == {"ServiceAccount", "Service", "Deployment"}
+    assert kinds == {"ServiceAccount", "Service", "Deployment", "Lease"}
 
 
 @pytest.mark.rule("SE:C6")
@@ -219,6 +220,9 @@ def test_probes_ask_the_health_port():
         pytest.param({"logLevel": "debug"}, "--log-level=debug", id="log level"),
         pytest.param({"metrics": {"enabled": False}}, "--metrics-addr=0", id="no metrics"),
         pytest.param({"leaderElection": {"enabled": False}}, "--enable-leader-election=false", id="no election"),
+        pytest.param(
+            {"leaderElection": {"leaseDuration": "15s"}}, "--leader-election-lease-duration=15s", id="lease duration"
+        ),
         pytest.param(EVERYTHING, "--feature-gates=RayJobDeletionPolicy=true,RayMultiHostIndexing=false", id="gates"),
     ],
 )
@@ -291,6 +295,13 @@ def test_own_spread_constraints_stand_instead_and_get_the_selector():
     assert pod(EVERYTHING)["topologySpreadConstraints"] == [
         {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
     ]
+
+
+def test_the_lease_is_the_one_that_is_fought_for_and_held_by_nobody():
+    (lease,) = of_kind("Lease", rendered(HIGHLY_AVAILABLE))
+    assert (lease["metadata"]["name"], lease["metadata"]["namespace"]) == (names.LEADER_LEASE, "ops")
+    assert "spec" not in lease
+    assert of_kind("Lease", rendered({"leaderElection": {"enabled": False}})) == []
 
 
 # --- names ---------------------------------------------------------------------------------------------------------------
@@ -370,6 +381,9 @@ def test_the_service_monitor_finds_the_service():
         pytest.param({"metrics": {"port": 80}}, "/metrics/port", id="a port only root may open"),
         pytest.param(
             {"terminationGracePeriodSeconds": 5}, "/terminationGracePeriodSeconds", id="no time to end in order"
+        ),
+        pytest.param(
+            {"leaderElection": {"retryPeriod": 4}}, "/leaderElection/retryPeriod", id="seconds without a unit"
         ),
         pytest.param({"podLabels": {"a": 1}}, "/podLabels/a", id="a label that is a number"),
         pytest.param({"metrics": {"serviceMonitor": {"interval": "30"}}}, "/interval", id="a duration without a unit"),
