@@ -1,0 +1,172 @@
+"""The judges of the acceptance scenarios must be able to say guilty: made-up audit logs, read and judged."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from acceptance.audit import Born, Doomed, Held, Order, _Event, steps
+from acceptance.judges import (
+    alive_at_the_end,
+    longest_without_a_leader_s,
+    terms,
+    too_many_or_too_few,
+    writes_without_the_lease,
+)
+
+USERS = {"sa:a": "uid-a", "sa:b": "uid-b"}
+
+
+class Log:
+    """An audit log as an API server writes it; each line one second and one version after the last."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def write(self, verb: str, resource: str, obj: dict[str, Any], *, user: str = "sa:a", code: int = 200) -> "Log":
+        number = len(self.lines) + 1
+        resource, _, subresource = resource.partition("/")
+        meta = {"namespace": "n", "resourceVersion": str(number), **obj.get("metadata", {})}
+        event = {
+            "verb": verb,
+            "stage": "ResponseComplete",
+            "requestReceivedTimestamp": f"2026-01-01T00:{number // 60:02}:{number % 60:02}.000000Z",
+            "stageTimestamp": f"2026-01-01T00:{number // 60:02}:{number % 60:02}.100000Z",
+            "user": {"username": user, "groups": []},
+            "objectRef": {"resource": resource, "subresource": subresource, "namespace": "n"},
+            "responseStatus": {"code": code},
+            "responseObject": {**obj, "metadata": meta},
+        }
+        self.lines.append(msgspec.json.encode(event))
+        return self
+
+    def order(self, replicas: int, *victims: str, ended: bool = False) -> "Log":
+        spec = {"groupName": "g", "replicas": replicas, "scaleStrategy": {"workersToDelete": list(victims)}}
+        meta = {"name": "c", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if ended else {})}
+        return self.write("patch", "rayclusters", {"metadata": meta, "spec": {"workerGroupSpecs": [spec]}}, user="me")
+
+    def born(self, *names: str, group: str = "g", user: str = "sa:a", code: int = 201) -> "Log":
+        for name in names:
+            labels = {"ray.io/cluster": "c", "ray.io/group": group}
+            self.write("create", "pods", {"metadata": {"name": name, "labels": labels}}, user=user, code=code)
+        return self
+
+    def doomed(self, *names: str, user: str = "sa:a") -> "Log":
+        for name in names:
+            self.write("delete", "pods", {"metadata": {"name": name}}, user=user)
+        return self
+
+    def held(self, holder: str | None) -> "Log":
+        lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": holder}}
+        return self.write("update", "leases", lease, user="whoever")
+
+    def pause(self, seconds: int) -> "Log":
+        for _ in range(seconds):
+            self.write("create", "configmaps", {})
+        return self
+
+    def read(self) -> list[Any]:
+        return steps(msgspec.json.decode(line, type=_Event) for line in self.lines)
+
+
+def offences(log: Log) -> list[str]:
+    return too_many_or_too_few(log.read())
+
+
+def test_a_log_is_read_in_the_order_of_etcd():
+    log = Log().order(1).born("p").doomed("p").held("uid-a")
+    log.lines.reverse()
+    assert [type(step) for step in log.read()] == [Order, Born, Doomed, Held]
+
+
+def test_what_was_refused_or_has_no_answer_yet_did_not_happen():
+    assert Log().born("p", code=409).read() == []
+    started = Log().born("p")
+    started.lines = [line.replace(b"ResponseComplete", b"Panic") for line in started.lines]
+    assert started.read() == []
+
+
+CLEAN = {
+    "as many as wanted": Log().order(2).born("a", "b"),
+    "scaled up and down by number": Log().order(1).born("a").order(3).born("b", "c").order(1).pause(9).doomed("b", "c"),
+    "a named one goes, whatever the number": Log().order(2).born("a", "b").order(2, "a").pause(9).doomed("a").born("d"),
+    "a dying one is replaced": Log().order(1).born("a").order(1, "a").doomed("a").born("b"),
+    "a create that was decided right before the order shrank": Log().order(2).born("a").order(1).born("b"),
+    "everything goes with its cluster": Log().order(1).born("a").order(1, ended=True).pause(9).doomed("a"),
+    "the kubelet's second delete": Log().order(2).born("a", "b").order(1).doomed("a").doomed("a"),
+    "one head": Log().order(0).born("h", group="headgroup"),
+    "a pod of nobody": Log().doomed("stranger"),
+}
+
+
+@pytest.mark.parametrize("log", CLEAN.values(), ids=CLEAN)
+def test_an_innocent_history_has_no_offence(log):
+    assert offences(log) == []
+
+
+GUILTY = {
+    "one pod too many": (Log().order(2).born("a", "b", "c"), "n/c is number 3 of g of n/c, wanted 2"),
+    "a pod long after the order shrank": (Log().order(2).born("a").order(1).pause(9).born("b"), "number 2"),
+    "a replacement before the old one goes": (Log().order(1).born("a").order(1, "a").born("b"), "number 2"),
+    "two heads": (Log().order(0).born("h", "i", group="headgroup"), "number 2 of headgroup"),
+    "a pod of a cluster that nobody ordered": (Log().born("a"), "wanted 0"),
+    "a deletion that nobody ordered": (Log().order(2).born("a", "b").doomed("a"), "nobody had named it"),
+    "one deletion too many": (
+        Log().order(2).born("a", "b").order(1).pause(9).doomed("a", "b"),
+        "n/b was deleted, one of 1",
+    ),
+    "another than the named one": (Log().order(1).born("a").order(1, "x").doomed("a"), "n/a was deleted"),
+    "a head": (Log().order(0).born("h", group="headgroup").doomed("h"), "n/h was deleted"),
+}
+
+
+@pytest.mark.parametrize(("log", "words"), GUILTY.values(), ids=GUILTY)
+def test_a_guilty_history_is_told_apart(log, words):
+    (offence,) = offences(log)
+    assert words in offence
+
+
+def test_who_is_left_can_be_compared_with_the_api():
+    log = Log().order(2).born("a", "b", "h").doomed("a").born("h2", group="headgroup")
+    assert alive_at_the_end(log.read()) == {("n/c", "g"): 2, ("n/c", "headgroup"): 1}
+
+
+def leaderless(log: Log) -> list[str]:
+    return writes_without_the_lease(log.read(), lease="n/l", users=USERS)
+
+
+def test_the_holder_may_write_and_so_may_everybody_who_is_no_operator():
+    log = Log().held("uid-a").born("p").held("uid-b").doomed("p", user="sa:b").born("q", user="kubelet").order(1)
+    assert leaderless(log) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (Log().held("uid-a").born("p", user="sa:b"), "sa:b wrote create pods n/p while uid-a held"),
+        (Log().held("uid-a").held("uid-b").doomed("p"), "sa:a wrote delete pods n/p while uid-b held"),
+        (Log().held("uid-a").held("").born("p"), "while nobody held"),
+        (Log().held("uid-a").held(None).born("p"), "while nobody held"),
+        (Log().born("p"), "while nobody held"),
+        (Log().held("uid-b").write("patch", "rayclusters/status", {}), "patch rayclusters/status"),
+        (Log().held("uid-b").write("create", "services", {"metadata": {"name": "s"}}), "create services n/s"),
+    ],
+    ids=[
+        "before it has the lease",
+        "after another took it",
+        "after it let go of it",
+        "after it let go of it with null",
+        "without any lease",
+        "a status",
+        "a service",
+    ],
+)
+def test_a_write_without_the_lease_is_an_offence(log, words):
+    (offence,) = leaderless(log)
+    assert words in offence
+
+
+def test_terms_and_the_time_between_them_are_counted():
+    log = Log().held("uid-a").held("uid-a").pause(5).held("uid-b").held("").held("uid-a")
+    assert [term.holder for term in terms(log.read(), "n/l")] == ["uid-a", "uid-b", "", "uid-a"]
+    assert longest_without_a_leader_s(log.read(), "n/l") == pytest.approx(6.0)
