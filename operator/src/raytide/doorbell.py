@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
@@ -28,6 +29,9 @@ LONGEST_TOLERANCE_S: Final = 320.0
 LOGINS_APART_S: Final = 300.0
 """Logins further apart than this have nothing to do with each other."""
 CHECK_EVERY_S: Final = 2.0
+LIVED_S: Final = 60.0
+ENDS_IN_S: Final = 5.0
+LEFT_BEHIND: Final = 3
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1, application/json"
 
 
@@ -133,13 +137,20 @@ def _is_at_least(version: str, other: str) -> bool:
     return version == other
 
 
+async def _at_once() -> None:
+    return
+
+
 class Doorbell:
     """kopf in its own thread, replaced when it falls asleep.
 
     - Every event of a RayCluster rings once, in the loop that called `run`, with the version seen.
-    - A kopf that ends by itself, or trails the informer by more than 10 s, is started anew. Each one that trailed gives
-      its successor twice the time, until one has caught up: starting anew costs the API server a list.
-    - `run` ends only by being cancelled, and takes the thread with it.
+    - kopf is started when its kind is served: it looks only once which kinds there are.
+    - A kopf that ends by itself is started anew after 1 s, 2 s, … 60 s; one that lived for a minute starts that anew.
+    - A kopf that trails the informer by more than 10 s is started anew. Each one that trailed gives its successor twice
+      the time, until one has caught up: starting anew costs the API server a list.
+    - A kopf that does not end when told to is left behind; three of them are trouble that only a restart ends.
+    - `run` ends only by being cancelled, or by that trouble, and gives the thread five seconds to end.
     """
 
     def __init__(
@@ -149,37 +160,56 @@ class Doorbell:
         *,
         clock: Clock,
         namespaces: tuple[str, ...] = (),
+        kind_is_served: Callable[[], Awaitable[None]] = _at_once,
     ) -> None:
+        """`kind_is_served` returns when it is."""
         self.trailing = Trailing(clock)
         self._login = login
         self._ring = ring
+        self._clock = clock
         self._namespaces = namespaces
+        self._kind_is_served = kind_is_served
+        self._left_behind = 0
 
     async def run(self) -> None:
         """Ring until cancelled."""
-        pause_s, tolerance_s = 1.0, TRAILING_TOLERANCE_S
+        deaths = Backoff(first_s=1.0, longest_s=60.0)
+        tolerance_s = TRAILING_TOLERANCE_S
         while True:
-            stop = threading.Event()
-            ended = self._start(asyncio.get_running_loop(), stop)
+            await self._kind_is_served()
+            self.trailing.start_over()
+            kopf_thread = self._start(asyncio.get_running_loop())
+            born_at = self._clock.monotonic()
             try:
-                while not ended.is_set() and self.trailing.behind_s() <= tolerance_s:
+                while not kopf_thread.ended.is_set() and self.trailing.behind_s() <= tolerance_s:
                     if not self.trailing.has_debts:
                         tolerance_s = TRAILING_TOLERANCE_S
-                    await _wait_for(ended, CHECK_EVERY_S)
-                why = "it ended" if ended.is_set() else f"it trails by {self.trailing.behind_s():.0f} s"
-                log.warning("kopf is started anew: %s", why)
-                DOORBELL_RESTARTS.inc()
-                pause_s = min(60.0, pause_s * 2) if ended.is_set() else 1.0
-                if not ended.is_set():
-                    tolerance_s = min(LONGEST_TOLERANCE_S, tolerance_s * 2)
+                    await _wait_for(kopf_thread.ended, CHECK_EVERY_S)
+                has_died = kopf_thread.ended.is_set()
+                why = "it ended" if has_died else f"it trails by {self.trailing.behind_s():.0f} s"
             finally:
-                stop.set()
-            await asyncio.sleep(pause_s)
-            self.trailing.start_over()
+                await self._end(kopf_thread)
+            log.warning("kopf is started anew: %s", why)
+            DOORBELL_RESTARTS.inc()
+            if not has_died:
+                tolerance_s = min(LONGEST_TOLERANCE_S, tolerance_s * 2)
+            if not has_died or self._clock.monotonic() - born_at > LIVED_S:
+                deaths.reset()
+            await asyncio.sleep(deaths.next_s())
 
-    def _start(self, loop: asyncio.AbstractEventLoop, stop: threading.Event) -> asyncio.Event:
-        """A fresh kopf; the event is set when it ends."""
-        ended = asyncio.Event()
+    async def _end(self, kopf_thread: "_Thread") -> None:
+        """Tell it to stop, and give it a moment."""
+        kopf_thread.stop.set()
+        await _wait_for(kopf_thread.ended, ENDS_IN_S)
+        if not kopf_thread.ended.is_set():
+            self._left_behind += 1
+            log.warning("kopf does not end although it was told to")
+        if self._left_behind >= LEFT_BEHIND:
+            raise RuntimeError(f"{self._left_behind} threads of kopf do not end")
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> "_Thread":
+        """A fresh kopf."""
+        kopf_thread = _Thread(threading.Event(), asyncio.Event())
 
         def rang(key: Key, version: str, is_gone: bool) -> None:  # noqa: FBT001 - posted between threads by position
             # A kopf that was told to stop may still have words: a ring too many does no harm.
@@ -189,15 +219,24 @@ class Doorbell:
 
         def work() -> None:
             try:
-                asyncio.run(_operate(self._login, self._namespaces, stop, lambda *a: _post(loop, rang, *a)))
+                operating = _operate(self._login, self._namespaces, kopf_thread.stop, lambda *a: _post(loop, rang, *a))
+                asyncio.run(operating)
             except BaseException:
-                if not stop.is_set():
+                if not kopf_thread.stop.is_set():
                     log.exception("kopf ended")
             finally:
-                _post(loop, ended.set)
+                _post(loop, kopf_thread.ended.set)
 
         threading.Thread(target=work, name="kopf", daemon=True).start()
-        return ended
+        return kopf_thread
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    """One kopf: how to tell it to stop, and whether it has ended."""
+
+    stop: threading.Event
+    ended: asyncio.Event
 
 
 def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
@@ -295,3 +334,23 @@ def metadata_only() -> aiohttp.TraceConfig:
     config = aiohttp.TraceConfig()
     config.on_request_start.append(on_request_start)
     return config
+
+
+class _Translated(logging.Handler):
+    """What kopf says, as ours.
+
+    To kopf an API server that is away is an error with a traceback, once per attempt. We have informers that say so in
+    one line, and a kopf that ends or trails is told by its doorbell: its own words are for those who debug.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it, one line, for those who debug."""
+        log.debug("kopf says (%s): %s", record.levelname.lower(), record.getMessage())
+
+
+def hush_kopf() -> None:
+    """From now on kopf's words are debug lines of ours."""
+    kopfs = logging.getLogger("kopf")
+    kopfs.handlers[:] = [_Translated()]
+    kopfs.propagate = False
+    kopfs.setLevel(logging.WARNING)

@@ -1,29 +1,37 @@
 """How is the operator put together?
 
-One screen: connect, wait for the API server, start the endpoints, the RayCluster room and kopf's doorbell under one
-TaskGroup, and end in order on SIGTERM: no new keys, running passes get ten seconds, then everything else. A part that ends
-by itself ends the process, because a restart is a resync (D11). Called by cli/operator.py; returns the exit code. Leader
-election will stand between the informers and `room.run`.
+One screen: connect, wait for the API server, see which rights are missing, start the endpoints, the informers, kopf's
+doorbell and the election under one TaskGroup, and end in order on SIGTERM: no new keys, running passes get ten seconds,
+the lease is given back, then everything else. A part that ends by itself ends the process, because a restart is a resync
+(D10, D11). Called by cli/operator.py; returns the exit code.
 """
 
 import asyncio
 import logging
 import signal
+import socket
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from uuid import uuid4
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from raytide.api.errors import Unavailable
-from raytide.api.names import OPERATOR
-from raytide.doorbell import Doorbell, Login
+from raytide.api.meta import Key
+from raytide.api.names import LEADER_LEASE, OPERATOR
+from raytide.api.permissions import PERMISSIONS
+from raytide.doorbell import Doorbell, Login, hush_kopf
 from raytide.kube.client import Client
-from raytide.kube.connect import NotConnected, find_access
-from raytide.metrics import PASSES, REGISTRY, STREAM_AGE_SECONDS, WAITING_KEYS
+from raytide.kube.connect import Access, NotConnected, find_access
+from raytide.kube.lease import Elector
+from raytide.kube.rights import Rights, questions
+from raytide.metrics import LEADER, LEASE_AGE_SECONDS, PASSES, REGISTRY, STREAM_AGE_SECONDS, TERMS, WAITING_KEYS
 from raytide.raycluster.room import ClusterView, RayClusterRoom, RoomOptions
 from raytide.runtime.clock import Clock
-from raytide.runtime.endpoints import Endpoints, page, text_of
+from raytide.runtime.endpoints import Check, Endpoints, page, text_of
 from raytide.runtime.vitals import Vitals
 from raytide.settings import Settings, product_version
 
@@ -32,131 +40,228 @@ log = logging.getLogger(__name__)
 ASK_API_EVERY_S: Final = 2.0
 REMIND_EVERY: Final = 30
 """So many questions without an answer between two log lines."""
+STUCK_ELECTION_S: Final = 60.0
+"""Every call of the election ends in seconds: one turn cannot take this long."""
 
 
 async def run_operator(settings: Settings) -> int:
-    """Run until told to stop; 1 if nothing could be started."""
-    clock = Clock()
-    logging.getLogger("kopf").setLevel(logging.WARNING)
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # warns that a thread gets no signals
+    """Run until told to stop; 1 if nothing could be started, or a part broke."""
+    hush_kopf()
     try:
         access = await find_access(Path(settings.kubeconfig) if settings.kubeconfig else None)
     except NotConnected as error:
         log.error("%s", error)  # noqa: TRY400 - one line for a person
         return 1
-    transport = await access.open_transport()
-    client = Client(transport, clock=clock, version=product_version())
-    options = RoomOptions(
-        namespaces=settings.watch_namespaces,
-        workers=settings.reconcile_concurrency,
-        instance=settings.pod_name or OPERATOR,
-    )
-    room = RayClusterRoom(client, clock=clock, config=settings.cluster_config(), options=options)
-    try:
-        return await _run(settings, client, Login(access.server, access.open_session), room, clock)
-    finally:
-        await transport.close()
-
-
-async def _run(settings: Settings, client: Client, login: Login, room: RayClusterRoom, clock: Clock) -> int:
-    stop = _on_signal()
-    _measure(room)
-    vitals = _vitals(client, room)
-    endpoints = _endpoints(settings, vitals)
-    try:
-        await endpoints.start()
-    except OSError as error:
-        log.error("cannot listen: %s", error)  # noqa: TRY400 - one line for a person
-        return 1
-    doorbell = Doorbell(login, room.ring, clock=clock, namespaces=settings.watch_namespaces)
-    room.on_cluster_seen = lambda view, is_gone: _owe(doorbell, view, is_gone=is_gone)
-    log.info("raytide %s at %s", product_version(), login.server)
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            stopping = tasks.create_task(_stop_on(stop, room))
-            if await _api_answers(client, login.server, stop):
-                background = [tasks.create_task(doorbell.run()), tasks.create_task(vitals.run())]
-                await room.run()
-                for task in background:
-                    task.cancel()
-            stopping.cancel()
-    finally:
-        await endpoints.stop()
-    log.info("ended in order")
-    return 0
-
-
-def _on_signal() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop
-
-
-async def _stop_on(stop: asyncio.Event, room: RayClusterRoom) -> None:
-    await stop.wait()
-    log.info("told to stop: running passes may end")
-    await room.stop()
-
-
-async def _api_answers(client: Client, server: str, stop: asyncio.Event) -> bool:
-    """Wait for the API server; False when told to stop before it answered."""
-    questions = 0
-    while not stop.is_set():
-        trouble = await _ask(client)
-        if trouble is None:
-            return True
-        if questions % REMIND_EVERY == 0:
-            log.warning("the API server at %s does not answer, trying again until it does: %s", server, trouble)
-        questions += 1
+    async with AsyncExitStack() as connections:
+        operator = await Operator.connected(settings, access, connections)
         try:
-            await asyncio.wait_for(stop.wait(), ASK_API_EVERY_S)
-        except TimeoutError:
-            continue
-    return False
+            return await operator.run()
+        except BaseExceptionGroup as trouble:
+            log.exception("a part of the operator broke")
+            log.critical("raytide ends, because a part of it broke: %r", _first(trouble))
+            return 1
 
 
-async def _ask(client: Client) -> str | None:
-    """None when the API server answers anything at all, otherwise why not."""
-    try:
-        response = await client.transport.request("GET", "/version", timeout_s=5.0)
-    except Unavailable as trouble:
-        return str(trouble)
-    return f"status {response.status}" if response.status >= 500 else None
+class Operator:
+    """The parts of one process, wired."""
+
+    def __init__(
+        self, settings: Settings, access: Access, client: Client, free_client: Client, elector: Elector | None
+    ) -> None:
+        """`client` asks the elector before it writes; `free_client` does not, and must not touch what is managed."""
+        clock = Clock()
+        self._server = access.server
+        self._client = client
+        self._elector = elector
+        self._stop = asyncio.Event()
+        watched = settings.watch_namespaces
+        options = RoomOptions(
+            namespaces=watched, workers=settings.reconcile_concurrency, instance=settings.pod_name or OPERATOR
+        )
+        self._room = RayClusterRoom(client, clock=clock, config=settings.cluster_config(), options=options)
+        self._doorbell = Doorbell(
+            Login(access.server, access.open_session),
+            self._room.ring,
+            clock=clock,
+            namespaces=watched,
+            kind_is_served=self._room.clusters.wait_synced,
+        )
+        self._room.on_cluster_seen = self._owe
+        own = lease_namespace(settings, access) if elector else None
+        self._rights = Rights(free_client, questions(PERMISSIONS, watched=watched, own=own))
+        self._vitals = self._build_vitals()
+        self._endpoints = self._build_endpoints(settings)
+
+    @classmethod
+    async def connected(cls, settings: Settings, access: Access, connections: AsyncExitStack) -> "Operator":
+        """With connections that `connections` closes: the election has its own, so that nothing delays it."""
+        clock, version = Clock(), product_version()
+        transport = await access.open_transport()
+        connections.push_async_callback(transport.close)
+        elector = None
+        if settings.has_leader_election(is_in_cluster=access.is_in_cluster):
+            timing = settings.lease_timing()
+            of_its_own = await access.open_transport()
+            connections.push_async_callback(of_its_own.close)
+            elector = Elector(
+                Client(of_its_own, clock=clock, version=version, timeout_s=timing.call_timeout_s),
+                Key(lease_namespace(settings, access), LEADER_LEASE),
+                identity=settings.pod_uid or f"{socket.gethostname()}_{uuid4()}",
+                clock=clock,
+                timing=timing,
+            )
+        else:
+            log.info("no leader election: this must be the only operator (--enable-leader-election switches it on)")
+        gate = elector.may_write_s if elector else None
+        client = Client(transport, clock=clock, version=version, write_gate=gate)
+        return cls(settings, access, client, Client(transport, clock=clock, version=version), elector)
+
+    async def run(self) -> int:
+        """Until told to stop, or a part breaks."""
+        self._on_signals()
+        self._measure()
+        try:
+            await self._endpoints.start()
+        except OSError as error:
+            log.error("cannot listen: %s", error)  # noqa: TRY400 - one line for a person
+            return 1
+        log.info("raytide %s at %s", product_version(), self._server)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                stopping = tasks.create_task(self._stop_in_order())
+                if await self._api_answers():
+                    await self._work(tasks)
+                stopping.cancel()
+        finally:
+            await self._endpoints.stop()
+        log.info("ended in order")
+        return 0
+
+    async def _work(self, tasks: asyncio.TaskGroup) -> None:
+        """Everything that runs side by side; returns when the last term has ended in order."""
+        await self._rights.ask()
+        started: list[asyncio.Task[None]] = []
+
+        def start(part: Coroutine[Any, Any, None]) -> None:
+            started.append(tasks.create_task(part))
+
+        if self._elector is None:
+            leading = tasks.create_task(self._room.lead())
+        else:
+            leading = tasks.create_task(self._elector.run(self._room.lead))
+            await self._elector.has_looked.wait()  # a leader's lists begin in its term, and are made once (D6)
+        for part in (self._room.follow(), self._doorbell.run(), self._vitals.run(), self._rights.run()):
+            start(part)
+        await leading
+        for task in started:
+            task.cancel()
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _on_signals(self) -> None:
+        """SIGTERM and SIGINT ask for an ordered end; the second one does not ask."""
+        loop = asyncio.get_running_loop()
+
+        def told_to_stop() -> None:
+            self._stop.set()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_DFL)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, told_to_stop)
+
+    async def _stop_in_order(self) -> None:
+        await self._stop.wait()
+        log.info("told to stop: running passes may end")
+        if self._elector is not None:
+            self._elector.stop()
+        await self._room.stop()
+
+    # --- the API server ------------------------------------------------------------------------------------------------
+
+    async def _api_answers(self) -> bool:
+        """Wait for the API server; False when told to stop before it answered."""
+        questions_asked = 0
+        while not self._stop.is_set():
+            trouble = await self._ask()
+            if trouble is None:
+                return True
+            if questions_asked % REMIND_EVERY == 0:
+                log.warning(
+                    "the API server at %s does not answer, trying again until it does: %s", self._server, trouble
+                )
+            questions_asked += 1
+            try:
+                await asyncio.wait_for(self._stop.wait(), ASK_API_EVERY_S)
+            except TimeoutError:
+                continue
+        return False
+
+    async def _ask(self) -> str | None:
+        """None when the API server answers anything at all, otherwise why not."""
+        try:
+            response = await self._client.transport.request("GET", "/version", timeout_s=5.0)
+        except Unavailable as trouble:
+            return str(trouble)
+        return f"status {response.status}" if response.status >= 500 else None
+
+    # --- looking -------------------------------------------------------------------------------------------------------
+
+    def _owe(self, view: ClusterView, is_gone: bool) -> None:  # noqa: FBT001 - the room calls it by position
+        """What our informer has seen, kopf owes us (D1)."""
+        if is_gone:
+            self._doorbell.trailing.informer_lost(view.key)
+        else:
+            self._doorbell.trailing.informer_saw(view.key, view.version)
+
+    def _build_vitals(self) -> Vitals:
+        async def is_answered() -> bool:
+            return await self._ask() is None
+
+        room, rights = self._room, self._rights
+        also_alive: dict[str, Check] = {}
+        also_ready: dict[str, Check] = {"rights": rights.check}
+        if (elector := self._elector) is not None:
+            also_alive["lease"] = lambda: (elector.idle_s() < STUCK_ELECTION_S, elector.words())
+            also_ready["lease"] = lambda: (True, elector.words())
+        return Vitals(
+            streams={stream.resource.plural: stream for stream in room.streams},
+            is_answered=is_answered,
+            oldest_pass_s=room.controller.oldest_running_s,
+            waiting=room.controller.waiting,
+            also_alive=also_alive,
+            also_ready=also_ready,
+        )
+
+    def _build_endpoints(self, settings: Settings) -> Endpoints:
+        endpoints = Endpoints()
+        endpoints.add(settings.health_address, "/healthz", text_of(self._vitals.liveness()))
+        endpoints.add(settings.health_address, "/readyz", text_of(self._vitals.readiness()))
+        metrics = page(lambda: (generate_latest(REGISTRY), CONTENT_TYPE_LATEST))
+        endpoints.add(settings.metrics_address, "/metrics", metrics)
+        return endpoints
+
+    def _measure(self) -> None:
+        """Gauges that are read when Prometheus asks."""
+        controller, elector = self._room.controller, self._elector
+        WAITING_KEYS.labels("raycluster").set_function(controller.waiting)
+        PASSES.labels("raycluster").set_function(lambda: controller.passes)
+        for stream in self._room.streams:
+            STREAM_AGE_SECONDS.labels(stream.resource.plural).set_function(partial(getattr, stream, "age_s"))
+        if elector is not None:
+            LEADER.labels(LEADER_LEASE).set_function(lambda: elector.is_leading)
+            TERMS.labels(LEADER_LEASE).set_function(lambda: elector.terms)
+            LEASE_AGE_SECONDS.labels(LEADER_LEASE).set_function(elector.renewed_s)
 
 
-def _owe(doorbell: Doorbell, view: ClusterView, *, is_gone: bool) -> None:
-    """What our informer has seen, kopf owes us (D1)."""
-    if is_gone:
-        doorbell.trailing.informer_lost(view.key)
-    else:
-        doorbell.trailing.informer_saw(view.key, view.version)
+def lease_namespace(settings: Settings, access: Access) -> str:
+    """Where the Lease is: as told, else where the operator itself is."""
+    return settings.leader_election_namespace or settings.pod_namespace or access.namespace
 
 
-def _vitals(client: Client, room: RayClusterRoom) -> Vitals:
-    async def is_answered() -> bool:
-        return await _ask(client) is None
-
-    return Vitals(
-        stream_ages={stream.resource.plural: partial(getattr, stream, "age_s") for stream in room.streams},
-        is_answered=is_answered,
-        is_synced=lambda: room.is_synced,
-        oldest_pass_s=room.controller.oldest_running_s,
-    )
-
-
-def _measure(room: RayClusterRoom) -> None:
-    """Gauges that are read when Prometheus asks."""
-    WAITING_KEYS.labels("raycluster").set_function(room.controller.waiting)
-    PASSES.labels("raycluster").set_function(lambda: room.controller.passes)
-    for stream in room.streams:
-        STREAM_AGE_SECONDS.labels(stream.resource.plural).set_function(partial(getattr, stream, "age_s"))
-
-
-def _endpoints(settings: Settings, vitals: Vitals) -> Endpoints:
-    endpoints = Endpoints()
-    endpoints.add(settings.health_address, "/healthz", text_of(vitals.liveness()))
-    endpoints.add(settings.health_address, "/readyz", text_of(vitals.readiness()))
-    endpoints.add(settings.metrics_address, "/metrics", page(lambda: (generate_latest(REGISTRY), CONTENT_TYPE_LATEST)))
-    return endpoints
+def _first(trouble: BaseException) -> BaseException:
+    """The innermost first exception of nested groups."""
+    while isinstance(trouble, BaseExceptionGroup):
+        trouble = trouble.exceptions[0]
+    return trouble

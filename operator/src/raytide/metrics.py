@@ -30,3 +30,10 @@ PASSES: Final = Gauge("raytide_passes", "Passes begun since the start.", ["contr
 STREAM_AGE_SECONDS: Final = Gauge(
     "raytide_stream_age_seconds", "Since the API last gave a sign of life.", ["resource"], registry=REGISTRY
 )
+LEADER: Final = Gauge(
+    "leader_election_master_status", "Whether this process holds the lease (1) or not (0).", ["name"], registry=REGISTRY
+)
+TERMS: Final = Gauge("raytide_leader_terms", "Terms of leadership begun since the start.", ["name"], registry=REGISTRY)
+LEASE_AGE_SECONDS: Final = Gauge(
+    "raytide_lease_age_seconds", "Since the lease was last renewed by us; 0 on a standby.", ["name"], registry=REGISTRY
+)

@@ -6,6 +6,7 @@ KubeRay leaves on is off only if it says `false`, one that KubeRay leaves off is
 cli/operator.py.
 """
 
+import re
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Final
@@ -14,6 +15,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES, ClusterConfig, PodConfig
+from raytide.api.lease import LeaseTiming
 
 GATES_NOT_BUILT: Final = frozenset({"KubernetesWAS"})
 """Switching one of them on would be ignored in silence: no field of a RayCluster asks for the feature."""
@@ -63,6 +65,12 @@ class Settings(BaseSettings):
     health_address: str = Field(default=":8082", validation_alias="RAYTIDE_HEALTH_PROBE_BIND_ADDRESS")
     log_level: str = Field(default="info", validation_alias="RAYTIDE_LOG_LEVEL")
     feature_gates: frozenset[str] = Field(default=DEFAULT_FEATURE_GATES, validation_alias="RAYTIDE_FEATURE_GATES")
+    is_leader_election_enabled: bool | None = Field(default=None, validation_alias="RAYTIDE_ENABLE_LEADER_ELECTION")
+    """None: where KubeRay's users expect it, that is in a cluster, or with a namespace for the lease."""
+    leader_election_namespace: str = Field(default="", validation_alias="RAYTIDE_LEADER_ELECTION_NAMESPACE")
+    lease_duration_s: int = Field(default=30, ge=1, validation_alias="RAYTIDE_LEADER_ELECTION_LEASE_DURATION")
+    renew_deadline_s: float = Field(default=20.0, gt=0, validation_alias="RAYTIDE_LEADER_ELECTION_RENEW_DEADLINE")
+    retry_period_s: float = Field(default=4.0, gt=0, validation_alias="RAYTIDE_LEADER_ELECTION_RETRY_PERIOD")
 
     # --- environment of KubeRay's operator (RC §6.5) ---
     cluster_domain: str = Field(default="cluster.local", validation_alias="CLUSTER_DOMAIN")
@@ -76,13 +84,35 @@ class Settings(BaseSettings):
     is_head_service_cluster_ip: OffUnlessTrue = Field(
         default=False, validation_alias="ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE"
     )
-    # Where we run, for events: the chart sets it from the pod's own name.
+    # Who we are and where we run: the chart sets them from the pod's own fields.
     pod_name: str = Field(default="", validation_alias="POD_NAME")
+    pod_namespace: str = Field(default="", validation_alias="POD_NAMESPACE")
+    pod_uid: str = Field(default="", validation_alias="POD_UID")
 
     @field_validator("cluster_domain")
     @classmethod
     def _default_domain(cls, domain: str) -> str:
         return domain or "cluster.local"
+
+    def lease_timing(self) -> LeaseTiming:
+        """Raises ValueError that names the flag when the three times do not fit together."""
+        if not self.renew_deadline_s < self.lease_duration_s:
+            raise ValueError(
+                f"--leader-election-renew-deadline ({self.renew_deadline_s:g} s) must be shorter than "
+                f"--leader-election-lease-duration ({self.lease_duration_s} s)"
+            )
+        if not self.retry_period_s * 2 <= self.renew_deadline_s:
+            raise ValueError(
+                f"--leader-election-retry-period ({self.retry_period_s:g} s) must be at most half of "
+                f"--leader-election-renew-deadline ({self.renew_deadline_s:g} s)"
+            )
+        return LeaseTiming(self.lease_duration_s, self.renew_deadline_s, self.retry_period_s)
+
+    def has_leader_election(self, *, is_in_cluster: bool) -> bool:
+        """Whether to elect: as told; by default wherever a second operator may be running beside us."""
+        if self.is_leader_election_enabled is not None:
+            return self.is_leader_election_enabled
+        return is_in_cluster or bool(self.leader_election_namespace)
 
     def cluster_config(self) -> ClusterConfig:
         """What the RayCluster room's decisions may know."""
@@ -127,3 +157,20 @@ def parse_feature_gates(text: str) -> frozenset[str]:
 def parse_namespaces(text: str) -> tuple[str, ...]:
     """A comma-separated list; empty means all namespaces."""
     return tuple(filter(None, (part.strip() for part in text.split(","))))
+
+
+def parse_seconds(text: str) -> float:
+    """`20`, `20s`, `1m30s` or `400ms`, as flags of Kubernetes have durations; raises ValueError."""
+    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is no duration such as 20s")
+    return sum(float(number) * units[unit] for number, unit in parts)
+
+
+def parse_whole_seconds(text: str) -> int:
+    """The same where the API knows whole seconds only."""
+    seconds = parse_seconds(text)
+    if seconds != int(seconds) or seconds < 1:
+        raise ValueError(f"{text!r} is not a number of whole seconds")
+    return int(seconds)

@@ -36,7 +36,7 @@ def test_every_flag():
 
 def test_every_variable_and_gate():
     ours = [str(field.validation_alias) for field in Settings.model_fields.values()]
-    kuberays = [name for name in ours if not name.startswith("RAYTIDE_") and name != "POD_NAME"]
+    kuberays = [name for name in ours if not name.startswith(("RAYTIDE_", "POD_"))]
     text = section("Environment variables of the operator")
     assert [name for name in (*kuberays, *VARIABLES_WITHOUT_EFFECT) if f"`{name}`" not in text] == []
     named = set(re.findall(r"`([A-Z]\w+)`", section("Feature gates").split("| State |")[1]))

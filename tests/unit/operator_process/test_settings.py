@@ -4,8 +4,15 @@ import pytest
 from click.testing import CliRunner
 
 from raytide.api.config import DEFAULT_FEATURE_GATES
+from raytide.api.lease import LeaseTiming
 from raytide.cli.operator import NOT_BUILT, command
-from raytide.settings import Settings, parse_feature_gates, parse_namespaces, variables_without_effect
+from raytide.settings import (
+    Settings,
+    parse_feature_gates,
+    parse_namespaces,
+    parse_seconds,
+    variables_without_effect,
+)
 
 
 @pytest.mark.rule("RC §6.5")
@@ -73,7 +80,18 @@ def test_namespaces(text, expected):
     ("flags", "words"),
     [
         *(pytest.param([flag, "x"], f"{flag}: {why}", id=flag) for flag, why in NOT_BUILT.items()),
-        pytest.param(["--enable-leader-election=true"], "--enable-leader-election: not built yet", id="election"),
+        pytest.param(["--leader-election-lease-duration", "x"], "'x' is no duration", id="no duration"),
+        pytest.param(["--leader-election-lease-duration", "1500ms"], "whole seconds", id="half a second of lease"),
+        pytest.param(
+            ["--leader-election-lease-duration=20s"],
+            "--leader-election-renew-deadline (20 s) must be shorter than --leader-election-lease-duration (20 s)",
+            id="a lease that ends with its deadline",
+        ),
+        pytest.param(
+            ["--leader-election-retry-period=11s"],
+            "--leader-election-retry-period (11 s) must be at most half of --leader-election-renew-deadline (20 s)",
+            id="one renewal in a deadline",
+        ),
         pytest.param(["--no-such-flag"], "--no-such-flag", id="an unknown flag"),
         pytest.param(["--metrics-addr", "somewhere"], "'somewhere' is no address", id="an address that is none"),
         pytest.param(["--feature-gates", "X"], "'X' is not NAME=true or NAME=false", id="a gate without a value"),
@@ -100,6 +118,8 @@ def test_every_flag_reaches_the_settings(monkeypatch):
     monkeypatch.setattr("raytide.runtime.logs.install", lambda _level: None)
     flags = ["--kubeconfig", "k", "--watch-namespace", "a,b", "--reconcile-concurrency", "3", "--metrics-addr", "0"]
     flags += ["--health-probe-bind-address", ":1", "--log-level", "debug", "--enable-leader-election=false"]
+    flags += ["--leader-election-namespace", "ns", "--leader-election-lease-duration", "1m"]
+    flags += ["--leader-election-renew-deadline", "2s", "--leader-election-retry-period", "400ms"]
     flags += ["--feature-gates", "RayCronJob=true", "--enable-metrics=true"]
     result = CliRunner().invoke(command, flags)
     assert result.exit_code == 7, result.output
@@ -107,3 +127,34 @@ def test_every_flag_reaches_the_settings(monkeypatch):
     assert (settings.kubeconfig, settings.watch_namespaces, settings.reconcile_concurrency) == ("k", ("a", "b"), 3)
     assert (settings.metrics_address, settings.health_address, settings.log_level) == ("0", ":1", "debug")
     assert "RayCronJob" in settings.feature_gates
+    assert (settings.is_leader_election_enabled, settings.leader_election_namespace) == (False, "ns")
+    assert settings.lease_timing() == LeaseTiming(60, 2.0, 0.4)
+
+
+@pytest.mark.rule("RC §6.3")
+@pytest.mark.parametrize(
+    ("told", "namespace", "is_in_cluster", "expected"),
+    [
+        pytest.param(None, "", True, True, id="in a cluster, as KubeRay"),
+        pytest.param(None, "", False, False, id="on a person's machine"),
+        pytest.param(None, "ns", False, True, id="on a person's machine, with a namespace for the lease"),
+        pytest.param(True, "", False, True, id="switched on"),
+        pytest.param(False, "ns", True, False, id="switched off"),
+    ],
+)
+def test_where_a_leader_is_elected(told, namespace, is_in_cluster, expected):
+    settings = Settings(is_leader_election_enabled=told, leader_election_namespace=namespace)
+    assert settings.has_leader_election(is_in_cluster=is_in_cluster) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("20", 20.0), ("20s", 20.0), ("1m30s", 90.0), ("400ms", 0.4), ("1.5s", 1.5), ("1h", 3600.0)]
+)
+def test_durations(text, seconds):
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-3s", "3 s", "3d", "1s!"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(ValueError, match="is no duration"):
+        parse_seconds(text)

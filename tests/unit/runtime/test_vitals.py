@@ -1,5 +1,7 @@
 """Would a restart help? Only if a stream is dead while the API answers, or a pass is stuck."""
 
+import asyncio
+
 import pytest
 
 from raytide.runtime.endpoints import address_of, report
@@ -7,10 +9,15 @@ from raytide.runtime.vitals import Vitals
 
 
 class World:
+    """Its own only stream."""
+
     age_s = 0.0
     is_answered = True
     is_synced = True
+    trouble = ""
     oldest_s = 0.0
+    is_lease_alive = True
+    has_rights = True
     questions = 0
 
     async def ask(self):
@@ -26,10 +33,12 @@ def world():
 @pytest.fixture
 def vitals(world):
     return Vitals(
-        stream_ages={"pods": lambda: world.age_s},
+        streams={"pods": world},
         is_answered=world.ask,
-        is_synced=lambda: world.is_synced,
         oldest_pass_s=lambda: world.oldest_s,
+        waiting=lambda: 7,
+        also_alive={"lease": lambda: (world.is_lease_alive, "stuck")},
+        also_ready={"rights": lambda: (world.has_rights, "missing: list pods")},
     )
 
 
@@ -51,9 +60,9 @@ async def look(vitals, times):
     ("trouble", "looks", "verdict"),
     [
         pytest.param((5.0, True), 5, (True, True), id="a fresh stream is well"),
-        pytest.param((91.0, True), 5, (True, True), id="an API that is just back: the stream may still rest"),
-        pytest.param((91.0, True), 6, (False, True), id="stale for a minute while the API answers: a restart helps"),
-        pytest.param((91.0, False), 9, (True, False), id="an API that is away: not ready, but alive"),
+        pytest.param((76.0, True), 3, (True, True), id="an API that is just back: the stream may still rest"),
+        pytest.param((76.0, True), 4, (False, True), id="stale for four looks while the API answers: a restart helps"),
+        pytest.param((76.0, False), 9, (True, False), id="an API that is away: not ready, but alive"),
     ],
 )
 async def test_streams(world, vitals, trouble, looks, verdict):
@@ -80,14 +89,45 @@ def test_a_stuck_pass_is_told(world, vitals):
     world.oldest_s = 121.0
     is_well, text = report(vitals.liveness())
     assert not is_well
-    assert "[-]passes oldest running for 121.0 s" in text
+    assert "[-]queue 7 keys wait, oldest pass running for 121.0 s" in text
+    assert is_ready(vitals), "who works may be slow"
 
 
-def test_ready_only_when_everything_is_listed(world, vitals):
-    world.is_synced = False
+@pytest.mark.rule("SC:S18")
+@pytest.mark.looptime
+async def test_a_dead_stream_is_told_within_two_minutes(world, vitals):
+    loop = asyncio.get_running_loop()
+    died_at = loop.time()
+    looking = asyncio.create_task(vitals.run())
+    while is_alive(vitals):
+        await asyncio.sleep(1)
+        world.age_s = loop.time() - died_at
+    looking.cancel()
+    assert loop.time() - died_at <= 120
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        pytest.param({"is_synced": False}, "[-]stream-pods still listing, last heard of 0 s ago", id="not listed yet"),
+        pytest.param({"trouble": "cannot list pods: no"}, "[-]stream-pods cannot list pods: no, last", id="refused"),
+        pytest.param({"has_rights": False}, "[-]rights missing: list pods", id="a right is missing"),
+    ],
+)
+def test_not_ready_says_why(world, vitals, change, line):
+    assert is_ready(vitals)
+    vars(world).update(change)
     is_well, text = report(vitals.readiness())
     assert not is_well
-    assert "[-]synced still listing" in text
+    assert line in text
+    assert is_alive(vitals), "a restart would not help"
+
+
+def test_what_else_must_be_alive_counts(world, vitals):
+    world.is_lease_alive = False
+    is_well, text = report(vitals.liveness())
+    assert not is_well
+    assert "[-]lease stuck" in text
 
 
 @pytest.mark.parametrize(

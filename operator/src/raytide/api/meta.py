@@ -6,6 +6,7 @@ API. Used by the wires (paths) and by every room (metadata, keys, owners).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -58,6 +59,9 @@ LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", is_namespaced=False
 )
+ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", is_namespaced=False
+)
 RAYCLUSTERS: Final = Resource("ray.io", "v1", "rayclusters", "RayCluster")
 
 
@@ -102,3 +106,8 @@ def controller_reference(resource: Resource, name: str, uid: str) -> Manifest:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def micro_time(moment: datetime) -> str:
+    """A moment in UTC as Kubernetes' MicroTime."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

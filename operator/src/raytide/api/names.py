@@ -9,6 +9,8 @@ from typing import Final
 
 # --- identity ------------------------------------------------------------------------------------------------------
 OPERATOR: Final = "raytide"
+LEADER_LEASE: Final = "ray-operator-leader"
+"""KubeRay's: in one namespace the two never act at the same time (RC §6.3, RC:K-7)."""
 MANAGED_BY_US: Final = "ray.io/kuberay-operator"
 
 # --- labels (RC §3.3, Appendix B) ----------------------------------------------------------------------------------

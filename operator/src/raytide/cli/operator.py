@@ -12,9 +12,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import click
-from pydantic import ValidationError
 
-from raytide.settings import Settings, parse_feature_gates, parse_namespaces, variables_without_effect
+from raytide.settings import (
+    Settings,
+    parse_feature_gates,
+    parse_namespaces,
+    parse_seconds,
+    parse_whole_seconds,
+    variables_without_effect,
+)
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +31,6 @@ NOT_BUILT: Final = {
     "--log-file-path": "logs go to standard error only",
     "--log-file-encoder": "logs go to standard error only",
     "--log-stdout-encoder": "logs are written as key=value",
-    "--leader-election-namespace": "leader election is not built yet; run one replica",
     "--forced-cluster-upgrade": "it has no effect, here as in KubeRay; leave it out",
     "--use-kubernetes-proxy": "RayJob and RayService are not managed by Raytide",
     "--qps": "requests are limited by number in flight, not by rate",
@@ -45,12 +50,6 @@ def _refuse(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     if value is not None and ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE:
         flag = param.opts[0]
         raise click.UsageError(f"{flag}: {NOT_BUILT[flag]}")
-    return value
-
-
-def _refuse_leader_election(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and value.lower() != "false":
-        raise click.UsageError("--enable-leader-election: not built yet; run one replica with =false or without it")
     return value
 
 
@@ -131,12 +130,37 @@ def _address(text: str) -> str:
 )
 @click.option(
     "--enable-leader-election",
-    hidden=True,
-    default=None,
-    expose_value=False,
     is_flag=False,
     flag_value="true",
-    callback=_refuse_leader_election,
+    default=None,
+    type=bool,
+    help="Write only while holding a Lease; default: true in a cluster, or with a namespace for the Lease.",
+)
+@click.option(
+    "--leader-election-namespace",
+    default="",
+    help="Where the Lease is; default: the pod's namespace, or that of the kubeconfig.",
+)
+@click.option(
+    "--leader-election-lease-duration",
+    default="30s",
+    show_default=True,
+    callback=_checked(parse_whole_seconds),
+    help="After so long without a renewal another replica takes over.",
+)
+@click.option(
+    "--leader-election-renew-deadline",
+    default="20s",
+    show_default=True,
+    callback=_checked(parse_seconds),
+    help="So long after its last renewal the leader may still write.",
+)
+@click.option(
+    "--leader-election-retry-period",
+    default="4s",
+    show_default=True,
+    callback=_checked(parse_seconds),
+    help="From one renewal to the next.",
 )
 @click.option(
     "--enable-metrics",
@@ -157,6 +181,11 @@ def command(
     health_probe_bind_address: str,
     log_level: str,
     feature_gates: frozenset[str],
+    enable_leader_election: bool | None,
+    leader_election_namespace: str,
+    leader_election_lease_duration: int,
+    leader_election_renew_deadline: float,
+    leader_election_retry_period: float,
 ) -> None:
     """Run the operator (RayCluster controller) until told to stop."""
     try:
@@ -168,8 +197,14 @@ def command(
             health_address=health_probe_bind_address,
             log_level=log_level,
             feature_gates=feature_gates,
+            is_leader_election_enabled=enable_leader_election,
+            leader_election_namespace=leader_election_namespace,
+            lease_duration_s=leader_election_lease_duration,
+            renew_deadline_s=leader_election_renew_deadline,
+            retry_period_s=leader_election_retry_period,
         )
-    except ValidationError as error:
+        settings.lease_timing()
+    except ValueError as error:  # of pydantic, or of ours: both say which setting
         raise click.UsageError(str(error)) from error
 
     from raytide.main import run_operator  # noqa: PLC0415 - kopf is imported only when the operator really runs

@@ -159,6 +159,11 @@ class Client:
         path = resource.path(manifest["metadata"].get("namespace"))
         return await self._write("POST", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
 
+    async def replace(self, resource: Resource, key: Key, manifest: Manifest) -> Manifest:
+        """PUT the whole object; refused as a Conflict unless it still has the resourceVersion in `manifest`."""
+        path = resource.path(key.namespace, key.name)
+        return await self._write("PUT", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
+
     async def delete(self, resource: Resource, key: Key, uid: str, *, grace_period_s: int | None = None) -> Manifest:
         """DELETE that object and no other of the same name; returns the object (terminating) or a Status (gone)."""
         body: Manifest = {

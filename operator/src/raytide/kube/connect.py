@@ -123,6 +123,9 @@ class Access:
     renew: Renew
     tls: NamedContext | None = None
     proxy: str | None = None
+    namespace: str = "default"
+    """Ours in a pod; with a kubeconfig that of its context."""
+    is_in_cluster: bool = False
 
     async def open_session(self, *, trace_configs: list[aiohttp.TraceConfig] | None = None) -> aiohttp.ClientSession:
         """A session that is signed, keeps connections, and belongs to the running loop."""
@@ -188,7 +191,10 @@ def _by_service_account(environ: Mapping[str, str], folder: Path) -> Access:
         tls.load_verify_locations(authority)  # a rotated authority counts from the next connection on
         return Identity(f"Bearer {_read_token(token)}", is_file=True)
 
-    return Access(server, renew, tls, find_proxy(server, environ))
+    own = folder / "namespace"
+    namespace = own.read_text().strip() if own.is_file() else ""
+    proxy = find_proxy(server, environ)
+    return Access(server, renew, tls, proxy, namespace=namespace or "default", is_in_cluster=True)
 
 
 def _read_token(path: Path) -> str:
@@ -224,7 +230,8 @@ async def _by_kubeconfig(paths: str, context: str | None, environ: Mapping[str, 
             tls.load_cert_chain(again.cert_file, again.key_file)  # counts from the next connection on
         return _identity(again)
 
-    return Access(found.host, renew, tls, found.proxy or find_proxy(found.host, environ))
+    proxy = found.proxy or find_proxy(found.host, environ)
+    return Access(found.host, renew, tls, proxy, namespace=found.namespace)
 
 
 def _is_any_file(paths: str) -> bool:
@@ -240,13 +247,14 @@ async def _load(paths: str, context: str | None) -> Any:
     )
     found.api_key = {}
     try:
-        await load_kube_config(  # type: ignore[no-untyped-call]
+        loaded = await load_kube_config(  # type: ignore[no-untyped-call]
             paths, context=context, client_configuration=found, persist_config=False
         )
     except Exception as error:  # every kind of broken file ends in another exception there
         raise NotConnected(f"kubeconfig {paths} cannot be used: {' '.join(str(error).split())}") from error
     if not found.host:
         raise NotConnected(f"kubeconfig {paths} names no server")
+    found.namespace = loaded.current_context["context"].get("namespace") or "default"
     return found
 
 

@@ -18,7 +18,7 @@ from cachetools import TTLCache
 
 from raytide.api.actions import Create, Delete, Outcome, Result
 from raytide.api.errors import Refused, Unavailable
-from raytide.api.meta import EVENTS, Key, Manifest
+from raytide.api.meta import EVENTS, Key, Manifest, micro_time
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 
@@ -90,14 +90,23 @@ class Recorder:
             self._tell(regarding, (event_type, reason, _verb(bundle[0])[0], group, same), note)
 
     async def run(self) -> None:
-        """Post until cancelled."""
-        while True:
-            await self._has_work.wait()
-            while self._waiting:
-                said = self._waiting.popleft()
-                said.is_waiting = False
-                await self._post(said)
-            self._has_work.clear()
+        """Post until cancelled; what waits then is dropped: whoever leads next has news of its own."""
+        try:
+            while True:
+                await self._has_work.wait()
+                while self._waiting:
+                    said = self._waiting.popleft()
+                    said.is_waiting = False
+                    await self._post(said)
+                self._has_work.clear()
+        finally:
+            self._drop_waiting()
+
+    def _drop_waiting(self) -> None:
+        self.dropped += len(self._waiting)
+        for said in self._waiting:
+            said.is_waiting = False
+        self._waiting.clear()
 
     def _tell(self, regarding: Manifest, topic: _Topic, note: str) -> None:
         now = self._clock.now()
@@ -121,7 +130,7 @@ class Recorder:
 
     def _build(self, regarding: Manifest, topic: _Topic, note: str, now: datetime) -> Manifest:
         metadata = regarding["metadata"]
-        moment = _micro_time(now)
+        moment = micro_time(now)
         digest = blake2s(repr((topic, moment, self._instance, metadata.get("uid"))).encode(), digest_size=8)
         event_type, reason, action = topic[:3]
         return {
@@ -165,7 +174,7 @@ class Recorder:
 
     async def _patch(self, said: _Said) -> None:
         metadata = said.manifest["metadata"]
-        series = {"count": said.count, "lastObservedTime": _micro_time(said.last_at or self._clock.now())}
+        series = {"count": said.count, "lastObservedTime": micro_time(said.last_at or self._clock.now())}
         try:
             await self._client.patch(EVENTS, Key(metadata["namespace"], metadata["name"]), {"series": series})
         except Refused as refused:
@@ -192,10 +201,6 @@ def _verb(outcome: Outcome) -> tuple[str, str]:
     if isinstance(outcome.action, Create):
         return "Create", "Created"
     return ("Delete", "Deleted") if isinstance(outcome.action, Delete) else ("Patch", "Patched")
-
-
-def _micro_time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _cut(note: str) -> str:

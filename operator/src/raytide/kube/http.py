@@ -7,6 +7,7 @@ by `kube/connect`; knows nothing of credentials, which the session adds by itsel
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -19,16 +20,32 @@ from raytide.kube.transport import Response, StreamRefused
 OPEN_STREAM_S: Final = 10.0
 
 
-def sending_trace() -> aiohttp.TraceConfig:
-    """Notes in a request's context that its first byte has left: from here on its outcome may be unknown."""
+@dataclass(slots=True)
+class _Sending:
+    """One request on its way."""
 
-    async def note(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
-        sent = context.trace_request_ctx
-        if sent is not None:
-            sent.append(True)
+    ends_at: float
+    has_left: bool = False
+    """Its first byte may have left: from here on its outcome may be unknown."""
+
+
+def sending_trace() -> aiohttp.TraceConfig:
+    """Looks at every body once more before its first byte leaves.
+
+    A process that was stopped between asking the write gate and sending must not send after it: by then somebody else
+    may be the one who writes (D10). aiohttp sends headers and the first piece of the body together, after this.
+    """
+
+    async def look(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
+        sending = context.trace_request_ctx
+        if sending is None or sending.has_left:
+            return
+        if asyncio.get_running_loop().time() >= sending.ends_at:
+            raise TimeoutError("its time was over before it could be sent")
+        sending.has_left = True
 
     config = aiohttp.TraceConfig()
-    config.on_request_headers_sent.append(note)
+    config.on_request_chunk_sent.append(look)
     return config
 
 
@@ -37,7 +54,8 @@ class HttpTransport:
 
     - Whatever the server answers is a `Response`; its header names are lower-case.
     - No answer in `timeout_s`, a connection refused, reset or closed half-way are `Unavailable`.
-    - The outcome of a write is unknown exactly if its first byte had left before the trouble.
+    - The outcome of a write is unknown exactly if its first byte had left before the trouble; without a body, always.
+    - No body leaves after `timeout_s`, not even when the process was stopped in between.
     - A stream gives bytes as they come, ends when the server ends it, and is `Unavailable` after `silence_s` of silence
       or when it breaks; a stream that is answered with something else than 200 is `StreamRefused` with that answer.
     """
@@ -58,7 +76,7 @@ class HttpTransport:
         timeout_s: float,
     ) -> Response:
         """See `Transport`."""
-        sent: list[bool] = []
+        sending = _Sending(asyncio.get_running_loop().time() + timeout_s)
         try:
             async with self._session.request(
                 method,
@@ -68,11 +86,11 @@ class HttpTransport:
                 data=body,
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
                 allow_redirects=False,
-                trace_request_ctx=sent,
+                trace_request_ctx=sending,
             ) as response:
                 return await _whole(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            is_unknown = bool(sent) and method != "GET"
+            is_unknown = method != "GET" and (sending.has_left or body is None)
             raise Unavailable(_words(error, timeout_s), is_outcome_unknown=is_unknown) from error
 
     async def stream(

@@ -91,6 +91,11 @@ class Informer(Generic[V]):
         return max(now - reflector.signed_at for reflector in self._reflectors.values())
 
     @property
+    def trouble(self) -> str:
+        """What keeps us from following, in words; empty when nothing does."""
+        return next((reflector.trouble for reflector in self._reflectors.values() if reflector.trouble), "")
+
+    @property
     def lists(self) -> int:
         """How many lists were completed, all namespaces together."""
         return sum(reflector.lists for reflector in self._reflectors.values())

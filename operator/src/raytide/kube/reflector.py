@@ -28,6 +28,8 @@ HEALTHY_S: Final = 10.0
 """A stream that lived so long was a good one: back-off starts anew after it."""
 RESUMES: Final = 3
 RELIST_INTERVAL_S: Final = 10.0
+AWAY_S: Final = 10.0
+"""Fifteen seconds after an outage everything has to be in work again (SC:S18)."""
 
 
 class ObjectMeta(msgspec.Struct, gc=False, rename="camel"):
@@ -88,7 +90,10 @@ class Reflector:
     - A watch that is closed, cut or silent for 60 s is resumed from the last version seen.
     - 410, an ERROR event, a line that cannot be read, and three resumes in a row that brought nothing make it list anew.
     - Failures in a row wait 0.2 s, 0.4 s, … 30 s, at least as long as the server asked; 10 good seconds start that anew.
+      A server that is merely away is tried every 10 s: after an outage it must not be waited for much longer.
+    - A kind that the server does not serve has no objects; it is asked for after 1 s, 2 s, … 30 s, until it is there.
     - `signed_at` moves with every answer, a refusal included, and every line.
+    - `trouble` says in words what keeps us from listing or watching; it is empty while the collection is followed.
     - `relist` lists once more, however often it is asked, and not within 10 s of the last list; `refresh` does so now.
     - `version` never goes back, except by a list.
     """
@@ -108,6 +113,7 @@ class Reflector:
         """How many lists were completed."""
         self.signed_at = clock.monotonic()
         """When the server last gave a sign of life."""
+        self.trouble = ""
         self._client = client
         self._resource = resource
         self._namespace = namespace
@@ -125,6 +131,7 @@ class Reflector:
         self._lines = 0
         self._fruitless = 0
         self._backoff = Backoff(first_s=0.2, longest_s=30.0)
+        self._absent = Backoff(first_s=1.0, longest_s=30.0)
         self._events = msgspec.json.Decoder(_Event)
         self._objects = msgspec.json.Decoder(AnyObject)
 
@@ -171,14 +178,19 @@ class Reflector:
             async for page in self._client.pages(self._resource, self._namespace, label_selector=self._label_selector):
                 self._sink.collect(page.items)
                 version = page.resource_version
+                self.signed_at = self._clock.monotonic()
         except (Unavailable, Refused, *GARBAGE) as trouble:
             self._must_list = True
             self._note_answer(trouble)
+            if isinstance(trouble, Refused) and trouble.is_not_found:
+                return self._is_absent()
+            self.trouble = f"cannot list {self._what}: {trouble}"
             return self._wait_s("cannot list", trouble)
         self._sink.replace()
-        self.version = version
+        self.version, self.trouble = version, ""
         self.lists += 1
         self._fruitless = 0
+        self._absent.reset()
         self._listed_at = self.signed_at = self._clock.monotonic()
         self._last_list_done = number
         async with self._progress:
@@ -200,6 +212,8 @@ class Reflector:
         except (Unavailable, Refused, _MustList) as error:
             trouble = error
             self._note_answer(error)
+            if isinstance(error, Refused) and error.status != 410:
+                self.trouble = f"cannot watch {self._what}: {error}"
         finally:
             self._reading = None
         is_healthy = self._clock.monotonic() - opened_at >= HEALTHY_S
@@ -208,6 +222,21 @@ class Reflector:
         if is_healthy and trouble is None:
             return 0.0
         return self._after(trouble or Unavailable("closed at once"))
+
+    def _is_absent(self) -> float:
+        """The kind is not there, so nothing of it is: look again later."""
+        self._sink.begin()
+        self._sink.replace()
+        wait_s = self._absent.next_s()
+        self.trouble = f"waiting for CRD {self._what}"
+        level = logging.WARNING if self._absent.failures == 1 else logging.DEBUG
+        log.log(level, "%s: the API server does not serve it (yet)", self.trouble)
+        return wait_s
+
+    @property
+    def _what(self) -> str:
+        kind = ".".join(filter(None, (self._resource.plural, self._resource.group)))
+        return f"{kind} in {self._namespace}" if self._namespace else kind
 
     def _note_answer(self, trouble: Exception) -> None:
         """A no is a sign of life too: while a kind is missing or forbidden, a restart would not help (D9)."""
@@ -223,7 +252,8 @@ class Reflector:
         return self._wait_s("must list anew" if self._must_list else "watch was interrupted", trouble)
 
     def _wait_s(self, what: str, trouble: Exception) -> float:
-        wait_s = max(self._backoff.next_s(), getattr(trouble, "retry_after_s", None) or 0.0)
+        longest_s = AWAY_S if isinstance(trouble, Unavailable | TimeoutError) else self._backoff.longest_s
+        wait_s = max(min(self._backoff.next_s(), longest_s), getattr(trouble, "retry_after_s", None) or 0.0)
         where = f" in {self._namespace}" if self._namespace else ""
         log.warning("%s%s: %s, going on in %.1f s: %s", self._resource.plural, where, what, wait_s, trouble)
         return wait_s
@@ -260,5 +290,6 @@ class Reflector:
         except GARBAGE as error:
             raise _MustList(f"a line that cannot be read: {error}") from error
         self._lines += 1
+        self.trouble = ""
         if version_number(version) >= version_number(self.version):
             self.version = version

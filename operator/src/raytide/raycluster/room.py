@@ -1,8 +1,8 @@
 """What runs, so that RayClusters are what their specs say?
 
 Ties the room together over one client: informers for clusters, pods, services and nodes, the overlays, the executor, the
-reconciler and its workers. It decides nothing; workers start when the informers have listed once, and stop before the
-informers do. Started by main.py, and by simulations without kopf, sockets or threads (D3, D4, D11).
+reconciler and its workers. It decides nothing; informers run all the time, everything that writes only while this process
+leads (D10). Started by main.py, and by simulations without kopf, sockets or threads (D3, D4, D11).
 """
 
 import asyncio
@@ -88,9 +88,12 @@ class RoomOptions:
 class RayClusterRoom:
     """Everything that runs for RayClusters.
 
-    - `run` returns after `stop`; trouble in any part ends it with that trouble.
-    - Workers start when clusters, pods and services have been listed once.
-    - `stop` lets running passes end, then ends informers and recorder.
+    - `follow` keeps the informers warm, whoever leads; `lead` works for one term of leadership. `run` is both at once,
+      for whoever is alone.
+    - A term begins with empty overlays and a list of everything that began in it; only then workers start (D6).
+    - Outside a term nothing is written, and rings are dropped: a term looks at every RayCluster when it begins.
+    - `stop` lets running passes end for 10 s; then `lead` and `run` return. `lead` that is cancelled ends at once.
+    - Trouble in any part ends `follow`, `lead` and `run` with that trouble.
     """
 
     def __init__(self, client: Client, *, clock: Clock, config: ClusterConfig, options: RoomOptions) -> None:
@@ -128,8 +131,9 @@ class RayClusterRoom:
         self.nodes = Informer(client, NODES, clock=clock, decoder=decode_node, on_change=self._on_node)
         self.recorder = Recorder(client, clock=clock, controller=CONTROLLER_NAME, instance=options.instance)
         self._informed = Informed(self)
+        self._wires = self._build_wires()
         self.reconciler = RayClusterReconciler(
-            self._wires(),
+            self._wires,
             clock=clock,
             config=config,
             namer=options.namer,
@@ -147,20 +151,31 @@ class RayClusterRoom:
     # --- running ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until stopped."""
+        """Follow, and lead one term that lasts until stopped."""
         async with asyncio.TaskGroup() as tasks:
-            background = [
+            following = tasks.create_task(self.follow())
+            await self.lead()
+            following.cancel()
+
+    async def follow(self) -> None:
+        """Know what there is, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for stream in self.streams:
                 tasks.create_task(_for_ever(f"informer of {stream.resource.plural}", stream.run()))
-                for stream in self.streams
-            ]
-            background.append(tasks.create_task(_for_ever("event recorder", self.recorder.run())))
-            background.append(tasks.create_task(self._follow_nodes()))
-            await self._synced_or_stopped()
-            if not self._stopping.is_set():
-                log.info("following %d RayClusters and %d pods", len(self.clusters), len(self.pods))
-                await self.controller.run()
-            for task in background:
-                task.cancel()
+            tasks.create_task(self._follow_nodes())
+
+    async def lead(self) -> None:
+        """One term: work until stopped."""
+        self._wires.pods_in_flight.clear()
+        self._wires.services_in_flight.clear()
+        await self._relisted_or_stopped()
+        if self._stopping.is_set():
+            return
+        log.info("following %d RayClusters and %d pods", len(self.clusters), len(self.pods))
+        async with asyncio.TaskGroup() as tasks:
+            posting = tasks.create_task(_for_ever("event recorder", self.recorder.run()))
+            await self.controller.run()
+            posting.cancel()
 
     async def stop(self) -> None:
         """Take no more keys, let running passes end."""
@@ -172,17 +187,16 @@ class RayClusterRoom:
         """Whether everything a pass looks at has been listed."""
         return all(stream.is_synced for stream in self.streams)
 
-    async def _synced_or_stopped(self) -> None:
+    async def _relisted_or_stopped(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            synced = tasks.create_task(self._wait_synced())
+            relisted = tasks.create_task(self._relist())
             stopped = tasks.create_task(self._stopping.wait())
-            await asyncio.wait([synced, stopped], return_when=asyncio.FIRST_COMPLETED)
-            synced.cancel()
+            await asyncio.wait([relisted, stopped], return_when=asyncio.FIRST_COMPLETED)
+            relisted.cancel()
             stopped.cancel()
 
-    async def _wait_synced(self) -> None:
-        for stream in self.streams:
-            await stream.wait_synced()
+    async def _relist(self) -> None:
+        await asyncio.gather(*(stream.refresh() for stream in self.streams))
 
     async def _follow_nodes(self) -> None:
         """Nodes are a courtesy: without leave to read them, dying pods simply count until they are gone."""
@@ -225,7 +239,7 @@ class RayClusterRoom:
 
     # --- wiring ----------------------------------------------------------------------------------------------------
 
-    def _wires(self) -> Wires:
+    def _build_wires(self) -> Wires:
         pods_in_flight = Expectations(
             clock=self._clock,
             view_of=pod_from_manifest,

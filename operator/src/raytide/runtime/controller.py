@@ -20,6 +20,8 @@ from raytide.runtime.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 RESYNC_SLOTS = 60
+LONGEST_AWAY_S = 10.0
+"""Fifteen seconds after an outage everything has to be in work again (SC:S18)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,13 @@ class Pace:
 class Controller:
     """N workers on one queue of keys.
 
-    - Starting rings every key that `keys` knows.
+    - `run` rings every key that `keys` knows; rings before it are dropped, because those keys are known by then.
+    - After `stop`, or after being cancelled, it can `run` again, remembering nothing of before.
     - `ring` of an idle key is worked on at once; so is the first `ring_soon`.
     - `ring_soon` after a pass waits until max(0.2 s, 10 × that pass), at most 2 s, have gone by since its end.
     - A ring that carries a version told to `saw` is the echo of our own work and is dropped, also during the pass.
     - `reconcile` returns seconds: look again then; 0 puts the key at the tail of the queue; None: only when rung.
-    - `Unavailable` backs off from 0.2 to 30 s, at least as long as the server asked, and stays quiet.
+    - `Unavailable` backs off from 0.2 to 10 s, at least as long as the server asked, and stays quiet.
     - `Refused` backs off from 5 to 60 s.
     - Anything else is a bug: its traceback is logged, it backs off from 1 to 300 s, and other keys go on.
     - Every key is rung once per `resync_s`, at a moment fixed by its name, so that the load is spread.
@@ -70,6 +73,7 @@ class Controller:
         self._worker_count = workers
         self._pace = pace or Pace()
         self._queue: WorkQueue[Key] = WorkQueue()
+        self._queue.shut_down()
         self._workers: list[asyncio.Task[None]] = []
         self._resyncing: asyncio.Task[None] | None = None
         self._started_at: dict[Key, float] = {}
@@ -117,11 +121,20 @@ class Controller:
 
     async def run(self) -> None:
         """Work until stopped."""
+        self._start_over()
         for key in self._keys():
             self._queue.put(key)
-        async with asyncio.TaskGroup() as tasks:
-            self._workers = [tasks.create_task(self._work()) for _ in range(self._worker_count)]
-            self._resyncing = tasks.create_task(self._resync())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._workers = [tasks.create_task(self._work()) for _ in range(self._worker_count)]
+                self._resyncing = tasks.create_task(self._resync())
+        finally:
+            self._queue.shut_down()
+
+    def _start_over(self) -> None:
+        self._queue = WorkQueue()
+        for memory in (self._rests_until, self._seen, self._heard, self._is_soon):
+            memory.clear()
 
     async def stop(self) -> None:
         """Ordered end: no new passes, time for the running ones, then the axe."""
@@ -150,7 +163,8 @@ class Controller:
         try:
             look_again_in = await self._reconcile(key)
         except Unavailable as trouble:
-            delay_s = self._queue.put_backed_off(key, at_least_s=trouble.retry_after_s or 0.0)
+            wait_s = trouble.retry_after_s or 0.0
+            delay_s = self._queue.put_backed_off(key, longest_s=LONGEST_AWAY_S, at_least_s=wait_s)
             log.info("not available, again in %.1f s: %s", delay_s, trouble)
         except Refused as refused:
             delay_s = self._queue.put_backed_off(key, first_s=5.0, longest_s=60.0)

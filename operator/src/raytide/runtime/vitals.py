@@ -1,45 +1,68 @@
 """Would a restart help?
 
-Takes the ages of streams, a way to ask the other side a plain question, and the age of the oldest running pass; gives
-checks for liveness and readiness. A stream that is stale while plain questions are answered is dead and a restart helps; a
-silent other side is nobody's fault here, and a restart would only make it worse (D9). Wired in main.py.
+Takes the streams and queues of a process, and a way to ask the other side a plain question; gives the checks of liveness
+and readiness. A stream that is stale while plain questions are answered is dead, and a restart helps; a silent other side
+is nobody's fault here, and a restart would only make it worse (D9). Wired in main.py.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from raytide.runtime.endpoints import Check
 
-STALE_S: Final = 90.0
+STALE_S: Final = 75.0
+"""A stream that is well gives a sign of life at least once a minute."""
 STUCK_S: Final = 120.0
 LOOK_EVERY_S: Final = 10.0
-LOOKS_UNTIL_DEAD: Final = 6
-"""After an outage a stream may still rest for 30 s of back-off, and then has to list: a minute is patience enough."""
+LOOKS_UNTIL_DEAD: Final = 4
+"""After an outage a stream may still rest for 10 s and then has to list; red no later than 120 s after its end (SC:S18)."""
+
+
+class Stream(Protocol):
+    """Something that is followed."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since its last sign of life."""
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all of it has been seen once."""
+
+    @property
+    def trouble(self) -> str:
+        """What is in its way, in words; empty when nothing is."""
 
 
 class Vitals:
     """The signs of life of one process.
 
-    - A stream is dead when it was stale for a minute of looks in a row while a plain question was answered at each.
+    - A stream is dead when it was stale at four looks in a row, ten seconds apart, while a plain question was answered
+      at each.
     - A pass that has been running for more than two minutes is stuck.
-    - An API that does not answer makes nobody dead, but nobody ready either.
+    - Ready is who has seen everything once and can follow it; an API that does not answer makes nobody dead.
+    - Every check says what it looks at and how old that is.
     """
 
     def __init__(
         self,
         *,
-        stream_ages: Mapping[str, Callable[[], float]],
+        streams: Mapping[str, Stream],
         is_answered: Callable[[], Awaitable[bool]],
-        is_synced: Callable[[], bool],
         oldest_pass_s: Callable[[], float],
+        waiting: Callable[[], int],
+        also_alive: Mapping[str, Check] | None = None,
+        also_ready: Mapping[str, Check] | None = None,
     ) -> None:
-        self._stream_ages = stream_ages
+        self._streams = streams
         self._is_answered = is_answered
-        self._is_synced = is_synced
         self._oldest_pass_s = oldest_pass_s
+        self._waiting = waiting
+        self._also_alive = also_alive or {}
+        self._also_ready = also_ready or {}
         self._is_api_away = False
-        self._stale_looks: dict[str, int] = dict.fromkeys(stream_ages, 0)
+        self._stale_looks: dict[str, int] = dict.fromkeys(streams, 0)
 
     async def run(self) -> None:
         """Look every ten seconds."""
@@ -49,7 +72,7 @@ class Vitals:
 
     async def look(self) -> None:
         """One look; asks the plain question only when a stream is stale."""
-        stale = {name for name, age_s in self._stream_ages.items() if age_s() > STALE_S}
+        stale = {name for name, stream in self._streams.items() if stream.age_s > STALE_S}
         is_answered = await self._is_answered() if stale else True
         self._is_api_away = not is_answered
         for name in self._stale_looks:
@@ -57,22 +80,33 @@ class Vitals:
 
     def liveness(self) -> Mapping[str, Check]:
         """Checks for `/healthz`."""
-        streams = {f"stream-{name}": self._stream_check(name) for name in self._stream_ages}
-        return {**streams, "passes": self._passes_check}
+        streams = {f"stream-{name}": self._alive(name) for name in self._streams}
+        return {**streams, "queue": self._queue_check, **self._also_alive}
 
     def readiness(self) -> Mapping[str, Check]:
         """Checks for `/readyz`."""
-        return {
-            "synced": lambda: (self._is_synced(), "everything listed" if self._is_synced() else "still listing"),
-            "api": lambda: (not self._is_api_away, "does not answer" if self._is_api_away else "answers"),
+        streams = {f"stream-{name}": self._followed(name) for name in self._streams}
+        api: Mapping[str, Check] = {
+            "api": lambda: (not self._is_api_away, "does not answer" if self._is_api_away else "answers")
         }
+        return {**streams, **api, "queue": lambda: (True, self._queue_words()), **self._also_ready}
 
-    def _stream_check(self, name: str) -> Check:
+    def _alive(self, name: str) -> Check:
+        return lambda: (
+            self._stale_looks[name] < LOOKS_UNTIL_DEAD,
+            f"last heard of {self._streams[name].age_s:.0f} s ago",
+        )
+
+    def _followed(self, name: str) -> Check:
         def check() -> tuple[bool, str]:
-            return self._stale_looks[name] < LOOKS_UNTIL_DEAD, f"last heard of {self._stream_ages[name]():.0f} s ago"
+            stream = self._streams[name]
+            words = stream.trouble or ("listed" if stream.is_synced else "still listing")
+            return stream.is_synced and not stream.trouble, f"{words}, last heard of {stream.age_s:.0f} s ago"
 
         return check
 
-    def _passes_check(self) -> tuple[bool, str]:
-        oldest_s = max(0.0, self._oldest_pass_s())
-        return oldest_s <= STUCK_S, f"oldest running for {oldest_s:.1f} s"
+    def _queue_check(self) -> tuple[bool, str]:
+        return self._oldest_pass_s() <= STUCK_S, self._queue_words()
+
+    def _queue_words(self) -> str:
+        return f"{self._waiting()} keys wait, oldest pass running for {max(0.0, self._oldest_pass_s()):.1f} s"
