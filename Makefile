@@ -7,10 +7,10 @@ PYTEST := $(BIN)/pytest
 FIGURES := SB1 P6 P7 P8
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-down test lint test-ray bench mutate simulation crds chart locks verify presubmit clean
+.PHONY: help setup demo demo-down test lint test-ray bench mutate simulation crds chart e2e e2e-kind locks verify presubmit clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: # .venv from the locks; under a second when nothing changed
 	@python=$$(sh tools/python.sh "$(PYTHON)") && "$$python" tools/setup.py $(if $(filter file,$(origin PYTHON)),,--asked-for)
@@ -50,6 +50,12 @@ crds: setup ## write the CRDs from tools/crds.py
 chart: setup ## write what the chart repeats from elsewhere, and check the chart with helm where it is installed
 	@$(BIN)/python tools/chart.py
 	@if command -v helm >/dev/null; then $(PYTEST) -m "helm" tests/unit/chart; else echo "chart with helm: not run (no helm on PATH)"; fi
+
+e2e: setup ## the chart installed by helm on a real control plane, real Ray, uninstall (ARGS=--keep leaves it)
+	@$(BIN)/python tools/e2e.py $(ARGS)
+
+e2e-kind: setup ## the same suite on kind, with the image built from the Dockerfile
+	@$(BIN)/python tools/e2e.py --kind $(ARGS)
 
 locks: setup # resolve requirements/*.txt again from pyproject.toml
 	@$(BIN)/python tools/locks.py

@@ -8,40 +8,12 @@ namespaces are gone.
 import contextlib
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from cluster import Failed, helm, kubectl, setting
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-@dataclass
-class Installation:
-    """One release of the chart, and what the tests learn about it on their way."""
-
-    namespace: str
-    """The operator's."""
-    ray_namespace: str
-    """Where the Ray clusters are."""
-    image: str
-    release: str = "raytide"
-    chart: Path = ROOT / "helm" / "raytide"
-    sample: Path = ROOT / "samples" / "raycluster.yaml"
-    granted: set[str] = field(default_factory=set)
-
-    @property
-    def user(self) -> str:
-        """Who the operator is to the API server."""
-        return f"system:serviceaccount:{self.namespace}:{self.release}"
-
-    @property
-    def image_values(self) -> list[str]:
-        """The image as `--set` options."""
-        repository, _, tag = self.image.rpartition(":")
-        return ["--set", f"image.repository={repository}", "--set-string", f"image.tag={tag}"]
+from installation import Installation
 
 
 @pytest.fixture(scope="session")
@@ -66,3 +38,31 @@ def audit_log() -> Path:
     if not path:
         pytest.skip("nobody said where the API server's audit log is (RAYTIDE_E2E_AUDIT_LOG)")
     return Path(path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """A failed step shows what the cluster looked like, before the end clears it away."""
+    report = yield
+    installation = item.funcargs.get("installation")
+    if report.failed and installation:
+        report.sections.append(("the cluster", look_around(installation)))
+    return report
+
+
+def look_around(installation: Installation) -> str:
+    """Pods, events and the operator's last words."""
+    questions = [
+        [*words, "-n", namespace]
+        for namespace in (installation.namespace, installation.ray_namespace)
+        for words in (["get", "pods,rayclusters", "-o", "wide"], ["get", "events", "--sort-by=.lastTimestamp"])
+    ]
+    questions.append(["logs", "-n", installation.namespace, "-l", installation.of_release, "--tail=80", "--prefix"])
+    return "\n".join(_said(*words) for words in questions)
+
+
+def _said(*words: str) -> str:
+    try:
+        return f"$ kubectl {' '.join(words)}\n{kubectl(*words)}"
+    except Failed as failed:
+        return f"$ {failed}"

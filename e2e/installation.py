@@ -1,0 +1,37 @@
+"""One release of the chart under test: its names, and what the tests learn about it on their way."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class Installation:
+    """Where the operator and the Ray clusters are in this run."""
+
+    namespace: str
+    """The operator's."""
+    ray_namespace: str
+    image: str
+    release: str = "raytide"
+    chart: Path = ROOT / "helm" / "raytide"
+    sample: Path = ROOT / "samples" / "raycluster.yaml"
+    granted: set[str] = field(default_factory=set)
+    """What the chart's roles allow, as read from the cluster."""
+
+    @property
+    def user(self) -> str:
+        """Who the operator is to the API server."""
+        return f"system:serviceaccount:{self.namespace}:{self.release}"
+
+    @property
+    def image_values(self) -> list[str]:
+        """The image as options of helm."""
+        repository, _, tag = self.image.rpartition(":")
+        return ["--set", f"image.repository={repository}", "--set-string", f"image.tag={tag}"]
+
+    @property
+    def of_release(self) -> str:
+        """Selects what helm has made."""
+        return f"app.kubernetes.io/instance={self.release}"

@@ -1,0 +1,173 @@
+"""Does the chart, installed by helm, do the whole job?
+
+Starts a real control plane with process kubelets (`raytide sandbox up --api kubernetes --audit`), runs the suite of `e2e/`
+against it, which knows nothing but a kubeconfig, an image name and the audit log, ends it and looks whether anything is
+left. `--kubeconfig` takes any other cluster, `--kind` one of kind with the image built from the Dockerfile; where that is
+not possible it says "not run" and why. Called by `make e2e` and `make e2e-kind`.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RAYTIDE = Path(sys.executable).parent / "raytide"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raytide"
+STATE = CACHE / "e2e"
+IMAGE = os.environ.get("RAYTIDE_E2E_IMAGE") or "raytide:dev"
+ENDS_WITHIN_S = 10.0
+
+KIND_CLUSTER = "raytide-e2e"
+KIND_CONFIG = ROOT / "e2e" / "kind.yaml"
+NODE_IMAGE = os.environ.get("RAYTIDE_E2E_NODE_IMAGE") or "kindest/node:v1.35.0"
+RAY_IMAGE = "rayproject/ray:2.60.0"
+
+
+class Trouble(Exception):  # noqa: N818 - a sentence for a person, no error of ours
+    """What a person should read instead of a traceback."""
+
+
+def run(*words: str | Path, deadline_s: float, is_shown: bool = True) -> subprocess.CompletedProcess[str]:
+    """One program; its words are shown unless they are wanted."""
+    command = [str(word) for word in words]
+    try:
+        return subprocess.run(command, text=True, timeout=deadline_s, check=False, capture_output=not is_shown)
+    except subprocess.TimeoutExpired as late:
+        raise Trouble(f"not within {deadline_s:g} s: {' '.join(command)}") from late
+
+
+def run_suite(kubeconfig: Path, audit_log: str, wanted: list[str]) -> int:
+    """Run pytest on e2e/; its exit code."""
+    environ = os.environ | {
+        "KUBECONFIG": str(kubeconfig),
+        "RAYTIDE_E2E_IMAGE": IMAGE,
+        "RAYTIDE_E2E_AUDIT_LOG": audit_log,
+    }
+    for name in ("helm", "kubectl"):
+        if shutil.which(name) is None:
+            raise Trouble(f"there is no {name} on PATH: install it, or `make tools`")
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "e2e/pytest.ini"), "--rootdir", str(ROOT / "e2e")]
+    return subprocess.run([*command, *wanted], env=environ, cwd=ROOT / "e2e", check=False).returncode
+
+
+# --- a real control plane here -------------------------------------------------------------------------------------------
+
+
+def on_sandbox(wanted: list[str], *, is_kept: bool) -> int:
+    """Start, test, end, look."""
+    run(RAYTIDE, "sandbox", "down", "--state-dir", STATE, deadline_s=60, is_shown=False)
+    up = run(RAYTIDE, "sandbox", "up", "--api", "kubernetes", "--audit", "--state-dir", STATE, deadline_s=180)
+    if up.returncode:
+        raise Trouble("the control plane did not start")
+    try:
+        record = json.loads((STATE / "sandbox.json").read_text())
+        code = run_suite(STATE / "kubeconfig", record["audit_log"], wanted)
+    finally:
+        if not is_kept:
+            run(RAYTIDE, "sandbox", "down", "--state-dir", STATE, deadline_s=120)
+    left = [] if is_kept else what_is_left()
+    if left:
+        print("e2e: these processes are left:", *left, sep="\n  ")
+    return code or (1 if left else 0)
+
+
+def what_is_left() -> list[str]:
+    """Command lines of processes that belong to our sandbox, once they had time to end."""
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while (found := processes_of(STATE)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
+
+
+def processes_of(state: Path) -> list[str]:
+    """Living processes that name the state directory, in their command or in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes()
+            if str(state).encode() in words + (entry / "environ").read_bytes():
+                found.append(f"{entry.name} {words.replace(bytes(1), b' ').decode(errors='replace')[:120]}")
+        except OSError:
+            continue
+    return found
+
+
+# --- kind ----------------------------------------------------------------------------------------------------------------
+
+
+def on_kind(wanted: list[str], *, is_kept: bool) -> int:
+    """Build the image, load it into a kind cluster, run the same suite; 0 with the reason where that cannot be."""
+    missing = why_no_kind()
+    if missing:
+        print(f"e2e on kind: not run: {missing}")
+        return 0
+    kubeconfig = CACHE / "e2e-kind.kubeconfig"
+    cluster = ("--name", KIND_CLUSTER)
+    create = ("--image", NODE_IMAGE, "--config", KIND_CONFIG, "--kubeconfig", kubeconfig, "--wait", "180s")
+    try:
+        must("docker", "build", "--tag", IMAGE, ROOT)
+        must("kind", "create", "cluster", *cluster, *create)
+        must("kind", "load", "docker-image", IMAGE, *cluster)
+        if is_there("docker", "image", "inspect", RAY_IMAGE):
+            must("kind", "load", "docker-image", RAY_IMAGE, *cluster)
+        return run_suite(kubeconfig, "", wanted)
+    finally:
+        if not is_kept:
+            run("kind", "delete", "cluster", *cluster, "--kubeconfig", kubeconfig, deadline_s=120)
+
+
+def must(*words: str | Path) -> None:
+    """One program that may take a while and has to succeed."""
+    if run(*words, deadline_s=900).returncode:
+        raise Trouble(f"failed: {' '.join(map(str, words))}")
+
+
+def why_no_kind() -> str:
+    """What is missing here for kind; empty when nothing is."""
+    for program in ("docker", "kind"):
+        if shutil.which(program) is None:
+            return f"there is no {program} on PATH"
+    if not is_there("docker", "info"):
+        return "Docker is installed and does not answer"
+    if not is_there("docker", "image", "inspect", NODE_IMAGE) and not is_there("docker", "pull", NODE_IMAGE):
+        return f"the node image {NODE_IMAGE} is not here and cannot be pulled (RAYTIDE_E2E_NODE_IMAGE names another)"
+    return ""
+
+
+def is_there(*words: str) -> bool:
+    """Whether the question is answered without trouble."""
+    try:
+        return run(*words, deadline_s=600, is_shown=False).returncode == 0
+    except (OSError, Trouble):
+        return False
+
+
+def main() -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kind", action="store_true", help="on a kind cluster of its own")
+    parser.add_argument("--kubeconfig", type=Path, help="on this cluster, whose nodes can pull the image")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running")
+    chosen, wanted = parser.parse_known_args()
+    started = time.monotonic()
+    try:
+        if chosen.kubeconfig:
+            code = run_suite(chosen.kubeconfig, os.environ.get("RAYTIDE_E2E_AUDIT_LOG", ""), wanted)
+        else:
+            code = (on_kind if chosen.kind else on_sandbox)(wanted, is_kept=chosen.keep)
+    except Trouble as trouble:
+        print(f"e2e: {trouble}")
+        return 1
+    print(f"e2e: {time.monotonic() - started:.0f} s")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
