@@ -1,0 +1,86 @@
+"""`make e2e-kind` says "not run" where it cannot run, and never more than that."""
+
+import importlib.util
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).parents[3] / "tools" / "e2e.py"
+
+
+@pytest.fixture
+def e2e():
+    spec = importlib.util.spec_from_file_location("e2e_tool", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """Puts programs on an otherwise empty PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def put(name, script):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+
+    return put
+
+
+def run_main(e2e, monkeypatch, capsys, *words):
+    monkeypatch.setattr("sys.argv", ["e2e.py", *words])
+    return e2e.main(), capsys.readouterr().out
+
+
+def test_without_docker_it_is_not_run(e2e, programs, monkeypatch, capsys):
+    code, said = run_main(e2e, monkeypatch, capsys, "--kind")
+    assert (code, said.splitlines()[0]) == (0, "e2e on kind: not run: there is no docker on PATH")
+    assert "passed" not in said
+
+
+def test_without_kind_it_is_not_run(e2e, programs, monkeypatch, capsys):
+    programs("docker", "exit 0")
+    code, said = run_main(e2e, monkeypatch, capsys, "--kind")
+    assert (code, said.splitlines()[0]) == (0, "e2e on kind: not run: there is no kind on PATH")
+
+
+def test_with_a_docker_that_does_not_answer_it_is_not_run(e2e, programs, monkeypatch, capsys):
+    programs("docker", "exit 1")
+    programs("kind", "exit 0")
+    code, said = run_main(e2e, monkeypatch, capsys, "--kind")
+    assert (code, said.splitlines()[0]) == (0, "e2e on kind: not run: Docker is installed and does not answer")
+
+
+def test_without_the_node_image_it_is_not_run(e2e, programs, monkeypatch, capsys):
+    programs("docker", 'test "$1" = info')
+    programs("kind", "exit 0")
+    code, said = run_main(e2e, monkeypatch, capsys, "--kind")
+    assert code == 0
+    assert said.startswith(f"e2e on kind: not run: the node image {e2e.NODE_IMAGE} is not here")
+
+
+def test_where_it_can_run_a_build_that_fails_is_a_failure(e2e, programs, monkeypatch, capsys):
+    programs("docker", 'test "$1" != build')
+    programs("kind", "exit 0")
+    code, said = run_main(e2e, monkeypatch, capsys, "--kind")
+    assert code == 1
+    assert "failed: docker build" in said
+
+
+def test_without_helm_the_suite_is_a_failure_not_a_skip(e2e, programs, monkeypatch, capsys):
+    code, said = run_main(e2e, monkeypatch, capsys, "--kubeconfig", "/nowhere")
+    assert code == 1
+    assert "there is no helm on PATH" in said
+
+
+def test_a_process_that_is_left_is_found_by_its_environment(e2e, tmp_path):
+    program = subprocess.Popen(["sleep", "30"], env={**os.environ, "STATE": str(tmp_path / "e2e")})
+    try:
+        assert [line.split()[0] for line in e2e.processes_of(tmp_path / "e2e")] == [str(program.pid)]
+        assert e2e.processes_of(tmp_path / "other") == []
+    finally:
+        program.kill()
+        program.wait()
