@@ -291,3 +291,47 @@ def test_plain_http_reaches_a_pod_through_the_api(sandbox, talker):
     assert status == 200
     assert "Directory listing" in page
     assert sandbox.api("GET", f"{PODS}/{talker}:8123/proxy/no/such/file")[0] == 404
+
+
+# --- users and files -----------------------------------------------------------------------------------------------------
+SHOW_RIGHTS = (
+    "echo user $(id -u):$(id -g); for place in / /tmp /etc /cache /dev/shm; do touch $place/x && echo can write $place; "
+    "done 2>/dev/null; grep CapEff /proc/self/status; stat -c %u:%g /cache; echo bye > /dev/termination-log"
+)
+RIGHTS = {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 1234, "readOnlyRootFilesystem": True}
+
+
+def test_a_container_is_the_user_it_asks_for_and_writes_to_its_volumes_only(sandbox):
+    main = {"name": "main", "image": "busybox", "command": ["sh", "-c", SHOW_RIGHTS], "securityContext": RIGHTS}
+    main["volumeMounts"] = [{"name": "cache", "mountPath": "/cache"}]
+    sandbox.run_pod("rights", containers=[main], volumes=[{"name": "cache", "emptyDir": {}}])
+    eventually(lambda: ended(sandbox, "rights"), "the pod ends")
+    if "ns" not in sandbox.call("status").stdout.split("isolation")[1][:10]:
+        assert ended(sandbox, "rights") == "Succeeded"  # plain: accepted, and listed among what it cannot do
+        return
+    lines = sandbox.pod_log("rights").splitlines()
+    assert lines == [
+        "user 65532:1234",
+        "can write /cache",
+        "can write /dev/shm",
+        "CapEff:\t0000000000000000",
+        "65532:1234",
+    ]
+    assert container(sandbox, "rights")["state"]["terminated"]["message"] == "bye\n"
+
+
+def test_an_exec_is_the_same_user_as_its_container(sandbox):
+    if "ns" not in sandbox.call("status").stdout.split("isolation")[1][:10]:
+        pytest.skip("plain has one user")
+    main = {"name": "main", "image": "busybox", "command": ["sleep", "600"], "securityContext": RIGHTS}
+    main["readinessProbe"] = {"exec": {"command": ["sh", "-c", "test $(id -u) = 65532"]}, "periodSeconds": 1}
+    sandbox.run_pod("same-user", containers=[main])
+    eventually(lambda: container(sandbox, "same-user").get("ready"), "the probe has the container's user")
+    sandbox.api("DELETE", f"{PODS}/same-user?gracePeriodSeconds=0")
+
+
+def test_a_container_that_must_not_be_root_and_would_be_waits_and_says_so(sandbox):
+    sandbox.run_pod("would-be-root", "true", securityContext={"runAsNonRoot": True})
+    eventually(lambda: waits_as(sandbox, "would-be-root", "CreateContainerConfigError"), "it is refused")
+    assert "image will run as root" in container(sandbox, "would-be-root")["state"]["waiting"]["message"]
+    sandbox.api("DELETE", f"{PODS}/would-be-root")

@@ -178,7 +178,7 @@ from raytide.sandbox.node.runtime import RuntimeTrouble
 
 uid, gid = os.geteuid(), os.getegid()
 linux.unshare(linux.CLONE_NEWUSER)
-linux.map_root_to_self(uid, gid)
+linux.map_to_self(uid, gid)
 Path("/proc/sys/user/max_user_namespaces").write_text("0")
 
 async def main(state_dir):

@@ -6,7 +6,7 @@ handed to every pod worker.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +20,8 @@ from raytide.sandbox.kubelet.volumes import TokenRequest
 from raytide.sandbox.node.runtime import Runtime
 
 _PLURALS: Final = {CONFIG_MAP: "configmaps"}
+_FORBIDDEN: Final = 403
+_PATIENCE_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,8 @@ class Host:
     async def _read_source(self, namespace: str, source: Source) -> Manifest | None:
         kind, name = source
         try:
-            return await self.api.get(f"/api/v1/namespaces/{namespace}/{_PLURALS.get(kind, 'secrets')}/{name}")
+            path = f"/api/v1/namespaces/{namespace}/{_PLURALS.get(kind, 'secrets')}/{name}"
+            return await _insist(lambda: self.api.get(path))
         except ApiRefusal as refusal:
             if refusal.status == 404:
                 return None
@@ -64,9 +67,19 @@ class Host:
         bound = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
         spec: dict[str, object] = {"expirationSeconds": request.lifetime_s, "boundObjectRef": bound}
         spec["audiences"] = [request.audience] if request.audience else []
-        answer = await self.api.request(
-            "POST",
-            f"/api/v1/namespaces/{pod.namespace}/serviceaccounts/{pod.service_account}/token",
-            body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec},
-        )
+        path = f"/api/v1/namespaces/{pod.namespace}/serviceaccounts/{pod.service_account}/token"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        answer = await _insist(lambda: self.api.request("POST", path, body=body))
         return str((answer.get("status") or {}).get("token") or "")
+
+
+async def _insist(ask: Callable[[], Awaitable[Manifest]]) -> Manifest:
+    """A node may read what its pods refer to, but the Node authorizer learns of a binding a moment after the node."""
+    for delay_s in _PATIENCE_S:
+        try:
+            return await ask()
+        except ApiRefusal as refusal:
+            if refusal.status != _FORBIDDEN:
+                raise
+        await asyncio.sleep(delay_s)
+    return await ask()

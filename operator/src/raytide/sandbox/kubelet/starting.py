@@ -16,6 +16,7 @@ from raytide.sandbox.kubelet.env import ConfigMissing, build_argv, build_environ
 from raytide.sandbox.kubelet.host import Host
 from raytide.sandbox.kubelet.podfiles import PodFiles
 from raytide.sandbox.kubelet.podspec import BadSpec, ContainerSpec, PodSpec
+from raytide.sandbox.kubelet.security import build_security
 from raytide.sandbox.kubelet.volumefiles import ensure_mount_source
 from raytide.sandbox.kubelet.volumes import plan_mounts
 from raytide.sandbox.node.runtime import Container, ContainerConfig, Image, Mount, Sandbox
@@ -88,6 +89,7 @@ async def _configure(host: Host, start: Start, image: Image) -> ContainerConfig:
         attempt=start.attempt,
         has_stdin=spec.has_stdin,
         is_tty=spec.is_tty,
+        security=build_security(pod, spec, image),
     )
 
 

@@ -178,6 +178,14 @@ class Engine(ABC):
     def working_dir(self, sandbox: PodSandbox, wanted: str) -> str:
         """Where a command begins."""
 
+    def identity(self, config: ContainerConfig) -> dict[str, Any]:
+        """As whom a command of this container runs, as far as this mode can tell users apart."""
+        user = [config.security.user, config.security.group]
+        return {
+            "user": user if self.mode is Mode.NS and any(user) else None,
+            "has_no_new_privileges": config.security.has_no_new_privileges,
+        }
+
     # --- sandboxes -------------------------------------------------------------------------------------------------
 
     async def create_sandbox(self, config: PodSandboxConfig) -> PodSandbox:
@@ -287,6 +295,7 @@ class Engine(ABC):
             "env": container.env,
             "working_dir": self.working_dir(pod, config.working_dir or image.working_dir),
             "is_tty": config.is_tty,
+            **self.identity(config),
         }
         log = config.log_path
         with Stdio.terminal() if config.is_tty else Stdio.log(log, has_stdin=config.has_stdin) as stdio:
@@ -348,6 +357,7 @@ class Engine(ABC):
             "env": container.env,
             "working_dir": self.working_dir(pod, wanted),
             "is_tty": config.is_tty,
+            **self.identity(container.config),
         }
         with Stdio.terminal() if config.is_tty else Stdio.pipes(has_stdin=config.has_stdin) as stdio:
             await self._run(pod, running, message, stdio.fds)

@@ -145,7 +145,7 @@ def _enter_namespaces() -> None:
     """Return as process 1 of new namespaces; the process that was started waits for it and dies with it or it with it."""
     uid, gid = os.geteuid(), os.getegid()
     linux.unshare(linux.CLONE_NEWUSER)
-    linux.map_root_to_self(uid, gid)
+    linux.map_to_self(uid, gid)
     linux.die_with_parent()
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWPID)
     child = os.fork()

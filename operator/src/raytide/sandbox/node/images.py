@@ -20,6 +20,8 @@ from raytide.sandbox.node.runtime import Image
 _SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHELL: Final = ("sh",)
 _BASES: Final = frozenset({"busybox", "alpine", "debian", "ubuntu", "bash", "sh"})
+_RAYTIDE_USER: Final = 65532
+_RAY_USER: Final = 1000
 _RAY: Final = frozenset({"ray", "ray-ml", "ray-llm"})
 
 
@@ -62,7 +64,15 @@ def find(name: str, *, stand_ins_dir: Path, has_ray: bool | None = None) -> Imag
         command=command[1],
         env=_environment(stand_ins_dir),
         working_dir="/home/ray",
+        user=_user(_repository(name)),
     )
+
+
+def _user(repository: tuple[str, ...]) -> int:
+    """What the real image says in its USER line."""
+    if repository[-1].startswith("raytide"):
+        return _RAYTIDE_USER
+    return _RAY_USER if repository[-1] in _RAY else 0
 
 
 def _environment(stand_ins_dir: Path) -> Mapping[str, str]:

@@ -33,6 +33,7 @@ _MOUNT_ATTR_RDONLY: Final = 1
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_NO_NEW_PRIVS: Final = 38
 _SYS_MOUNT_SETATTR: Final = 442
 _SYS_PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
 
@@ -69,14 +70,14 @@ def bind(source: str, target: str, *, is_read_only: bool = False) -> None:
         make_read_only(target)
 
 
-def make_read_only(target: str) -> None:
-    """Make the mount at `target` and all below it read-only (needs Linux 5.12)."""
+def make_read_only(target: str, *, is_recursive: bool = True) -> None:
+    """Make the mount at `target`, and all below it if wanted, read-only (needs Linux 5.12)."""
     attributes = (ctypes.c_uint64 * 4)(_MOUNT_ATTR_RDONLY, 0, 0, 0)
     result = _libc.syscall(
         ctypes.c_long(_SYS_MOUNT_SETATTR),
         ctypes.c_int(_AT_FDCWD),
         ctypes.c_char_p(os.fsencode(target)),
-        ctypes.c_uint(_AT_RECURSIVE),
+        ctypes.c_uint(_AT_RECURSIVE if is_recursive else 0),
         ctypes.byref(attributes),
         ctypes.c_size_t(ctypes.sizeof(attributes)),
     )
@@ -108,14 +109,20 @@ def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
     _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number), 0, 0, 0), "prctl PDEATHSIG")
 
 
+def refuse_new_privileges() -> None:
+    """No program that this process or a child of it runs may gain rights, e.g. by a set-user-id bit."""
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0), "prctl NO_NEW_PRIVS")
+
+
 def adopt_orphans() -> None:
     """Become the parent of every descendant that loses its own."""
     _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0), "prctl CHILD_SUBREAPER")
 
 
-def map_root_to_self(uid: int, gid: int) -> None:
-    """In a new user namespace: user and group 0 inside are `uid` and `gid` outside, everybody else is nobody."""
-    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+def map_to_self(uid: int, gid: int, *, inner_uid: int = 0, inner_gid: int = 0) -> None:
+    """In a new user namespace: `inner_uid` and `inner_gid` are `uid` and `gid` outside, everybody else is nobody."""
+    maps = (("setgroups", "deny"), ("uid_map", f"{inner_uid} {uid} 1"), ("gid_map", f"{inner_gid} {gid} 1"))
+    for name, text in maps:
         fd = os.open(f"/proc/self/{name}", os.O_WRONLY)
         try:
             os.write(fd, text.encode())

@@ -110,6 +110,7 @@ class NamespaceRuntime(Engine):
                 (f"{directory}/shm", "/dev/shm"),  # noqa: S108 - the pod's own
             ),
             mounts=tuple((os.path.realpath(m.source), m.target, m.is_read_only) for m in config.mounts),
+            is_read_only=config.security.is_root_read_only,
         )
         return plan.as_message()
 

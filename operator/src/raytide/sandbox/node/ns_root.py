@@ -40,6 +40,8 @@ class RootPlan:
     """(host path, path in the container) of what stands in for a host's file or directory."""
     mounts: tuple[tuple[str, str, bool], ...]
     """(host path, path in the container, read-only): the volumes."""
+    is_read_only: bool = False
+    """Whether all but `files` and `mounts` is."""
 
     def as_message(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -54,6 +56,7 @@ class RootPlan:
             shown=tuple((host, inside) for host, inside in message["shown"]),
             files=tuple((host, inside) for host, inside in message["files"]),
             mounts=tuple((host, inside, is_read_only) for host, inside, is_read_only in message["mounts"]),
+            is_read_only=message["is_read_only"],
         )
 
 
@@ -66,16 +69,21 @@ def enter(plan: RootPlan) -> None:
     linux.pivot_root(plan.root_dir, plan.root_dir + _OLD)
     _show_host()
     _add_own(plan.own_dir)
+    covers: list[str] = []
     for host, inside in plan.shown:
-        _show(host, inside, is_read_only=True)
+        _show(host, inside, covers, is_read_only=True)
     for host, inside in plan.files:
         if inside.startswith("/sys/") and not os.path.isdir(inside):
             continue  # sysfs takes no new directories; without the mount point nobody looks there either
-        _show(host, inside, is_read_only=False)
+        _show(host, inside, covers, is_read_only=False)
+    volumes = {os.path.realpath(inside) for _, inside, _ in plan.mounts}
     for host, inside, is_read_only in sorted(plan.mounts, key=lambda mount: mount[1].count("/")):
-        _show(host, inside, is_read_only=is_read_only)
+        _show(host, inside, covers, is_read_only=is_read_only)
     linux.detach(_OLD)
     os.rmdir(_OLD)
+    if plan.is_read_only:  # last: until here mount points had to be made
+        for writable in {"/", *map(os.path.realpath, OWN), *covers} - volumes:
+            linux.make_read_only(writable, is_recursive=False)
 
 
 def _show_host() -> None:
@@ -96,18 +104,21 @@ def _add_own(own_dir: str) -> None:
         os.makedirs(_OLD + host, exist_ok=True)
         if inside.endswith("tmp"):
             os.chmod(_OLD + host, 0o1777)  # noqa: S103 - /tmp is everybody's, with the sticky bit
-        _show(host, inside, is_read_only=False)
+        _show(host, inside, [], is_read_only=False)
     os.makedirs("/home/ray", exist_ok=True)
 
 
-def _show(host: str, inside: str, *, is_read_only: bool) -> None:
+def _show(host: str, inside: str, covers: list[str], *, is_read_only: bool) -> None:
     source = _OLD + host
-    target = _provide(inside, is_directory=os.path.isdir(source))
+    target = _provide(inside, covers, is_directory=os.path.isdir(source))
     linux.bind(source, target, is_read_only=is_read_only)
 
 
-def _provide(inside: str, *, is_directory: bool) -> str:
-    """Make sure that something is at `inside` to mount on; returns it with symbolic links followed."""
+def _provide(inside: str, covers: list[str], *, is_directory: bool) -> str:
+    """Make sure that something is at `inside` to mount on; returns it with symbolic links followed.
+
+    Directories that had to be covered for that are added to `covers`.
+    """
     target = os.path.realpath(inside)
     while not os.path.lexists(target):
         try:
@@ -117,12 +128,12 @@ def _provide(inside: str, *, is_directory: bool) -> str:
         except OSError as trouble:
             if trouble.errno not in {errno.EROFS, errno.EACCES, errno.EPERM}:
                 raise
-            _make_creatable_below(target)
+            covers.append(_make_creatable_below(target))
     return target
 
 
-def _make_creatable_below(target: str) -> None:
-    """Cover the nearest existing directory above `target` by a writable one that shows the same entries."""
+def _make_creatable_below(target: str) -> str:
+    """Cover the nearest existing directory above `target` by a writable one that shows the same entries; returns it."""
     covered = os.path.dirname(target)
     while not os.path.isdir(covered):
         covered = os.path.dirname(covered)
@@ -135,6 +146,7 @@ def _make_creatable_below(target: str) -> None:
             _repeat(f"/proc/self/fd/{behind}/{name}", f"{covered}/{name}")
     finally:
         os.close(behind)
+    return covered
 
 
 def _repeat(source: str, target: str) -> None:

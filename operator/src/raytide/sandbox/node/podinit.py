@@ -197,7 +197,12 @@ def _become(message: dict[str, Any], fds: list[int], trouble_fd: int, parent: in
         if message.get("root") is not None:
             ns_root.enter(ns_root.RootPlan.from_message(message["root"]))
         if message.get("beside") is not None:
-            _join_mounts(message["beside"])
+            _join(message["beside"], has_user=message["user"] is not None)
+        elif message["user"] is not None:
+            _become_user(*message["user"])
+        linux.die_with_parent()  # another user namespace forgets it
+        if message["has_no_new_privileges"]:
+            linux.refuse_new_privileges()
         os.umask(0o022)
         os.chdir(message["working_dir"])
         argv = _within_limits(message["argv"])
@@ -229,9 +234,19 @@ def _within_limits(argv: list[str]) -> list[str]:
     return [word.replace("ulimit -n 65536", f"ulimit -n {hard}") for word in argv]
 
 
-def _join_mounts(pid: int) -> None:
-    with Path(f"/proc/{pid}/ns/mnt").open("rb") as namespace:
-        linux.setns(namespace.fileno(), linux.CLONE_NEWNS)
+def _join(pid: int, *, has_user: bool) -> None:
+    """See the files of that process, and be who it is."""
+    with Path(f"/proc/{pid}/ns/mnt").open("rb") as mounts, Path(f"/proc/{pid}/ns/user").open("rb") as users:
+        linux.setns(mounts.fileno(), linux.CLONE_NEWNS)
+        if has_user:
+            linux.setns(users.fileno(), linux.CLONE_NEWUSER)
+
+
+def _become_user(uid: int, gid: int) -> None:
+    """Have other numbers inside than outside, and with them none of root's rights over the container."""
+    outer = os.geteuid(), os.getegid()
+    linux.unshare(linux.CLONE_NEWUSER)
+    linux.map_to_self(*outer, inner_uid=uid, inner_gid=gid)
 
 
 def main(plan: PodPlan, kubelet: socket.socket, node_network: rtnetlink.Netlink | None) -> NoReturn:

@@ -64,6 +64,17 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """As whom a container runs and what it may write; a mode honours what it can (see docs/sandbox.md)."""
+
+    user: int = 0
+    group: int = 0
+    is_root_read_only: bool = False
+    """Only volumes, /dev and /proc can be written."""
+    has_no_new_privileges: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerConfig:
     """One start of one container: `argv` is complete, `env` holds what the pod says and wins over the image's."""
 
@@ -78,6 +89,7 @@ class ContainerConfig:
     """Number of this start; a container's own files (its /tmp) begin empty with each."""
     has_stdin: bool = False
     is_tty: bool = False
+    security: Security = field(default_factory=Security)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +237,8 @@ class Image:
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str = "/"
+    user: int = 0
+    """Whom it runs as where root is refused."""
 
 
 class Runtime(Protocol):
