@@ -16,7 +16,7 @@ from golden_records import differences, without_hash, without_version
 Json = dict[str, Any]
 
 REFUSED: Final = {
-    "34-invalid-duplicate-groups": "spec.workerGroupSpecs[1]",
+    "34-invalid-duplicate-groups": "spec.workerGroupSpecs",
     "35-invalid-min-above-max": "spec.workerGroupSpecs[0].minReplicas",
     "36-invalid-name": "metadata.name",
     "39-invalid-group-idle-without-v2": "workerGroupSpecs[].idleTimeoutSeconds",
@@ -24,7 +24,8 @@ REFUSED: Final = {
 }
 """Refused by the API server already, and the field it names: the CRD's rules are KubeRay's, so that no webhook is needed.
 
-KubeRay accepts 34 and lets both groups share their pods; we do not.
+KubeRay accepts 34 and lets both groups share their pods; we do not. A create names the second of the two groups, a
+server-side apply the list: it cannot merge it.
 """
 
 FEATURES: Final = {
@@ -251,9 +252,16 @@ def _in_status(fate: Fate) -> Places:
     for name in sorted(fate.recorded["status"].keys() | fate.ours["status"].keys()):
         both = [_comparable_status(record["status"].get(name, {})) for record in (fate.recorded, fate.ours)]
         found |= {f"status {path}": values for path, values in differences(*both).items()}
+        found |= _in_order_of_conditions(*(record["status"].get(name, {}) for record in (fate.recorded, fate.ours)))
         finalizers = [record["finalizers"].get(name, []) for record in (fate.recorded, fate.ours)]
         found |= {"finalizers": tuple(finalizers)} if finalizers[0] != finalizers[1] else {}
     return found
+
+
+def _in_order_of_conditions(*statuses: Json) -> Places:
+    kinds = [[condition["type"] for condition in status.get("conditions", ())] for status in statuses]
+    recorded, ours = ([kind for kind in listed if kind in kinds[0] and kind in kinds[1]] for listed in kinds)
+    return {} if recorded == ours else {"status order of conditions": (recorded, ours)}
 
 
 def _comparable_status(status: Mapping[str, Any]) -> Json:

@@ -144,11 +144,12 @@ def test_the_comparison_notices_every_kind_of_change():
     del changed["objects"]["Service minimal-head-svc"]
     changed["objects"]["Pod head/headgroup/0"]["metadata"]["annotations"]["ray.io/kuberay-version"] = ""
     changed["status"]["minimal"]["desiredCPU"] = "4"
+    changed["status"]["minimal"]["conditions"].reverse()
     changed["finalizers"]["minimal"] = ["x"]
     changed["events"] = []
     assert {difference.place for difference in unlisted("01-minimal", replace(ours, record=changed))} == {
         *("applied RayCluster minimal", "Service minimal-head-svc", "status desiredCPU", "finalizers"),
-        "Pod head/headgroup/0.metadata.annotations.ray.io/kuberay-version",
+        *("Pod head/headgroup/0.metadata.annotations.ray.io/kuberay-version", "status order of conditions"),
         *("event CreatedHeadPod", "event CreatedService", "event CreatedWorkerPod"),
     }
 

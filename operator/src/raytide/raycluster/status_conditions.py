@@ -58,18 +58,18 @@ def conditions_of(
 ) -> list[dict[str, object]]:
     """All conditions of a valid cluster."""
     conditions: Conditions = tuple(cluster.status.get("conditions") or ())
-    sayings: dict[str, Saying | None] = {
+    sayings: dict[str, Saying | None] = {  # in the order in which KubeRay writes them, then ours
         names.HEAD_POD_READY: head_pod_ready(observed.heads),
         names.REPLICA_FAILURE: replica_failure(observed, outcomes),
-        names.WORKERS_MISSING: workers_missing(cluster, observed, outcomes),
-        names.UNSUPPORTED: unsupported_fields(cluster),
-        names.INVALID: None,
     }
     if not is_suspended(cluster):
-        sayings[names.SUSPENDED] = Saying(names.SUSPENDED, status=False, reason=names.SUSPENDED)
-        sayings[names.SUSPENDING] = Saying(names.SUSPENDING, status=False, reason=names.SUSPENDING)
         if not is_condition_true(conditions, names.PROVISIONED):
             sayings[names.PROVISIONED] = provisioned(observed.pods)
+        sayings[names.SUSPENDED] = Saying(names.SUSPENDED, status=False, reason=names.SUSPENDED)
+        sayings[names.SUSPENDING] = Saying(names.SUSPENDING, status=False, reason=names.SUSPENDING)
+    sayings[names.WORKERS_MISSING] = workers_missing(cluster, observed, outcomes)
+    sayings[names.UNSUPPORTED] = unsupported_fields(cluster)
+    sayings[names.INVALID] = None
     return _told(conditions, sayings, now)
 
 
