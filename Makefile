@@ -22,7 +22,7 @@ demo-down: setup ## end what make demo KEEP=1 left running
 	@$(BIN)/python tools/demo.py --down
 
 test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker
-	@$(PYTEST) -m "not ray and not kubectl and not helm"
+	@$(PYTEST) -m "not ray and not kubectl and not helm and not kube"
 
 lint: setup ## ruff, formatting, types and import rules
 	@$(BIN)/ruff check .
@@ -35,7 +35,7 @@ test-ray: setup ## tests with real Ray and with kubectl where it is installed
 	@if command -v kubectl >/dev/null; then $(PYTEST) -m "kubectl" --timeout 300; else echo "kubectl tests: not run (no kubectl on PATH)"; fi
 
 simulation: setup ## every simulated history (1,000 of them)
-	@$(BIN)/python -m pytest tests/simulation -m "not ray and not kubectl and not helm" --timeout 1200 --histories 1000
+	@$(BIN)/python -m pytest tests/simulation -m "not ray and not kubectl and not helm and not kube" --timeout 1200 --histories 1000
 
 mutate: setup ## five deliberate mutations must each turn the simulation red
 	@$(BIN)/python tools/mutate.py
@@ -49,7 +49,7 @@ crds: setup ## write the CRDs from tools/crds.py
 
 chart: setup ## write what the chart repeats from elsewhere, and check the chart with helm where it is installed
 	@$(BIN)/python tools/chart.py
-	@if command -v helm >/dev/null; then $(PYTEST) -m "helm" tests/unit/chart; else echo "chart with helm: not run (no helm on PATH)"; fi
+	@if command -v helm >/dev/null; then $(PYTEST) -m "helm" tests/unit/chart tests/integration/test_helm.py; else echo "chart with helm: not run (no helm on PATH)"; fi
 
 e2e: setup ## the chart installed by helm on a real control plane, real Ray, uninstall (ARGS=--keep leaves it)
 	@$(BIN)/python tools/e2e.py $(ARGS)
