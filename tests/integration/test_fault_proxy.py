@@ -36,6 +36,7 @@ from raytide.sandbox.faults import (
     LoseAnswer,
     LoseRequest,
     Overtake,
+    Refuse,
     Reset,
     Rule,
     Script,
@@ -190,6 +191,13 @@ async def test_a_late_commit_comes_after_everybody_gave_up(wire):
         await wire.create("a", BRIEFLY_S)
     assert wire.names() == set()
     await until("it was carried out", lambda: wire.names() == {"a"})
+
+
+async def test_a_refused_connection_ends_at_once_and_nothing_happened(wire):
+    wire.script.of_calls.append(Rule(Refuse()))
+    with pytest.raises(Unavailable, match=r"Disconnected|Reset|ClientOSError"):
+        await wire.create("a")
+    assert wire.names() == set()
 
 
 async def test_a_reset_breaks_the_body_in_the_middle(wire):

@@ -30,6 +30,7 @@ from raytide.sandbox.faults import (
     Kill,
     LoseAnswer,
     Memory,
+    Refuse,
     Reset,
     Script,
     Stale,
@@ -171,6 +172,8 @@ class FaultProxy:
                 return old or await self._sent(call)
             case Delay(for_s):
                 return await self._on_the_way(for_s, call)
+            case Refuse():
+                raise Lost
             case Reset():
                 raise await _cut_in_the_middle(request, await self._sent(call))
             case _:
