@@ -7,6 +7,7 @@
 #   docker buildx imagetools inspect python:3.13-slim-bookworm
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm@sha256:01f42367a0a94ad4bc17111776fd66e3500c1d87c15bbd6055b7371d39c124fb
 
+# checkov:skip=CKV_DOCKER_7: the version is in the argument
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_NO_COMPILE=1
 WORKDIR /src

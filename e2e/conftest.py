@@ -23,6 +23,8 @@ def installation() -> Iterator[Installation]:
     image = setting("RAYTIDE_E2E_IMAGE") or "raytide:dev"
     made = Installation(f"raytide-{run}", f"ray-{run}", image)
     kubectl("create", "namespace", made.ray_namespace)
+    kubectl("create", "namespace", made.namespace)
+    kubectl("label", "namespace", made.namespace, "pod-security.kubernetes.io/enforce=restricted")
     yield made
     with contextlib.suppress(Failed):
         helm("uninstall", made.release, "-n", made.namespace)

@@ -95,7 +95,7 @@ def test_wrong_values_are_refused_before_anything_is_installed(installation):
 
 def test_helm_installs_an_operator_that_gets_ready(installation):
     helm(
-        "install", installation.release, str(installation.chart), "-n", installation.namespace, "--create-namespace",
+        "install", installation.release, str(installation.chart), "-n", installation.namespace,
         *installation.image_values, "--wait", "--timeout", "90s",
     )  # fmt: skip
     deployment = get("deployment", installation.release, installation.namespace)
