@@ -1,7 +1,7 @@
 """What does kubectl need to know to reach the sandbox?
 
-Takes the server's URL, the authority's certificate and the admin token, gives the text of a kubeconfig with one
-cluster, one user and one context. `write_private` puts a text where only its owner can read it, whole or not at all.
+Takes the server's URL, the authority's certificate and a token or a client certificate, gives the text of a kubeconfig
+with one cluster, one user and one context. `write_private` puts a text where only its owner can read it, whole or not at all.
 Called by the sandbox's start; read by kubectl, helm, kopf and the operator.
 """
 
@@ -13,11 +13,13 @@ from typing import Any, Final
 
 import yaml
 
+from raytide.sandbox.certificates import Identity
+
 CONTEXT: Final = "raytide-sandbox"
 
 
-def build_kubeconfig(*, server: str, authority: bytes, token: str) -> str:
-    """The YAML of a kubeconfig whose current context is the sandbox."""
+def build_kubeconfig(*, server: str, authority: bytes, token: str = "", identity: Identity | None = None) -> str:
+    """The YAML of a kubeconfig whose current context is the sandbox; who uses it is known by a token or a certificate."""
     config: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -26,16 +28,29 @@ def build_kubeconfig(*, server: str, authority: bytes, token: str) -> str:
                 "name": CONTEXT,
                 "cluster": {
                     "server": server,
-                    "certificate-authority-data": base64.b64encode(authority).decode(),
+                    "certificate-authority-data": _encoded(authority),
                 },
             }
         ],
-        "users": [{"name": CONTEXT, "user": {"token": token}}],
+        "users": [{"name": CONTEXT, "user": _build_user(token, identity)}],
         "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT, "namespace": "default"}}],
         "current-context": CONTEXT,
         "preferences": {},
     }
     return yaml.safe_dump(config, sort_keys=False)
+
+
+def _build_user(token: str, identity: Identity | None) -> dict[str, str]:
+    if identity is None:
+        return {"token": token}
+    return {
+        "client-certificate-data": _encoded(identity.certificate),
+        "client-key-data": _encoded(identity.key),
+    }
+
+
+def _encoded(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
 
 
 def write_private(path: Path, text: str) -> None:
