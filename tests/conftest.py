@@ -9,6 +9,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--histories", type=int, default=40, help="how many random histories the simulation tells")
     parser.addoption("--first-history", type=int, default=0, help="the seed of the first one")
     parser.addoption("--mutation", default="", help="break the product on purpose (see simulation/mutations.py)")
+    parser.addoption("--record-probe", action="store_true", help="write down what the real control plane answers")
 
 
 def pytest_sessionstart() -> None:

@@ -22,6 +22,7 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
+ANY = "application/json, */*"
 DEADLINE_S = 10.0
 
 
@@ -73,7 +74,7 @@ class Client:
         **query: Any,
     ) -> Answer:
         sent = body if isinstance(body, bytes | None) else body.encode() if isinstance(body, str) else json.dumps(body)
-        given = {"Authorization": f"Bearer {self.endpoint.token}", "User-Agent": "probe/1", **(headers or {})}
+        given = {"User-Agent": "probe/1", "Accept": ANY, **self.endpoint.credentials, **(headers or {})}
         if sent is not None:
             given["Content-Type"] = content_type
         self._connection.request(method, path + (f"?{urlencode(query)}" if query else ""), sent, given)
@@ -120,7 +121,7 @@ class Watch:
         self._connection = connection
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         query.setdefault("watch", "true")
-        headers = {"Authorization": f"Bearer {endpoint.token}"}
+        headers = {"Accept": ANY, **endpoint.credentials}
         connection.request("GET", f"{path}?{urlencode(query)}", headers=headers)
         self._socket = connection.sock
         self._response = connection.getresponse()
@@ -169,11 +170,12 @@ class Watch:
 
 
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
+    """A pod that no scheduler looks at, so that nobody writes to it but the one who asks."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, **metadata},
-        "spec": {"containers": [{"name": "c", "image": "img"}]},
+        "spec": {"containers": [{"name": "c", "image": "img"}], "schedulerName": "nobody"},
     }
 
 

@@ -1,34 +1,62 @@
 """One server per session and kind, one namespace and one client per test."""
 
 import itertools
+import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from integration.probe.client import Client, definition, eventually
-from integration.probe.servers import SERVERS, Endpoint, server
+from integration.probe.servers import Endpoint, embedded, from_kubeconfig
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _numbers = itertools.count()
+_run = secrets.token_hex(2)  # another run may have left its namespaces in the same cluster
 
 
-@pytest.fixture(scope="session", params=SERVERS)
-def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
-    with server(request.param) as found:
-        client = Client(found, "default")
-        client.post(CRDS, definition())
-        eventually(lambda: client.get(client.clusters).status == 200, "the custom kind is served")
+def served(endpoint: Endpoint) -> None:
+    """See to it that the probe's own kind is served."""
+    client = Client(endpoint, "default")
+    client.post(CRDS, definition())
+    eventually(lambda: client.get(client.clusters).status == 200, "the custom kind is served", 30)
+    client.close()
+
+
+@contextmanager
+def new_client(endpoint: Endpoint) -> Iterator[Client]:
+    """A client with a namespace of its own, which has its service account."""
+    client = Client(endpoint, f"probe-{_run}-{next(_numbers)}")
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": client.namespace}}
+    assert client.post("/api/v1/namespaces", namespace).status == 201
+    account = f"{client.core}/serviceaccounts/default"
+    eventually(lambda: client.get(account).status == 200, "the namespace has its service account")
+    try:
+        yield client
+    finally:
+        client.delete(f"/api/v1/namespaces/{client.namespace}")
         client.close()
+
+
+@pytest.fixture(scope="session")
+def kube_endpoint(kube_plane) -> Endpoint:
+    """The real control plane."""
+    return from_kubeconfig(str(kube_plane.kubeconfig))
+
+
+@pytest.fixture(scope="session", params=["embedded", pytest.param("kube", marks=pytest.mark.kube)])
+def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
+    if request.param == "embedded":
+        with embedded() as found:
+            served(found)
+            yield found
+    else:
+        found = request.getfixturevalue("kube_endpoint")
+        served(found)
         yield found
 
 
 @pytest.fixture
 def client(endpoint: Endpoint) -> Iterator[Client]:
-    found = Client(endpoint, f"probe-{next(_numbers)}")
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": found.namespace}}
-    assert found.post("/api/v1/namespaces", namespace).status == 201
-    account = f"{found.core}/serviceaccounts/default"
-    eventually(lambda: found.get(account).status == 200, "the namespace has its service account")
-    yield found
-    found.delete(f"/api/v1/namespaces/{found.namespace}")
-    found.close()
+    with new_client(endpoint) as found:
+        yield found

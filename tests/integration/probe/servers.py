@@ -6,7 +6,6 @@
 
 import asyncio
 import base64
-import os
 import random
 import ssl
 import tempfile
@@ -14,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -39,6 +38,17 @@ class Endpoint:
     authority: str = ""
     kubeconfig: str = ""
     tls: ssl.SSLContext | None = None
+    is_embedded: bool = False
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """Headers that say who asks; nothing for those who show a certificate."""
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+    def without_credentials(self) -> "Endpoint":
+        """The same server, met by a stranger."""
+        bare = ssl.create_default_context(cadata=self.authority) if self.tls else None
+        return replace(self, token="", tls=bare)
 
     @property
     def url(self) -> str:
@@ -106,7 +116,8 @@ def embedded() -> Iterator[Endpoint]:
     thread.start()
     assert ready.wait(10), "the server did not start"
     try:
-        yield Endpoint("127.0.0.1", ports[0], TOKEN, authority, tls=ssl.create_default_context(cadata=authority))
+        tls = ssl.create_default_context(cadata=authority)
+        yield Endpoint("127.0.0.1", ports[0], TOKEN, authority, tls=tls, is_embedded=True)
     finally:
         loop.call_soon_threadsafe(ends[0].set)
         thread.join(10)
@@ -119,26 +130,12 @@ def from_kubeconfig(path: str) -> Endpoint:
     cluster = next(c["cluster"] for c in config["clusters"] if c["name"] == context["cluster"])
     user = next(u["user"] for u in config["users"] if u["name"] == context["user"])
     url = urlsplit(cluster["server"])
-    tls = None
+    tls, authority = None, ""
     if url.scheme == "https":
-        authority = cluster.get("certificate-authority-data")
-        tls = ssl.create_default_context(
-            cafile=cluster.get("certificate-authority"),
-            cadata=base64.b64decode(authority).decode() if authority else None,
-        )
+        authority = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
+        authority = authority or Path(cluster["certificate-authority"]).read_text()
+        tls = ssl.create_default_context(cadata=authority)
         if "client-certificate-data" in user:
             pair = [base64.b64decode(user[name]) for name in ("client-certificate-data", "client-key-data")]
             _load_pair(tls, b"".join(pair))
-    return Endpoint(url.hostname or "", url.port or 443, user.get("token", ""), kubeconfig=path, tls=tls)
-
-
-SERVERS = ["embedded", *(["kubeconfig"] if os.environ.get("RAYTIDE_PROBE_KUBECONFIG") else [])]
-
-
-@contextmanager
-def server(kind: str) -> Iterator[Endpoint]:
-    if kind == "embedded":
-        with embedded() as endpoint:
-            yield endpoint
-    else:
-        yield from_kubeconfig(os.environ["RAYTIDE_PROBE_KUBECONFIG"])
+    return Endpoint(url.hostname or "", url.port or 443, user.get("token", ""), authority, kubeconfig=path, tls=tls)

@@ -7,6 +7,9 @@ import pytest
 
 from integration.probe.client import Client, eventually, pod
 
+KIND_IS_KNOWN_S = 60.0
+"""A garbage collector looks for new kinds every 30 seconds."""
+
 
 @pytest.fixture
 def node(client: Client) -> Iterator[str]:
@@ -62,19 +65,19 @@ def test_an_object_with_a_finalizer_waits_for_it(client: Client) -> None:
 def test_background_deletion_collects_what_was_owned(client: Client) -> None:
     client.new_pod("owned", ownerReferences=[owner(client, "own")])
     client.delete(f"{client.clusters}/own")
-    eventually(lambda: is_gone(client, f"{client.pods}/owned"), "the owned pod is collected")
+    eventually(lambda: is_gone(client, f"{client.pods}/owned"), "the owned pod is collected", KIND_IS_KNOWN_S)
 
 
 def test_an_object_whose_owner_never_was_is_collected(client: Client) -> None:
     ghost = {**owner(client, "real"), "name": "ghost", "uid": "00000000-0000-0000-0000-000000000000"}
     client.new_pod("lost", ownerReferences=[ghost])
-    eventually(lambda: is_gone(client, f"{client.pods}/lost"), "the ownerless pod is collected", 40)
+    eventually(lambda: is_gone(client, f"{client.pods}/lost"), "the ownerless pod is collected", KIND_IS_KNOWN_S)
 
 
 def test_orphans_lose_their_owner_and_live(client: Client) -> None:
     client.new_pod("orphan", ownerReferences=[owner(client, "parent")])
     client.delete(f"{client.clusters}/parent", {"propagationPolicy": "Orphan"})
-    eventually(lambda: is_gone(client, f"{client.clusters}/parent"), "the owner is gone")
+    eventually(lambda: is_gone(client, f"{client.clusters}/parent"), "the owner is gone", KIND_IS_KNOWN_S)
     found = client.get(f"{client.pods}/orphan")
     assert found.status == 200
     assert "ownerReferences" not in found.metadata
@@ -84,10 +87,14 @@ def test_in_the_foreground_the_owner_goes_last(client: Client) -> None:
     client.new_pod("child", ownerReferences=[owner(client, "parent")], finalizers=["example.com/wait"])
     answer = client.delete(f"{client.clusters}/parent", {"propagationPolicy": "Foreground"})
     assert answer.metadata["finalizers"] == ["foregroundDeletion"]
-    eventually(lambda: "deletionTimestamp" in client.get(f"{client.pods}/child").metadata, "the child is being deleted")
+    eventually(
+        lambda: "deletionTimestamp" in client.get(f"{client.pods}/child").metadata,
+        "the child is going",
+        KIND_IS_KNOWN_S,
+    )
     assert client.get(f"{client.clusters}/parent").status == 200
     client.patch(f"{client.pods}/child", {"metadata": {"finalizers": None}})
-    eventually(lambda: is_gone(client, f"{client.clusters}/parent"), "the owner is gone after its child")
+    eventually(lambda: is_gone(client, f"{client.clusters}/parent"), "the owner is gone last", KIND_IS_KNOWN_S)
     assert is_gone(client, f"{client.pods}/child")
 
 
@@ -127,7 +134,7 @@ def test_a_namespace_goes_with_everything_in_it(client: Client) -> None:
         lambda: "deletionTimestamp" in client.get(f"{path}/configmaps/a").metadata, "the content is being deleted"
     )
     client.patch(f"{path}/configmaps/a", {"metadata": {"finalizers": None}})
-    eventually(lambda: is_gone(client, path), "the namespace is gone", 30)
+    eventually(lambda: is_gone(client, path), "the namespace is gone", KIND_IS_KNOWN_S)
 
 
 def test_binding_puts_a_pod_on_a_node_once(client: Client, node: str) -> None:
@@ -151,7 +158,7 @@ def test_eviction_deletes(client: Client) -> None:
 def test_a_pod_without_a_node_has_no_log_yet(client: Client) -> None:
     client.new_pod("quiet")
     answer = client.get(f"{client.pods}/quiet/log")
-    assert (answer.status, answer.body) == (200, b"")
+    assert (answer.status, answer.body) == (204, b"")
 
 
 def test_nodes_belong_to_no_namespace(client: Client, node: str) -> None:

@@ -1,5 +1,7 @@
 """Discovery, GET, LIST and selectors, as a real API server answers them."""
 
+import json
+
 import pytest
 
 from integration.probe.client import Client, definition, eventually, pod
@@ -15,7 +17,9 @@ def names(client: Client, **query: str) -> list[str]:
 
 
 def test_the_classic_discovery_documents(client: Client) -> None:
-    assert client.get("/version").body["gitVersion"].startswith("v1.")
+    version = client.get("/version").body
+    assert version["major"] == "1"
+    assert int(version["minor"].rstrip("+")) >= 30
     assert client.get("/api").body["versions"] == ["v1"]
     assert "apps" in {group["name"] for group in client.get("/apis").body["groups"]}
     found = client.get("/api/v1").body
@@ -52,10 +56,11 @@ def test_a_definition_serves_its_kind_until_it_is_deleted(client: Client) -> Non
 
 def test_openapi_documents_describe_custom_kinds(client: Client) -> None:
     assert client.get("/openapi/v2").status == 200
-    index = client.get("/openapi/v3").body["paths"]
+    index = client.get("/openapi/v3").body
+    index = (json.loads(index) if isinstance(index, bytes) else index)["paths"]  # a real server calls it text/plain
     url = index["apis/probe.raytide.io/v1"]["serverRelativeURL"]
     schemas = client.get(url).body["components"]["schemas"]
-    described = next(item for item in schemas.values() if "spec" in (item.get("properties") or {}))
+    described = next(schema for name, schema in schemas.items() if name.endswith(".v1.RayCluster"))
     assert described["properties"]["spec"]["properties"]["mode"]["enum"] == ["A", "B"]
 
 

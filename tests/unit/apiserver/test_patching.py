@@ -77,11 +77,16 @@ def containers(*names: str) -> list[dict[str, str]]:
     ("before", "patch", "after"),
     [
         (containers("a", "b"), [{"name": "b", "image": "j"}], [*containers("a"), {"name": "b", "image": "j"}]),
-        (containers("a"), containers("b"), containers("a", "b")),
+        (containers("a"), containers("b"), containers("b", "a")),
         (containers("a", "b"), [{"name": "a", "$patch": "delete"}], containers("b")),
         (containers("a", "b"), [{"$patch": "replace"}, *containers("z")], containers("z")),
     ],
-    ids=["items are found by key", "new items go to the end", "items can be deleted", "lists can be replaced"],
+    ids=[
+        "items are found by key",
+        "new items go in front of what is not named",
+        "items can be deleted",
+        "lists can be replaced",
+    ],
 )
 def test_strategic_merge_of_lists(before: Any, patch: Any, after: Any) -> None:
     merged = strategic_merge({"spec": {"containers": before}}, {"spec": {"containers": patch}}, POD)
@@ -91,7 +96,19 @@ def test_strategic_merge_of_lists(before: Any, patch: Any, after: Any) -> None:
 def test_strategic_merge_orders_as_asked_and_keeps_what_is_not_named() -> None:
     patch = {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}], "containers": containers("c")}}
     merged = strategic_merge({"spec": {"containers": containers("a", "x")}}, patch, POD)
-    assert [item["name"] for item in merged["spec"]["containers"]] == ["c", "x", "a"]
+    assert [item["name"] for item in merged["spec"]["containers"]] == ["c", "a", "x"]
+
+
+@pytest.mark.parametrize(
+    ("before", "named", "after"),
+    [("012", "23", "0123"), ("0123", "4", "40123"), ("40123", "150", "415023"), ("415023", "627", "64150273")],
+)
+def test_strategic_merge_runs_the_named_into_the_others_as_a_real_server_does(
+    before: str, named: str, after: str
+) -> None:
+    patch = {"spec": {"containers": containers(*named)}}
+    merged = strategic_merge({"spec": {"containers": containers(*before)}}, patch, POD)
+    assert "".join(item["name"] for item in merged["spec"]["containers"]) == after
 
 
 def test_strategic_merge_of_plain_lists_and_maps() -> None:
@@ -102,7 +119,7 @@ def test_strategic_merge_of_plain_lists_and_maps() -> None:
     }
     merged = strategic_merge(before, patch, POD)
     assert merged == {
-        "metadata": {"finalizers": ["a", "b"], "labels": {"y": "2"}},
+        "metadata": {"finalizers": ["b", "a"], "labels": {"y": "2"}},
         "spec": {"tolerations": [{"key": "b"}]},
     }
     patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}

@@ -122,9 +122,9 @@ def test_a_refused_write_changes_nothing(store: Store) -> None:
     before = store.version
     assert refusal(store.create, "configmaps", config("a")).reason == "AlreadyExists"
     assert refusal(store.update, "configmaps", config("a", resourceVersion="1")).reason == "Conflict"
-    assert refusal(store.update, "configmaps", config("a", uid="other")).code == 409
+    assert refusal(store.update, "configmaps", config("a", uid="other")).code == 422
     assert refusal(store.delete, "configmaps", "default", "a", resource_version="1").code == 409
-    assert refusal(store.delete, "configmaps", "default", "a", propagation="Sideways").code == 400
+    assert refusal(store.delete, "configmaps", "default", "a", propagation="Sideways").code == 422
     assert store.version == before
 
 

@@ -15,12 +15,16 @@ from raytide.sandbox.apiserver import protobuf
 from raytide.sandbox.apiserver.messages import Request
 from raytide.sandbox.apiserver.printing.views import View, view_for
 from raytide.sandbox.apiserver.registry import Served
-from raytide.sandbox.apiserver.status import bad_request, unknown_path
+from raytide.sandbox.apiserver.status import ApiStatus, bad_request, unknown_path
 
 Json = dict[str, Any]
 
 _TRUE: Final = {"true", "1", "True"}
 _APPLY: Final = "application/apply-patch+yaml"
+_TAKEN: Final = (
+    *("application/json", "application/yaml", "application/vnd.kubernetes.protobuf"),
+    "application/octet-stream",  # what our own HTTP front says when the client says nothing
+)
 _OF_NAMESPACES: Final = {"status", "finalize"}
 
 
@@ -112,6 +116,10 @@ def decode_body(request: Request) -> Any:
     """JSON, YAML or protobuf, as the body itself and its Content-Type tell."""
     body = request.body
     content_type = request.headers.get("content-type", "").partition(";")[0].strip()
+    if content_type and request.method == "POST" and content_type not in _TAKEN:
+        accepted = ", ".join(_TAKEN[:3])
+        text = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+        raise ApiStatus(415, "UnsupportedMediaType", text)
     try:
         if body[:4] == protobuf.MAGIC:
             return protobuf.decode(body)

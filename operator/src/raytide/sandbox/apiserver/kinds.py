@@ -66,6 +66,7 @@ class Resource:
 
 
 _WITH_GENERATION: Final = {
+    "Pod",
     "Deployment",
     "ReplicaSet",
     "StatefulSet",

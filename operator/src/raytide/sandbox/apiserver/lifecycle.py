@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from raytide.sandbox.apiserver.kinds import Resource
-from raytide.sandbox.apiserver.status import ApiStatus, Cause, bad_request, conflict, forbidden, invalid
+from raytide.sandbox.apiserver.status import ApiStatus, Cause, conflict, forbidden, invalid
 
 Json = dict[str, Any]
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 _GC_FINALIZERS: Final = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
-_PROPAGATIONS: Final = ("Background", "Foreground", "Orphan")
+_PROPAGATIONS: Final = ("Foreground", "Background", "Orphan")
 _KEPT: Final = (
     "uid",
     "creationTimestamp",
@@ -72,13 +72,9 @@ def merged_update(definition: Resource, old: Json, new: Json, subresource: str |
     metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
     added = _added_finalizers(old, new)
     if added and "deletionTimestamp" in metadata:
-        fault = f"no new finalizers can be added if the object is being deleted, found new finalizers {_go(added)}"
-        raise invalid(
-            definition.kind,
-            name,
-            [Cause("metadata.finalizers", f"Forbidden: {fault}", "FieldValueForbidden")],
-            group=definition.group,
-        )
+        why = f"no new finalizers can be added if the object is being deleted, found new finalizers {_go(added)}"
+        fault = Cause("metadata.finalizers", f"Forbidden: {why}", "FieldValueForbidden")
+        raise invalid(definition.kind, name, [fault, fault], group=definition.group)
     if "generation" in metadata and _wish(definition, old) != _wish(definition, new):
         metadata["generation"] += 1
     return new
@@ -127,12 +123,22 @@ def _wish(definition: Resource, obj: Json) -> Any:
 
 
 def _uid_changed(definition: Resource, old: Json, uid: str) -> ApiStatus:
+    fault = Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable')
+    return invalid(definition.kind, old["metadata"]["name"], [fault, fault], group=definition.group)
+
+
+def put_precondition(definition: Resource, old: Json, uid: str | None) -> None:
+    """Raise Conflict when a PUT was meant for another object: its uid is a precondition, that of a patch is not."""
     metadata = old["metadata"]
-    if definition.is_custom:
-        fault = Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable')
-        return invalid(definition.kind, metadata["name"], [fault], group=definition.group)
+    if not uid or uid == metadata["uid"]:
+        return
+    folder = "services/specs" if definition.key == "services" else definition.plural
+    if definition.group:
+        folder = f"{definition.group}/{definition.plural}"
+    key = "/".join(part for part in ("/registry", folder, metadata.get("namespace"), metadata["name"]) if part)
     why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
-    return conflict(definition.group_resource, metadata["name"], why)
+    text = f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
+    raise conflict(definition.group_resource, metadata["name"], text)
 
 
 def is_same(old: Json, new: Json) -> bool:
@@ -164,12 +170,15 @@ def check_preconditions(
     definition: Resource, name: str, *, uid: str, version: str, wanted_uid: str | None, wanted_version: str | None
 ) -> None:
     """Raise Conflict when a delete was meant for another object or another state of it."""
+    kind = f"{definition.kind}.{definition.group}" if definition.group else definition.kind
     if wanted_uid is not None and wanted_uid != uid:
-        why = f"Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {uid}"
-        raise conflict(definition.group_resource, name, why)
+        text = f"the UID in the precondition ({wanted_uid}) does not match the UID in record ({uid})"
+        raise conflict(kind, name, f"{text}. The object might have been deleted and then recreated")
     if wanted_version is not None and wanted_version != version:
-        why = f"Precondition failed: ResourceVersion in precondition: {wanted_version}, ResourceVersion in object meta: {version}"
-        raise conflict(definition.group_resource, name, why)
+        text = (
+            f"the ResourceVersion in the precondition ({wanted_version}) does not match the ResourceVersion in record"
+        )
+        raise conflict(kind, name, f"{text} ({version}). The object might have been modified")
 
 
 class Marking(NamedTuple):
@@ -182,7 +191,10 @@ class Marking(NamedTuple):
 def mark(definition: Resource, obj: Json, *, grace_s: int | None, propagation: str | None, now: datetime) -> Marking:
     """Mark `obj` as being deleted as far as that is needed."""
     if propagation is not None and propagation not in _PROPAGATIONS:
-        raise bad_request(f'invalid propagationPolicy: "{propagation}"')
+        known = ", ".join(f'"{policy}"' for policy in (*_PROPAGATIONS, "nil"))
+        text = f'Unsupported value: "{propagation}": supported values: {known}'
+        fault = Cause("propagationPolicy", text, "FieldValueNotSupported")
+        raise invalid("DeleteOptions", "", [fault], group="meta.k8s.io")
     metadata = obj["metadata"]
     was_terminating = "deletionTimestamp" in metadata
     is_changed = False if was_terminating else _mark_propagation(metadata, propagation)

@@ -170,7 +170,7 @@ def strategic_merge(target: Any, patch: Any, fields: Fields) -> Any:
         return _merge_map(target if isinstance(target, dict) else {}, patch, fields)
     if isinstance(patch, list):
         if fields.is_set:
-            return list(dict.fromkeys([*(target or []), *patch]))
+            return _interleaved(list(dict.fromkeys([*(target or []), *patch])), patch, target or [], ())
         if fields.keys and all(isinstance(item, dict) for item in patch):
             return _merge_list(target if isinstance(target, list) else [], patch, fields)
     return patch
@@ -182,6 +182,7 @@ def _merge_map(target: Json, patch: Json, fields: Fields) -> Json:
         return {}
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != "$patch"}
+    before = {key.removeprefix(_ORDER): _list_at(target, key.removeprefix(_ORDER)) for key in patch if _ORDER in key}
     retained = patch.get("$retainKeys")
     if isinstance(retained, list):
         target = {key: value for key, value in target.items() if key in retained}
@@ -195,19 +196,20 @@ def _merge_map(target: Json, patch: Json, fields: Fields) -> Json:
             target.pop(key, None)
         else:
             target[key] = strategic_merge(target.get(key), value, fields.child(key))
-    _put_in_order(target, patch, fields)
+    for name, old in before.items():
+        if isinstance(target.get(name), list):
+            order = patch[_ORDER + name]
+            target[name] = _interleaved(target[name], order, old, fields.child(name).keys[:1])
     return target
 
 
-def _put_in_order(target: Json, patch: Json, fields: Fields) -> None:
-    for key, order in patch.items():
-        name = key.removeprefix(_ORDER)
-        if name != key and isinstance(target.get(name), list):
-            target[name] = _ordered(target[name], order, fields.child(name).keys[:1])
+def _list_at(target: Json, name: str) -> list[Any]:
+    found = target.get(name)
+    return list(found) if isinstance(found, list) else []
 
 
 def _merge_list(target: list[Any], patch: list[Json], fields: Fields) -> list[Any]:
-    """Items are matched by the first key, as strategic merge does; new ones go to the end."""
+    """Items are matched by the first key; see `_interleaved` for the order."""
     if any(item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if "$patch" not in item]
     keys = fields.keys[:1]
@@ -224,34 +226,38 @@ def _merge_list(target: list[Any], patch: list[Json], fields: Fields) -> list[An
             merged.append(strategic_merge({}, item, fields.item()))
         else:
             merged[index] = strategic_merge(merged[index], item, fields.item())
-    return merged
+    return _interleaved(merged, patch, target, keys)
 
 
-def _ordered(items: list[Any], order: list[Any], keys: tuple[str, ...]) -> list[Any]:
-    """Items named in `order` take that order among themselves; the others stay where they are."""
+def _interleaved(items: list[Any], order: list[Any], before: list[Any], keys: tuple[str, ...]) -> list[Any]:
+    """The order of a real server: those named in `order` as there, the others as they were before, one run into the other.
+
+    What is new goes as far to the front as its neighbours allow; what is old waits for its old turn.
+    """
 
     def identity(item: Any) -> Any:
-        return key_values(keys, item) if keys and isinstance(item, dict) else item
+        return _hashable(key_values(keys, item) if keys and isinstance(item, dict) else item)
 
-    ranks = {_hashable(identity(item)): rank for rank, item in enumerate(order)}
-    named = sorted(
-        (item for item in items if _hashable(identity(item)) in ranks),
-        key=lambda item: ranks[_hashable(identity(item))],
-    )
-    queue = iter(named)
-    return [next(queue) if _hashable(identity(item)) in ranks else item for item in items]
+    ranks = {identity(item): rank for rank, item in reversed(list(enumerate(order)))}
+    turns = {identity(item): turn for turn, item in reversed(list(enumerate(before)))}
+    named = sorted((item for item in items if identity(item) in ranks), key=lambda item: ranks[identity(item)])
+    others = [item for item in items if identity(item) not in ranks]
+    found: list[Any] = []
+    while named and others:
+        is_others_turn = turns.get(identity(others[0]), -1) < turns.get(identity(named[0]), -1)
+        found.append((others if is_others_turn else named).pop(0))
+    return [*found, *named, *others]
 
 
 def _hashable(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | tuple | None) else str(value)
 
 
-def unsupported_patch(content_type: str, *, is_custom: bool) -> ApiStatus:
+def unsupported_patch(*, is_custom: bool) -> ApiStatus:
     """415 with the list of what would have been accepted."""
     accepted = ["application/json-patch+json", "application/merge-patch+json"]
     if not is_custom:
         accepted.append("application/strategic-merge-patch+json")
-    accepted += ["application/apply-patch+yaml", "application/apply-patch+cbor"]
+    accepted.append("application/apply-patch+yaml")
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
-    causes = [{"reason": "UnexpectedServerResponse", "message": f"unknown media type {content_type}"}]
-    return ApiStatus(415, "UnsupportedMediaType", message, causes=causes)
+    return ApiStatus(415, "UnsupportedMediaType", message)

@@ -15,7 +15,7 @@ from raytide.sandbox.apiserver.calls import Call
 from raytide.sandbox.apiserver.messages import Response
 from raytide.sandbox.apiserver.printing.views import View
 from raytide.sandbox.apiserver.selectors import entry_matcher, field_requirements, label_test
-from raytide.sandbox.apiserver.status import ApiStatus, bad_request, expired
+from raytide.sandbox.apiserver.status import ApiStatus, Cause, bad_request, expired, invalid, too_large_version
 from raytide.sandbox.apiserver.store import Entry, ObjectKey, Store
 from raytide.sandbox.apiserver.watching import Matcher, WatchCursor, WatchOptions
 
@@ -68,6 +68,11 @@ def list_objects(store: Store, call: Call) -> Response:
     """A list, or one page of it; all pages carry the version of the first."""
     entries = selected(store, call)
     version, metadata = store.version, {}
+    asked = call.request.query.get("resourceVersion") or "0"
+    if not asked.isdigit():
+        raise bad_request(f"invalid resource version: {_no_version(asked)}")
+    if int(asked) > version:
+        raise too_large_version(int(asked), version)
     token = call.request.query.get("continue", "")
     if token:
         version, start = _read_token(token)
@@ -106,8 +111,11 @@ def watch(store: Store, call: Call) -> WatchCursor:
     view = call.view()
     has_initial = call.flag("sendInitialEvents")
     asked = _asked_version(call)
-    if has_initial and call.request.query.get("resourceVersionMatch") != "NotOlderThan":
-        raise bad_request("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+    match = call.request.query.get("resourceVersionMatch")
+    if has_initial and match != "NotOlderThan":
+        raise _forbidden_match("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+    if match and "sendInitialEvents" not in call.request.query:
+        raise _forbidden_match("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
     if asked and not has_initial and not store.oldest_version(call.key) <= asked <= store.version:
         raise expired(asked, store.oldest_version(call.key))
     _, matches = selection(call)
@@ -135,12 +143,21 @@ def watch(store: Store, call: Call) -> WatchCursor:
 def _asked_version(call: Call) -> int:
     text = call.request.query.get("resourceVersion") or "0"
     if not text.isdigit():
-        raise bad_request(f'invalid resource version "{text}"')
+        raise bad_request(_no_version(text))
     return int(text)
 
 
+def _no_version(text: str) -> str:
+    return f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+
+
+def _forbidden_match(text: str) -> ApiStatus:
+    fault = Cause("resourceVersionMatch", f"Forbidden: {text}", "FieldValueForbidden")
+    return invalid("ListOptions", "", [fault], group="meta.k8s.io")
+
+
 def _bookmark(view: View, store: Store, *, is_end_of_list: bool = False) -> bytes:
-    metadata: Json = {"resourceVersion": str(store.version), "creationTimestamp": None}
+    metadata: Json = {"resourceVersion": str(store.version)}
     if is_end_of_list:
         metadata["annotations"] = {_END_OF_LIST: "true"}
     resource = view.served.resource

@@ -18,7 +18,7 @@ from raytide.sandbox.apiserver.kinds import CRDS
 from raytide.sandbox.apiserver.messages import Proxied, Request, Response
 from raytide.sandbox.apiserver.openapi import OpenApi
 from raytide.sandbox.apiserver.registry import CLEANUP, Registry
-from raytide.sandbox.apiserver.status import ApiStatus, bad_request, not_implemented, unknown_path
+from raytide.sandbox.apiserver.status import ApiStatus, bad_request, not_found, not_implemented, unknown_path
 from raytide.sandbox.apiserver.store import Change, Store
 from raytide.sandbox.apiserver.subresources import MintToken, Subresources
 from raytide.sandbox.apiserver.watching import WatchCursor
@@ -85,6 +85,8 @@ class Api:
             answer = self._route(request)
         except ApiStatus as status:
             headers = {"content-type": "application/json"}
+            if status.retry_after_s:
+                headers["retry-after"] = str(status.retry_after_s)
             return Response(status.code, encode(status.body()), headers)
         if self._ending and request.method != "GET":
             self.finish_definitions()
@@ -121,6 +123,8 @@ class Api:
             if target.subresource:
                 return self._below(call)
             return self._object(call) if target.name else self._collection(call)
+        except ApiStatus as status:
+            raise status.named(resource.group_resource) if resource.storage_key else status from None
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             # A built-in object of the wrong shape (a list where a map belongs): there is no schema to say so earlier.
             if request.method in {"GET", "DELETE"}:
@@ -155,6 +159,8 @@ class Api:
         if name not in call.served.subresources:
             if call.key == "pods" and name in {"ephemeralcontainers", "resize"}:
                 raise not_implemented(f"pods/{name}")
+            if call.served.resource.is_custom:
+                raise not_found(call.key, call.target.name)
             raise unknown_path()
         if name == "proxy":
             return self._subresources.proxy(call)

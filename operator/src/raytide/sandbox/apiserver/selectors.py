@@ -122,10 +122,7 @@ def field_requirements(text: str, resource: Resource, selectable: frozenset[str]
         field = field.replace("regarding.", "involvedObject.") if resource.key == "events" else field
         known = field in {"metadata.name", "metadata.namespace"} or field in _FIELDS.get(resource.key, selectable)
         if not known:
-            shown = f"field label not supported: {field}"
-            raise bad_request(
-                f'Unable to find "{resource.kind}" that match label selector "", field selector "{text}": {shown}'
-            )
+            raise bad_request(f"field label not supported: {field}")
         requirements.append((field, value, operator != "!="))
     return requirements
 

@@ -30,6 +30,15 @@ class ApiStatus(Exception):  # noqa: N818 - an answer of the API, not an error o
         self.reason = reason
         self.message = message
         self.details: Json = {key: value for key, value in details.items() if value not in (None, "")}
+        self.retry_after_s: int = self.details.get("retryAfterSeconds", 0)
+
+    def named(self, resource: str) -> "ApiStatus":
+        """The same about one object of a kind that two groups show, in the words of the group that was asked."""
+        plural, _, group = resource.partition(".")
+        if self.details.get("kind") == plural and group:
+            self.message = self.message.replace(f'{plural} "', f'{resource} "', 1)
+            self.details["group"] = group
+        return self
 
     def body(self) -> Json:
         """The Status object as clients expect it."""
@@ -47,9 +56,11 @@ class ApiStatus(Exception):  # noqa: N818 - an answer of the API, not an error o
         return status
 
 
-def success(code: int = 200, **details: Any) -> Json:
+def success(code: int = 0, **details: Any) -> Json:
     """A Status object that says yes."""
-    status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
+    status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if code:
+        status["code"] = code
     if details:
         status["details"] = details
     return status
@@ -105,12 +116,19 @@ def not_implemented(what: str) -> ApiStatus:
 def invalid(kind: str, name: str, causes: Iterable[Cause], *, group: str = "") -> ApiStatus:
     """422 in the words of a real server: `RayCluster.ray.io "x" is invalid: spec.foo: Invalid value: …`."""
     faults = list(causes)
-    texts = [f"{fault.field}: {fault.message}" if fault.field else fault.message for fault in faults]
+    texts = list(dict.fromkeys(f"{fault.field}: {fault.message}" if fault.field else fault.message for fault in faults))
     text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     qualified = f"{kind}.{group}" if group else kind
     listed = [{"reason": fault.reason, "message": fault.message, "field": fault.field} for fault in faults]
     message = f'{qualified} "{name}" is invalid: {text}'
     return ApiStatus(422, "Invalid", message, name=name, group=group, kind=kind, causes=listed)
+
+
+def too_large_version(asked: int, current: int) -> ApiStatus:
+    """504: somebody asks for a state that is not there yet."""
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    text = f"Timeout: Too large resource version: {asked}, current: {current}"
+    return ApiStatus(504, "Timeout", text, causes=[cause], retryAfterSeconds=1)
 
 
 def expired(asked: int, oldest: int) -> ApiStatus:

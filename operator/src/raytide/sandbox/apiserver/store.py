@@ -221,7 +221,8 @@ class Store:
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(self.version)
         entry = Entry(
-            raw=encode(obj),
+            # Kind and version first: a list of a built-in kind leaves them out of its items.
+            raw=encode({"kind": obj["kind"], "apiVersion": obj["apiVersion"], **obj}),
             version=self.version,
             uid=metadata["uid"],
             labels=metadata.get("labels") or {},

@@ -146,7 +146,7 @@ class Subresources:
         pod = self._store.get("pods", call.target.namespace, call.target.name)
         container = _container(call, pod)
         if not pod["spec"].get("nodeName"):
-            return Response(200, b"", {"content-type": "text/plain"})
+            return Response(204, b"", {})
         query = "&".join(f"{key}={quote(value)}" for key, value in call.request.query.items() if key in _LOG_OPTIONS)
         return self._forward(pod, f"/containerLogs/{_place(pod)}/{container}" + (f"?{query}" if query else ""))
 

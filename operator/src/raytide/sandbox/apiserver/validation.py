@@ -8,6 +8,9 @@ for the rest); never changes anything. Called by the routes before every write.
 import re
 from typing import Any, Final
 
+from msgspec import json
+
+from raytide.api.quantity import Quantity
 from raytide.sandbox.apiserver.kinds import Resource
 from raytide.sandbox.apiserver.status import Cause
 
@@ -41,6 +44,12 @@ _LABEL_VALUE_TEXT: Final = (
     "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
     r"'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
+_LABEL_NAME_TEXT: Final = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 _QUANTITY_TEXT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
@@ -68,12 +77,29 @@ def metadata_faults(resource: Resource, obj: Json) -> list[Cause]:
     for field in ("labels", "annotations"):
         faults += _map_faults(f"metadata.{field}", metadata.get(field), is_labels=field == "labels")
     for index, finalizer in enumerate(_items(metadata, "finalizers", faults)):
+        field = f"metadata.finalizers[{index}]"
         if not isinstance(finalizer, str):
-            faults.append(wrong_value(f"metadata.finalizers[{index}]", finalizer, "must be a string"))
-    for index, owner in enumerate(_items(metadata, "ownerReferences", faults)):
-        for field in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(field):
-                faults.append(wrong_value(f"metadata.ownerReferences[{index}].{field}", "", "must not be empty"))
+            faults.append(wrong_value(field, finalizer, "must be a string"))
+        elif not resource.group and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            faults.append(wrong_value(field, finalizer, text))
+    return faults + _owner_faults(_items(metadata, "ownerReferences", faults))
+
+
+def _owner_faults(owners: list[Json]) -> list[Cause]:
+    faults = [
+        wrong_value(f"metadata.ownerReferences.{field}", "", "must not be empty")
+        for owner in owners
+        for field in ("apiVersion", "kind", "name", "uid")
+        if not owner.get(field)
+    ]
+    controllers = [f"{owner.get('kind')}/{owner.get('name')}" for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        text = 'Only one reference can have Controller set to true. Found "true" in references for '
+        order = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
+        shown = json.encode([{field: owner[field] for field in order if field in owner} for owner in owners]).decode()
+        found = f"Invalid value: {shown}: {text}{' and '.join(controllers[:2])}"
+        faults.append(Cause("metadata.ownerReferences", found))
     return faults
 
 
@@ -110,11 +136,11 @@ def _map_faults(field: str, texts: Any, *, is_labels: bool) -> list[Cause]:
     for key, value in texts.items():
         prefix, _, name = key.rpartition("/")
         if not _LABEL_NAME.match(name) or len(name) > 63 or (prefix and not re.fullmatch(_SUBDOMAIN, prefix.lower())):
-            faults.append(wrong_value(field, key, "name part must consist of alphanumeric characters, '-', '_' or '.'"))
+            faults.append(wrong_value(field, key, _LABEL_NAME_TEXT))
         if not isinstance(value, str):
             faults.append(wrong_value(f"{field}.{key}", value, "must be a string"))
         elif is_labels and (len(value) > 63 or not _LABEL_VALUE.match(value)):
-            text = "must be no more than 63 characters" if len(value) > 63 else _LABEL_VALUE_TEXT
+            text = "must be no more than 63 bytes" if len(value) > 63 else _LABEL_VALUE_TEXT
             faults.append(wrong_value(field, value, text))
     return faults
 
@@ -181,7 +207,12 @@ def _resource_faults(resources: Json, place: str) -> list[Cause]:
         for name, amount in (resources.get(group) or {}).items():
             if not _QUANTITY.match(str(amount)):
                 faults.append(wrong_value(f"{place}.{group}[{name}]", amount, _QUANTITY_TEXT))
-    return faults
+    return faults or [
+        wrong_value(f"{place}.requests", amount, f"must be less than or equal to {name} limit of {limit}")
+        for name, amount in (resources.get("requests") or {}).items()
+        if (limit := (resources.get("limits") or {}).get(name)) is not None
+        and Quantity.parse(amount) > Quantity.parse(limit)
+    ]
 
 
 def _port_faults(port: Any, field: str) -> list[Cause]:

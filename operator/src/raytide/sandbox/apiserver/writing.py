@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from raytide.sandbox.apiserver import defaults, ownership, patching, reading, validation
+from raytide.sandbox.apiserver import defaults, eventfaults, ownership, patching, reading, validation
 from raytide.sandbox.apiserver.calls import Call, decode_body, is_apply
 from raytide.sandbox.apiserver.kinds import CRDS
-from raytide.sandbox.apiserver.lifecycle import timestamp
+from raytide.sandbox.apiserver.lifecycle import put_precondition, timestamp
 from raytide.sandbox.apiserver.messages import Response
 from raytide.sandbox.apiserver.registry import complete_definition
 from raytide.sandbox.apiserver.status import Cause, bad_request, forbidden, invalid, success
@@ -24,7 +24,8 @@ encode = msgspec.json.encode
 
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_GENERATED: Final = 63
-_CONDITIONAL: Final = {"leases.coordination.k8s.io"}
+_MADE_BY_PUT: Final = {"leases.coordination.k8s.io"}
+_SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
@@ -52,10 +53,10 @@ class Writer:
         if call.served.resource.has_status:
             obj.pop("status", None)
         unknown = self._complete(call, obj, None, is_status=False)
+        if not is_apply(_content_type(call)):  # before admission: what that adds belongs to nobody
+            ownership.record_update(None, obj, self.author(call), call.served.fields)
         self._admit(call, obj)
         self._refuse_faults(call, obj, None)
-        if not is_apply(_content_type(call)):
-            ownership.record_update(None, obj, self.author(call), call.served.fields)
         entry = self._store.create(call.key, obj, is_dry_run=call.is_dry_run)
         return self.answer(call, 201, entry, unknown)
 
@@ -114,7 +115,17 @@ class Writer:
         if account is None and name != "default":
             why = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
             raise forbidden("pods", pod["metadata"]["name"], why)
+        self._admit_priority(pod)
         defaults.admit_pod(pod, suffix=self._new_suffix(), account=account.obj() if account else None)
+
+    def _admit_priority(self, pod: Json) -> None:
+        name = pod["spec"].get("priorityClassName")
+        if not name:
+            return
+        found = self._store.find("priorityclasses.scheduling.k8s.io", "", name)
+        if found is None and name not in _SYSTEM_PRIORITIES:
+            raise forbidden("pods", pod["metadata"]["name"], f"no PriorityClass with name {name} was found")
+        pod["spec"]["priority"] = found.obj()["value"] if found is not None else _SYSTEM_PRIORITIES[name]
 
     def _new_address(self) -> str:
         self._addresses += 1
@@ -169,8 +180,11 @@ class Writer:
             faults += validation.object_faults(resource, obj)
             if old is not None:
                 faults += validation.update_faults(resource, old, obj)
+            if resource.storage_key and resource.group:
+                faults += eventfaults.faults(obj, old)
         if faults:
-            raise invalid(resource.kind, obj["metadata"]["name"], faults, group=resource.group)
+            group = "" if resource.storage_key else resource.group
+            raise invalid(resource.kind, obj["metadata"]["name"], faults, group=group)
 
     def answer(self, call: Call, code: int, entry: Entry, unknown: list[str] | None = None) -> Response:
         """The object written, in the form the client wants, with warnings for unknown fields."""
@@ -191,11 +205,14 @@ class Writer:
         if name != call.target.name:
             text = f"the name of the object ({name}) does not match the name on the URL ({call.target.name})"
             raise bad_request(text)
+        resource, sent = call.served.resource, obj["metadata"]
+        if resource.key in _MADE_BY_PUT and self._store.find(call.key, call.target.namespace, name) is None:
+            return self._created(call, obj)
         old = self._store.get(call.key, call.target.namespace, name)
-        resource = call.served.resource
-        if not obj["metadata"].get("resourceVersion") and (resource.is_custom or resource.key in _CONDITIONAL):
+        put_precondition(resource, old, sent.get("uid"))
+        if not sent.get("resourceVersion") and (resource.is_custom or resource.key in _MADE_BY_PUT):
             fault = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
-            raise invalid(resource.kind, name, [fault], group=resource.group)
+            raise invalid(resource.plural, name, [fault], group=resource.group)
         if call.served.to_stored is not None:
             call.served.to_stored(obj)
         return self._updated(call, old, obj)
@@ -228,8 +245,10 @@ class Writer:
         if not isinstance(patched, dict) or not isinstance(patched.get("metadata"), dict):
             raise bad_request("the patched object has no metadata")
         if patched["metadata"].get("name") != call.target.name:
-            fault = Cause("metadata.name", "Invalid value: field is immutable")
-            raise invalid(call.served.resource.kind, call.target.name, [fault], group=call.served.resource.group)
+            named = patched["metadata"].get("name")
+            raise bad_request(
+                f"the name of the object ({named}) does not match the name on the URL ({call.target.name})"
+            )
         if call.served.to_stored is not None:
             call.served.to_stored(patched)
         return self._updated(call, stored.obj(), patched)
@@ -244,7 +263,7 @@ class Writer:
             return patching.json_patch(obj, decode_body(call.request))
         if content_type == _STRATEGIC and not is_custom:
             return patching.strategic_merge(obj, call.body(), call.served.fields)
-        raise patching.unsupported_patch(content_type, is_custom=is_custom)
+        raise patching.unsupported_patch(is_custom=is_custom)
 
     def _apply(self, call: Call) -> Response:
         if not call.request.query.get("fieldManager"):

@@ -27,6 +27,7 @@ class _Slim(msgspec.Struct, gc=False):
     metadata: msgspec.Raw
 
 
+_TYPE = ("kind", "apiVersion")
 _slim = msgspec.json.Decoder(_Slim)
 
 
@@ -62,6 +63,16 @@ class View:
             return encode(table(self.served, [obj], now=now, version=version, include=self.include))
         return encode(obj)
 
+    def _item(self, entry: Entry, now: datetime) -> bytes:
+        """One object of a list: those of built-in kinds do not say what they are."""
+        resource = self.served.resource
+        if self.form or resource.is_custom:
+            return self.body(entry, now)
+        if self.served.to_view is not None:
+            return encode({key: value for key, value in self.obj(entry).items() if key not in _TYPE})
+        typed = b'{"kind":"%s","apiVersion":"%s",' % (resource.kind.encode(), resource.api_version.encode())
+        return b"{" + entry.raw.removeprefix(typed) if entry.raw.startswith(typed) else entry.raw
+
     def obj(self, entry: Entry) -> Json:
         """The object in this version, as a dict."""
         obj = entry.obj()
@@ -84,8 +95,10 @@ class View:
         kind, api_version = resource.list_name, resource.api_version
         if self.form:
             kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+        if resource.is_custom and not self.form:
+            metadata = {"continue": "", **metadata}
         head = encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
-        items = b",".join([self.body(entry, now) for _, entry in entries])
+        items = b",".join([self._item(entry, now) for _, entry in entries])
         return head[:-1] + b',"items":[' + items + b"]}"
 
 
