@@ -14,10 +14,11 @@ import time
 import urllib.error
 import urllib.request
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 import yaml
 
 Json = dict[str, Any]
@@ -42,7 +43,7 @@ class SandboxProcess:
         self.directory = Path(tempfile.mkdtemp(prefix="rs"))
         self.state_dir = self.directory / "s"
 
-    def call(self, *words: str, deadline_s: float = 40.0) -> subprocess.CompletedProcess[str]:
+    def call(self, *words: str, deadline_s: float = 100.0) -> subprocess.CompletedProcess[str]:
         """One `raytide sandbox` command."""
         return subprocess.run(
             [sys.executable, "-m", "raytide", "sandbox", *words, "--state-dir", str(self.state_dir)],
@@ -127,6 +128,31 @@ class SandboxProcess:
         return answer if isinstance(answer, str) else json.dumps(answer)
 
 
+class Kubectl:
+    """kubectl with the sandbox's kubeconfig."""
+
+    def __init__(self, sandbox: SandboxProcess) -> None:
+        self.env = {**os.environ, "KUBECONFIG": str(sandbox.kubeconfig), "KUBECACHEDIR": str(sandbox.directory / "c")}
+
+    def __call__(self, *words: str, given: Any = None, exit_code: int = 0, **env: str) -> str:
+        done = subprocess.run(
+            ["kubectl", *words],
+            input=given if given is None or isinstance(given, str) else yaml.safe_dump(given),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env={**self.env, **env},
+        )
+        assert done.returncode == exit_code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["kubectl", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.env
+        )
+
+
 def processes_with(text: str, where: str = "cmdline") -> list[int]:
     """Living processes with this text in their command line, or in their `environ`."""
     found = []
@@ -147,3 +173,23 @@ def can_isolate(mode: str) -> bool:
         return True
     trial = ["unshare", "-Urnm", "ip", "link", "add", "br9", "type", "bridge"]
     return subprocess.run(trial, capture_output=True, timeout=10, check=False).returncode == 0
+
+
+SANDBOXES = [
+    pytest.param(("--isolation=ns",), id="ns"),
+    pytest.param(("--isolation=plain",), id="plain"),
+    pytest.param(("--isolation=ns", "--api=kubernetes"), id="kubernetes", marks=pytest.mark.kube),
+]
+"""Options of `up`, as parameters of tests that every sandbox has to pass."""
+
+
+def running_sandbox(options: tuple[str, ...]) -> Iterator[SandboxProcess]:
+    """The body of a fixture: up with these options, and nothing left at the end."""
+    if not can_isolate("ns" if "--isolation=ns" in options else "plain"):
+        pytest.skip(f"this machine does not allow {options[0]}")
+    sandbox = SandboxProcess()
+    try:
+        sandbox.up(*options)
+        yield sandbox
+    finally:
+        sandbox.end()

@@ -1,17 +1,13 @@
 """kubectl on the sandbox, as on any cluster: everything a person types at a RayCluster and its pods."""
 
 import json
-import os
 import shutil
-import subprocess
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-import yaml
 
-from sandbox_process import SandboxProcess, can_isolate, eventually
+from sandbox_process import SANDBOXES, Kubectl, eventually, running_sandbox
 
 pytestmark = [
     pytest.mark.kubectl,
@@ -65,41 +61,10 @@ SERVICE = {
 }
 
 
-class Kubectl:
-    """kubectl with the sandbox's kubeconfig."""
-
-    def __init__(self, sandbox: SandboxProcess) -> None:
-        self.env = {**os.environ, "KUBECONFIG": str(sandbox.kubeconfig), "KUBECACHEDIR": str(sandbox.directory / "c")}
-
-    def __call__(self, *words: str, given: Any = None, exit_code: int = 0, **env: str) -> str:
-        done = subprocess.run(
-            ["kubectl", *words],
-            input=given if given is None or isinstance(given, str) else yaml.safe_dump(given),
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-            env={**self.env, **env},
-        )
-        assert done.returncode == exit_code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            ["kubectl", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.env
-        )
-
-
-@pytest.fixture(scope="module", params=["ns", "plain"])
+@pytest.fixture(scope="module", params=SANDBOXES)
 def kubectl(request) -> Iterator[Kubectl]:
-    if not can_isolate(request.param):
-        pytest.skip(f"this machine does not allow isolation {request.param}")
-    sandbox = SandboxProcess()
-    try:
-        sandbox.up(f"--isolation={request.param}")
+    for sandbox in running_sandbox(request.param):
         yield Kubectl(sandbox)
-    finally:
-        sandbox.end()
 
 
 @pytest.fixture(scope="module")

@@ -13,21 +13,14 @@ import aiohttp
 import pytest
 import yaml
 
-from sandbox_process import SandboxProcess, can_isolate, eventually
+from sandbox_process import SANDBOXES, SandboxProcess, eventually, running_sandbox
 
 PODS = "/api/v1/namespaces/default/pods"
 
 
-@pytest.fixture(scope="module", params=["ns", "plain"])
+@pytest.fixture(scope="module", params=SANDBOXES)
 def sandbox(request) -> Iterator[SandboxProcess]:
-    if not can_isolate(request.param):
-        pytest.skip(f"this machine does not allow isolation {request.param}")
-    running = SandboxProcess()
-    try:
-        running.up(f"--isolation={request.param}")
-        yield running
-    finally:
-        running.end()
+    yield from running_sandbox(request.param)
 
 
 def container(sandbox, pod, name="main"):

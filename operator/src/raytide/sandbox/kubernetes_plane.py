@@ -15,13 +15,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+import yaml
+
 from raytide.sandbox.certificates import Authority
 from raytide.sandbox.embedded_plane import shipped_crds
 from raytide.sandbox.endpoints import build_endpoints, group_by_ports
 from raytide.sandbox.kubeconfig import write_private
 from raytide.sandbox.kubelet.apiclient import ApiAccess, ApiClient, ApiRefusal, Manifest
 from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings, PlaneTrouble, find_binary
+from raytide.sandbox.node.runtime import Mode, Runtime
 from raytide.sandbox.plane import CRD_PATH, NodeAccount
+from raytide.sandbox.serving.egress import build_egress_configuration, connect_here, egress_proxy
 from raytide.sandbox.serving.podrelay import relay_from
 from raytide.sandbox.serving.server import Door
 
@@ -32,7 +36,6 @@ API_SERVER_CLIENT: Final = "kube-apiserver-kubelet-client"
 NODE_HOST: Final = "127.0.0.1"
 _LOOK_S: Final = 0.1
 _CHECK_S: Final = 1.0
-_LOOPBACK: Final = "127."
 
 
 class KubernetesPlane:
@@ -41,17 +44,19 @@ class KubernetesPlane:
     def __init__(
         self,
         directory: Path,
+        runtime: Runtime,
         *,
+        scratch: Path,
         port: int,
-        node_address: str,
         has_crds: bool,
         has_audit: bool,
         now: Callable[[], datetime],
     ) -> None:
-        """`port` is the API server's, 0 for any free one; raises PlaneTrouble when there is no binary."""
+        """`scratch` is for a socket, so its path should be short; raises PlaneTrouble when there is no binary."""
         self._binary = find_binary()
         self._directory = directory
-        self._node_address = node_address
+        self._runtime = runtime
+        self._egress = scratch / "egress"
         self._has_crds = has_crds
         self._now = now
         self._kubelets = Authority.create(now(), "raytide-kubelets")
@@ -61,8 +66,8 @@ class KubernetesPlane:
             PlaneSettings(
                 port=port,
                 has_audit=has_audit,
-                hosts=(node_address,),
-                apiserver_flags=self._kubelet_flags(),
+                hosts=(runtime.node_address,),
+                apiserver_flags=(*self._kubelet_flags(), *self._egress_flags()),
                 is_durable=False,
             ),
         )
@@ -86,7 +91,7 @@ class KubernetesPlane:
     @property
     def audit_log(self) -> Path | None:
         """See Plane."""
-        return self._control.audit_log
+        return self._control.audit_log if self._control.settings.has_audit else None
 
     @property
     def router_access(self) -> ApiAccess:
@@ -96,6 +101,7 @@ class KubernetesPlane:
     # --- life ------------------------------------------------------------------------------------------------------------
     async def start(self, inside: socket.socket) -> None:
         """See Plane."""
+        await self._ends.enter_async_context(egress_proxy(self._egress, self._runtime.dial))
         await asyncio.to_thread(self._control.start)
         await self._ends.enter_async_context(relay_from(inside, self._connect))
         if self._has_crds:
@@ -106,15 +112,8 @@ class KubernetesPlane:
                 await api.close()
 
     async def _connect(self) -> socket.socket:
-        opened = socket.socket()
-        opened.setblocking(False)
-        address = self.server.removeprefix("https://").rpartition(":")
-        try:
-            await asyncio.get_running_loop().sock_connect(opened, (address[0], int(address[2])))
-        except BaseException:
-            opened.close()
-            raise
-        return opened
+        host, _, port = self.server.removeprefix("https://").rpartition(":")
+        return await connect_here(host, int(port))
 
     async def run(self) -> NoReturn:
         """Look after the components; raises PlaneTrouble when one has ended."""
@@ -168,13 +167,19 @@ class KubernetesPlane:
             "--kubelet-preferred-address-types=InternalIP",
         )
 
+    def _egress_flags(self) -> tuple[str, ...]:
+        """How the API server reaches pods: by their own addresses, also those behind a service."""
+        file = self._directory / "egress.yaml"
+        file.write_text(yaml.safe_dump(build_egress_configuration(self._egress)))
+        return (f"--egress-selector-config-file={file}", "--enable-aggregator-routing=true")
+
     # --- what kubelets and pods wait for ---------------------------------------------------------------------------------
     async def settle(self, node_names: Sequence[str]) -> None:
         """Wait until the controllers have seen every node Ready and taken its first taint away."""
         api = ApiClient(self._admin())
         try:
-            while not _are_schedulable(await api.get("/api/v1/nodes"), node_names):
-                await asyncio.sleep(_LOOK_S)  # noqa: ASYNC110 - a loop of another program
+            while not _are_schedulable(await api.get("/api/v1/nodes"), node_names):  # noqa: ASYNC110 - of another program
+                await asyncio.sleep(_LOOK_S)
         finally:
             await api.close()
 
@@ -182,7 +187,7 @@ class KubernetesPlane:
         self, services: Iterable[Manifest], endpoints: Iterable[Manifest], pods: Iterable[Manifest]
     ) -> Iterable[Manifest]:
         """Kubernetes refuses loopback addresses in Endpoints: where pods have them, selectors are followed here."""
-        if not self._node_address.startswith(_LOOPBACK):
+        if self._runtime.mode is Mode.NS:
             return endpoints
         listed = list(pods)
         followed = [_endpoints_of(dict(service), listed) for service in services if service["spec"].get("selector")]
@@ -219,8 +224,9 @@ async def _install_crds(api: ApiClient) -> None:
             if refusal.status != 409:
                 raise PlaneTrouble(f"{name} is refused by the API server: {refusal}") from refusal
     for _, manifest in crds:
-        while not _is_established(await api.get(f"{CRD_PATH}/{manifest['metadata']['name']}")):
-            await asyncio.sleep(_LOOK_S)  # noqa: ASYNC110 - same
+        path = f"{CRD_PATH}/{manifest['metadata']['name']}"
+        while not _is_established(await api.get(path)):  # noqa: ASYNC110 - of another program
+            await asyncio.sleep(_LOOK_S)
 
 
 def _is_established(crd: Manifest) -> bool:

@@ -21,8 +21,9 @@ from raytide.sandbox.embedded_plane import EmbeddedPlane
 from raytide.sandbox.kubeconfig import write_private
 from raytide.sandbox.launch import ALREADY_RUNNING, EMBEDDED, Settings, tell_parent
 from raytide.sandbox.node.choose import Choice, choose_runtime
-from raytide.sandbox.node.runtime import RuntimeTrouble
+from raytide.sandbox.node.runtime import Runtime, RuntimeTrouble
 from raytide.sandbox.plane import Plane
+from raytide.sandbox.plane_component import PlaneTrouble
 from raytide.sandbox.state import AlreadyRunning, Record, StateDirectory, start_ticks
 
 HOST: Final = "127.0.0.1"
@@ -48,7 +49,7 @@ def serve(settings: Settings, state: StateDirectory, *, ready_fd: int | None) ->
     except AlreadyRunning:
         tell_parent(ready_fd, error=ALREADY_RUNNING)
         return 1
-    except (PortTrouble, RuntimeTrouble, PermissionError) as trouble:
+    except (PlaneTrouble, PortTrouble, RuntimeTrouble, PermissionError) as trouble:
         _log.error("the sandbox ends: %s", trouble)
         tell_parent(ready_fd, error=str(trouble))
         return 1
@@ -67,7 +68,7 @@ async def _serve(settings: Settings, state: StateDirectory, ready_fd: int | None
         scratch = state.create_scratch()
         choice = await choose_runtime(settings.isolation, state_dir=scratch, now=now)
         try:
-            plane = _build_plane(settings, state, listener, choice.runtime.node_address)
+            plane = _build_plane(settings, state, listener, choice.runtime)
             cluster = Cluster(settings, choice.runtime, plane, directory=scratch / "k", now=now)
             await cluster.run(stopping, lambda: _announce(cluster, state, choice, ready_fd))
         except* Stopped:
@@ -76,17 +77,18 @@ async def _serve(settings: Settings, state: StateDirectory, ready_fd: int | None
             await choice.runtime.stop()
 
 
-def _build_plane(settings: Settings, state: StateDirectory, listener: socket.socket, node_address: str) -> Plane:
+def _build_plane(settings: Settings, state: StateDirectory, listener: socket.socket, runtime: Runtime) -> Plane:
     """The API that was asked for; `listener` is its port, which a real control plane opens itself."""
     if settings.api == EMBEDDED:
-        return EmbeddedPlane(listener, node_address=node_address, has_crds=settings.has_crds, now=now)
+        return EmbeddedPlane(listener, node_address=runtime.node_address, has_crds=settings.has_crds, now=now)
     from raytide.sandbox.kubernetes_plane import KubernetesPlane  # noqa: PLC0415 - only where it is asked for
 
     listener.close()
     return KubernetesPlane(
         state.plane,
+        runtime,
+        scratch=state.scratch,
         port=settings.port,
-        node_address=node_address,
         has_crds=settings.has_crds,
         has_audit=settings.has_audit,
         now=now,

@@ -131,10 +131,13 @@ class Engine(ABC):
 
     async def connect(self, sandbox: Sandbox, port: int, timeout_s: float) -> socket.socket:
         """A connected socket to a port of the pod."""
+        return await self.dial(sandbox.ip, self.port(self._live(sandbox), port), timeout_s)
+
+    async def dial(self, address: str, port: int, timeout_s: float) -> socket.socket:
+        """A connected socket to an address of the pods' network."""
         opened = await self.open_socket("stream")
         try:
-            where = sandbox.ip, self.port(self._live(sandbox), port)
-            await asyncio.wait_for(asyncio.get_running_loop().sock_connect(opened, where), timeout_s)
+            await asyncio.wait_for(asyncio.get_running_loop().sock_connect(opened, (address, port)), timeout_s)
         except BaseException:
             opened.close()
             raise

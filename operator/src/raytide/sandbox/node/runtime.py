@@ -298,6 +298,10 @@ class Runtime(Protocol):
         """A connected, non-blocking TCP socket to a port of the pod, for probes and port-forward; raises OSError."""
         ...
 
+    async def dial(self, address: str, port: int, timeout_s: float) -> socket.socket:
+        """A connected, non-blocking TCP socket to any address of the pods' network; raises OSError."""
+        ...
+
     async def listen_inside(self, port: int) -> socket.socket:
         """A listening TCP socket on `node_address` that pods can reach; in plain mode `port` 0 takes any free one."""
         ...

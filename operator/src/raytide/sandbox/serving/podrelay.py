@@ -41,14 +41,10 @@ async def relay_from(listener: socket.socket, connect: Connect) -> AsyncIterator
         if task:
             copies.add(task)
         try:
-            far_reader, far_writer = await asyncio.open_connection(sock=await connect())
+            await join(reader, writer, await connect())
         except OSError:
-            writer.close()
             return
-        try:
-            await asyncio.gather(copy(reader, far_writer), copy(far_reader, writer))
         finally:
-            far_writer.close()
             writer.close()
 
     server = await asyncio.start_server(copy_both, sock=listener)
@@ -59,6 +55,15 @@ async def relay_from(listener: socket.socket, connect: Connect) -> AsyncIterator
         for task in copies:
             task.cancel()
         await asyncio.gather(*copies, return_exceptions=True)
+
+
+async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, far: socket.socket) -> None:
+    """Copy both ways until both have ended, then close the far side."""
+    far_reader, far_writer = await asyncio.open_connection(sock=far)
+    try:
+        await asyncio.gather(copy(reader, far_writer), copy(far_reader, writer))
+    finally:
+        far_writer.close()
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
