@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from kube_plane import kube_plane  # noqa: F401 - a fixture of the whole suite
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--histories", type=int, default=40, help="how many random histories the simulation tells")

@@ -35,12 +35,13 @@ AUDIT_POLICY: Final[Mapping[str, Any]] = {
             "resources": [
                 {"group": "", "resources": ["pods"]},
                 {"group": "coordination.k8s.io", "resources": ["leases"]},
+                {"group": "ray.io", "resources": ["rayclusters"]},
             ],
         },
         {"level": "Metadata"},
     ],
 }
-"""Every request that touches an object, with its user, verb, object and answer; writes of pods and leases whole."""
+"""Every request that touches an object, with its user, verb, object and answer; writes of pods, leases and RayClusters whole."""
 
 
 def utc_now() -> datetime:
