@@ -4,10 +4,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
-FIGURES := SB1 P6 P7 P8
+FIGURES := SB1 P3 P5 P6 P6K P7 P8 P12
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-down test lint test-ray bench mutate simulation crds chart e2e e2e-kind locks verify presubmit clean
+.PHONY: help setup demo demo-down test lint test-ray bench mutate simulation golden crds chart e2e e2e-kind locks verify presubmit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,9 +40,12 @@ simulation: setup ## every simulated history (1,000 of them)
 mutate: setup ## five deliberate mutations must each turn the simulation red
 	@$(BIN)/python tools/mutate.py
 
-bench: setup ## one figure: make bench P=P6 (SB1, P6, P7, P8)
+golden: setup ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir)
+	@PYTHONPATH=tests $(BIN)/python tools/golden.py $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)")
+
+bench: setup ## one figure: make bench P=P6 (SB1, P6, P7, P8; on a real control plane P3, P5, P6K, P12)
 	@test -n "$(filter $(shell echo $(P) | tr a-z A-Z),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
-	@$(BIN)/python bench/$(shell echo $(P) | tr A-Z a-z).py
+	@PYTHONPATH=tests $(BIN)/python bench/$(shell echo $(P) | tr A-Z a-z).py
 
 crds: setup ## write the CRDs from tools/crds.py
 	@$(BIN)/python tools/crds.py

@@ -85,22 +85,28 @@ def ballast(store: Store, count: int, first: int) -> None:
     if store.find("rayclusters.ray.io", "default", "ballast") is None:
         store.create("rayclusters.ray.io", cluster)
     owner = store.get("rayclusters.ray.io", "default", "ballast")["metadata"]["uid"]
-    reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ballast", "uid": owner, "controller": True}
     for index in range(first, first + count):
-        container = {"name": "ray-worker", "image": "rayproject/ray:2.60.0", "args": ["x" * 1500]}
-        container["env"] = [{"name": f"VARIABLE_{i}", "value": "x" * 40} for i in range(30)]
-        labels = {
-            "ray.io/cluster": "ballast",
-            "ray.io/node-type": "worker",
-            "ray.io/group": "g",
-            "ray.io/is-ray-node": "yes",
-        }
-        metadata = {"name": f"ballast-g-worker-{index:05d}", "namespace": "default", "labels": labels}
-        metadata["ownerReferences"] = [reference]
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-        pod["spec"] = {"nodeName": "node-0", "restartPolicy": "Always", "containers": [container]}
+        pod = ballast_pod("default", owner, index)
+        pod["spec"]["nodeName"] = "node-0"
         pod["status"] = running(pod)
         store.create("pods", pod)
+
+
+def ballast_pod(namespace: str, owner_uid: str, index: int) -> dict:
+    """One worker of the RayCluster `ballast`, of the size pods really have."""
+    reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ballast", "uid": owner_uid}
+    container = {"name": "ray-worker", "image": "rayproject/ray:2.60.0", "args": ["x" * 1500]}
+    container["env"] = [{"name": f"VARIABLE_{i}", "value": "x" * 40} for i in range(30)]
+    labels = {
+        "ray.io/cluster": "ballast",
+        "ray.io/node-type": "worker",
+        "ray.io/group": "g",
+        "ray.io/is-ray-node": "yes",
+    }
+    metadata = {"name": f"ballast-g-worker-{index:05d}", "namespace": namespace, "labels": labels}
+    metadata["ownerReferences"] = [{**reference, "controller": True}]
+    spec = {"restartPolicy": "Always", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def verb_of(request: web.Request) -> str:

@@ -114,12 +114,13 @@ class Capture:
         last, since = None, time.monotonic()
         while time.monotonic() < end:
             children, clusters = await self._read()
+            pods = [item for items in children.values() for item in items if item["kind"] == "Pod"]
             versions = sorted(
                 (item["kind"], item["metadata"]["uid"], item["metadata"]["resourceVersion"])
                 for items in (*children.values(), *clusters.values())
                 for item in items
             )
-            if versions != last:
+            if versions != last or any(map(_waits_for_the_fleet, pods)):
                 last, since = versions, time.monotonic()
             elif time.monotonic() - since >= quiet_s:
                 return True
@@ -166,6 +167,12 @@ class Capture:
             if item["metadata"]["namespace"] in found:
                 found[item["metadata"]["namespace"]].append({**shared, **item})
         return found
+
+
+def _waits_for_the_fleet(pod: Json) -> bool:
+    """Nobody has looked for a node for it, or it is on a fake one and does not run yet: kwok can be slow."""
+    conditions = {condition["type"]: condition["status"] for condition in pod["status"].get("conditions", ())}
+    return conditions.get("Ready") != "True" if pod["spec"].get("nodeName") else "PodScheduled" not in conditions
 
 
 def _label(name: str) -> str:

@@ -50,7 +50,8 @@ class OperatorProcess:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Start it and wait until it is ready."""
         command = [sys.executable, "-m", "raytide", "operator", "--kubeconfig", str(self._kubeconfig)]
         command += ["--metrics-addr", "0", "--health-probe-bind-address", self.health, *self._flags]
         with self.log.open("ab") as log:
@@ -63,6 +64,9 @@ class OperatorProcess:
                 self.stop()
                 raise AssertionError(f"the operator is not ready:\n{tail(self.log)}")
             time.sleep(0.1)
+
+    def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

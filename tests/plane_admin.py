@@ -22,7 +22,8 @@ from raytide.api.permissions import PERMISSIONS, Scope
 
 CRD = Path(__file__).parents[1] / "crds" / "ray.io_rayclusters.yaml"
 APPLY = "application/apply-patch+yaml"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
+RBAC_VERSION = "rbac.authorization.k8s.io/v1"
+RBAC = f"/apis/{RBAC_VERSION}"
 WITHIN_S = 60.0
 FAKE_NODE = {"kwok.x-k8s.io/node": "fake"}
 
@@ -116,17 +117,32 @@ class PlaneAdmin:
 
     async def operator_account(self, namespace: str, folder: Path, name: str = "raytide-operator") -> Path:
         """A service account with the operator's rights; returns its kubeconfig."""
-        account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+        everywhere, at_home = _rules(Scope.WATCHED, Scope.CLUSTER), _rules(Scope.OWN)
+        for path, kind, rules in (("", "ClusterRole", everywhere), (f"/namespaces/{namespace}", "Role", at_home)):
+            role = {"apiVersion": RBAC_VERSION, "kind": kind, "metadata": {"name": name}, "rules": rules}
+            await self.apply(f"{RBAC}{path}/{kind.lower()}s", role)
+            await self._bind(f"{RBAC}{path}", kind, name, namespace, name)
+        return await self._account(namespace, folder, name)
+
+    async def powerful_account(self, namespace: str, folder: Path, name: str) -> Path:
+        """A service account that may do everything, and yet is not exempt from priority and fairness."""
+        await self._bind(RBAC, "ClusterRole", "cluster-admin", namespace, name)
+        return await self._account(namespace, folder, name)
+
+    async def _bind(self, path: str, kind: str, role: str, namespace: str, name: str) -> None:
+        binding = {
+            "apiVersion": RBAC_VERSION,
+            "kind": f"{kind}Binding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        }
+        await self.apply(f"{path}/{kind.lower()}bindings", binding)
+
+    async def _account(self, namespace: str, folder: Path, name: str) -> Path:
         own = f"/namespaces/{namespace}"
         manifest = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
         await self.apply(f"/api/v1{own}/serviceaccounts", manifest)
-        everywhere, at_home = _rules(Scope.WATCHED, Scope.CLUSTER), _rules(Scope.OWN)
-        for path, kind, rules in ((RBAC, "ClusterRole", everywhere), (f"{RBAC}{own}", "Role", at_home)):
-            shared = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
-            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
-            await self.apply(f"{path}/{kind.lower()}s", {**shared, "kind": kind, "rules": rules})
-            binding = {**shared, "kind": f"{kind}Binding", "roleRef": role, "subjects": [account]}
-            await self.apply(f"{path}/{kind.lower()}bindings", binding)
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
         request["spec"] = {"expirationSeconds": 24 * 3600}
         answer = await self.call("POST", f"/api/v1{own}/serviceaccounts/{name}/token", request)

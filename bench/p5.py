@@ -1,0 +1,78 @@
+"""P5: fairness: how long does the first pod of a one-worker cluster take while another cluster goes from 0 to 1,000?
+
+On a real control plane, at default settings. Each round scales one big cluster and creates five small ones one after the
+other meanwhile; the time is from a small cluster's POST until a watch shows its first pod. The first round does not count.
+"""
+
+import asyncio
+import os
+import sys
+
+from plane import PlaneRig, plane_rig, probed
+
+from rig import CLUSTERS, cluster, percentile, result
+
+BIG = int(os.environ.get("BENCH_PODS", "1000"))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "6"))
+SMALL_PER_ROUND = 5
+APART_S = 0.2
+
+
+class FirstPods:
+    """When each cluster's first pod came by."""
+
+    def __init__(self) -> None:
+        self.is_open = asyncio.Event()
+        self._seen: dict[str, asyncio.Future[float]] = {}
+
+    def of(self, name: str) -> asyncio.Future[float]:
+        """The moment, once it is known."""
+        return self._seen.setdefault(name, asyncio.get_running_loop().create_future())
+
+    async def follow(self, ours: PlaneRig) -> None:
+        """Watch until cancelled."""
+        now = asyncio.get_running_loop().time
+        async for event in ours.watch_pods(self.is_open, selector="probe=yes"):
+            first = self.of(event["object"]["metadata"]["labels"]["ray.io/cluster"])
+            if event["type"] == "ADDED" and not first.done():
+                first.set_result(now())
+
+
+async def waits(ours: PlaneRig, seen: FirstPods, number: int) -> list[float]:
+    """Seconds that the small clusters of one round waited, all of them while the big one was growing."""
+    now = asyncio.get_running_loop().time
+    await ours.call("POST", CLUSTERS, cluster(f"big{number}", BIG))
+    times = []
+    for small in range(SMALL_PER_ROUND):
+        await asyncio.sleep(APART_S)
+        if await ours.count_pods() > BIG:
+            break
+        name = f"small{number}-{small}"
+        started = now()
+        await ours.call("POST", CLUSTERS, probed(name, 1))
+        async with asyncio.timeout(60):
+            times.append(await seen.of(name) - started)
+    await ours.wait_for_pods(BIG)
+    await ours.clear()
+    return times
+
+
+async def main() -> int:
+    """Measure and print."""
+    async with plane_rig() as ours:
+        await ours.start_operator()
+        seen = FirstPods()
+        following = asyncio.create_task(seen.follow(ours))
+        await seen.is_open.wait()
+        times: list[float] = []
+        for number in range(ROUNDS):
+            of_round = await waits(ours, seen, number)
+            print(f"round {number}: {' '.join(f'{1000 * each:.0f}' for each in of_round)} ms", flush=True)
+            times += of_round if number or ROUNDS == 1 else []
+        following.cancel()
+    print(f"{len(times)} small clusters, median {percentile(times, 0.5):.3f} s")
+    return 0 if result("P5", percentile(times, 0.99), "s p99 until the first pod", 0.15) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
