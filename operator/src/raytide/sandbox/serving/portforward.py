@@ -35,13 +35,19 @@ async def serve_forward(request: web.Request, runtime: Runtime, sandbox: Sandbox
         response, channel, _ = await open_spdy(request, (_PLAIN,))
         await _serve_spdy(SpdyConnection(channel), runtime, sandbox)
         return response
-    ports = [int(text) for line in request.query.getall("ports", []) for text in line.split(",") if text.isdecimal()]
+    ports = _ports(request)
     socket = await open_websocket(request, (_TUNNEL, _CHANNELS) if ports else (_TUNNEL,))
     if socket.ws_protocol == _TUNNEL:
         await _serve_spdy(SpdyConnection(WebSocketBytes(socket)), runtime, sandbox)
     else:
         await _serve_channels(socket, ports, runtime, sandbox)
     return socket
+
+
+def _ports(request: web.Request) -> list[int]:
+    """Clients say `ports`, an API server says `port` to its kubelets."""
+    lines = [*request.query.getall("ports", []), *request.query.getall("port", [])]
+    return [int(text) for line in lines for text in line.split(",") if text.isdecimal()]
 
 
 async def open_pod_connection(
