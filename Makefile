@@ -4,10 +4,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
+# kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
+BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
+export PATH := $(PATH)$(if $(BUILT_TOOLS),:$(BUILT_TOOLS))
 FIGURES := SB1 P3 P5 P6 P6K P7 P8 P12
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-down test lint test-ray bench mutate simulation golden crds chart e2e e2e-kind locks verify presubmit clean
+.PHONY: help setup demo demo-down test lint test-ray bench mutate simulation golden crds chart e2e e2e-kind locks verify presubmit control-plane tools clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +52,12 @@ bench: setup ## one figure: make bench P=P6 (SB1, P6, P7, P8; on a real control 
 
 crds: setup ## write the CRDs from tools/crds.py
 	@$(BIN)/python tools/crds.py
+
+control-plane: setup ## build etcd, kube-apiserver, controller-manager and scheduler with Go, or check KUBEBUILDER_ASSETS
+	@$(BIN)/python tools/control_plane.py
+
+tools: setup ## build kubectl, helm and kwok with Go where they are missing
+	@$(BIN)/python tools/kube_tools.py
 
 chart: setup ## write what the chart repeats from elsewhere, and check the chart with helm where it is installed
 	@$(BIN)/python tools/chart.py

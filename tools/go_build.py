@@ -1,0 +1,98 @@
+"""How does a program from the Go module proxy get into the user's cache folder?
+
+Takes a module's folder and packages of it, builds them with the versions that go.mod and go.sum pin, and keeps the
+result under a digest of these files and Go's version, so that a second call only compares. A program appears whole or not
+at all, however the build ends, and two builds at once wait for each other. Without a Go that will do, `GoMissing` says in
+one line what to install. Used by control_plane.py and kube_tools.py.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MODULE = Path(__file__).resolve().parent.parent / "tests" / "controlplane"
+FLAGS = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w")
+SETTINGS = {"GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"}
+"""Nothing of the user's may change what is built; without C, it runs on any Linux."""
+POINTER = "current"
+
+
+class GoMissing(Exception):  # noqa: N818 - a sentence for the user
+    """There is no Go, or one that is too old."""
+
+
+class BuildFailed(Exception):  # noqa: N818 - a sentence for the user
+    """Go said no; the text ends with its words."""
+
+
+def wanted_go(module: Path) -> str:
+    """The oldest Go that will do, as go.mod says."""
+    return re.findall(r"^go (\S+)$", (module / "go.mod").read_text(), re.MULTILINE)[0]
+
+
+def go_version(module: Path) -> str:
+    """The Go that would build this module, such as `go1.26.8 linux/amd64`; raises GoMissing."""
+    wanted = wanted_go(module)
+    if shutil.which("go") is None:
+        raise GoMissing(f"Go {wanted} or newer is needed, and there is no go on PATH")
+    names = ("GOVERSION", "GOOS", "GOARCH")
+    asked = subprocess.run(
+        ["go", "env", *names], cwd=module, env=_environ(), capture_output=True, text=True, check=False
+    )
+    found = asked.stdout.split()
+    if asked.returncode or len(found) < len(names) or _numbers(found[0]) < _numbers(wanted):
+        words = found[0] if found else (asked.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise GoMissing(f"Go {wanted} or newer is needed, and this one will not do ({words})")
+    return f"{found[0]} {found[1]}/{found[2]}"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)[:3]]
+
+
+def _environ() -> dict[str, str]:
+    return {**os.environ, **SETTINGS}
+
+
+def digest(files: Iterable[Path], go: str) -> str:
+    """Changes with any of the files and with Go."""
+    found = hashlib.sha256(f"{go} {FLAGS} {SETTINGS}".encode())
+    for file in files:
+        content = file.read_bytes()
+        found.update(f"{file.name} {len(content)}\n".encode() + content)
+    return found.hexdigest()[:16]
+
+
+def build(module: Path, package: str, target: Path) -> None:
+    """The package's program at `target`; raises BuildFailed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as folder:
+        made = Path(folder) / target.name
+        command = ["go", "build", *FLAGS, "-o", str(made), package]
+        done = subprocess.run(command, cwd=module, env=_environ(), stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            raise BuildFailed("\n".join([f"building {target.name} failed:", *done.stderr.strip().splitlines()[-10:]]))
+        made.replace(target)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One at a time in this folder; the kernel lets go however the program ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def point_to(built: Path, folder: Path) -> None:
+    """Say in `folder` which of the results there is the newest."""
+    new = folder / f".{POINTER}.{os.getpid()}"
+    new.write_text(f"{built}\n")
+    new.replace(folder / POINTER)
