@@ -25,6 +25,7 @@ from raytide.sandbox.faults import (
     LoseAnswer,
     LoseRequest,
     Overtake,
+    Refuse,
     Reset,
     Rule,
     Script,
@@ -148,6 +149,12 @@ class TestCalls:
             await faulty(server, fault).request("DELETE", PATH, timeout_s=10.0)
         assert (now(), trouble.value.is_outcome_unknown, len(server.done)) == (10.0, True, done)
 
+    async def test_a_refused_connection_leaves_no_doubt(self) -> None:
+        server = Server()
+        with pytest.raises(LostError) as trouble:
+            await faulty(server, Refuse()).request("PATCH", PATH, timeout_s=10.0)
+        assert (now(), trouble.value.is_outcome_unknown, server.done) == (0.0, False, [])
+
     async def test_a_reset_is_noticed_at_once_and_the_write_has_happened(self) -> None:
         server = Server()
         with pytest.raises(LostError) as trouble:
@@ -255,7 +262,7 @@ class TestStreams:
         ("fault", "end"),
         [
             pytest.param(Answer(403), (0, "403"), id="refused"),
-            pytest.param(Reset(), (0, "the connection was reset"), id="reset"),
+            pytest.param(Reset(), (0, "the connection was refused or reset"), id="reset"),
             pytest.param(LoseRequest(), (60, "no answer to the watch"), id="unanswered"),
             pytest.param(Delay(3.0), (4, "end"), id="opened late"),
             pytest.param(Stale(1.0), (1, "end"), id="stale means nothing to a watch"),

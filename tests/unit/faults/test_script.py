@@ -90,6 +90,14 @@ def test_a_recording_keeps_every_call() -> None:
     assert [str(call) for call in script.calls] == [f"PATCH {STATUS}", f"WATCH {PODS}"]
 
 
+def test_counting_can_begin_anew() -> None:
+    script = new_script()
+    script.of_calls = [Rule(Reset(), lambda call: call.number == 1)]
+    script.call("GET", PODS, {})
+    script.recount()
+    assert [script.call("GET", PODS, {}) for _ in range(3)] == [None, Reset(), None]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [

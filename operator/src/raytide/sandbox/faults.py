@@ -40,6 +40,11 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Refuse:
+    """Nobody listens: the connection is refused at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoseRequest:
     """Nobody ever hears of it; the client waits until its patience ends."""
 
@@ -76,7 +81,7 @@ class Kill:
     is_after: bool = False
 
 
-CallFault: TypeAlias = Delay | Answer | LoseRequest | LoseAnswer | Reset | CommitLate | Stale | Kill
+CallFault: TypeAlias = Delay | Answer | Refuse | LoseRequest | LoseAnswer | Reset | CommitLate | Stale | Kill
 
 FORBIDDEN: Final = Answer(403, message="RBAC: access was withdrawn")
 """A role was taken away; give the rule an end to give it back."""
@@ -293,6 +298,12 @@ class Script:
         """No more trouble from now on."""
         self.of_calls.clear()
         self.of_lines.clear()
+
+    def recount(self) -> None:
+        """The next call and the next line are number 0: what came before was only the way to where it begins."""
+        self._calls_seen = self._lines_seen = 0
+        self.calls.clear()
+        self.lines.clear()
 
     def call(
         self,

@@ -30,6 +30,7 @@ from raytide.sandbox.faults import (
     LoseRequest,
     Memory,
     Overtake,
+    Refuse,
     Reset,
     Script,
     Stale,
@@ -139,6 +140,8 @@ class Faulty:
         match fault:
             case Answer():
                 return answer(fault)
+            case Refuse():
+                raise self._troubles.lost("connection refused", is_outcome_unknown=False)
             case Stale():
                 old = self._past.recall(path, rest.get("query") or {}, fault, self._script.now_s())
                 return old or await self._sent(method, path, timeout_s=timeout_s, **rest)
@@ -202,8 +205,8 @@ class Faulty:
                 await asyncio.sleep(for_s)
             case Kill():
                 await self._killed()
-            case Reset():
-                raise self._troubles.lost("the connection was reset", is_outcome_unknown=False)
+            case Reset() | Refuse():
+                raise self._troubles.lost("the connection was refused or reset", is_outcome_unknown=False)
             case LoseRequest() | LoseAnswer() | CommitLate():
                 await asyncio.sleep(silence_s)
                 raise self._troubles.lost("no answer to the watch", is_outcome_unknown=False)
