@@ -40,8 +40,11 @@ class Wire(InProcess):
         super().__init__(api, latency_s=0.001)
         self.writes = []
         self.instead = lambda _method, _path: None
+        self.read_instead = lambda _path: None
 
     async def request(self, method, path, **rest):
+        if method == "GET" and (answer := self.read_instead(path)):
+            return answer
         if method != "GET":
             self.writes.append((asyncio.get_running_loop().time(), method, path.rsplit("/", 1)[1]))
             answer = self.instead(method, path)
@@ -198,6 +201,36 @@ async def test_a_cluster_that_is_gone_is_forgotten_and_its_pods_are_not_made_ane
         here.world.vanish(pod.name)
     await asyncio.sleep(10)
     assert here.wire.writes == []
+
+
+@pytest.mark.rule("D2", "RM:I3")
+async def test_a_read_that_is_older_than_what_the_informer_shows_is_not_believed(here):
+    create(here, group(replicas=1))
+    await asyncio.sleep(5)
+    old = here.world.store.entry(CLUSTERS, "default", "demo").raw
+    here.world.edit(CLUSTERS, "demo", None, lambda obj: obj["spec"]["workerGroupSpecs"][0].update(replicas=3))
+    await asyncio.sleep(5)
+    here.wire.writes.clear()
+    here.wire.read_instead = lambda path: Response(200, old, {}) if path.endswith("/rayclusters/demo") else None
+    here.room.ring(KEY)
+    await asyncio.sleep(5)
+    assert here.wire.writes == []
+    here.wire.read_instead = lambda _path: None
+    here.world.edit(CLUSTERS, "demo", None, lambda obj: obj["spec"]["workerGroupSpecs"][0].update(replicas=4))
+    await asyncio.sleep(5)
+    assert len(pods(here)) == 5
+
+
+@pytest.mark.rule("D2")
+async def test_a_cluster_that_the_informer_shows_is_asked_for_again_when_it_is_said_not_to_be_there(here):
+    gone = Response(404, b'{"kind":"Status","reason":"NotFound","code":404}', {})
+    here.wire.read_instead = lambda path: gone if path.endswith("/rayclusters/demo") else None
+    create(here)
+    await asyncio.sleep(5)
+    assert pods(here) == []
+    here.wire.read_instead = lambda _path: None
+    await asyncio.sleep(10)
+    assert pods(here) != []
 
 
 @pytest.mark.parametrize(

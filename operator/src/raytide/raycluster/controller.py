@@ -22,7 +22,7 @@ from raytide.api.raycluster import RayCluster
 from raytide.api.service import ServiceView
 from raytide.kube.apply import Applied, Executor
 from raytide.kube.client import Client
-from raytide.kube.expectations import Expectations
+from raytide.kube.expectations import Expectations, version_of
 from raytide.metrics import STATUS_WRITES, WRITES
 from raytide.raycluster.observed import Observed, observe
 from raytide.raycluster.plan import Plan, Remark, plan, sooner
@@ -56,6 +56,10 @@ class Children(Protocol):
         """Services whose label names that cluster."""
         ...
 
+    def cluster_version(self, key: Key) -> int | None:
+        """The version at which the informer shows the RayCluster; None when it shows none."""
+        ...
+
     def unready_nodes(self) -> frozenset[str]:
         """Nodes known to be away; empty where nodes cannot be read."""
         ...
@@ -76,7 +80,8 @@ class Wires:
 class RayClusterReconciler:
     """The passes over all RayClusters.
 
-    - A RayCluster that is not there any more is forgotten, whatever the informers still show.
+    - A RayCluster that is not there any more is forgotten once the informer does not show it either; nothing is made
+      for it meanwhile. A read that is older than what the informer shows is no read.
     - The snapshot is taken and the plan made without an await in between.
     - Requests with an unknown outcome are repeated, unless the plan has no use for them: deletes in front of the plan's
       own, creates in front of its creates but behind its deletes.
@@ -109,6 +114,8 @@ class RayClusterReconciler:
     async def reconcile(self, key: Key) -> float | None:
         """One pass; returns in how many seconds to look again, None when only news matter."""
         obj = await self._wires.client.get(RAYCLUSTERS, key)
+        if self._is_past(key, obj):
+            raise Unavailable("the RayCluster was read as it was before the informer showed it last")
         if obj is None:
             self._forget(key)
             return None
@@ -124,6 +131,12 @@ class RayClusterReconciler:
         applied = await self._apply(cluster, todo)
         look_again_in = await self._report(cluster, todo, applied)
         return self._end(cluster, todo, applied, look_again_in)
+
+    def _is_past(self, key: Key, obj: Manifest | None) -> bool:
+        """Whether the answer is older than what we know already; nobody may act on a wish of yesterday (D2)."""
+        shown = self._wires.children.cluster_version(key)
+        version = version_of(obj)
+        return shown is not None and (obj is None or (version is not None and version < shown))
 
     # --- observe, apply ------------------------------------------------------------------------------------------
 

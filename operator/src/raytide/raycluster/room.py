@@ -26,6 +26,7 @@ from raytide.kube.client import Client
 from raytide.kube.events import Recorder
 from raytide.kube.expectations import Expectations
 from raytide.kube.informer import Informer
+from raytide.kube.reflector import version_number
 from raytide.raycluster.controller import RayClusterReconciler, Wires
 from raytide.raycluster.pod_names import Namer
 from raytide.raycluster.telling import Telling
@@ -292,6 +293,11 @@ class Informed:
     def services(self, key: Key) -> Sequence[ServiceView]:
         """Services whose label names that cluster."""
         return self._room.services.by_index(key)
+
+    def cluster_version(self, key: Key) -> int | None:
+        """The version of the RayCluster that is known."""
+        view = self._room.clusters.get(key.namespace, key.name)
+        return version_number(view.version) if view is not None else None
 
     def unready_nodes(self) -> frozenset[str]:
         """Nodes that say they are away."""
