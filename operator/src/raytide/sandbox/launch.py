@@ -23,6 +23,7 @@ from raytide.sandbox.state import AlreadyRunning, Claim, Record, StateDirectory,
 
 GENTLE_END_S: Final = 20.0
 KILLED_END_S: Final = 5.0
+START_PATIENCE_S: Final = 60.0
 EMBEDDED: Final = "embedded"
 KUBERNETES: Final = "kubernetes"
 APIS: Final = (EMBEDDED, KUBERNETES)
@@ -160,12 +161,15 @@ def _end(record: Record) -> None:
 
 
 def _claim(state: StateDirectory) -> Claim:
-    """The lock, as soon as it is free: a sandbox that is just starting has no record yet."""
-    end = time.monotonic() + GENTLE_END_S
+    """The lock, as soon as it is free: a sandbox that is just starting has no record yet, and is ended when it has."""
+    end = time.monotonic() + START_PATIENCE_S
     while True:
         try:
             return state.claim()
         except AlreadyRunning:
+            record = state.read_record()
+            if record is not None and record.is_alive:
+                _end(record)
             if time.monotonic() > end:
                 raise LaunchTrouble(f"a sandbox is starting in {state.path}; try again when it is up") from None
             time.sleep(_RETRY_S)

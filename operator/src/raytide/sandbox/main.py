@@ -54,7 +54,12 @@ def serve(settings: Settings, state: StateDirectory, *, ready_fd: int | None) ->
         tell_parent(ready_fd, error=str(trouble))
         return 1
     except BaseException as error:
-        tell_parent(ready_fd, error=f"the sandbox failed: {_first_leaf(error)!r}")
+        leaf = _first_leaf(error)
+        if isinstance(leaf, PlaneTrouble):
+            _log.error("the sandbox ends: %s", leaf)
+            tell_parent(ready_fd, error=str(leaf))
+            return 1
+        tell_parent(ready_fd, error=f"the sandbox failed: {leaf!r}")
         raise
     _log.info("the sandbox has ended")
     return 0
