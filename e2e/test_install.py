@@ -72,6 +72,8 @@ def operator_pods(installation: Installation) -> list[dict]:
 
 def may(installation: Installation, verb: str, resource: str, *words: str) -> bool:
     """Whether the operator's service account may do this, as the API server sees it."""
+    resource, _, subresource = resource.partition("/")
+    words += (f"--subresource={subresource}",)
     try:
         answer = kubectl("auth", "can-i", verb, resource, "--as", installation.user, *words)
     except AssertionError as refused:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ import aiohttp
 import kopf
 
 from raytide.api.meta import RAYCLUSTERS, Key
+from raytide.api.names import OPERATOR
 from raytide.metrics import DOORBELL_RESTARTS, DOORBELL_RINGS
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
@@ -29,6 +31,8 @@ LONGEST_TOLERANCE_S: Final = 320.0
 LOGINS_APART_S: Final = 300.0
 """Logins further apart than this have nothing to do with each other."""
 CHECK_EVERY_S: Final = 2.0
+KOPF_IDENTITY: Final[Any] = OPERATOR
+"""Without one kopf asks for the user's name, and ends where the user has none, as in a container that runs as 65532."""
 LIVED_S: Final = 60.0
 ENDS_IN_S: Final = 5.0
 LEFT_BEHIND: Final = 3
@@ -248,10 +252,9 @@ def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any
 
 
 async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except TimeoutError:
-        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):  # wait_for may swallow a cancellation before Python 3.12
+            await event.wait()
 
 
 async def _operate(
@@ -275,6 +278,7 @@ async def _operate(
     await kopf.operator(
         registry=registry,
         settings=quiet_settings(),
+        identity=KOPF_IDENTITY,
         clusterwide=not namespaces,
         namespaces=namespaces,
         standalone=True,

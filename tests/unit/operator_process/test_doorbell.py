@@ -1,6 +1,7 @@
 """When kopf is trusted, and when it is started anew."""
 
 import asyncio
+import getpass
 import itertools
 import threading
 
@@ -250,3 +251,28 @@ async def test_kopf_asks_for_metadata_only(path, form):
     (hook,) = metadata_only().on_request_start
     await hook(None, None, params)
     assert (form in headers["Accept"]) if form else ("Accept" not in headers)
+
+
+async def test_kopf_does_not_ask_who_the_user_is(monkeypatch):
+    """A container that runs as 65532 has no such user."""
+
+    def nobody():
+        raise KeyError("getpwuid(): uid not found: 65532")
+
+    asked = asyncio.Event()
+    stop = threading.Event()
+
+    async def open_session(**_):
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    kopfs = asyncio.create_task(subject._operate(Login("https://127.0.0.1:1", open_session), (), stop, lambda *_: None))
+    asking = asyncio.create_task(asked.wait())
+    await asyncio.wait({kopfs, asking}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    is_asked = asked.is_set()
+    stop.set()
+    kopfs.cancel()
+    asking.cancel()
+    await asyncio.gather(kopfs, asking, return_exceptions=True)
+    assert is_asked
