@@ -44,13 +44,15 @@ FEATURES: Final = {
 }
 """To which feature that is not built yet a field named in the condition `Unsupported` belongs."""
 
-RAY_START: Final = r"Pod head/.*\.ray-head\.(args|env\.KUBERAY_GEN_RAY_START_CMD\.value)"
-MULTI_HOST_GROUPS: Final = "<multi-host groups>"
+MULTI_HOST_GROUPS, RAY_CONTAINER = "<multi-host groups>", "<Ray container>"
+"""Stand in a pattern for names that the file chooses."""
+RAY_START: Final = rf"Pod head/.*\.containers\.{RAY_CONTAINER}\.(args|env\.KUBERAY_GEN_RAY_START_CMD\.value)"
 LACKING: Final = {
     "autoscaler": (
         r"(Role|RoleBinding|ServiceAccount) .*",
         RAY_START,  # --no-monitor
-        r"Pod head/.*\.containers\.(autoscaler|ray-head\.(env\.RAY_enable_autoscaler_v2|volumeMounts\.ray-logs))",
+        r"Pod head/.*\.containers\.autoscaler",
+        rf"Pod head/.*\.containers\.{RAY_CONTAINER}\.(env\.RAY_enable_autoscaler_v2|volumeMounts\.ray-logs)",
         r"Pod head/.*\.spec\.(volumes\.ray-logs|serviceAccount|serviceAccountName)",
         r"Pod .*\.spec\.restartPolicy",  # Never, so that the autoscaler v2 may replace pods
         r"event Created(Role|RoleBinding|ServiceAccount)",
@@ -61,15 +63,19 @@ LACKING: Final = {
         r"status (availableWorkerReplicas|readyWorkerReplicas|state|conditions\.WorkersMissing)",
     ),
     "fault tolerance": (
-        RAY_START,  # --redis-password
+        RAY_START,  # --redis-password, --redis-username
         r"Pod head/.*\.annotations\.ray\.io/external-storage-namespace",
-        r"Pod head/.*\.env\.(RAY_REDIS_ADDRESS|RAY_external_storage_namespace|REDIS_PASSWORD)",
+        r"Pod head/.*\.env\.(RAY_REDIS_ADDRESS|RAY_external_storage_namespace|REDIS_USERNAME|REDIS_PASSWORD)",
         r"Pod worker/.*\.env\.RAY_gcs_rpc_server_reconnect_timeout_s",
         r"finalizers",
         r"status observedGeneration",  # KubeRay counts its own finalizer's write
     ),
     "ingress": (r"Ingress .*", r"event CreatedIngress"),
-    "auth": (r"Pod .*\.env\.RAY_AUTH_(MODE|TOKEN)", r"Secret .*"),
+    "auth": (
+        r"Pod .*\.env\.RAY_(AUTH_MODE|AUTH_TOKEN|ENABLE_K8S_TOKEN_AUTH)",
+        r"Pod .*\.(volumes|volumeMounts)\.ray-token",
+        r"Secret .*",
+    ),
     "suspend": (
         r"status conditions\.(RayClusterProvisioned|RayClusterSuspended|RayClusterSuspending)",
         r"event DeletedPod",
@@ -95,6 +101,12 @@ class Fate:
     def groups(self) -> list[Json]:
         """Its worker groups as written."""
         return self.spec.get("spec", {}).get("workerGroupSpecs") or []
+
+    @property
+    def ray_container(self) -> str:
+        """The name of the head's container that runs Ray."""
+        name: str = self.spec["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["name"]
+        return name
 
     @property
     def is_recorded_as_invalid(self) -> bool:
@@ -222,8 +234,15 @@ def lacking(fate: Fate) -> list[str]:
 
 
 def _is_made_by(feature: str, fate: Fate, place: str) -> bool:
-    groups = "|".join(re.escape(group["groupName"]) for group in fate.groups if group.get("numOfHosts", 1) > 1)
-    return any(re.fullmatch(pattern.replace(MULTI_HOST_GROUPS, groups), place) for pattern in LACKING[feature])
+    many_hosts = [group["groupName"] for group in fate.groups if (group.get("numOfHosts") or 1) > 1]
+    chosen = {MULTI_HOST_GROUPS: "|".join(map(re.escape, many_hosts)), RAY_CONTAINER: re.escape(fate.ray_container)}
+    return any(re.fullmatch(_with_names(pattern, chosen), place) for pattern in LACKING[feature])
+
+
+def _with_names(pattern: str, chosen: Mapping[str, str]) -> str:
+    for stand_in, names in chosen.items():
+        pattern = pattern.replace(stand_in, names)
+    return pattern
 
 
 Places = dict[str, tuple[Any, Any]]

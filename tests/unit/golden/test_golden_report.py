@@ -1,0 +1,117 @@
+"""What `make golden` says about captures, and which differences it takes for meant."""
+
+import copy
+import json
+
+import pytest
+
+import golden
+from golden_differences import compare
+from golden_live import Captured, read_documents
+from golden_records import GOLDEN, read_record
+
+REFERENCE = GOLDEN / "kuberay"
+
+
+def captured(file, *changes, unsupported="", name=""):
+    """As if ours were KubeRay's recording, but for the changes."""
+    record = {**copy.deepcopy(read_record(file)), "file": name or file}
+    for change in changes:
+        change(record)
+    conditions = [{"type": "Unsupported", "message": unsupported}] if unsupported else []
+    clusters = [{"status": {"conditions": conditions}}]
+    return Captured(record, clusters, read_documents(GOLDEN / "specs" / f"{file}.yaml"))
+
+
+def without_container(name):
+    def change(record):
+        containers = record["objects"]["Pod head/headgroup/0"]["spec"]["containers"]
+        containers[:] = [each for each in containers if each["name"] != name]
+
+    return change
+
+
+def with_desired_cpu(amount):
+    return lambda record: next(iter(record["status"].values())).update(desiredCPU=amount)
+
+
+def refused_with(error):
+    def change(record):
+        record["applied"][-1][2:] = [1, error]
+        record |= {"objects": {}, "status": {}, "finalizers": {}, "events": []}
+
+    return change
+
+
+def test_an_identical_file_is_counted_as_that(capsys):
+    assert golden.report({"01-minimal": captured("01-minimal")}, REFERENCE) == 0
+    assert "files identical: 1 · with listed differences: 0 · with unlisted ones: 0" in capsys.readouterr().out
+
+
+def test_an_unlisted_difference_is_shown_with_both_sides_and_fails(capsys):
+    assert golden.report({"01-minimal": captured("01-minimal", with_desired_cpu("7"))}, REFERENCE) == 1
+    said = capsys.readouterr().out
+    assert "UNLISTED   01-minimal" in said
+    assert '    reference "3"' in said
+    assert '    ours      "7"' in said
+    assert "with unlisted ones: 1" in said
+
+
+def test_a_listed_difference_is_shown_with_its_reason_and_passes(capsys):
+    ours = captured(
+        "03-autoscaling-default",
+        without_container("autoscaler"),
+        unsupported="spec.enableInTreeAutoscaling: no autoscaler runs, replicas stay as written",
+    )
+    assert golden.report({"03-autoscaling-default": ours}, REFERENCE) == 0
+    assert "1 × not built yet: autoscaler" in capsys.readouterr().out
+
+
+def test_the_same_difference_in_a_file_that_asks_for_no_autoscaler_fails(capsys):
+    ours = captured("03-autoscaling-default", without_container("autoscaler"))
+    assert golden.report({"03-autoscaling-default": ours}, REFERENCE) == 1
+    assert "containers.autoscaler" in capsys.readouterr().out
+
+
+def test_a_file_without_a_recording_fails_and_says_where_it_was_looked_for(tmp_path, capsys):
+    assert golden.report({"01-minimal": captured("01-minimal")}, tmp_path) == 1
+    assert str(tmp_path / "01-minimal.json") in capsys.readouterr().out
+
+
+def test_a_folder_without_files_is_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["golden", "--specs", str(tmp_path)])
+    assert golden.main() == 2
+    assert str(tmp_path) in capsys.readouterr().out
+
+
+def test_records_are_written_in_the_format_they_are_compared_in(tmp_path):
+    golden.write_records(tmp_path, {"01-minimal": captured("01-minimal")})
+    assert json.loads((tmp_path / "01-minimal.json").read_text()) == read_record("01-minimal")
+
+
+@pytest.mark.parametrize(
+    ("file", "error", "is_meant"),
+    [
+        ("35-invalid-min-above-max", "spec.workerGroupSpecs[0].minReplicas: must not be above", True),
+        ("35-invalid-min-above-max", "spec.rayVersion: must not be blue", False),
+        ("34-invalid-duplicate-groups", '.spec.workerGroupSpecs: duplicate entries for key [groupName="x"]', True),
+        ("35-invalid-min-above-max", "connection refused", False),
+        ("01-minimal", "spec.rayVersion: must not be blue", False),
+    ],
+)
+def test_a_refusal_is_meant_when_kuberay_finds_the_file_invalid_and_ours_names_the_field(file, error, is_meant):
+    found = compare(captured(file, refused_with(error)).fate_beside(read_record(file)))
+    assert found
+    assert all(difference.reason for difference in found) == is_meant
+
+
+def test_reasons_hold_for_files_nobody_has_seen(tmp_path):
+    text = (GOLDEN / "specs" / "07-multi-host.yaml").read_text().replace("slice", "pod-slice")
+    (tmp_path / "unseen.yaml").write_text(text.replace("name: ray-head", "name: my-ray"))
+    recorded = json.loads(json.dumps(read_record("07-multi-host")).replace("slice", "pod-slice"))
+    ours = captured("07-multi-host", unsupported="spec.workerGroupSpecs[0].numOfHosts: group is left as it is")
+    objects = {key: value for key, value in recorded["objects"].items() if "/pod-slice/" not in key}
+    fate = Captured({**recorded, "objects": objects}, ours.clusters, read_documents(tmp_path / "unseen.yaml"))
+    found = compare(fate.fate_beside(recorded))
+    assert len(found) == len(recorded["objects"]) - len(objects) > 0
+    assert {difference.reason for difference in found} == {"not built yet: multi-host"}
