@@ -8,6 +8,8 @@ PYTEST := $(BIN)/pytest
 BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
 export PATH := $(PATH)$(if $(BUILT_TOOLS),:$(BUILT_TOOLS))
 FIGURES := SB1 P3 P5 P6 P6K P7 P8 P12
+ON_CONTROL_PLANE := P3 P5 P6K P12
+ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-down test lint test-ray bench mutate simulation golden crds chart e2e e2e-kind locks verify presubmit control-plane tools clean
@@ -43,11 +45,12 @@ simulation: setup ## every simulated history (1,000 of them)
 mutate: setup ## five deliberate mutations must each turn the simulation red
 	@$(BIN)/python tools/mutate.py
 
-golden: setup ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir)
+golden: setup control-plane tools ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir)
 	@PYTHONPATH=tests $(BIN)/python tools/golden.py $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)")
 
 bench: setup ## one figure: make bench P=P6 (SB1, P6, P7, P8; on a real control plane P3, P5, P6K, P12)
-	@test -n "$(filter $(shell echo $(P) | tr a-z A-Z),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
+	@test -n "$(filter $(ASKED),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
+	@$(if $(filter $(ASKED),$(ON_CONTROL_PLANE)),$(MAKE) -s control-plane)
 	@PYTHONPATH=tests $(BIN)/python bench/$(shell echo $(P) | tr A-Z a-z).py
 
 crds: setup ## write the CRDs from tools/crds.py

@@ -9,7 +9,6 @@ Run by `make golden`.
 import argparse
 import asyncio
 import json
-import shutil
 import sys
 import tempfile
 import textwrap
@@ -21,6 +20,7 @@ from pathlib import Path
 from golden_differences import Difference, compare
 from golden_live import Capture, Captured, Kubectl
 from golden_records import GOLDEN, HASH_ANNOTATION
+from kube_tools import ToolMissing, find_tool
 from kwok_process import Kwok
 from operator_process import OperatorProcess
 from plane_admin import PlaneAdmin
@@ -51,18 +51,6 @@ def main() -> int:
     if options.out:
         write_records(options.out, captured)
     return report(captured, options.reference)
-
-
-class ToolMissing(Exception):  # noqa: N818 - a sentence for the user
-    """A program that is needed is not there; the message says what to do."""
-
-
-def find_tool(name: str) -> Path:
-    """Where that program is."""
-    found = shutil.which(name)
-    if found is None:
-        raise ToolMissing(f"no {name} on PATH: run `make tools` (builds it, needs Go), or install it")
-    return Path(found)
 
 
 async def capture_on_own_plane(files: Sequence[Path]) -> dict[str, Captured]:
