@@ -1,24 +1,27 @@
 """The real operator, kopf and all, on pods whose status the test sets: the life of RayClusters.
 
-One operator and one API serve all tests of this file; every test has a namespace of its own.
+One operator and one API serve all tests of this file; every test has a namespace of its own. Everything here is shown on
+the embedded API and, by `make test-kube`, on a real control plane.
 """
 
+import secrets
 import sys
 
 import pytest
 import pytest_asyncio
 
-from integration.rig import Cluster, Operator, holds_for, until
+from integration.clusters import APIS, COLLECTED_S, new_cluster
+from integration.rig import Operator, holds_for, until
 from raytide.api import names
 
-from builders import group, raycluster
+from builders import group, raycluster, template
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(tmp_path_factory):
-    cluster = Cluster()
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=APIS)
+async def cluster(request, tmp_path_factory):
+    cluster = new_cluster(request)
     await cluster.start()
     operator = await Operator().start(cluster.write_kubeconfig(tmp_path_factory.mktemp("operator") / "kubeconfig"))
     yield cluster
@@ -32,7 +35,8 @@ async def cluster(tmp_path_factory):
 
 @pytest.fixture
 def namespace(request):
-    return request.node.name.replace("_", "-").replace("test-", "")[:50].rstrip("-")
+    name = request.node.originalname.replace("_", "-").replace("test-", "")[:40].rstrip("-")
+    return f"{name}-{secrets.token_hex(2)}"
 
 
 async def running(cluster, namespace, *groups, name="demo"):
@@ -78,7 +82,7 @@ async def test_it_writes_what_is_needed_and_then_nothing(cluster, namespace):
     await until("events are told", lambda: expected <= cluster.events(namespace))
     cluster.writes.clear()
     await holds_for("nothing is written", lambda: not cluster.writes, seconds=1.5)
-    stored = cluster.store.get("rayclusters.ray.io", namespace, "demo")["metadata"]
+    stored = cluster.get("rayclusters.ray.io", namespace, "demo")["metadata"]
     assert stored["generation"] == 1
     assert "finalizers" not in stored
     assert "annotations" not in stored
@@ -104,9 +108,9 @@ async def test_workers_to_delete_takes_the_named_and_nobody_else(cluster, namesp
     victim, *rest = sorted(n for n in workers(cluster, namespace) if n.startswith("demo-"))
     bystander = {
         "metadata": {"name": "deployment-pod", "namespace": namespace},
-        "spec": {"containers": [{"name": "c"}]},
+        "spec": {"containers": [{"name": "c", "image": "img"}]},
     }
-    cluster.store.create("pods", bystander)
+    cluster.create("pods", bystander)
     cluster.scale(namespace, "demo", 2, victims=(victim, foreign, "deployment-pod"))
     await until("the victim is gone", lambda: victim not in cluster.names(namespace))
     await until("a warning is told", lambda: names.INVALID_SPEC in cluster.events(namespace))
@@ -117,7 +121,6 @@ async def test_workers_to_delete_takes_the_named_and_nobody_else(cluster, namesp
 @pytest.mark.rule("RC:SD-1")
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
 async def test_an_ended_worker_is_replaced(cluster, namespace, phase):
-    namespace = f"ended-{phase.lower()}"
     await running(cluster, namespace)
     victim, survivor = sorted(workers(cluster, namespace))
     cluster.set_pod_status(namespace, victim, phase=phase)
@@ -154,21 +157,20 @@ async def test_a_dying_worker_counts_until_it_is_gone(cluster, namespace):
 @pytest.mark.rule("SC:S12")
 async def test_a_dying_worker_on_a_dead_node_is_not_waited_for(cluster, namespace):
     await running(cluster, namespace)
-    node = {"metadata": {"name": "n-dead"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    cluster.store.create("nodes", node)
+    node = f"n-dead-{namespace[-4:]}"
+    cluster.create("nodes", {"metadata": {"name": node}})
+    cluster.set_node_ready(node, "True")
     cluster.scale(namespace, "demo", 3)
     await until("a third worker", lambda: len(workers(cluster, namespace)) == 3)
     (victim,) = [p["metadata"]["name"] for p in cluster.pods(namespace, "cpu") if not p["spec"].get("nodeName")]
-    cluster.edit(namespace, victim, lambda p: p["spec"].update(nodeName="n-dead"), "pods")
-    cluster.make_ready(namespace)
+    cluster.make_ready(namespace, node)
     cluster.holds.add(victim)
-    cluster.store.delete("pods", namespace, victim)
+    cluster.delete(namespace, victim, "pods")
     await holds_for("it counts while its node is well", lambda: len(cluster.pods(namespace, "cpu")) == 3)
-    node = cluster.store.get("nodes", "", "n-dead")
-    node["status"]["conditions"][0]["status"] = "Unknown"
-    cluster.store.update("nodes", node, subresource="status")
+    cluster.set_node_ready(node, "Unknown")
     await until("its successor comes", lambda: len(workers(cluster, namespace)) == 3)
     cluster.end(namespace, victim)
+    cluster.delete("", node, "nodes")
 
 
 @pytest.mark.rule("SC:S14")
@@ -186,7 +188,9 @@ async def test_delete_takes_everything_along(cluster, namespace):
     await running(cluster, namespace)
     cluster.delete(namespace, "demo")
     await until(
-        "pods and service are gone", lambda: not cluster.pods(namespace) and not cluster.all("services", namespace)
+        "pods and service are gone",
+        lambda: not cluster.pods(namespace) and not cluster.all("services", namespace),
+        within_s=COLLECTED_S,
     )
     await holds_for("and stay gone", lambda: not cluster.pods(namespace))
 
@@ -202,7 +206,7 @@ async def test_delete_and_create_again_at_once(cluster, namespace):
         children = cluster.pods(namespace) + cluster.all("services", namespace)
         return [c for c in children if c["metadata"]["ownerReferences"][0]["uid"] == uid]
 
-    await until("the new one has all its children", lambda: len(owned()) == 4)
+    await until("the new one has all its children", lambda: len(owned()) == 4, within_s=COLLECTED_S)
     assert not before & cluster.names(namespace)
 
 
@@ -213,33 +217,23 @@ async def test_two_clusters_do_not_touch_each_other(cluster, namespace):
     cluster.scale(namespace, "one", 0)
     await until("one has no workers", lambda: not [n for n in workers(cluster, namespace) if n.startswith("one-")])
     cluster.delete(namespace, "one")
-    await until("one is gone", lambda: cluster.names(namespace) == two)
+    await until("one is gone", lambda: cluster.names(namespace) == two, within_s=COLLECTED_S)
     assert cluster.status(namespace, "two")["state"] == "ready"
 
 
 @pytest.mark.rule("SC:S3", "RM:I18")
 async def test_one_groups_quota_does_not_starve_the_next(cluster, namespace):
-    def quota(where, plural, obj):
-        if where == namespace and plural == "pods" and obj["metadata"]["labels"]["ray.io/group"] == "a":
-            name = obj["metadata"]["name"]
-            message = f'pods "{name}" is forbidden: exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=9'
-            status = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": message}
-            return 403, status
-        return None
-
-    cluster.veto = quota
-    try:
-        cluster.apply(raycluster(group("a", 10), group("b", 10), group("c", 10), namespace=namespace))
-        await until("b and c are complete", lambda: len(cluster.names(namespace)) == 21, within_s=10)
-        condition = await until("a says why", lambda: cluster.condition(namespace, "demo", names.REPLICA_FAILURE))
-        assert condition["message"].startswith("group a: ")
-        assert "exceeded quota: q" in condition["message"]
-        missing = cluster.condition(namespace, "demo", names.WORKERS_MISSING)
-        assert missing["reason"] == "QuotaExceeded"
-        asked = cluster.writes["POST pods"]
-        await holds_for("it is not asked again soon", lambda: cluster.writes["POST pods"] == asked)
-    finally:
-        cluster.veto = lambda *_: None
+    poor = template(priorityClassName=cluster.without_quota(namespace))
+    cluster.apply(raycluster(group("a", 10, template=poor), group("b", 10), group("c", 10), namespace=namespace))
+    await until("b and c are complete", lambda: len(cluster.names(namespace)) == 21, within_s=10)
+    condition = await until("a says why", lambda: cluster.condition(namespace, "demo", names.REPLICA_FAILURE))
+    assert condition["message"].startswith("group a: ")
+    assert "exceeded quota: none" in condition["message"]
+    missing = cluster.condition(namespace, "demo", names.WORKERS_MISSING)
+    assert missing["reason"] == "QuotaExceeded"
+    asked = cluster.writes["POST pods"]
+    await holds_for("it is not asked again soon", lambda: cluster.writes["POST pods"] == asked)
+    cluster.give_quota(namespace)
     await until("events are told", lambda: names.FAILED_TO_CREATE_WORKER_POD in cluster.events(namespace))
     cluster.scale(namespace, "demo", 3)
     await until("a new generation is tried at once", lambda: len(workers(cluster, namespace, "a")) == 3)
@@ -275,9 +269,10 @@ async def test_unknown_fields_do_no_harm(cluster, namespace):
 async def test_an_edit_that_breaks_the_spec_leaves_what_runs_alone(cluster, namespace):
     await running(cluster, namespace)
     before = cluster.names(namespace)
-    obj = cluster.store.get("rayclusters.ray.io", namespace, "demo")
-    obj["spec"]["workerGroupSpecs"] = [group(replicas=0), group(replicas=1)]
-    cluster.store.update("rayclusters.ray.io", obj)
+    broken = [group(replicas=0), group(replicas=1)]
+    cluster.past_admission(
+        lambda: cluster.edit(namespace, "demo", lambda obj: obj["spec"].update(workerGroupSpecs=broken))
+    )
     await until("it is told", lambda: cluster.condition(namespace, "demo", names.INVALID))
     await holds_for("everything stays", lambda: cluster.names(namespace) == before)
 

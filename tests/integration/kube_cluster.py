@@ -1,0 +1,232 @@
+"""A real control plane as integration tests meet it, and what is between it and the operator.
+
+The operator talks to a proxy that counts its writes; tests talk to the API server itself, as its administrator. A node of
+ours sends heartbeats and takes no pods but those a test binds to it; dying pods of the test's namespaces end at once unless
+they are held. Nothing here needs a kubelet: tests act as one.
+"""
+
+import asyncio
+import http.client
+import json
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+import yaml
+
+from integration.surface import CRD, DEFINITION, Json, Surface, path_of
+from raytide.sandbox.fault_proxy import FaultProxy, Seen
+from raytide.sandbox.fault_upstream import Upstream
+from raytide.sandbox.faults import Script
+
+from kube_plane import KubePlane, eventually
+
+HEARTBEAT_S = 8.0
+UNDER_A_SCHEMA_S = 20.0
+"""A changed CRD judges writes a moment later."""
+NOT_COUNTED = ("leases",)
+"""A lease is renewed whether there is work or not."""
+
+
+class WritesSeen(Counter[str]):
+    """Writes that came by since the last `clear`, by method and kind."""
+
+    def __init__(self, proxy: FaultProxy) -> None:
+        super().__init__()
+        self._proxy = proxy
+        self._read = 0
+
+    def _catch_up(self) -> None:
+        seen = list(self._proxy.seen)
+        for one in seen[self._read :]:
+            if (kind := _written(one)) is not None:
+                super().__setitem__(kind, super().__getitem__(kind) + 1)
+        self._read = len(seen)
+
+    def __getitem__(self, kind: str) -> int:
+        self._catch_up()
+        return super().__getitem__(kind)
+
+    def __bool__(self) -> bool:
+        self._catch_up()
+        return len(self) > 0
+
+    def clear(self) -> None:
+        self._catch_up()
+        super().clear()
+
+
+def _written(one: Seen) -> str | None:
+    if one.method == "GET":
+        return None
+    words = urlsplit(one.url).path.strip("/").split("/")
+    last = words[-1] if words[-1] in ("status", "pods", "services", "events") else words[-2]
+    return None if {last, words[-1]} & set(NOT_COUNTED) else f"{one.method} {last}"
+
+
+class KubeCluster(Surface):
+    """Part of a real cluster: a few namespaces, a node, an operator's way in."""
+
+    def __init__(self, plane: KubePlane, run: str) -> None:
+        """`run` is in the name of everything that is in no namespace."""
+        super().__init__()
+        self.plane = plane
+        self.proxy = FaultProxy(Upstream.of_kubeconfig(plane.kubeconfig), Script(now_s=time.monotonic))
+        self.writes = WritesSeen(self.proxy)
+        self.node = f"n0-{run}"
+        self._connection: http.client.HTTPSConnection | None = None
+        self._namespaces: set[str] = set()
+        self._work: list[asyncio.Task[None]] = []
+
+    async def start(self, *, port: int = 0) -> None:
+        """Serve the CRD, a node and the proxy."""
+        await self.proxy.start(port)
+        self.install_crd()
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node}, "spec": {"unschedulable": True}}
+        self.create("nodes", node)
+        self._beat()
+        self._work = [asyncio.create_task(self._send_heartbeats()), asyncio.create_task(self._end_the_dying())]
+
+    async def stop(self) -> None:
+        """Hang up and leave nothing that others could notice."""
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        for namespace in self._namespaces:
+            self.request("DELETE", f"/api/v1/namespaces/{namespace}")
+        self.request("DELETE", path_of("nodes", "", self.node))
+        await self.proxy.stop()
+        if self._connection is not None:
+            self._connection.close()
+
+    def install_crd(self) -> None:
+        """As `kubectl apply --server-side -f crds/`."""
+        query = {"fieldManager": "integration-tests", "force": "true"}
+        status, answer = self.request("PATCH", DEFINITION, _crd(), "application/apply-patch+yaml", **query)
+        assert status in (200, 201), answer
+        eventually(lambda: self.request("GET", "/apis/ray.io/v1/rayclusters")[0] == 200, "the kind is served")
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """Through the proxy."""
+        return self.proxy.write_kubeconfig(path, self.plane.admin_token)
+
+    def request(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: str
+    ) -> tuple[int, Json]:
+        """Straight to the API server, over one connection."""
+        if self._connection is None:
+            address = urlsplit(self.plane.server)
+            context = ssl.create_default_context(cadata=self.plane.authority.decode())
+            if self.plane.identity is not None:
+                self.plane.identity.load_into(context)
+            self._connection = http.client.HTTPSConnection(
+                address.hostname or "", address.port, timeout=30.0, context=context
+            )
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        if self.plane.admin_token:
+            headers["Authorization"] = f"Bearer {self.plane.admin_token}"
+        sent = None if body is None else json.dumps(body)
+        self._connection.request(method, path + (f"?{urlencode(query)}" if query else ""), sent, headers)
+        answer = self._connection.getresponse()
+        content = answer.read()
+        return answer.status, json.loads(content) if content else {}
+
+    def ensure_namespace(self, namespace: str) -> None:
+        """With its service account, without which no pod is admitted."""
+        if namespace in self._namespaces:
+            return
+        obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        status, answer = self.request("POST", "/api/v1/namespaces", obj)
+        assert status == 201, answer
+        self._namespaces.add(namespace)
+        account = path_of("serviceaccounts", namespace, "default")
+        eventually(lambda: self.request("GET", account)[0] == 200, f"{namespace} has its service account")
+
+    def make_ready(self, namespace: str, node: str = "") -> None:
+        """On our node, unless a test has its own."""
+        super().make_ready(namespace, node or self.node)
+
+    def without_quota(self, namespace: str) -> str:
+        """A real quota, which holds once its controller has counted."""
+        self.ensure_namespace(namespace)
+        poor = self.add_priority_class(namespace)
+        scope = {"scopeName": "PriorityClass", "operator": "In", "values": [poor]}
+        spec = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}}
+        self.create("resourcequotas", {"metadata": {"name": "none", "namespace": namespace}, "spec": spec})
+        eventually(lambda: self.get("resourcequotas", namespace, "none")["status"].get("hard"), "the quota is counted")
+        return poor
+
+    def give_quota(self, namespace: str) -> None:
+        """Without a quota there is no limit."""
+        self.delete(namespace, "none", "resourcequotas")
+
+    # --- an older CRD ------------------------------------------------------------------------------------------------------
+    def past_admission(self, write: Callable[[], Any]) -> None:
+        """Under a CRD that lets everything in; ours is back when this returns."""
+        self.set_schema(has_schema=False)
+        try:
+            write()
+        finally:
+            self.set_schema(has_schema=True)
+
+    def set_schema(self, *, has_schema: bool) -> None:
+        """Our CRD, or one that says nothing about the objects; returns when it judges."""
+        crd = _crd()
+        if not has_schema:
+            anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            for version in crd["spec"]["versions"]:
+                version["schema"] = {"openAPIV3Schema": anything}
+        found = self.done("GET", DEFINITION)
+        self.done("PUT", DEFINITION, {**found, "spec": crd["spec"]})
+        wrong = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "wrong"}, "spec": "wrong"}
+        wanted = 422 if has_schema else 201
+
+        def judges() -> bool:
+            return self.request("POST", path_of("rayclusters.ray.io", "default"), wrong, dryRun="All")[0] == wanted
+
+        eventually(judges, "the changed CRD judges", UNDER_A_SCHEMA_S)
+
+    # --- inside ------------------------------------------------------------------------------------------------------------
+    def _beat(self) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        ready = {"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": now}
+        body = {"status": {"conditions": [ready]}}
+        self.done("PATCH", path_of("nodes", "", self.node, "status"), body, content_type="application/merge-patch+json")
+
+    async def _send_heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            self._beat()
+
+    async def _end_the_dying(self) -> None:
+        """What kubelets do with pods that are told to go."""
+        tls = ssl.create_default_context(cadata=self.plane.authority.decode())
+        if self.plane.identity is not None:
+            self.plane.identity.load_into(tls)
+        headers = {"Authorization": f"Bearer {self.plane.admin_token}"} if self.plane.admin_token else {}
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(headers=headers, timeout=timeout, read_bufsize=2**22) as session:
+            while True:
+                url = f"{self.plane.server}/api/v1/pods?watch=true&labelSelector=ray.io/cluster"
+                with suppress(aiohttp.ClientError):
+                    async with session.get(url, ssl=tls) as stream:
+                        async for line in stream.content:
+                            self._see(json.loads(line))
+
+    def _see(self, event: Json) -> None:
+        metadata = event["object"].get("metadata", {})
+        name, namespace = metadata.get("name"), metadata.get("namespace")
+        is_dying = event["type"] in ("ADDED", "MODIFIED") and "deletionTimestamp" in metadata
+        if is_dying and namespace in self._namespaces and name not in self.holds:
+            asyncio.get_running_loop().call_later(0.02, self.end, namespace, name)
+
+
+def _crd() -> Json:
+    crd: Json = yaml.safe_load(CRD.read_text())
+    return crd
