@@ -103,6 +103,7 @@ class Step:
     received_s: float
     answered_s: float
     user: str
+    namespace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,7 @@ def _steps(event: _Event) -> Iterator[Step]:
         seconds(event.request_received_timestamp),
         seconds(event.stage_timestamp),
         event.user.username,
+        meta.namespace,
     )
     key = f"{meta.namespace}/{meta.name}"
     match ref.resource, ref.subresource, event.verb:
@@ -195,7 +197,7 @@ def _steps(event: _Event) -> Iterator[Step]:
             return
 
 
-def _order(base: tuple[int, float, float, str], key: str, obj: _Object) -> Order:
+def _order(base: tuple[int, float, float, str, str], key: str, obj: _Object) -> Order:
     groups = msgspec.json.decode(obj.spec, type=_ClusterSpec).worker_group_specs
     victims = {name for group in groups for name in (group.scale_strategy or {}).get("workersToDelete") or ()}
     return Order(

@@ -1,0 +1,39 @@
+"""The control plane of the acceptance scenarios: its own, because they are judged by its audit log."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from acceptance.audit import POLICY
+from acceptance.stage import Stage
+from plane_admin import PlaneAdmin
+from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings, find_binary
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd, API server and controllers; no scheduler, for the kubelet of the test takes every pod."""
+    folder: Path = tmp_path_factory.mktemp("plane")
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY)
+    settings = PlaneSettings(
+        parts=("etcd", "kube-apiserver", "kube-controller-manager"),
+        has_audit=True,
+        is_durable=False,
+        apiserver_flags=(f"--audit-policy-file={policy}",),
+    )
+    with ControlPlane(folder / "state", find_binary(), settings) as plane:
+        yield plane
+
+
+@pytest.fixture
+async def stage(plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Stage]:
+    """A namespace with a fleet and its kubelet."""
+    async with PlaneAdmin(plane.server, plane.authority, plane.admin_token) as admin:
+        stage = Stage(plane, admin, tmp_path, capsys)
+        await stage.begin()
+        try:
+            yield stage
+        finally:
+            await stage.end()

@@ -1,0 +1,132 @@
+"""What every scenario of this folder needs, set up and taken down again.
+
+A namespace of its own on the control plane, a fleet with its kubelet, accounts for operators, fault proxies, and the audit
+log as far as it is this namespace's. Background work that breaks fails the scenario at its end. Made by conftest.py.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+import pytest
+
+from acceptance.audit import Step, read
+from acceptance.world import Fleet, Pods, TinyKubelet, allowing, eventually
+from integration.rig import Operator
+from plane_admin import PlaneAdmin, token_of
+from raytide.sandbox.fault_proxy import FaultProxy
+from raytide.sandbox.fault_upstream import Upstream
+from raytide.sandbox.faults import Script
+
+TAIL_BYTES = 1_000_000
+SYSTEM = "raytide-system"
+"""Where operators live: their accounts and their lease."""
+
+
+class Plane(Protocol):
+    """A running control plane."""
+
+    server: str
+    authority: bytes
+    admin_token: str
+    audit_log: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Somebody an operator can be."""
+
+    token: str
+    user: str
+    """What the audit log calls it."""
+
+
+class Stage:
+    """One scenario's place."""
+
+    def __init__(self, plane: Plane, admin: PlaneAdmin, folder: Path, screen: pytest.CaptureFixture[str]) -> None:
+        self.plane = plane
+        self.admin = admin
+        self.folder = folder
+        self._screen = screen
+        self.namespace = f"acceptance-{uuid4().hex[:8]}"
+        self.lag_s = 0.0
+        self.pods = Pods(admin, self.namespace)
+        self.fleet = Fleet(admin, self.namespace, self.pods)
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._proxies: list[FaultProxy] = []
+        self._operators: list[Operator] = []
+
+    async def begin(self) -> None:
+        """From nothing to a fleet without clusters."""
+        await self.admin.install_crd()
+        await self.admin.make_namespaces(SYSTEM, self.namespace)
+        self.run(TinyKubelet(self.admin, self.pods).run())
+
+    async def end(self) -> None:
+        """Take it down; whatever broke in the background breaks the test."""
+        broken = [task.exception() for task in self._tasks if task.done() and not task.cancelled()]
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for operator in self._operators:
+            if operator.process is not None and operator.process.returncode is None:
+                await operator.kill()
+        for proxy in self._proxies:
+            await proxy.stop()
+        await allowing([404, 409], self.admin.call("DELETE", f"/api/v1/namespaces/{self.namespace}"))
+        for trouble in filter(None, broken):
+            raise trouble
+
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """In the background until the end."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.append(task)
+        return task
+
+    async def account(self, name: str) -> Account:
+        """With the operator's rights and no other."""
+        token = token_of(await self.admin.operator_account(SYSTEM, self.folder, name))
+        return Account(token, f"system:serviceaccount:{SYSTEM}:{name}")
+
+    async def operator(self, kubeconfig: Path, *flags: str, **environ: str) -> Operator:
+        """A process of the operator; ended with the scenario at the latest."""
+        operator = await Operator(*flags).start(kubeconfig, **environ)
+        self._operators.append(operator)
+        return operator
+
+    def direct_kubeconfig(self, account: Account) -> Path:
+        """For that account, past any proxy."""
+        return self.admin.write_kubeconfig(self.folder / f"{account.token[-8:]}.kubeconfig", account.token)
+
+    async def proxy(
+        self, *, lag_s: Callable[[], float] = lambda: 0.0, on_kill: Callable[[str], None] = lambda _agent: None
+    ) -> FaultProxy:
+        """A way to the API that can be spoiled."""
+        upstream = Upstream(self.plane.server, self.plane.authority, self.plane.admin_token)
+        proxy = FaultProxy(upstream, Script(asyncio.get_running_loop().time), lag_s=lag_s, on_kill=on_kill)
+        await proxy.start()
+        self._proxies.append(proxy)
+        return proxy
+
+    async def history(self) -> list[Step]:
+        """The audit log of the namespace and of the operators' own, once it has been written out."""
+        marker = {"metadata": {"name": f"end-{uuid4().hex[:8]}"}, "spec": {"ports": [{"port": 1}], "clusterIP": "None"}}
+        await self.admin.call("POST", f"/api/v1/namespaces/{self.namespace}/services", marker)
+
+        async def is_written() -> bool:
+            with self.plane.audit_log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+                return marker["metadata"]["name"].encode() in log.read()
+
+        await eventually("the audit log is written out", is_written)
+        return [step for step in read(self.plane.audit_log) if step.namespace in (self.namespace, SYSTEM)]
+
+    def tell(self, figure: str) -> None:
+        """A figure, to be read whether the scenario passes or not."""
+        with self._screen.disabled():
+            print(f"\n{figure}")  # noqa: T201 - it is what the run is for
