@@ -1,8 +1,8 @@
 """How does one component of a control plane live, and what did it say before it failed?
 
-Takes a name, a command and a log file; starts the command tethered to this process (tether.py), tells whether it runs,
+Takes a name, a command and a log file; starts the command tethered to this process (starter.py), tells whether it runs,
 and ends it, gently or not. Only the process that it started itself is ever signalled. `PlaneTrouble`, the one error of
-a control plane, is made here with the name of the component and the last lines of its log. Used by kubernetes.py.
+a control plane, is made here with the name of the component and the lines of its log that matter. Used by kubernetes.py.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from raytide.sandbox.tether import STARTER
+from raytide.sandbox.starter import STARTER
 
 LINES_TOLD: Final = 8
 LINE_LENGTH_TOLD: Final = 400
@@ -98,9 +98,11 @@ class Component:
 
     def trouble(self, what: str) -> PlaneTrouble:
         """`what` went wrong, in the component's own last words."""
-        lines = [line[:LINE_LENGTH_TOLD] for line in self.said().splitlines() if line.strip()][-LINES_TOLD:]
+        lines = [line[:LINE_LENGTH_TOLD] for line in self.said().splitlines() if line.strip()]
+        if len(lines) > LINES_TOLD:  # a refused flag stands in the first line, before a long usage
+            lines = [lines[0], "…", *lines[1 - LINES_TOLD :]]
         words = "\n".join(lines) or "(it wrote nothing)"
-        return PlaneTrouble(f"{self.name} {what}; the end of {self.log}:\n{words}")
+        return PlaneTrouble(f"{self.name} {what}; from {self.log}:\n{words}")
 
     def how_it_ended(self) -> str:
         """For people: the exit code or the signal."""
