@@ -73,6 +73,10 @@ class SandboxProcess:
         return int(json.loads((self.state_dir / "sandbox.json").read_text())["pid"])
 
     @property
+    def server(self) -> str:
+        return str(json.loads((self.state_dir / "sandbox.json").read_text())["server"])
+
+    @property
     def scratch(self) -> str:
         """Where pods keep their files while it runs."""
         return str(json.loads((self.state_dir / "sandbox.json").read_text())["scratch"])

@@ -124,12 +124,37 @@ def test_the_log_is_shown_from_its_end(state):
 
 
 def test_settings_survive_the_command_line():
-    settings = Settings(nodes=2, node_cpu="4", node_memory="1Gi", isolation="plain", port=1234, has_crds=False)
+    settings = Settings(
+        nodes=2,
+        node_cpu="4",
+        node_memory="1Gi",
+        isolation="plain",
+        port=1234,
+        has_crds=False,
+        api="kubernetes",
+        has_audit=True,
+    )
     seen = {}
     serve = next(found for name, found in command.commands.items() if name == "serve")
     context = serve.make_context("serve", settings.arguments())
     seen.update(context.params)
     assert Settings(**{name: seen[name] for name in Settings.__dataclass_fields__}) == settings
+
+
+def test_the_emulator_has_no_audit_log(state):
+    result = call(state, "up", "--audit")
+    assert result.exit_code == 2
+    assert "--audit needs --api kubernetes" in result.output
+
+
+def test_without_a_control_plane_one_line_says_what_to_do(state, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    result = call(state, "up", "--api=kubernetes")
+    assert result.exit_code == 1
+    assert "there is no control plane yet: run `make control-plane`" in result.output
+    assert "KUBEBUILDER_ASSETS" in result.output
+    assert not state.record.exists()
 
 
 def test_a_server_that_ends_without_a_word_has_its_log_told(state, monkeypatch):
