@@ -47,13 +47,14 @@ def go_version(module: Path) -> str:
         ["go", "env", *names], cwd=module, env=_environ(), capture_output=True, text=True, check=False
     )
     found = asked.stdout.split()
-    if asked.returncode or len(found) < len(names) or _numbers(found[0]) < _numbers(wanted):
+    if asked.returncode or len(found) < len(names) or numbers(found[0]) < numbers(wanted):
         words = found[0] if found else (asked.stderr.strip().splitlines() or ["it says nothing"])[-1]
         raise GoMissing(f"Go {wanted} or newer is needed, and this one will not do ({words})")
     return f"{found[0]} {found[1]}/{found[2]}"
 
 
-def _numbers(version: str) -> list[int]:
+def numbers(version: str) -> list[int]:
+    """A version as something that can be compared."""
     return [int(number) for number in re.findall(r"\d+", version)[:3]]
 
 

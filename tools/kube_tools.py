@@ -53,8 +53,8 @@ def provide(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
 def _built(names: list[str], cache: Path) -> dict[str, Path]:
     """These programs in the cache folder, in one folder per version of all of them."""
     modules = [module for module, _ in PACKAGES.values()]
-    go = max(modules, key=go_build.wanted_go)
-    version = go_build.go_version(go)
+    newest = max(modules, key=lambda module: go_build.numbers(go_build.wanted_go(module)))
+    version = go_build.go_version(newest)
     files = [module / name for module in modules for name in ("go.mod", "go.sum")]
     folder = cache / go_build.digest(files, version) / "bin"
     with go_build.locked(cache):

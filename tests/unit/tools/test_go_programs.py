@@ -1,0 +1,229 @@
+"""What `make control-plane` and `make tools` build, reuse and say. A small script stands in for Go."""
+
+import shutil
+import threading
+
+import pytest
+
+import control_plane
+import go_build
+import kube_tools
+from raytide.sandbox.plane_binary import find_binary
+
+GO = """#!/bin/sh
+case "$1" in
+env) printf '%s\\nlinux\\namd64\\n' "$FAKE_VERSION" ;;
+build)
+    echo "$PWD $*" >>"$FAKE_LOG"
+    [ -z "$FAKE_REFUSAL" ] || { echo "$FAKE_REFUSAL" >&2; exit 1; }
+    while [ "$1" != -o ]; do shift; done
+    printf '#!/bin/sh\\n' >"$2"
+    chmod 755 "$2"
+    ;;
+esac
+"""
+
+
+class World:
+    """A PATH, a cache folder and a module of a test's own."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self._monkeypatch = folder, monkeypatch
+        self.programs = folder / "bin"
+        self.programs.mkdir()
+        for tool in ("sh", "chmod"):
+            (self.programs / tool).symlink_to(shutil.which(tool))
+        self.environ = {"PATH": str(self.programs), "XDG_CACHE_HOME": str(folder / "cache")}
+        self.set(FAKE_VERSION="go1.26.8", FAKE_LOG=str(folder / "built"), **self.environ)
+        monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+        self.module = folder / "module"
+        for name in ("", "tools/helm", "tools/kwok"):
+            (self.module / name).mkdir(parents=True)
+            (self.module / name / "go.mod").write_text("module m\n\ngo 1.25.0\n")
+            (self.module / name / "go.sum").write_text("")
+        (self.module / "main.go").write_text("package main\n")
+
+    def set(self, **variables):
+        for name, value in variables.items():
+            self._monkeypatch.setenv(name, value)
+
+    def put(self, name, text="#!/bin/sh\n"):
+        (self.programs / name).write_text(text)
+        (self.programs / name).chmod(0o755)
+
+    def built(self):
+        log = self.folder / "built"
+        return log.read_text().splitlines() if log.exists() else []
+
+    def provide(self, **more):
+        return control_plane.provide({**self.environ, **more}, self.module)
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    made = World(tmp_path, monkeypatch)
+    made.put("go", GO)
+    packages = {
+        "kubectl": (made.module, "a/kubectl"),
+        "helm": (made.module / "tools/helm", "b/helm"),
+        "kwok": (made.module / "tools/kwok", "c/kwok"),
+    }
+    monkeypatch.setattr(kube_tools, "PACKAGES", packages)
+    return made
+
+
+# --- the control plane ----------------------------------------------------------------------------------------------------
+def test_a_second_call_builds_nothing(world):
+    first = world.provide()
+    assert world.provide() == first
+    assert len(world.built()) == 1
+
+
+def test_what_was_built_is_found(world):
+    built = world.provide()
+    assert find_binary(world.environ) == built
+
+
+@pytest.mark.parametrize("name", control_plane.SOURCES)
+def test_every_source_counts(world, name):
+    before = world.provide()
+    with (world.module / name).open("a") as file:
+        file.write("// changed\n")
+    after = world.provide()
+    assert after != before
+    assert before.exists()
+    assert find_binary(world.environ) == after
+
+
+def test_gos_version_counts(world):
+    before = world.provide()
+    world.set(FAKE_VERSION="go1.27.1")
+    assert world.provide() != before
+
+
+def test_where_the_module_lies_does_not_count(world):
+    before = world.provide()
+    moved = world.module.rename(world.folder / "elsewhere")
+    assert control_plane.provide(world.environ, moved) == before
+
+
+def test_nothing_of_the_users_changes_what_is_built(world):
+    world.provide()
+    assert all(flag in world.built()[0] for flag in ("-mod=readonly", "-trimpath", "-buildvcs=false"))
+    assert go_build.SETTINGS == {"GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"}
+
+
+def test_a_build_that_fails_leaves_nothing_and_tells_gos_words(world, monkeypatch, capsys):
+    world.set(FAKE_REFUSAL="missing go.sum entry")
+    monkeypatch.setattr(control_plane, "provide", lambda provide=control_plane.provide: provide(module=world.module))
+    assert control_plane.main() == 2
+    assert capsys.readouterr().err == "building controlplane failed:\nmissing go.sum entry\n"
+    assert [path.name for path in (world.folder / "cache").rglob("*") if path.is_file()] == ["lock"]
+
+
+def test_two_builds_at_once_are_one(world):
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(world.provide())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 2
+    assert len(world.built()) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        pytest.param(None, "Go 1.25.0 or newer is needed, and there is no go on PATH", id="no Go"),
+        pytest.param("go1.19.8", "Go 1.25.0 or newer is needed, and this one will not do (go1.19.8)", id="an old Go"),
+    ],
+)
+def test_one_line_says_what_to_install_or_set(world, monkeypatch, capsys, version, words):
+    if version is None:
+        (world.programs / "go").unlink()
+    else:
+        world.set(FAKE_VERSION=version)
+    monkeypatch.setattr(control_plane, "provide", lambda provide=control_plane.provide: provide(module=world.module))
+    assert control_plane.main() == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(
+        words + ": install it (https://go.dev/dl), or set KUBEBUILDER_ASSETS to a folder with etcd"
+    )
+    assert (said.err.count("\n"), said.out) == (1, "")
+
+
+def test_a_go_that_refuses_the_module_is_too_old(world):
+    world.put(
+        "go", "#!/bin/sh\necho 'go: go.mod requires go >= 1.25.0 (running go 1.22.1; GOTOOLCHAIN=local)' >&2\nexit 1\n"
+    )
+    with pytest.raises(go_build.GoMissing, match=r"running go 1\.22\.1"):
+        world.provide()
+
+
+def test_a_persons_own_programs_are_checked_and_used(world, capsys):
+    for name in ("etcd", "kube-apiserver", "kube-controller-manager"):
+        world.put(name)
+    world.set(KUBEBUILDER_ASSETS=str(world.programs))
+    assert control_plane.main() == 2
+    assert capsys.readouterr().err.startswith(f"{world.programs} has no kube-scheduler: ")
+    world.put("kube-scheduler")
+    assert control_plane.main() == 0
+    assert capsys.readouterr().out.startswith(f"control plane: {world.programs} (")
+    assert world.built() == []
+
+
+# --- kubectl, helm and kwok -----------------------------------------------------------------------------------------------
+def test_only_tools_that_are_missing_are_built(world):
+    world.put("kubectl")
+    found = kube_tools.provide(world.environ)
+    assert found["kubectl"] == world.programs / "kubectl"
+    assert [line.split()[-1] for line in world.built()] == ["b/helm", "c/kwok"]
+    assert {name: kube_tools.find_tool(name, world.environ) for name in found} == found
+    kube_tools.provide(world.environ)
+    assert len(world.built()) == 2
+
+
+def test_each_tool_is_built_from_its_own_module(world):
+    kube_tools.provide(world.environ)
+    assert [line.split()[0] for line in world.built()] == [
+        str(world.module),
+        str(world.module / "tools/helm"),
+        str(world.module / "tools/kwok"),
+    ]
+
+
+def test_with_all_tools_on_path_no_go_is_needed(world):
+    (world.programs / "go").unlink()
+    for name in kube_tools.PACKAGES:
+        world.put(name)
+    assert set(kube_tools.provide(world.environ)) == set(kube_tools.PACKAGES)
+
+
+def test_a_tool_on_path_comes_first(world):
+    kube_tools.provide(world.environ)
+    world.put("helm")
+    assert kube_tools.find_tool("helm", world.environ) == world.programs / "helm"
+
+
+def test_a_tool_that_is_nowhere_is_missed_in_one_line(world, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["kube_tools.py", "--find", "kwok"])
+    assert kube_tools.main() == 2
+    assert capsys.readouterr().err == "no kwok on PATH: run `make tools` (builds it, needs Go), or install it\n"
+
+
+def test_without_go_the_missing_tools_are_named(world, monkeypatch, capsys):
+    (world.programs / "go").unlink()
+    monkeypatch.setattr("sys.argv", ["kube_tools.py"])
+    assert kube_tools.main() == 2
+    said = capsys.readouterr().err
+    assert said == (
+        "Go 1.25.0 or newer is needed, and there is no go on PATH: install it (https://go.dev/dl), "
+        "or put kubectl, helm, kwok on PATH\n"
+    )
+
+
+def test_the_modules_are_pinned():
+    for module, package in kube_tools.PACKAGES.values():
+        assert (module / "go.sum").stat().st_size > 1000
+        assert f"tool {package}\n" in (module / "go.mod").read_text()
