@@ -250,7 +250,7 @@ class Fleet:
         try:
             await eventually("all pods are as ordered", self._are_pods_as_ordered, within_s=within_s)
             pods_s = loop.time() - began
-            await eventually("all statuses say so", self.is_told, within_s=within_s - pods_s)
+            await eventually("all statuses say so", self.is_told, within_s=within_s - pods_s / PATIENCE)
         except AssertionError as late:
             differing = {k: (v, self.targets[k]) for k, v in self.counts().items() if v != self.targets[k]}
             raise AssertionError(f"{late}; (has, wanted): {differing}; pods: {len(self.pods.by_name)}") from None

@@ -1,0 +1,122 @@
+"""Two operators, killed and frozen at random: one writer at a time, and never a pod too many; judged by the audit log."""
+
+import asyncio
+import random
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from acceptance.audit import Wrote
+from acceptance.judges import longest_without_a_leader_s, terms, too_many_or_too_few, writes_without_the_lease
+from acceptance.stage import SYSTEM, Stage
+from integration.rig import Operator
+from raytide.api.names import LEADER_LEASE
+
+CLUSTERS, WORKERS = 10, 10
+CHAOS_S = 60.0
+LEASE_S, RENEW_S, RETRY_S = 6, 4, 1
+LONGEST_FREEZE_S = 2.5 * LEASE_S
+STEADY_S = 60.0
+
+
+class Replica:
+    """One of two operators: a pod that keeps its uid while its container is started anew."""
+
+    def __init__(self, stage: Stage, name: str, kubeconfig: Path) -> None:
+        self.name = name
+        self._stage = stage
+        self._kubeconfig = kubeconfig
+        self.operator: Operator
+
+    async def start(self) -> None:
+        flags = {
+            "leader-election-lease-duration": f"{LEASE_S}s",
+            "leader-election-renew-deadline": f"{RENEW_S}s",
+            "leader-election-retry-period": f"{RETRY_S}s",
+            "leader-election-namespace": SYSTEM,
+        }
+        self.operator = await self._stage.operator(
+            self._kubeconfig,
+            "--enable-leader-election",
+            *(word for flag, value in flags.items() for word in (f"--{flag}", value)),
+            POD_UID=f"uid-{self.name}",
+            POD_NAME=f"raytide-{self.name}",
+        )
+
+    def tell(self, number: signal.Signals) -> None:
+        assert self.operator.process
+        with suppress(ProcessLookupError):
+            self.operator.process.send_signal(number)
+
+    @asynccontextmanager
+    async def frozen(self) -> AsyncIterator[None]:
+        self.tell(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.tell(signal.SIGCONT)
+
+
+async def torment(replica: Replica, random_: random.Random, done: Counter[str]) -> None:
+    """Kill it, or freeze it, for longer than the lease lasts or shorter."""
+    while True:
+        await asyncio.sleep(random_.uniform(0.5, LEASE_S))
+        if random_.random() < 0.5:
+            await replica.operator.kill()
+            await asyncio.sleep(random_.choice([0, random_.uniform(0, LEASE_S)]))
+            await replica.start()
+            done["kills"] += 1
+        else:
+            async with replica.frozen():
+                await asyncio.sleep(random_.uniform(0.2, LONGEST_FREEZE_S))
+            done["freezes"] += 1
+
+
+@pytest.mark.kube
+@pytest.mark.timeout(300)
+@pytest.mark.rule("RM:I10", "RM:I1")
+async def test_one_writer_at_a_time_whatever_happens_to_two(stage: Stage):
+    random_, done = random.Random(3), Counter[str]()
+    accounts = {name: await stage.account(f"op-{name}") for name in ("a", "b")}
+    replicas = [Replica(stage, name, stage.direct_kubeconfig(account)) for name, account in accounts.items()]
+    await stage.fleet.put(CLUSTERS, WORKERS)
+    for replica in replicas:
+        await replica.start()
+    await stage.fleet.steady(STEADY_S)
+
+    async def give_orders() -> None:
+        while True:
+            await asyncio.sleep(random_.uniform(0.1, 0.5))
+            await stage.fleet.order_at_random(random_, WORKERS)
+
+    background = [stage.run(give_orders()), *(stage.run(torment(replica, random_, done)) for replica in replicas)]
+    await asyncio.sleep(CHAOS_S)
+    for task in background:
+        task.cancel()
+    for ended in await asyncio.gather(*background, return_exceptions=True):
+        assert isinstance(ended, asyncio.CancelledError), ended
+    for replica in replicas:
+        replica.tell(signal.SIGCONT)
+        if replica.operator.process is None or replica.operator.process.returncode is not None:
+            await replica.start()
+    pods_s, _ = await stage.fleet.steady(STEADY_S)
+    for replica in replicas:
+        assert await replica.operator.stop() == 0
+
+    history = await stage.history()
+    lease = f"{SYSTEM}/{LEADER_LEASE}"
+    users = {account.user: f"uid-{name}" for name, account in accounts.items()}
+    judged = [step for step in history if step.user in users]
+    stage.tell(
+        f"two replicas: {len(judged)} writes judged ({sum(isinstance(step, Wrote) for step in judged)} of them statuses "
+        f"and services), {done['kills']} kills, {done['freezes']} freezes, {len(terms(history, lease))} terms, longest "
+        f"without a leader {longest_without_a_leader_s(history, lease):.1f} s, steady {pods_s:.1f} s after the last"
+    )
+    assert {step.user for step in judged} == set(users), "both have led"
+    assert len(terms(history, lease)) > 2, "the lease has changed hands"
+    assert writes_without_the_lease(history, lease=lease, users=users) == []
+    assert too_many_or_too_few(history) == []
