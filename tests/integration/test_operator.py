@@ -225,7 +225,7 @@ async def test_two_clusters_do_not_touch_each_other(cluster, namespace):
 async def test_one_groups_quota_does_not_starve_the_next(cluster, namespace):
     poor = template(priorityClassName=cluster.without_quota(namespace))
     cluster.apply(raycluster(group("a", 10, template=poor), group("b", 10), group("c", 10), namespace=namespace))
-    await until("b and c are complete", lambda: len(cluster.names(namespace)) == 21, within_s=10)
+    await until("b and c are complete", lambda: len(cluster.names(namespace)) == 21, within_s=20)
     condition = await until("a says why", lambda: cluster.condition(namespace, "demo", names.REPLICA_FAILURE))
     assert condition["message"].startswith("group a: ")
     assert "exceeded quota: none" in condition["message"]

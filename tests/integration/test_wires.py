@@ -1,17 +1,22 @@
-"""The wires over real HTTP, against the embedded API: what one call does, what an informer survives, what a plan becomes."""
+"""The wires over real HTTP: what one call does, what an informer survives, what a plan becomes; on both APIs."""
 
 import asyncio
 import contextlib
 import random
+import secrets
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from itertools import count
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from integration.clusters import APIS
+from integration.kube_cluster import KubeCluster
 from raytide.api.actions import Create, Delete, Patch, Result
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import EVENTS, PODS, SECRETS, SERVICES, Key
@@ -28,13 +33,60 @@ from raytide.sandbox.apiserver.http import application
 from raytide.sandbox.apiserver.routes import Api
 from raytide.sandbox.apiserver.store import Store
 
-OWNER = "11111111-2222-3333-4444-555555555555"
-CLUSTER = Key("default", "c")
+from builders import raycluster
 
 
-class Server:
-    """The embedded API on one port of loopback, which can go away and come back."""
+class Server(ABC):
+    """An API on one port of loopback, which can go away and come back."""
 
+    home = "default"
+    """The test's namespace."""
+    owner_uid = "11111111-2222-3333-4444-555555555555"
+    """Of the RayCluster that the pods belong to; a real garbage collector looks whether it is there."""
+    url = ""
+
+    @property
+    def cluster(self) -> Key:
+        """That RayCluster."""
+        return Key(self.home, "c")
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Be there, again."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Go away; objects stay."""
+
+    @abstractmethod
+    def delete_behind(self, pod: str) -> None:
+        """Somebody else deletes a pod while we cannot see it."""
+
+    @abstractmethod
+    def verbs(self, end: str) -> list[str]:
+        """What was asked of paths that end so."""
+
+    def pod(self, name: str, group: str = "g") -> dict:
+        labels = {"ray.io/cluster": "c", "ray.io/node-type": "worker", "ray.io/group": group}
+        owner = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "name": "c",
+            "uid": self.owner_uid,
+            "controller": True,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"namespace": self.home, "name": name, "labels": labels, "ownerReferences": [owner]},
+            "spec": {"containers": [{"name": "ray", "image": "rayproject/ray:2.60.0"}], "schedulerName": "nobody"},
+        }
+
+    def create(self, name: str, group: str = "g") -> Create:
+        return Create(PODS, self.pod(name, group), "CreatedWorkerPod", "FailedToCreateWorkerPod", group)
+
+
+class EmbeddedServer(Server):
     def __init__(self) -> None:
         letters = random.Random(7)
         self.api = Api(
@@ -52,6 +104,7 @@ class Server:
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
         self.port = self._runner.addresses[0][1]
+        self.url = f"http://127.0.0.1:{self.port}"
 
     async def stop(self) -> None:
         assert self._runner
@@ -63,22 +116,56 @@ class Server:
         self.requests.append((verb, request.path))
         return await handler(request)
 
+    def delete_behind(self, pod: str) -> None:
+        self.api.store.delete("pods", self.home, pod, grace_s=0)
+
     def verbs(self, end: str) -> list[str]:
         return [verb for verb, path in self.requests if path.endswith(end)]
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    server = Server()
-    await server.start()
-    yield server
-    await server.stop()
+class KubeServer(Server):
+    def __init__(self, real: KubeCluster) -> None:
+        self.real = real
+
+    async def begin(self) -> None:
+        await self.real.start()
+        self.url = self.real.proxy.server
+        self.home = f"wires-{secrets.token_hex(4)}"
+        self.owner_uid = self.real.apply(raycluster(name="c", namespace=self.home))["metadata"]["uid"]
+
+    async def start(self) -> None:
+        await self.real.proxy.start(int(self.url.rpartition(":")[2]))
+
+    async def stop(self) -> None:
+        await self.real.proxy.stop()
+
+    def delete_behind(self, pod: str) -> None:
+        self.real.end(self.home, pod)
+
+    def verbs(self, end: str) -> list[str]:
+        found = [("WATCH" if one.is_watch else one.method, urlsplit(one.url).path) for one in self.real.proxy.seen]
+        return [verb for verb, path in found if path.endswith(end)]
+
+
+@pytest.fixture(params=APIS)
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
+    if request.param == "embedded":
+        server: Server = EmbeddedServer()
+        await server.start()
+        yield server
+        await server.stop()
+    else:
+        real = KubeCluster(request.getfixturevalue("kube_plane"), run=secrets.token_hex(3))
+        server = KubeServer(real)
+        await server.begin()
+        yield server
+        await real.stop()
 
 
 @pytest.fixture
 async def client(server) -> AsyncIterator[Client]:
     session = aiohttp.ClientSession(trace_configs=[sending_trace()])
-    transport = HttpTransport(session, f"http://127.0.0.1:{server.port}")
+    transport = HttpTransport(session, server.url)
     yield Client(transport, clock=Clock())
     await transport.close()
 
@@ -90,31 +177,16 @@ async def eventually(is_so: Callable[[], bool], what: str, timeout_s: float = 10
     assert is_so(), what
 
 
-def pod(name: str, group: str = "g") -> dict:
-    labels = {"ray.io/cluster": "c", "ray.io/node-type": "worker", "ray.io/group": group}
-    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": OWNER, "controller": True}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": "default", "name": name, "labels": labels, "ownerReferences": [owner]},
-        "spec": {"containers": [{"name": "ray", "image": "rayproject/ray:2.60.0"}]},
-    }
-
-
-def create(name: str, group: str = "g") -> Create:
-    return Create(PODS, pod(name, group), "CreatedWorkerPod", "FailedToCreateWorkerPod", group)
-
-
 # --- one call ------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_object_from_birth_to_death(client):
-    key = Key("default", "a")
+async def test_an_object_from_birth_to_death(client, server):
+    key = Key(server.home, "a")
     assert await client.get(PODS, key) is None
-    born = await client.create(PODS, pod("a"))
+    born = await client.create(PODS, server.pod("a"))
     assert await client.get(PODS, key) == born
     with pytest.raises(Refused) as caught:
-        await client.create(PODS, pod("a"))
+        await client.create(PODS, server.pod("a"))
     assert caught.value.is_already_exists
     with pytest.raises(Refused) as caught:
         await client.delete(PODS, key, "another-uid")
@@ -123,10 +195,10 @@ async def test_an_object_from_birth_to_death(client):
     assert await client.get(PODS, key) is None
 
 
-async def test_all_four_kinds_of_patch(client):
-    key = Key("default", "s")
+async def test_all_four_kinds_of_patch(client, server):
+    key = Key(server.home, "s")
     port = {"port": 80, "targetPort": 80, "protocol": "TCP"}
-    await client.create(SERVICES, {"metadata": {"namespace": "default", "name": "s"}, "spec": {"ports": [port]}})
+    await client.create(SERVICES, {"metadata": {"namespace": server.home, "name": "s"}, "spec": {"ports": [port]}})
     await client.patch(SERVICES, key, {"metadata": {"labels": {"a": "1"}}})
     add = [{"op": "add", "path": "/metadata/labels/b", "value": "2"}]
     await client.patch(SERVICES, key, add, kind=PatchKind.JSON)
@@ -135,7 +207,7 @@ async def test_all_four_kinds_of_patch(client):
     whole = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": "s", "namespace": "default", "labels": {"c": "3"}},
+        "metadata": {"name": "s", "namespace": server.home, "labels": {"c": "3"}},
     }
     done = await client.patch(SERVICES, key, whole, kind=PatchKind.APPLY, is_forced=True)
     assert done["metadata"]["labels"] == {"a": "1", "b": "2", "c": "3"}
@@ -143,24 +215,27 @@ async def test_all_four_kinds_of_patch(client):
 
 
 async def test_a_list_of_more_than_a_page(client, server):
-    for number in range(1203):
-        manifest = {"metadata": {"namespace": "default", "name": f"s{number:04d}"}, "data": {}}
-        server.api.store.create("secrets", {"apiVersion": "v1", "kind": "Secret", **manifest})
-    names = [item["metadata"]["name"] async for item in client.list(SECRETS, "default")]
+    async def add(number: int) -> None:
+        await client.create(SECRETS, {"metadata": {"namespace": server.home, "name": f"s{number:04d}"}, "data": {}})
+
+    for start in range(0, 1203, 50):
+        await asyncio.gather(*map(add, range(start, min(start + 50, 1203))))
+    before = len(server.verbs("/secrets"))
+    names = [item["metadata"]["name"] async for item in client.list(SECRETS, server.home)]
     assert names == [f"s{number:04d}" for number in range(1203)]
-    assert server.verbs("/secrets") == ["GET"] * 3
+    assert server.verbs("/secrets")[before:] == ["GET"] * 3
 
 
 async def test_a_server_that_is_away_did_nothing(client, server):
-    await client.create(PODS, pod("a"))
+    await client.create(PODS, server.pod("a"))
     await server.stop()
     with pytest.raises(Unavailable):
-        await client.create(PODS, pod("b"))  # on the old connection: nobody can know
+        await client.create(PODS, server.pod("b"))  # on the old connection: nobody can know
     with pytest.raises(Unavailable) as caught:
-        await client.create(PODS, pod("b"))  # on none
+        await client.create(PODS, server.pod("b"))  # on none
     await server.start()
     assert not caught.value.is_outcome_unknown
-    assert await client.get(PODS, Key("default", "b")) is None
+    assert await client.get(PODS, Key(server.home, "b")) is None
 
 
 # --- following -----------------------------------------------------------------------------------------------------------
@@ -169,8 +244,9 @@ async def test_a_server_that_is_away_did_nothing(client, server):
 class Following:
     """An informer of our pods with its overlay and an executor."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, server: Server) -> None:
         self.changes = count()
+        self.server = server
         self.informer: Informer[PodView] = Informer(
             client,
             PODS,
@@ -179,6 +255,7 @@ class Following:
             index=lambda view: view.cluster_key,
             on_change=lambda _old, _new: next(self.changes),
             label_selector="ray.io/cluster",
+            namespaces=(server.home,),
         )
         self.overlay: Expectations[PodView] = Expectations(
             clock=Clock(),
@@ -192,15 +269,16 @@ class Following:
         self.executor = Executor(client, clock=Clock(), overlays={PODS: self.overlay})
 
     def pods(self) -> tuple[PodView, ...]:
-        return self.overlay.overlay(CLUSTER, OWNER, self.informer.by_index(CLUSTER))
+        cluster = self.server.cluster
+        return self.overlay.overlay(cluster, self.server.owner_uid, self.informer.by_index(cluster))
 
     async def apply(self, *actions):
-        return await self.executor.apply(actions, key=CLUSTER, owner_uid=OWNER)
+        return await self.executor.apply(actions, key=self.server.cluster, owner_uid=self.server.owner_uid)
 
 
 @pytest.fixture
-async def following(client) -> AsyncIterator[Following]:
-    following = Following(client)
+async def following(client, server) -> AsyncIterator[Following]:
+    following = Following(client, server)
     task = asyncio.create_task(following.informer.run())
     await asyncio.wait_for(following.informer.wait_synced(), 5)
     yield following
@@ -210,27 +288,27 @@ async def following(client) -> AsyncIterator[Following]:
 
 
 @pytest.mark.rule("D3")
-async def test_an_informer_follows_what_happens(client, following):
-    other = pod("stranger")
+async def test_an_informer_follows_what_happens(client, following, server):
+    other = server.pod("stranger")
     del other["metadata"]["labels"]
     await client.create(PODS, other)
-    born = await client.create(PODS, pod("a"))
-    await eventually(lambda: following.informer.get("default", "a") is not None, "the pod is seen")
-    assert following.informer.version_in("default") >= int(born["metadata"]["resourceVersion"])
-    assert following.informer.get("default", "stranger") is None
-    await client.delete(PODS, Key("default", "a"), born["metadata"]["uid"], grace_period_s=0)
+    born = await client.create(PODS, server.pod("a"))
+    await eventually(lambda: following.informer.get(server.home, "a") is not None, "the pod is seen")
+    assert following.informer.version_in(server.home) >= int(born["metadata"]["resourceVersion"])
+    assert following.informer.get(server.home, "stranger") is None
+    await client.delete(PODS, Key(server.home, "a"), born["metadata"]["uid"], grace_period_s=0)
     await eventually(lambda: len(following.informer) == 0, "its end is seen")
 
 
 @pytest.mark.rule("D3")
 async def test_an_informer_survives_a_restart_of_the_server_and_tells_what_it_missed(client, server, following):
-    doomed = await client.create(PODS, pod("doomed"))
-    await client.create(PODS, pod("stays"))
+    await client.create(PODS, server.pod("doomed"))
+    await client.create(PODS, server.pod("stays"))
     await eventually(lambda: len(following.informer) == 2, "both are seen")
     await server.stop()
-    server.api.store.delete("pods", "default", "doomed", uid=doomed["metadata"]["uid"], grace_s=0)
+    server.delete_behind("doomed")
     await server.start()
-    await client.create(PODS, pod("new"))
+    await client.create(PODS, server.pod("new"))
     await eventually(
         lambda: {view.name for view in following.informer.all()} == {"stays", "new"}, "the informer has caught up"
     )
@@ -249,52 +327,52 @@ async def test_a_list_asked_for_by_refresh_comes_over_the_same_wire(server, foll
 
 
 @pytest.mark.rule("D6", "D7")
-async def test_a_plan_is_in_the_overlay_at_every_moment_until_the_informer_shows_it(following):
-    done = await following.apply(*(create(f"p{i}") for i in range(100)))
+async def test_a_plan_is_in_the_overlay_at_every_moment_until_the_informer_shows_it(following, server):
+    done = await following.apply(*(server.create(f"p{i}") for i in range(100)))
     assert {outcome.result for outcome in done.outcomes} == {Result.DONE}
     assert len(following.pods()) == 100
-    await eventually(lambda: len(following.informer.by_index(CLUSTER)) == 100, "the informer shows all")
+    await eventually(lambda: len(following.informer.by_index(server.cluster)) == 100, "the informer shows all")
     assert len(following.pods()) == 100
-    assert following.overlay.look_again_in(CLUSTER) is None
-    half = [Delete(PODS, "default", view.name, view.uid, "DeletedWorkerPod") for view in following.pods()[:50]]
+    assert following.overlay.look_again_in(server.cluster) is None
+    half = [Delete(PODS, server.home, view.name, view.uid, "DeletedWorkerPod") for view in following.pods()[:50]]
     await following.apply(*half)
     assert sum(not view.is_terminating for view in following.pods()) == 50
     await eventually(lambda: len(following.informer) == 50, "half of them are gone")
     assert len(following.pods()) == 50
-    assert following.overlay.look_again_in(CLUSTER) is None
+    assert following.overlay.look_again_in(server.cluster) is None
 
 
 @pytest.mark.rule("D15")
-async def test_the_very_same_create_sent_twice_makes_one_pod(following):
-    first = await following.apply(create("a"))
-    again = await following.apply(create("a"))
+async def test_the_very_same_create_sent_twice_makes_one_pod(following, server):
+    first = await following.apply(server.create("a"))
+    again = await following.apply(server.create("a"))
     assert [done.outcomes[0].result for done in (first, again)] == [Result.DONE, Result.DONE]
     assert again.outcomes[0].live["metadata"]["uid"] == first.outcomes[0].live["metadata"]["uid"]
-    foreign = await following.apply(create("a", group="other"))
+    foreign = await following.apply(server.create("a", group="other"))
     assert foreign.outcomes[0].result is Result.REFUSED
     assert foreign.outcomes[0].reason == "AlreadyExists"
 
 
 @pytest.mark.rule("RM:I5")
-async def test_a_patch_of_a_namesake_is_refused(client, following):
-    await client.create(PODS, pod("a"))
-    done = await following.apply(Patch(PODS, "default", "a", "another-uid", {"metadata": {"labels": {"x": "y"}}}))
+async def test_a_patch_of_a_namesake_is_refused(client, following, server):
+    await client.create(PODS, server.pod("a"))
+    done = await following.apply(Patch(PODS, server.home, "a", "another-uid", {"metadata": {"labels": {"x": "y"}}}))
     assert done.outcomes[0].result is Result.REFUSED
-    live = await client.get(PODS, Key("default", "a"))
+    live = await client.get(PODS, Key(server.home, "a"))
     assert live is not None
     assert "x" not in live["metadata"]["labels"]
 
 
 @pytest.mark.rule("D8")
-async def test_events_are_taken_by_the_api(client):
+async def test_events_are_taken_by_the_api(client, server):
     recorder = Recorder(client, clock=Clock(), controller="raytide", instance="pod-1")
     task = asyncio.create_task(recorder.run())
-    regarding = await client.create(PODS, pod("a"))
+    regarding = await client.create(PODS, server.pod("a"))
     recorder.record(regarding, event_type="Warning", reason="Invalid", note="bad", action="Validate")
     found: list[dict] = []
     async with asyncio.timeout(5):
         while not found:
-            found = [item async for item in client.list(EVENTS, "default")]
+            found = [item async for item in client.list(EVENTS, server.home)]
     assert (found[0]["note"], found[0]["regarding"]["name"]) == ("bad", "a")
     assert recorder.dropped == 0
     task.cancel()
@@ -303,7 +381,7 @@ async def test_events_are_taken_by_the_api(client):
 
 
 @pytest.mark.rule("PF:P6")
-async def test_an_idle_controller_answers_the_first_change_at_once(client, following):
+async def test_an_idle_controller_answers_the_first_change_at_once(client, following, server):
     took_s: list[float] = []
     sent_at = 0.0
 
@@ -311,11 +389,11 @@ async def test_an_idle_controller_answers_the_first_change_at_once(client, follo
         took_s.append(asyncio.get_running_loop().time() - sent_at)
 
     controller = Controller("test", reconcile, clock=Clock(), keys=lambda: ())
-    following.informer._store._on_change = lambda _old, new: controller.ring_soon(Key("default", new.name))
+    following.informer._store._on_change = lambda _old, new: controller.ring_soon(Key(server.home, new.name))
     task = asyncio.create_task(controller.run())
     for number in range(20):
         sent_at = asyncio.get_running_loop().time()
-        await client.create(PODS, pod(f"p{number}"))
+        await client.create(PODS, server.pod(f"p{number}"))
         await eventually(lambda wanted=number + 1: len(took_s) == wanted, "the change was answered")
     await controller.stop()
     await task
