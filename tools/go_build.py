@@ -22,6 +22,7 @@ FLAGS = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w")
 SETTINGS = {"GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"}
 """Nothing of the user's may change what is built; without C, it runs on any Linux."""
 POINTER = "current"
+UNFINISHED = ".building-"
 
 
 class GoMissing(Exception):  # noqa: N818 - a sentence for the user
@@ -72,9 +73,11 @@ def digest(files: Iterable[Path], go: str) -> str:
 
 
 def build(module: Path, package: str, target: Path) -> None:
-    """The package's program at `target`; raises BuildFailed."""
+    """The package's program at `target`, whose folder is `locked`; raises BuildFailed."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as folder:
+    for left in target.parent.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=UNFINISHED) as folder:
         made = Path(folder) / target.name
         command = ["go", "build", *FLAGS, "-o", str(made), package]
         done = subprocess.run(command, cwd=module, env=_environ(), stderr=subprocess.PIPE, text=True, check=False)

@@ -121,6 +121,14 @@ def test_a_build_that_fails_leaves_nothing_and_tells_gos_words(world, monkeypatc
     assert [path.name for path in (world.folder / "cache").rglob("*") if path.is_file()] == ["lock"]
 
 
+def test_what_a_killed_build_left_is_cleared_away(world):
+    built = world.provide()
+    (built.parent / ".building-abc").mkdir()
+    built.unlink()
+    world.provide()
+    assert [path.name for path in built.parent.iterdir()] == ["controlplane"]
+
+
 def test_two_builds_at_once_are_one(world):
     results = []
     threads = [threading.Thread(target=lambda: results.append(world.provide())) for _ in range(2)]
