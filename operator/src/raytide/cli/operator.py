@@ -209,7 +209,9 @@ def command(
 
     from raytide.main import run_operator  # noqa: PLC0415 - kopf is imported only when the operator really runs
     from raytide.runtime import logs  # noqa: PLC0415 - same
+    from raytide.runtime.collector import spare_the_collector  # noqa: PLC0415 - same
 
+    spare_the_collector()
     logs.install(logging.getLevelNamesMapping()[log_level.upper()])
     for name in variables_without_effect(os.environ):
         log.warning("%s is set and has no effect, see docs/compatibility.md", name)
