@@ -268,7 +268,7 @@ async def _operate(
     @kopf.on.login(registry=registry)
     async def give_session(**_: Any) -> kopf.AiohttpSession:
         await rest.before_next()
-        session = await login.open_session(trace_configs=[metadata_only()])
+        session = await login.open_session(trace_configs=[metadata_only()], response_class=NoNullItems)
         return kopf.AiohttpSession(aiohttp_session=session, server=login.server)
 
     @kopf.on.event(RAYCLUSTERS.group, RAYCLUSTERS.version, RAYCLUSTERS.plural, registry=registry)
@@ -325,6 +325,17 @@ def quiet_settings() -> kopf.OperatorSettings:
     settings.execution.max_workers = 1
     settings.queueing.error_delays = (1, 2, 5, 10, 30, 60)
     return settings
+
+
+class NoNullItems(aiohttp.ClientResponse):
+    """An empty list of metadata says `"items": null`; kopf ends when it sees that."""
+
+    async def json(self, **options: Any) -> Any:
+        """The body, with a list where a list belongs."""
+        answer = await super().json(**options)
+        if isinstance(answer, dict) and answer.get("items", ()) is None:
+            return {**answer, "items": []}
+        return answer
 
 
 def metadata_only() -> aiohttp.TraceConfig:

@@ -11,7 +11,7 @@ import logging
 import signal
 import socket
 from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -192,10 +192,9 @@ class Operator:
                     "the API server at %s does not answer, trying again until it does: %s", self._server, trouble
                 )
             questions_asked += 1
-            try:
-                await asyncio.wait_for(self._stop.wait(), ASK_API_EVERY_S)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ASK_API_EVERY_S):
+                    await self._stop.wait()
         return False
 
     async def _ask(self) -> str | None:

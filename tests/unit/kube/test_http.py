@@ -118,6 +118,7 @@ async def test_a_stream_that_breaks_keeps_what_came_before(talk):
     got = []
     async with serving(talk) as transport:
         stream = transport.stream("/w", silence_s=0.2)
+        assert await anext(stream) == b"", "it is open"
         got.append(await anext(stream))
         with pytest.raises(Unavailable):
             await anext(stream)
@@ -130,6 +131,13 @@ async def test_a_stream_that_never_begins_is_unavailable():
             [piece async for piece in transport.stream("/w", silence_s=0.2)]
 
 
+async def test_a_stream_that_is_not_opened_is_given_up_long_before_silence_would_be(monkeypatch):
+    monkeypatch.setattr("raytide.kube.http.OPEN_STREAM_S", 0.2)
+    async with serving(saying(and_then_s=30)) as transport:
+        with pytest.raises(Unavailable):
+            [piece async for piece in transport.stream("/w", silence_s=60)]
+
+
 async def test_a_stream_answered_otherwise_is_refused_with_the_answer():
     async with serving(saying(b"HTTP/1.1 410 Gone\r\nContent-Length: 3\r\n\r\nold")) as transport:
         with pytest.raises(StreamRefused) as caught:
@@ -140,5 +148,5 @@ async def test_a_stream_answered_otherwise_is_refused_with_the_answer():
 async def test_a_stream_may_be_closed_early():
     async with serving(saying(STREAM, chunk(b"one\n"), and_then_s=30)) as transport:
         stream = transport.stream("/w", silence_s=5)
-        assert await anext(stream) == b"one\n"
+        assert [await anext(stream), await anext(stream)] == [b"", b"one\n"]
         await stream.aclose()

@@ -350,6 +350,59 @@ async def test_a_refused_list_is_a_sign_of_life(said, is_sign_of_life):
         assert not world.informer.is_synced
 
 
+DEAF = [[HANG] for _ in range(20)]
+"""Streams that are never answered."""
+MUTE = [[b"", HANG] for _ in range(20)]
+"""Streams that are opened and then say nothing."""
+
+
+@pytest.mark.rule("D9", "SC:S18")
+@pytest.mark.parametrize("streams", [DEAF, MUTE], ids=["never answered", "opened, and then silent"])
+async def test_lists_do_not_hide_that_the_streams_are_dead(streams):
+    world = World()
+    world.wire.responder = lambda _call: listed(pod("a", 1), version=5)
+    world.wire.streams += [[20, bookmark(6), HANG], *streams]
+    async with running(world):
+        await settled(600)
+        assert world.informer.lists > 2, "it goes on by lists"
+        assert world.informer.age_s > 460
+        world.wire.streams.clear()
+        world.wire.streams.append([bookmark(7), 55])
+        await settled(75)
+        assert world.informer.age_s <= 55
+
+
+@pytest.mark.rule("D9", "SC:S18")
+async def test_after_an_outage_an_open_stream_is_a_sign_of_life_though_nothing_happens():
+    world = World()
+    world.wire.responder = lambda _call: listed(version=5)
+    world.wire.streams += [[20, Unavailable("reset")], *([Unavailable("refused")] for _ in range(9)), [b"", 55], [b"", 55]]
+    async with running(world):
+        await settled(95)
+        assert world.informer.age_s <= 56
+
+
+async def test_streams_are_looked_for_again_soon_after_they_went_unanswered():
+    world = World()
+    world.wire.responder = lambda _call: listed(version=5)
+    world.wire.streams += [[Unavailable("no answer to the watch")] for _ in range(40)]
+    async with running(world):
+        await settled(100)
+        begun = len(world.wire.watches)
+        await settled(20)
+        assert len(world.wire.watches) - begun >= 4
+
+
+async def test_the_patience_with_silent_streams_can_be_set():
+    world = World(silence_s=6)
+    world.wire.answers.append(listed(version=5))
+    world.wire.streams += [[line("ADDED", pod("a", 6)), HANG], [line("ADDED", pod("b", 7)), HANG]]
+    async with running(world):
+        await settled(7)
+        assert world.names == ["a", "b"]
+    assert world.wire.watches[0].query["timeoutSeconds"] == "5"
+
+
 async def test_a_deletion_missed_while_down_is_told_by_the_new_list():
     world = World()
     world.wire.answers += [listed(pod("a", 1), pod("b", 2), version=5), listed(pod("b", 2), version=9)]

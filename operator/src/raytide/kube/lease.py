@@ -9,6 +9,7 @@ closes the gate by itself, losing the lease ends the term but not the process. R
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from raytide.api.errors import Refused, Unavailable
@@ -147,10 +148,9 @@ class Elector:
         wait_s = self._timing.look_s
         if self._sighting is not None and not self._trouble:
             wait_s = min(wait_s, max(0.01, self._sighting.record.duration_s - self._sighting.unchanged_s))
-        try:
-            await asyncio.wait_for(self._stopping.wait(), wait_s)
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):  # wait_for may swallow a cancellation before Python 3.12
+                await self._stopping.wait()
 
     async def _is_ours(self) -> bool:
         """One turn: renew or acquire if that is possible; False when the lease is surely not ours.

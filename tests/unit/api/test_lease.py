@@ -1,0 +1,132 @@
+"""Who may hold a lease: one test per sentence."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raytide.api.lease import (
+    Record,
+    Sighting,
+    Verdict,
+    build_held,
+    build_released,
+    decide,
+    record_of,
+    sight,
+)
+from raytide.api.meta import Key
+
+pytestmark = pytest.mark.rule("D10")
+KEY = Key("system", "ray-operator-leader")
+LATER = "2026-01-01T00:00:09.000000Z"
+
+
+def lease(holder="them", *, renewed="t1", duration=30, transitions=4, **spec):
+    return {
+        "metadata": {"name": KEY.name, "namespace": KEY.namespace, "resourceVersion": "7", "labels": {"a": "b"}},
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": duration,
+            "renewTime": renewed,
+            "acquireTime": "t0",
+            "leaseTransitions": transitions,
+            **spec,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("holder", "unchanged_s", "verdict"),
+    [
+        pytest.param(None, 0, Verdict.ACQUIRE, id="a lease that does not exist is taken"),
+        pytest.param("", 0, Verdict.ACQUIRE, id="a lease that was given back is taken at once"),
+        pytest.param("us", 0, Verdict.RENEW, id="a lease that names us is ours at once: our container was restarted"),
+        pytest.param("us", 99, Verdict.RENEW, id="a lease that names us is ours however old it is"),
+        pytest.param("them", 0, Verdict.WAIT, id="a lease of somebody else is waited for, whatever its times say"),
+        pytest.param("them", 29.9, Verdict.WAIT, id="somebody else may still renew"),
+        pytest.param("them", 30, Verdict.ACQUIRE, id="somebody else did not renew for as long as the lease lasts"),
+    ],
+)
+def test_who_is_next(holder, unchanged_s, verdict):
+    sighting = None if holder is None else Sighting(Record(holder, 30), at=1000.0, unchanged_s=unchanged_s)
+    assert decide(sighting, "us") is verdict
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"renewed": "t2"}, id="a renewal"),
+        pytest.param({"holder": "others"}, id="another holder"),
+        pytest.param({"transitions": 5}, id="another term of the same holder"),
+    ],
+)
+def test_any_change_starts_the_wait_anew(change):
+    first = sight(None, record_of(lease(), default_s=1), 100.0, longest_gap_s=5)
+    second = sight(first, record_of(lease(), default_s=1), 104.0, longest_gap_s=5)
+    assert second.unchanged_s == 4.0
+    assert sight(second, record_of(lease(**change), default_s=1), 105.0, longest_gap_s=5).unchanged_s == 0.0
+
+
+def test_time_in_which_we_could_not_look_does_not_count():
+    record = record_of(lease(), default_s=1)
+    first = sight(None, record, 100.0, longest_gap_s=5)
+    assert sight(first, record, 700.0, longest_gap_s=5).unchanged_s == 5.0
+
+
+@given(st.lists(st.floats(0, 1000), min_size=1), st.floats(0.1, 100))
+def test_what_counts_is_never_more_than_the_time_that_passed(gaps, longest_gap_s):
+    record, now = Record("them", 30), 0.0
+    sighting = sight(None, record, now, longest_gap_s=longest_gap_s)
+    for gap in gaps:
+        now += gap
+        sighting = sight(sighting, record, now, longest_gap_s=longest_gap_s)
+        assert sighting.unchanged_s <= now + 1e-6
+
+
+def test_a_new_lease_is_written_as_client_go_writes_it():
+    assert build_held(None, KEY, "us", 30, LATER) == {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"namespace": "system", "name": "ray-operator-leader"},
+        "spec": {
+            "holderIdentity": "us",
+            "leaseDurationSeconds": 30,
+            "acquireTime": LATER,
+            "renewTime": LATER,
+            "leaseTransitions": 0,
+        },
+    }
+
+
+def test_taking_over_counts_a_transition_and_keeps_the_rest():
+    held = build_held(lease(strategy="OldestEmulationVersion"), KEY, "us", 30, LATER)
+    assert held["metadata"] == lease()["metadata"], "its resourceVersion guards the write"
+    assert held["spec"] == {
+        "holderIdentity": "us",
+        "leaseDurationSeconds": 30,
+        "acquireTime": LATER,
+        "renewTime": LATER,
+        "leaseTransitions": 5,
+        "strategy": "OldestEmulationVersion",
+    }
+
+
+def test_a_renewal_changes_only_its_time():
+    held = build_held(lease("us"), KEY, "us", 30, LATER)
+    assert held["spec"] == {**lease("us")["spec"], "renewTime": LATER}
+
+
+def test_a_lease_that_was_given_back_names_nobody_for_one_second():
+    released = build_released(lease("us"), LATER)
+    assert record_of(released, default_s=0) == Record("", 1, LATER, LATER, 4)
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": None, "leaseDurationSeconds": None}])
+def test_a_lease_that_says_nothing_is_nobodys(spec):
+    record = record_of({"metadata": {}, "spec": spec}, default_s=30)
+    assert (record.holder, record.duration_s, record.transitions) == ("", 30, 0)
+
+
+def test_whoever_waits_believes_the_lease_about_its_length():
+    record = record_of(lease(duration=15), default_s=30)
+    assert decide(Sighting(record, 0.0, unchanged_s=15.0), "us") is Verdict.ACQUIRE
