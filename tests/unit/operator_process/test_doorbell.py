@@ -7,6 +7,8 @@ import threading
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -16,6 +18,7 @@ from raytide.doorbell import (
     Doorbell,
     Login,
     LoginRest,
+    NoNullItems,
     NullDiffBase,
     NullProgress,
     Trailing,
@@ -251,6 +254,28 @@ async def test_kopf_asks_for_metadata_only(path, form):
     (hook,) = metadata_only().on_request_start
     await hook(None, None, params)
     assert (form in headers["Accept"]) if form else ("Accept" not in headers)
+
+
+@pytest.mark.parametrize(
+    ("body", "read"),
+    [
+        pytest.param('{"kind": "L", "items": null}', {"kind": "L", "items": []}, id="an empty list of metadata"),
+        pytest.param('{"items": [1]}', {"items": [1]}, id="a list"),
+        pytest.param('{"kind": "Pod"}', {"kind": "Pod"}, id="no list"),
+    ],
+)
+async def test_kopf_reads_lists_as_lists(body, read):
+    async def answer(_):
+        return web.Response(text=body, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    async with (
+        TestServer(app) as server,
+        aiohttp.ClientSession(response_class=NoNullItems) as session,
+        session.get(server.make_url("/")) as response,
+    ):
+        assert await response.json() == read
 
 
 async def test_kopf_does_not_ask_who_the_user_is(monkeypatch):

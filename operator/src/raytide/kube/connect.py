@@ -127,13 +127,19 @@ class Access:
     """Ours in a pod; with a kubeconfig that of its context."""
     is_in_cluster: bool = False
 
-    async def open_session(self, *, trace_configs: list[aiohttp.TraceConfig] | None = None) -> aiohttp.ClientSession:
+    async def open_session(
+        self,
+        *,
+        trace_configs: list[aiohttp.TraceConfig] | None = None,
+        response_class: type[aiohttp.ClientResponse] = aiohttp.ClientResponse,
+    ) -> aiohttp.ClientSession:
         """A session that is signed, keeps connections, and belongs to the running loop."""
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self.tls or True, limit=0, keepalive_timeout=KEEP_ALIVE_S),
             proxy=self.proxy,
             middlewares=(Bearer(self.renew),),
             trace_configs=[sending_trace(), *(trace_configs or ())],
+            response_class=response_class,
             headers={"Accept-Encoding": "identity"},  # inside a cluster bytes are cheaper than CPU
             cookie_jar=aiohttp.DummyCookieJar(),
         )

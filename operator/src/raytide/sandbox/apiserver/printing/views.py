@@ -98,6 +98,8 @@ class View:
         if resource.is_custom and not self.form:
             metadata = {"continue": "", **metadata}
         head = encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+        if self.form and not entries:  # Kubernetes makes this list from nothing, and so without an array
+            return head[:-1] + b',"items":null}'
         items = b",".join([self._item(entry, now) for _, entry in entries])
         return head[:-1] + b',"items":[' + items + b"]}"
 
