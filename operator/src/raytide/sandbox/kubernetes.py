@@ -176,8 +176,7 @@ class ControlPlane:
             raise PlaneTrouble(f"another control plane runs in {self.directory}") from None
 
     def _start_all(self, deadline: float) -> None:
-        extra = [address for address in (self.settings.advertise_address,) if address]
-        self._files.prepare([*SERVER_NAMES, *self.settings.hosts, *extra])
+        self._files.prepare([*SERVER_NAMES, *self.settings.hosts])
         for component in self._components.values():
             if component.log.exists():
                 component.log.replace(component.log.with_suffix(".log.1"))

@@ -1,9 +1,8 @@
 """With which flags does each component of a control plane run?
 
 Takes the files (plane_files.py), the ports and the settings, gives the arguments of etcd, kube-apiserver,
-kube-controller-manager and kube-scheduler; flags of the settings come last, so they win. All listen on loopback unless
-told otherwise, nobody is anonymous, etcd opens only to the API server's certificate. Nothing is started or written
-here. Used by kubernetes.py.
+kube-controller-manager and kube-scheduler; flags of the settings come last, so they win. All listen on loopback, nobody
+is anonymous, etcd opens only to the API server's certificate. Nothing is started or written here. Used by kubernetes.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,10 +32,6 @@ class PlaneSettings:
     has_audit: bool = False
     hosts: tuple[str, ...] = ()
     """Further names and addresses under which clients reach the API server."""
-    bind_address: str = HOST
-    """Where the API server listens; `0.0.0.0` for clients in other network namespaces."""
-    advertise_address: str = ""
-    """Where pods find it: becomes the endpoint of the service `kubernetes`, which has none without it; not loopback."""
     apiserver_flags: tuple[str, ...] = ()
     controller_flags: tuple[str, ...] = ()
     scheduler_flags: tuple[str, ...] = ()
@@ -79,7 +74,7 @@ def _etcd(files: PlaneFiles, ports: Ports, settings: PlaneSettings) -> list[str]
 
 def _apiserver(files: PlaneFiles, ports: Ports, settings: PlaneSettings) -> list[str]:
     return [
-        f"--bind-address={settings.bind_address}",
+        f"--bind-address={HOST}",
         f"--secure-port={ports[APISERVER]}",
         f"--tls-cert-file={files.file('apiserver.crt')}",
         f"--tls-private-key-file={files.file('apiserver.key')}",
@@ -92,7 +87,8 @@ def _apiserver(files: PlaneFiles, ports: Ports, settings: PlaneSettings) -> list
         "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
         "--allow-privileged=true",
         "--service-cluster-ip-range=10.96.0.0/12",
-        *_where_it_is(settings),
+        f"--advertise-address={HOST}",
+        "--endpoint-reconciler-type=none",  # endpoints may not name loopback: the service `kubernetes` has none of its own
         "--kubelet-preferred-address-types=InternalIP,Hostname",
         f"--kubelet-client-certificate={files.file('kubelet-client.crt')}",
         f"--kubelet-client-key={files.file('kubelet-client.key')}",
@@ -120,13 +116,6 @@ def _who_is_who(files: PlaneFiles) -> list[str]:
         f"--proxy-client-cert-file={files.file('front-proxy-client.crt')}",
         f"--proxy-client-key-file={files.file('front-proxy-client.key')}",
     ]
-
-
-def _where_it_is(settings: PlaneSettings) -> list[str]:
-    """Endpoints may not name loopback, so without another address the service `kubernetes` has none."""
-    if settings.advertise_address:
-        return [f"--advertise-address={settings.advertise_address}", "--endpoint-reconciler-type=lease"]
-    return [f"--advertise-address={HOST}", "--endpoint-reconciler-type=none"]
 
 
 def _audit(files: PlaneFiles) -> list[str]:
