@@ -376,7 +376,12 @@ async def test_lists_do_not_hide_that_the_streams_are_dead(streams):
 async def test_after_an_outage_an_open_stream_is_a_sign_of_life_though_nothing_happens():
     world = World()
     world.wire.responder = lambda _call: listed(version=5)
-    world.wire.streams += [[20, Unavailable("reset")], *([Unavailable("refused")] for _ in range(9)), [b"", 55], [b"", 55]]
+    world.wire.streams += [
+        [20, Unavailable("reset")],
+        *([Unavailable("refused")] for _ in range(9)),
+        [b"", 55],
+        [b"", 55],
+    ]
     async with running(world):
         await settled(95)
         assert world.informer.age_s <= 56
@@ -492,7 +497,7 @@ async def test_ten_good_seconds_start_the_back_off_anew():
     cut = Unavailable("cut")
     world.wire.streams += [[bookmark(6), cut]] * 6 + [[bookmark(7), 11, cut], [bookmark(8), HANG]]
     async with running(world):
-        await settled(0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 6.4 + 11 + 0.1)
+        await settled(0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 4.0 + 11 + 0.1)
         assert len(world.wire.watches) == 7
         await settled(0.2)
         assert len(world.wire.watches) == 8

@@ -56,8 +56,8 @@ class HttpTransport:
     - No answer in `timeout_s`, a connection refused, reset or closed half-way are `Unavailable`.
     - The outcome of a write is unknown exactly if its first byte had left before the trouble; without a body, always.
     - No body leaves after `timeout_s`, not even when the process was stopped in between.
-    - A stream gives bytes as they come, ends when the server ends it, and is `Unavailable` after `silence_s` of silence
-      or when it breaks; a stream that is answered with something else than 200 is `StreamRefused` with that answer.
+    - A stream gives an empty chunk when it is open and then bytes as they come, ends when the server ends it, and is
+      `Unavailable` when it is not opened in ten seconds, after `silence_s` of silence, or when it breaks; a stream that is answered with something else than 200 is `StreamRefused` with that answer.
     """
 
     def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
@@ -104,13 +104,16 @@ class HttpTransport:
         """See `Transport`."""
         patience = aiohttp.ClientTimeout(total=None, sock_connect=OPEN_STREAM_S, sock_read=silence_s)
         try:
-            async with self._session.get(
-                self._url(path), params=query, headers=headers, timeout=patience, allow_redirects=False
-            ) as response:
+            async with asyncio.timeout(OPEN_STREAM_S):  # an API server opens a stream at once, and then may say nothing
+                response = await self._session.get(
+                    self._url(path), params=query, headers=headers, timeout=patience, allow_redirects=False
+                )
+            async with response:
                 if response.status != 200:
                     async with asyncio.timeout(OPEN_STREAM_S):
                         refusal = await _whole(response)
                     raise StreamRefused(refusal)
+                yield b""
                 async for chunk in response.content.iter_any():
                     yield chunk
         except (aiohttp.ClientError, OSError, TimeoutError) as error:

@@ -14,7 +14,7 @@ import msgspec
 
 from raytide.api.meta import Key, Resource
 from raytide.kube.client import Client
-from raytide.kube.reflector import AnyObject, ObjectMeta, Reflector, version_number
+from raytide.kube.reflector import SILENCE_S, AnyObject, ObjectMeta, Reflector, version_number
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,9 @@ class Informer(Generic[V]):
         on_change: Callable[[V | None, V | None], None] = lambda _old, _new: None,
         label_selector: str = "",
         namespaces: tuple[str, ...] | None = None,
+        silence_s: float = SILENCE_S,
     ) -> None:
-        """`namespaces` None means all of them, with one list and one watch."""
+        """`namespaces` None means all of them, with one list and one watch; `silence_s` after which a watch is dead."""
         self.resource = resource
         self._clock = clock
         self._store = _Store(index, on_change)
@@ -56,7 +57,10 @@ class Informer(Generic[V]):
         for namespace in namespaces or ("",):
             shelf = self._shelves[namespace] = _Shelf(self._store, decoder, resource)
             self._reflectors[namespace] = Reflector(
-                client, resource, namespace or None, shelf, clock=clock, label_selector=label_selector
+                *(client, resource, namespace or None, shelf),
+                clock=clock,
+                label_selector=label_selector,
+                silence_s=silence_s,
             )
 
     async def run(self) -> None:

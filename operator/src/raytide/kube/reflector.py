@@ -22,14 +22,14 @@ from raytide.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 SILENCE_S: Final = 60.0
-SERVER_TIMEOUT_S: Final = 55
+SERVER_SHARE: Final = 55 / 60
 """We ask the server to end each watch before it may look silent: a real API server sends bookmarks once a minute."""
 HEALTHY_S: Final = 10.0
 """A stream that lived so long was a good one: back-off starts anew after it."""
 RESUMES: Final = 3
 RELIST_INTERVAL_S: Final = 10.0
-AWAY_S: Final = 10.0
-"""Fifteen seconds after an outage everything has to be in work again (SC:S18)."""
+AWAY_S: Final = 4.0
+"""Fifteen seconds after an outage everything has to be in work again, of which opening a stream may take ten (SC:S18)."""
 
 
 class ObjectMeta(msgspec.Struct, gc=False, rename="camel"):
@@ -83,16 +83,22 @@ def version_number(version: str) -> int:
     return int(version) if version.isascii() and version.isdigit() else 0
 
 
+def _is_silence(trouble: Exception | None) -> bool:
+    """Nobody said anything, neither yes nor no."""
+    return isinstance(trouble, TimeoutError) or (isinstance(trouble, Unavailable) and not trouble.is_answer)
+
+
 class Reflector:
     """Follows one collection for ever.
 
     - It lists in pages and watches from the version of the list, with bookmarks.
-    - A watch that is closed, cut or silent for 60 s is resumed from the last version seen.
+    - A watch that is closed, cut or silent for `silence_s` is resumed from the last version seen.
     - 410, an ERROR event, a line that cannot be read, and three resumes in a row that brought nothing make it list anew.
     - Failures in a row wait 0.2 s, 0.4 s, … 30 s, at least as long as the server asked; 10 good seconds start that anew.
       A server that is merely away is tried every 10 s: after an outage it must not be waited for much longer.
     - A kind that the server does not serve has no objects; it is asked for after 1 s, 2 s, … 30 s, until it is there.
-    - `signed_at` moves with every answer, a refusal included, and every line.
+    - `signed_at` moves with every answer, a refusal included, and every line; but not with lists while the streams bring
+      nothing, nor with streams that are opened and stay silent: polling must not hide that following is dead (D9).
     - `trouble` says in words what keeps us from listing or watching; it is empty while the collection is followed.
     - `relist` lists once more, however often it is asked, and not within 10 s of the last list; `refresh` does so now.
     - `version` never goes back, except by a list.
@@ -107,6 +113,7 @@ class Reflector:
         *,
         clock: Clock,
         label_selector: str,
+        silence_s: float = SILENCE_S,
     ) -> None:
         self.version = ""
         self.lists = 0
@@ -128,8 +135,13 @@ class Reflector:
         self._progress = asyncio.Condition()
         self._relist_later: asyncio.TimerHandle | None = None
         self._reading: asyncio.Timeout | None = None
+        self._silence_s = silence_s
         self._lines = 0
         self._fruitless = 0
+        self._is_deaf = False
+        """The last stream brought nothing."""
+        self._is_mute = False
+        """The last stream that was opened fell silent, and no line has come since."""
         self._backoff = Backoff(first_s=0.2, longest_s=30.0)
         self._absent = Backoff(first_s=1.0, longest_s=30.0)
         self._events = msgspec.json.Decoder(_Event)
@@ -178,7 +190,7 @@ class Reflector:
             async for page in self._client.pages(self._resource, self._namespace, label_selector=self._label_selector):
                 self._sink.collect(page.items)
                 version = page.resource_version
-                self.signed_at = self._clock.monotonic()
+                self._note_list()
         except (Unavailable, Refused, *GARBAGE) as trouble:
             self._must_list = True
             self._note_answer(trouble)
@@ -191,7 +203,8 @@ class Reflector:
         self.lists += 1
         self._fruitless = 0
         self._absent.reset()
-        self._listed_at = self.signed_at = self._clock.monotonic()
+        self._listed_at = self._clock.monotonic()
+        self._note_list()
         self._last_list_done = number
         async with self._progress:
             self._progress.notify_all()
@@ -204,7 +217,8 @@ class Reflector:
         try:
             async with asyncio.timeout(None) as self._reading:
                 await self._read()
-            self.signed_at = self._clock.monotonic()
+            self._note_stream()
+            self._is_mute = False
         except TimeoutError as error:
             if self._must_list:
                 return 0.0  # _list_now asked for it
@@ -216,7 +230,11 @@ class Reflector:
                 self.trouble = f"cannot watch {self._what}: {error}"
         finally:
             self._reading = None
-        is_healthy = self._clock.monotonic() - opened_at >= HEALTHY_S
+        lasted_s = self._clock.monotonic() - opened_at
+        if _is_silence(trouble):
+            self._is_deaf = self._is_deaf or not self._lines
+            self._is_mute = self._is_mute or lasted_s >= self._silence_s
+        is_healthy = lasted_s >= HEALTHY_S
         if is_healthy and (self._lines or trouble is None):
             self._backoff.reset()
         if is_healthy and trouble is None:
@@ -241,6 +259,14 @@ class Reflector:
     def _note_answer(self, trouble: Exception) -> None:
         """A no is a sign of life too: while a kind is missing or forbidden, a restart would not help (D9)."""
         if isinstance(trouble, Refused) or (isinstance(trouble, Unavailable) and trouble.is_answer):
+            self._note_stream()
+
+    def _note_stream(self) -> None:
+        self.signed_at = self._clock.monotonic()
+        self._is_deaf = False
+
+    def _note_list(self) -> None:
+        if not self._is_deaf:
             self.signed_at = self._clock.monotonic()
 
     def _after(self, trouble: Exception) -> float:
@@ -263,13 +289,16 @@ class Reflector:
             **self._selector,
             "resourceVersion": self.version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(SERVER_TIMEOUT_S),
+            "timeoutSeconds": str(max(1, int(self._silence_s * SERVER_SHARE))),
         }
-        chunks = self._client.watch(self._resource, self._namespace, query=query, silence_s=SILENCE_S)
+        chunks = self._client.watch(self._resource, self._namespace, query=query, silence_s=self._silence_s)
         rest = b""
         async with aclosing(chunks):
             async for chunk in chunks:
-                self.signed_at = self._clock.monotonic()
+                if chunk or not self._is_mute:
+                    self._note_stream()
+                if chunk:
+                    self._is_mute = False
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     if line:

@@ -52,7 +52,7 @@ class Transport(Protocol):
         headers: Mapping[str, str] | None = None,
         silence_s: float,
     ) -> AsyncIterator[bytes]:
-        """GET a body that never ends, chunk by chunk.
+        """GET a body that never ends, chunk by chunk; an empty first chunk says that it is open.
 
         Ends when the server closes cleanly; raises `StreamRefused` on another status than 200, `Unavailable` when the
         connection is lost or silent for `silence_s`. Close it with `aclose()`.
