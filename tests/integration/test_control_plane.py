@@ -20,7 +20,7 @@ from raytide.sandbox.plane_ports import is_free
 from raytide.sandbox.state import start_ticks
 from sandbox_process import processes_with
 
-from kube_plane import eventually, find_plane_binary, plane_of
+from kube_plane import eventually, find_plane_binary, plane_from_kubeconfig, plane_of
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(180)]
 
@@ -186,6 +186,17 @@ def test_a_component_that_does_not_come_up_says_why(build, component, settings):
     assert_nothing_is_left(plane.directory)
 
 
+def test_a_folder_with_a_program_per_component_will_do(build, tmp_path):
+    found = find_plane_binary()
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name in PARTS[:2]:
+        (folder / name).symlink_to(found / name if found.is_dir() else found)
+    plane = build(parts=PARTS[:2])
+    with ControlPlane(plane.directory, folder, plane.settings) as started:
+        plane_of(started).create(MAPS, MAP)
+
+
 # --- a cluster as others are ----------------------------------------------------------------------------------------------
 def test_nobody_is_anonymous(kube_plane):
     assert kube_plane.request_json("GET", "/api/v1/namespaces", token="")[0] == 401
@@ -197,6 +208,12 @@ def test_the_kubeconfig_is_the_administrators(kube_plane):
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     who = kube_plane.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
     assert "system:masters" in who["status"]["userInfo"]["groups"]
+
+
+def test_a_named_kubeconfig_is_enough(kube_plane):
+    named = plane_from_kubeconfig(kube_plane.kubeconfig)
+    assert (named.server, named.authority) == (kube_plane.server, kube_plane.authority)
+    assert named.request_json("GET", "/api/v1/namespaces/default")[0] == 200
 
 
 def test_a_service_account_may_nothing_until_it_is_given(kube_plane):

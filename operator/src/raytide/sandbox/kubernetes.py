@@ -111,7 +111,7 @@ class ControlPlane:
 
     # --- life ------------------------------------------------------------------------------------------------------------
     def start(self) -> None:
-        """Start every part; returns when objects, pods included, can be created. Raises PlaneTrouble."""
+        """Start every part; returns when objects can be created, with the controllers pods too. Raises PlaneTrouble."""
         with self._lock:
             if self._claim is not None:
                 raise PlaneTrouble(f"the control plane in {self.directory} runs already")
