@@ -2,7 +2,7 @@
 
 `spare_the_collector` takes what is imported out of its sight and lets more young objects gather before it looks. By
 default it looks every 700 objects, which is every five answers of an API server, and walks over a hundred thousand that
-kopf and its libraries made for ever: that was a third of the CPU of a mass creation. Memory does not grow by it, because
+kopf and its libraries made for ever: that was a fifth of the CPU of a mass creation. Memory does not grow by it, because
 decoded JSON has no cycles and goes as soon as nobody holds it. Called once by the command, when everything is imported.
 """
 
