@@ -18,12 +18,14 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
+import pytest
 import yaml
 
 from integration.surface import CRD, DEFINITION, Json, Surface, path_of
 from raytide.sandbox.fault_proxy import FaultProxy, Seen
 from raytide.sandbox.fault_upstream import Upstream
 from raytide.sandbox.faults import Script
+from raytide.sandbox.kubeconfig import build_kubeconfig, write_private
 
 from kube_plane import KubePlane, eventually
 
@@ -35,17 +37,18 @@ NOT_COUNTED = ("leases",)
 
 
 class WritesSeen(Counter[str]):
-    """Writes that came by since the last `clear`, by method and kind."""
+    """Writes into some namespaces that came by since the last `clear`, by method and kind."""
 
-    def __init__(self, proxy: FaultProxy) -> None:
+    def __init__(self, proxy: FaultProxy, namespaces: set[str]) -> None:
         super().__init__()
         self._proxy = proxy
+        self._namespaces = namespaces
         self._read = 0
 
     def _catch_up(self) -> None:
         seen = list(self._proxy.seen)
         for one in seen[self._read :]:
-            if (kind := _written(one)) is not None:
+            if (kind := _written(one, self._namespaces)) is not None:
                 super().__setitem__(kind, super().__getitem__(kind) + 1)
         self._read = len(seen)
 
@@ -62,10 +65,10 @@ class WritesSeen(Counter[str]):
         super().clear()
 
 
-def _written(one: Seen) -> str | None:
-    if one.method == "GET":
-        return None
+def _written(one: Seen, namespaces: set[str]) -> str | None:
     words = urlsplit(one.url).path.strip("/").split("/")
+    if one.method == "GET" or not namespaces & set(words):
+        return None
     last = words[-1] if words[-1] in ("status", "pods", "services", "events") else words[-2]
     return None if {last, words[-1]} & set(NOT_COUNTED) else f"{one.method} {last}"
 
@@ -77,17 +80,22 @@ class KubeCluster(Surface):
         """`run` is in the name of everything that is in no namespace."""
         super().__init__()
         self.plane = plane
-        self.proxy = FaultProxy(Upstream.of_kubeconfig(plane.kubeconfig), Script(now_s=time.monotonic))
-        self.writes = WritesSeen(self.proxy)
-        self.node = f"n0-{run}"
-        self._connection: http.client.HTTPSConnection | None = None
         self._namespaces: set[str] = set()
+        self.proxy = FaultProxy(Upstream.of_kubeconfig(plane.kubeconfig), Script(now_s=time.monotonic))
+        self.writes = WritesSeen(self.proxy, self._namespaces)
+        self.node = f"n0-{run}"
+        self.port = 0
+        self._connection: http.client.HTTPSConnection | None = None
         self._work: list[asyncio.Task[None]] = []
 
-    async def start(self, *, port: int = 0) -> None:
+    async def start(self, *, port: int = 0, has_crd: bool = True) -> None:
         """Serve the CRD, a node and the proxy."""
         await self.proxy.start(port)
-        self.install_crd()
+        self.port = int(self.proxy.server.rpartition(":")[2])
+        if not has_crd:
+            self.remove_crd()
+        elif self.request("GET", "/apis/ray.io/v1/rayclusters", limit="1")[0] != 200:
+            self.install_crd()
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node}, "spec": {"unschedulable": True}}
         self.create("nodes", node)
         self._beat()
@@ -99,7 +107,7 @@ class KubeCluster(Surface):
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
         for namespace in self._namespaces:
-            self.request("DELETE", f"/api/v1/namespaces/{namespace}")
+            self._leave(namespace)
         self.request("DELETE", path_of("nodes", "", self.node))
         await self.proxy.stop()
         if self._connection is not None:
@@ -112,9 +120,26 @@ class KubeCluster(Surface):
         assert status in (200, 201), answer
         eventually(lambda: self.request("GET", "/apis/ray.io/v1/rayclusters")[0] == 200, "the kind is served")
 
+    def remove_crd(self) -> None:
+        """With all RayClusters there are: only where the cluster is ours."""
+        if self.plane.control is None:
+            pytest.skip("takes the CRD away, which is not for a cluster of somebody else")
+        self.request("DELETE", DEFINITION)
+        eventually(lambda: self.request("GET", "/apis/ray.io/v1/rayclusters")[0] == 404, "the kind is gone")
+
+    def _leave(self, namespace: str) -> None:
+        """Nothing that the next operator would look after; a cluster of ours is gone soon, namespaces and all."""
+        if self.plane.control is None:
+            self.request("DELETE", f"/api/v1/namespaces/{namespace}")
+            return
+        for kind in ("rayclusters.ray.io", "pods"):
+            self.request("DELETE", path_of(kind, namespace), {"gracePeriodSeconds": 0})
+
     def write_kubeconfig(self, path: Path) -> Path:
-        """Through the proxy."""
-        return self.proxy.write_kubeconfig(path, self.plane.admin_token)
+        """Through the proxy; `port` may be set before it listens."""
+        server = f"http://127.0.0.1:{self.port}"
+        write_private(path, build_kubeconfig(server=server, authority=b"", token=self.plane.admin_token))
+        return path
 
     def request(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: str

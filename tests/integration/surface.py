@@ -35,6 +35,8 @@ class Surface(ABC):
     """One cluster, as tests meet it."""
 
     def __init__(self) -> None:
+        self.port = 0
+        """Where the operator finds it; may be chosen before it listens."""
         self.holds: set[str] = set()
         """Names of pods that do not end when told to."""
         self.writes: Counter[str] = Counter()
@@ -68,8 +70,12 @@ class Surface(ABC):
         """A kubeconfig for the operator."""
 
     @abstractmethod
-    async def start(self, *, port: int = 0) -> None:
-        """Serve the CRD, and the operator on that port if one is named."""
+    async def start(self, *, port: int = 0, has_crd: bool = True) -> None:
+        """Serve the operator, on that port if one is named."""
+
+    @abstractmethod
+    def install_crd(self) -> None:
+        """As `kubectl apply --server-side -f crds/`."""
 
     @abstractmethod
     async def stop(self) -> None:
