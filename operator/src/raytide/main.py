@@ -76,7 +76,10 @@ class Operator:
         self._stop = asyncio.Event()
         watched = settings.watch_namespaces
         options = RoomOptions(
-            namespaces=watched, workers=settings.reconcile_concurrency, instance=settings.pod_name or OPERATOR
+            namespaces=watched,
+            workers=settings.reconcile_concurrency,
+            instance=settings.pod_name or OPERATOR,
+            silence_s=settings.stream_silence_s,
         )
         self._room = RayClusterRoom(client, clock=clock, config=settings.cluster_config(), options=options)
         self._doorbell = Doorbell(
@@ -89,7 +92,7 @@ class Operator:
         self._room.on_cluster_seen = self._owe
         own = lease_namespace(settings, access) if elector else None
         self._rights = Rights(free_client, questions(PERMISSIONS, watched=watched, own=own))
-        self._vitals = self._build_vitals()
+        self._vitals = self._build_vitals(settings.stream_silence_s)
         self._endpoints = self._build_endpoints(settings)
 
     @classmethod
@@ -214,7 +217,7 @@ class Operator:
         else:
             self._doorbell.trailing.informer_saw(view.key, view.version)
 
-    def _build_vitals(self) -> Vitals:
+    def _build_vitals(self, silence_s: float) -> Vitals:
         async def is_answered() -> bool:
             return await self._ask() is None
 
@@ -229,6 +232,7 @@ class Operator:
             is_answered=is_answered,
             oldest_pass_s=room.controller.oldest_running_s,
             waiting=room.controller.waiting,
+            silence_s=silence_s,
             also_alive=also_alive,
             also_ready=also_ready,
         )

@@ -72,6 +72,9 @@ class Settings(BaseSettings):
     renew_deadline_s: float = Field(default=20.0, gt=0, validation_alias="RAYTIDE_LEADER_ELECTION_RENEW_DEADLINE")
     retry_period_s: float = Field(default=4.0, gt=0, validation_alias="RAYTIDE_LEADER_ELECTION_RETRY_PERIOD")
 
+    stream_silence_s: float = Field(default=60.0, ge=3, validation_alias="RAYTIDE_STREAM_SILENCE")
+    """After so many seconds without a word a watch counts as dead; no flag, for tests that cannot wait a minute."""
+
     # --- environment of KubeRay's operator (RC §6.5) ---
     cluster_domain: str = Field(default="cluster.local", validation_alias="CLUSTER_DOMAIN")
     is_init_container_injected: OnUnlessFalse = Field(default=True, validation_alias="ENABLE_INIT_CONTAINER_INJECTION")

@@ -26,7 +26,7 @@ from raytide.kube.client import Client
 from raytide.kube.events import Recorder
 from raytide.kube.expectations import Expectations
 from raytide.kube.informer import Informer
-from raytide.kube.reflector import version_number
+from raytide.kube.reflector import SILENCE_S, version_number
 from raytide.raycluster.controller import RayClusterReconciler, Wires
 from raytide.raycluster.pod_names import Namer
 from raytide.raycluster.telling import Telling
@@ -81,6 +81,8 @@ class RoomOptions:
     namespaces: tuple[str, ...] = ()
     """Empty means all."""
     workers: int = 8
+    silence_s: float = SILENCE_S
+    """After so long without a word a watch counts as dead."""
     instance: str = names.OPERATOR
     """Who the events say they are from."""
     namer: Namer = field(default=random_name)
@@ -103,9 +105,15 @@ class RayClusterRoom:
         self._stopping = asyncio.Event()
         self.on_cluster_seen: Callable[[ClusterView, bool], None] = lambda _view, _is_gone: None
         """Told which version of a RayCluster the informer shows, or that it is gone."""
-        namespaces = options.namespaces or None
+        namespaces, silence_s = options.namespaces or None, options.silence_s
         self.clusters = Informer(
-            client, RAYCLUSTERS, clock=clock, decoder=decode_cluster, on_change=self._on_cluster, namespaces=namespaces
+            client,
+            RAYCLUSTERS,
+            clock=clock,
+            decoder=decode_cluster,
+            on_change=self._on_cluster,
+            namespaces=namespaces,
+            silence_s=silence_s,
         )
         self.pods = Informer(
             client,
@@ -116,6 +124,7 @@ class RayClusterRoom:
             on_change=self._on_child,
             label_selector=f"{names.CLUSTER_LABEL},{names.NODE_TYPE_LABEL}",
             namespaces=namespaces,
+            silence_s=silence_s,
         )
         self.services = Informer(
             client,
@@ -126,10 +135,13 @@ class RayClusterRoom:
             on_change=self._on_child,
             label_selector=names.CLUSTER_LABEL,
             namespaces=namespaces,
+            silence_s=silence_s,
         )
         self.streams: tuple[Informer[Any], ...] = (self.clusters, self.pods, self.services)
         """What has to be listed before a pass may run."""
-        self.nodes = Informer(client, NODES, clock=clock, decoder=decode_node, on_change=self._on_node)
+        self.nodes = Informer(
+            client, NODES, clock=clock, decoder=decode_node, on_change=self._on_node, silence_s=silence_s
+        )
         self.recorder = Recorder(client, clock=clock, controller=CONTROLLER_NAME, instance=options.instance)
         self._informed = Informed(self)
         self._wires = self._build_wires()

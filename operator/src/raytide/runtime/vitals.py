@@ -11,10 +11,10 @@ from typing import Final, Protocol
 
 from raytide.runtime.endpoints import Check
 
-STALE_S: Final = 75.0
-"""A stream that is well gives a sign of life at least once a minute."""
+STALE: Final = 1.25
+"""A stream that is well gives a sign of life at least once in the silence that is allowed; this many of it are too many."""
 STUCK_S: Final = 120.0
-LOOK_EVERY_S: Final = 10.0
+LOOKS_PER_SILENCE: Final = 6
 LOOKS_UNTIL_DEAD: Final = 4
 """After an outage a stream may still rest for 10 s and then has to list; red no later than 120 s after its end (SC:S18)."""
 
@@ -38,8 +38,8 @@ class Stream(Protocol):
 class Vitals:
     """The signs of life of one process.
 
-    - A stream is dead when it was stale at four looks in a row, ten seconds apart, while a plain question was answered
-      at each.
+    - A stream is dead when it was stale (75 s old) at four looks in a row, ten seconds apart, while a plain question was
+      answered at each; shorter where `silence_s` is.
     - A pass that has been running for more than two minutes is stuck.
     - Ready is who has seen everything once and can follow it; an API that does not answer makes nobody dead.
     - Every check says what it looks at and how old that is.
@@ -52,6 +52,7 @@ class Vitals:
         is_answered: Callable[[], Awaitable[bool]],
         oldest_pass_s: Callable[[], float],
         waiting: Callable[[], int],
+        silence_s: float = 60.0,
         also_alive: Mapping[str, Check] | None = None,
         also_ready: Mapping[str, Check] | None = None,
     ) -> None:
@@ -59,20 +60,21 @@ class Vitals:
         self._is_answered = is_answered
         self._oldest_pass_s = oldest_pass_s
         self._waiting = waiting
+        self._silence_s = silence_s
         self._also_alive = also_alive or {}
         self._also_ready = also_ready or {}
         self._is_api_away = False
         self._stale_looks: dict[str, int] = dict.fromkeys(streams, 0)
 
     async def run(self) -> None:
-        """Look every ten seconds."""
+        """Look every ten seconds, or as often in a shorter silence."""
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(self._silence_s / LOOKS_PER_SILENCE)
             await self.look()
 
     async def look(self) -> None:
         """One look; asks the plain question only when a stream is stale."""
-        stale = {name for name, stream in self._streams.items() if stream.age_s > STALE_S}
+        stale = {name for name, stream in self._streams.items() if stream.age_s > STALE * self._silence_s}
         is_answered = await self._is_answered() if stale else True
         self._is_api_away = not is_answered
         for name in self._stale_looks:
