@@ -18,7 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MODULE = Path(__file__).resolve().parent.parent / "tests" / "controlplane"
-FLAGS = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w")
+FLAGS = ("-mod=readonly", "-trimpath", "-buildvcs=false")
+KUBERNETES = "k8s.io/component-base/version"
+"""Where Kubernetes' programs look for the version they tell; the module proxy's sources have a placeholder there."""
 SETTINGS = {"GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"}
 """Nothing of the user's may change what is built; without C, it runs on any Linux."""
 POINTER = "current"
@@ -65,11 +67,22 @@ def _environ() -> dict[str, str]:
 
 def digest(files: Iterable[Path], go: str) -> str:
     """Changes with any of the files and with Go."""
-    found = hashlib.sha256(f"{go} {FLAGS} {SETTINGS}".encode())
+    found = hashlib.sha256(f"{go} {FLAGS} {KUBERNETES} {SETTINGS}".encode())
     for file in files:
         content = file.read_bytes()
         found.update(f"{file.name} {len(content)}\n".encode() + content)
     return found.hexdigest()[:16]
+
+
+def linker_flags(module: Path) -> str:
+    """No debug symbols; and Kubernetes says its version, which helm compares with what a chart needs."""
+    flags = ["-s", "-w"]
+    pinned = re.search(r"^\s*k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", (module / "go.mod").read_text(), re.MULTILINE)
+    if pinned:
+        version, major, minor = pinned.groups()
+        told = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
+        flags += [f"-X {KUBERNETES}.{name}={value}" for name, value in told.items()]
+    return f"-ldflags={' '.join(flags)}"
 
 
 def build(module: Path, package: str, target: Path) -> None:
@@ -79,7 +92,7 @@ def build(module: Path, package: str, target: Path) -> None:
         shutil.rmtree(left)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=UNFINISHED) as folder:
         made = Path(folder) / target.name
-        command = ["go", "build", *FLAGS, "-o", str(made), package]
+        command = ["go", "build", *FLAGS, linker_flags(module), "-o", str(made), package]
         done = subprocess.run(command, cwd=module, env=_environ(), stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             raise BuildFailed("\n".join([f"building {target.name} failed:", *done.stderr.strip().splitlines()[-10:]]))

@@ -113,6 +113,16 @@ def test_nothing_of_the_users_changes_what_is_built(world):
     assert go_build.SETTINGS == {"GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"}
 
 
+def test_kubernetes_is_told_its_version(world):
+    """The module proxy's sources have a placeholder there, and helm refuses charts on a cluster of version 0.0."""
+    required = "\nrequire (\n\tk8s.io/kubernetes v1.35.4\n\tk8s.io/kubectl v0.35.4\n)\n"
+    (world.module / "go.mod").write_text(f"module m\n\ngo 1.25.0\n{required}")
+    world.provide()
+    (line,) = world.built()
+    for told in ("gitVersion=v1.35.4", "gitMajor=1", "gitMinor=35"):
+        assert f"-X {go_build.KUBERNETES}.{told}" in line
+
+
 def test_a_build_that_fails_leaves_nothing_and_tells_gos_words(world, monkeypatch, capsys):
     world.set(FAKE_REFUSAL="missing go.sum entry")
     monkeypatch.setattr(control_plane, "provide", lambda provide=control_plane.provide: provide(module=world.module))
