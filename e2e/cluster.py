@@ -15,6 +15,8 @@ Json = dict[str, Any]
 Found = TypeVar("Found")
 
 LOOK_EVERY_S = 0.25
+PATIENCE = float(os.environ.get("RAYTIDE_E2E_PATIENCE") or 1)
+"""Every deadline is so many times longer: for a machine that has other things to do."""
 
 
 class Failed(AssertionError):
@@ -23,6 +25,7 @@ class Failed(AssertionError):
 
 def run(*words: str, deadline_s: float = 30.0, stdin: str | None = None) -> str:
     """One program; its standard output."""
+    deadline_s *= PATIENCE
     try:
         done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired as late:
@@ -75,6 +78,7 @@ def is_ready(pod: Json) -> bool:
 
 def eventually(look: Callable[[], tuple[Found, Any]], what: str, deadline_s: float) -> Found:
     """The first true thing that `look` finds; its second word is what is told when the time is over."""
+    deadline_s *= PATIENCE
     end = time.monotonic() + deadline_s
     while True:
         found, seen = look()
@@ -83,6 +87,11 @@ def eventually(look: Callable[[], tuple[Found, Any]], what: str, deadline_s: flo
         if time.monotonic() >= end:
             raise Failed(f"not within {deadline_s:g} s: {what}; last seen: {seen}")
         time.sleep(LOOK_EVERY_S)
+
+
+def within(seconds: float) -> str:
+    """A deadline as kubectl and helm read it."""
+    return f"{seconds * PATIENCE:.0f}s"
 
 
 def setting(name: str) -> str:

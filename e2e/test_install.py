@@ -11,7 +11,7 @@ import time
 import pytest
 
 import audit
-from cluster import eventually, get, helm, is_ready, kubectl, listed, names, uids
+from cluster import eventually, get, helm, is_ready, kubectl, listed, names, uids, within
 from installation import Installation
 
 CLUSTER = "sample"
@@ -98,7 +98,7 @@ def test_wrong_values_are_refused_before_anything_is_installed(installation):
 def test_helm_installs_an_operator_that_gets_ready(installation):
     helm(
         "install", installation.release, str(installation.chart), "-n", installation.namespace,
-        *installation.image_values, "--wait", "--timeout", "90s",
+        *installation.image_values, "--wait", "--timeout", within(90),
     )  # fmt: skip
     deployment = get("deployment", installation.release, installation.namespace)
     assert deployment["status"]["readyReplicas"] == 1
@@ -162,7 +162,7 @@ def test_the_sample_becomes_a_ray_cluster(installation):
     kubectl("apply", "-n", installation.ray_namespace, "-f", str(installation.sample))
     kubectl(
         "wait", "-n", installation.ray_namespace, "--for=condition=RayClusterProvisioned",
-        f"raycluster/{CLUSTER}", "--timeout=150s", deadline_s=160,
+        f"raycluster/{CLUSTER}", f"--timeout={within(150)}", deadline_s=160,
     )  # fmt: skip
     assert len(wait_for_workers(installation, 2, deadline_s=5)) == 2
     cluster = get("raycluster", CLUSTER, installation.ray_namespace)
@@ -201,7 +201,7 @@ def test_a_changed_setting_rolls_the_operator_and_touches_no_ray_pod(installatio
     ray_before = uids(listed("pods", installation.ray_namespace, OF_CLUSTER))
     helm(
         "upgrade", installation.release, str(installation.chart), "-n", installation.namespace,
-        "--reuse-values", "--set", "logLevel=debug", "--wait", "--timeout", "90s",
+        "--reuse-values", "--set", "logLevel=debug", "--wait", "--timeout", within(90),
     )  # fmt: skip
 
     def look():
@@ -228,7 +228,7 @@ def test_the_new_operator_acts(installation):
 
 
 def test_a_deleted_ray_cluster_leaves_nothing(installation):
-    kubectl("delete", "raycluster", CLUSTER, "-n", installation.ray_namespace, "--timeout=60s", deadline_s=70)
+    kubectl("delete", "raycluster", CLUSTER, "-n", installation.ray_namespace, f"--timeout={within(60)}", deadline_s=70)
 
     def look():
         left = [
@@ -265,7 +265,7 @@ def test_every_right_is_used_or_explained(installation, audit_log):
 
 
 def test_uninstall_leaves_nothing_but_the_crd(installation):
-    helm("uninstall", installation.release, "-n", installation.namespace, "--wait", "--timeout", "60s")
+    helm("uninstall", installation.release, "-n", installation.namespace, "--wait", "--timeout", within(60))
 
     def look():
         left = [
