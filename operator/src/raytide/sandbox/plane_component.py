@@ -19,7 +19,7 @@ LINES_TOLD: Final = 8
 LINE_LENGTH_TOLD: Final = 400
 ADDRESS_TAKEN: Final = "address already in use"
 _TAIL_BYTES: Final = 64 * 1024
-_INHERITED: Final = ("HOME", "PATH", "PYTHONPATH", "TMPDIR")
+_INHERITED: Final = ("HOME", "PATH", "TMPDIR")
 
 
 class PlaneTrouble(Exception):  # noqa: N818 - an answer for people

@@ -1,8 +1,8 @@
 """How does a program end when whoever started it ends, however that happens?
 
-Run as `python -m raytide.sandbox.tether PARENT PROGRAM [ARGUMENT…]`: asks the kernel to kill this process together with
-the thread that started it, then becomes the program; the process id stays. Imports little, because it stands before every
-start. Called by starter.py.
+Takes the parent's process id and a command line, in a new Python that does nothing else: asks the kernel to kill this
+process together with the thread that started it, then becomes the program; the process id stays. Imports little, because
+it stands before every start. Called in the child that starter.py makes.
 """
 
 import os
@@ -22,7 +22,3 @@ def main(arguments: Sequence[str]) -> None:
         os.execv(command[0], command)  # noqa: S606 - the point of this module
     except OSError as error:
         sys.exit(f"{command[0]} cannot be started: {error.strerror}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
