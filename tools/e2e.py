@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+from kube_tools import ToolMissing, find_tool
+
 ROOT = Path(__file__).resolve().parent.parent
 RAYTIDE = Path(sys.executable).parent / "raytide"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raytide"
@@ -43,16 +45,20 @@ def run(*words: str | Path, deadline_s: float, is_shown: bool = True) -> subproc
 
 def run_suite(kubeconfig: Path, audit_log: str, wanted: list[str]) -> int:
     """Run pytest on e2e/; its exit code."""
+    try:
+        folders = {str(find_tool(name).parent) for name in ("helm", "kubectl")}
+    except ToolMissing as missing:
+        raise Trouble(str(missing)) from missing
     environ = os.environ | {
+        "PATH": os.pathsep.join([*sorted(folders), os.environ.get("PATH", "")]),
         "KUBECONFIG": str(kubeconfig),
         "RAYTIDE_E2E_IMAGE": IMAGE,
         "RAYTIDE_E2E_AUDIT_LOG": audit_log,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the plugins of our own tests have no business there
     }
-    for name in ("helm", "kubectl"):
-        if shutil.which(name) is None:
-            raise Trouble(f"there is no {name} on PATH: install it, or `make tools`")
-    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "e2e/pytest.ini"), "--rootdir", str(ROOT / "e2e")]
-    return subprocess.run([*command, *wanted], env=environ, cwd=ROOT / "e2e", check=False).returncode
+    options = ["-p", "pytest_timeout", "-c", "pytest.ini", "--rootdir", "."]
+    command = [sys.executable, "-m", "pytest", *options, *wanted]
+    return subprocess.run(command, env=environ, cwd=ROOT / "e2e", check=False).returncode
 
 
 # --- a real control plane here -------------------------------------------------------------------------------------------

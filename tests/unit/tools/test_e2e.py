@@ -22,6 +22,7 @@ def e2e():
 def programs(tmp_path, monkeypatch):
     """Puts programs on an otherwise empty PATH."""
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def put(name, script):
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -73,7 +74,7 @@ def test_where_it_can_run_a_build_that_fails_is_a_failure(e2e, programs, monkeyp
 def test_without_helm_the_suite_is_a_failure_not_a_skip(e2e, programs, monkeypatch, capsys):
     code, said = run_main(e2e, monkeypatch, capsys, "--kubeconfig", "/nowhere")
     assert code == 1
-    assert "there is no helm on PATH" in said
+    assert "no helm on PATH: run `make tools`" in said
 
 
 def test_a_process_that_is_left_is_found_by_its_environment(e2e, tmp_path):
