@@ -4,61 +4,19 @@ import asyncio
 import random
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import pytest
 
 from acceptance.audit import Wrote
 from acceptance.judges import longest_without_a_leader_s, terms, too_many_or_too_few, writes_without_the_lease
+from acceptance.replica import LEASE_S, Replica
 from acceptance.stage import SYSTEM, Stage
-from integration.rig import Operator
 from raytide.api.names import LEADER_LEASE
 
 CLUSTERS, WORKERS = 10, 10
 CHAOS_S = 60.0
-LEASE_S, RENEW_S, RETRY_S = 6, 4, 1
 LONGEST_FREEZE_S = 2.5 * LEASE_S
 STEADY_S = 60.0
-
-
-class Replica:
-    """One of two operators: a pod that keeps its uid while its container is started anew."""
-
-    def __init__(self, stage: Stage, name: str, kubeconfig: Path) -> None:
-        self.name = name
-        self._stage = stage
-        self._kubeconfig = kubeconfig
-        self.operator: Operator
-
-    async def start(self) -> None:
-        flags = {
-            "leader-election-lease-duration": f"{LEASE_S}s",
-            "leader-election-renew-deadline": f"{RENEW_S}s",
-            "leader-election-retry-period": f"{RETRY_S}s",
-            "leader-election-namespace": SYSTEM,
-        }
-        self.operator = await self._stage.operator(
-            self._kubeconfig,
-            "--enable-leader-election",
-            *(word for flag, value in flags.items() for word in (f"--{flag}", value)),
-            POD_UID=f"uid-{self.name}",
-            POD_NAME=f"raytide-{self.name}",
-        )
-
-    def tell(self, number: signal.Signals) -> None:
-        assert self.operator.process
-        with suppress(ProcessLookupError):
-            self.operator.process.send_signal(number)
-
-    @asynccontextmanager
-    async def frozen(self) -> AsyncIterator[None]:
-        self.tell(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self.tell(signal.SIGCONT)
 
 
 async def torment(replica: Replica, random_: random.Random, done: Counter[str]) -> None:
@@ -101,7 +59,7 @@ async def test_one_writer_at_a_time_whatever_happens_to_two(stage: Stage):
         assert isinstance(ended, asyncio.CancelledError), ended
     for replica in replicas:
         replica.tell(signal.SIGCONT)
-        if replica.operator.process is None or replica.operator.process.returncode is not None:
+        if not replica.is_running:
             await replica.start()
     pods_s, _ = await stage.fleet.steady(STEADY_S)
     for replica in replicas:

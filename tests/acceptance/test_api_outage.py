@@ -1,0 +1,117 @@
+"""S18: the API answers 503, then watches fall into a black hole, then the token is rotated among 429s.
+
+The times of the scenario are divided by ten, and so is the silence after which the product gives a watch up
+(RAYTIDE_STREAM_SILENCE); how soon it has to be at work again is not.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from acceptance.audit import Doomed
+from acceptance.replica import Replica
+from acceptance.stage import SYSTEM, Stage
+from acceptance.world import PATIENCE, eventually, side_by_side
+from raytide.api.names import LEADER_LEASE
+from raytide.sandbox.fault_proxy import FaultProxy
+from raytide.sandbox.faults import UNAUTHORIZED, Answer, Call, Rule
+
+CLUSTERS, EDITS = 200, 20
+COMPRESSED = 10.0
+OUTAGE_S, HOLE_S, BUSY_S = 90 / COMPRESSED, 600 / COMPRESSED, 60 / COMPRESSED
+RED_S = 120 / COMPRESSED
+BACK_S = 15.0
+
+
+class Outage:
+    """The fleet, two operators behind one proxy, and people who go on editing."""
+
+    def __init__(self, stage: Stage, proxy: FaultProxy) -> None:
+        self._stage = stage
+        self._names: Iterator[str] = iter(random.Random(18).sample(sorted(stage.fleet.targets), CLUSTERS))
+        self.script = proxy.script
+        self.hole = proxy.hole
+
+    async def edit(self) -> None:
+        """Some clusters want one worker more."""
+        fleet = self._stage.fleet
+        names = [next(self._names) for _ in range(EDITS)]
+        await side_by_side(fleet.order(name, fleet.targets[name] + 1) for name in names)
+
+    async def is_back(self, what: str) -> float:
+        """All edits are handled; returns how soon."""
+        pods_s, _ = await self._stage.fleet.steady(BACK_S)
+        self._stage.tell(f"S18: at work again {pods_s:.1f} s after {what}")
+        return pods_s
+
+
+async def leadership(stage: Stage) -> tuple[str, int]:
+    """Who holds the lease, and how often it has changed hands."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
+    spec = (await stage.admin.call("GET", path))["spec"]
+    return spec["holderIdentity"], spec["leaseTransitions"]
+
+
+async def until_red(replica: Replica) -> float:
+    began = asyncio.get_running_loop().time()
+
+    async def is_red() -> bool:
+        return not await replica.is_alive()
+
+    await eventually(f"/healthz of {replica.name} is red", is_red, within_s=RED_S)
+    return asyncio.get_running_loop().time() - began
+
+
+@pytest.mark.kube
+@pytest.mark.timeout(600)
+@pytest.mark.rule("SC:S18", "D9")
+async def test_an_outage_of_the_api_costs_nothing_but_time(stage: Stage):
+    proxy = await stage.proxy()
+    accounts = {name: await stage.account(f"op-{name}") for name in ("a", "b")}
+    files = {name: proxy.write_kubeconfig(stage.folder / name, account.token) for name, account in accounts.items()}
+    replicas = [Replica(stage, name, file) for name, file in files.items()]
+    await stage.fleet.put(CLUSTERS, 1)
+    for replica in replicas:
+        await replica.start(RAYTIDE_STREAM_SILENCE=str(60 / COMPRESSED))
+    await stage.fleet.steady(120)
+    led, outage = await leadership(stage), Outage(stage, proxy)
+
+    outage.script.of_calls.append(Rule(Answer(503), times=None))
+    await outage.edit()
+    await asyncio.sleep(OUTAGE_S)
+    outage.script.clear()
+    await outage.is_back("503s")
+    assert [await replica.is_alive() for replica in replicas] == [True, True]
+
+    outage.hole.open()
+    await outage.edit()
+    async with asyncio.timeout(HOLE_S * PATIENCE):
+        red_s = await asyncio.gather(*map(until_red, replicas))
+    stage.tell(f"S18: /healthz red {max(red_s):.1f} s after the streams were dead")
+    await asyncio.sleep(max(0.0, HOLE_S - max(red_s)))
+    outage.hole.close()
+    await outage.is_back("the black hole")
+
+    tokens = {f"Bearer {account.token}" for account in accounts.values()}
+
+    def shows_an_old_token(call: Call) -> bool:
+        return call.headers.get("authorization") in tokens
+
+    outage.script.of_calls += [
+        Rule(Answer(429, retry_after_s=1), times=None, until_s=outage.script.now_s() + BUSY_S),
+        Rule(UNAUTHORIZED, shows_an_old_token, times=None),
+    ]
+    for name, file in files.items():
+        proxy.write_kubeconfig(file, (await stage.account(f"op-{name}")).token)
+    await outage.edit()
+    await asyncio.sleep(BUSY_S)
+    await outage.is_back("the 429s, with a new token")
+
+    assert all(replica.is_running for replica in replicas), "nobody ended"
+    assert await leadership(stage) == led, "the leader changed without need"
+    for replica in replicas:
+        await eventually(f"/healthz of {replica.name} is green", replica.is_alive)
+        assert await replica.operator.stop() == 0
+    assert not [step for step in await stage.history() if isinstance(step, Doomed)]

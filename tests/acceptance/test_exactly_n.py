@@ -1,0 +1,98 @@
+"""S11: as many pods as wanted, whenever the operator is killed and however late it hears; judged by the audit log."""
+
+import asyncio
+import random
+from contextlib import suppress
+from itertools import count
+
+import pytest
+
+from acceptance.judges import alive_at_the_end, too_many_or_too_few
+from acceptance.stage import Stage
+from integration.rig import Operator
+from raytide.sandbox.fault_proxy import FaultProxy
+from raytide.sandbox.faults import Call, Kill, Rule
+
+CLUSTERS, WORKERS = 50, 20
+KILLS = 30
+LONGEST_LAG_S = 10.0
+LONGEST_LIFE_S = 12.0
+"""An operator that has nothing to write is killed all the same."""
+STEADY_S = 30.0
+
+
+def writes_pods(call: Call) -> bool:
+    return call.is_write and call.plural == "pods"
+
+
+class Killer:
+    """Kills operators at random writes of pods: right before one, or after it and before its answer."""
+
+    def __init__(self, stage: Stage, random_: random.Random) -> None:
+        self._stage = stage
+        self._random = random_
+        self._victim: Operator | None = None
+        self.proxy: FaultProxy
+        self.kills = 0
+
+    async def begin(self) -> None:
+        self.proxy = await self._stage.proxy(lag_s=lambda: self._stage.lag_s, on_kill=self._kill)
+        account = await self._stage.account("op")
+        self.kubeconfig = self.proxy.write_kubeconfig(self._stage.folder / "op.kubeconfig", account.token)
+
+    def _kill(self, _agent: str) -> None:
+        if self._victim is not None and self._victim.process is not None:
+            self._victim.process.kill()
+
+    async def let_live_a_while(self) -> None:
+        """Until the n-th write of a pod."""
+        rule = Rule(Kill(is_after=self._random.random() < 0.5), writes_pods, skip=self._random.randint(0, 150))
+        self.proxy.script.of_calls[:] = [rule]
+        self._victim = await self._stage.operator(self.kubeconfig)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_LIFE_S):
+                assert await self._victim.ended() == -9, self._victim.log
+        if self._victim.process.returncode is None:
+            await self._victim.kill()
+        self.proxy.script.clear()
+        self.kills += 1
+
+
+@pytest.mark.kube
+@pytest.mark.timeout(600)
+async def test_exactly_n(stage: Stage):
+    random_ = random.Random(11)
+    killer = Killer(stage, random_)
+    await killer.begin()
+    await stage.fleet.put(CLUSTERS, WORKERS)
+
+    async def lag() -> None:
+        while True:
+            stage.lag_s = random_.uniform(0, LONGEST_LAG_S)
+            await asyncio.sleep(0.5)
+
+    async def give_orders() -> None:
+        for number in count():
+            await asyncio.sleep(random_.uniform(0.1, 0.6))
+            if number > CLUSTERS // 2:  # let it grow a little first
+                await stage.fleet.order_at_random(random_, WORKERS)
+
+    stage.run(lag())
+    orders = stage.run(give_orders())
+    while killer.kills < KILLS:
+        await killer.let_live_a_while()
+    orders.cancel()
+    with suppress(asyncio.CancelledError):
+        await orders
+    operator = await stage.operator(killer.kubeconfig)
+    pods_s, told_s = await stage.fleet.steady(STEADY_S)
+    assert await operator.stop() == 0
+
+    history = await stage.history()
+    stage.tell(
+        f"S11: {len(history)} writes judged, {KILLS} kills, {len(stage.pods.by_name)} pods at the end, "
+        f"as ordered {pods_s:.1f} s and told {told_s:.1f} s after the last start"
+    )
+    left = {key[0].partition("/")[2]: count for key, count in alive_at_the_end(history).items() if key[1] == "cpu"}
+    assert left == {name: count for name, count in stage.fleet.targets.items() if count}, "the log is complete"
+    assert too_many_or_too_few(history) == []
