@@ -208,7 +208,7 @@ def ask(port, tls):
 
 # --- Ray ---------------------------------------------------------------------------------------------------------------
 @pytest.mark.ray
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_a_raycluster_becomes_ready_with_real_ray(sandbox, tmp_path):
     with OperatorProcess(sandbox.kubeconfig, tmp_path / "operator.log"):
         sample = yaml.safe_load(SAMPLE.read_text())
@@ -218,7 +218,7 @@ def test_a_raycluster_becomes_ready_with_real_ray(sandbox, tmp_path):
         def state():
             return sandbox.get(f"{CLUSTERS}/sample").get("status", {}).get("state")
 
-        eventually(lambda: state() == "ready", "the cluster is ready", 180)
+        eventually(lambda: state() == "ready", "the cluster is ready", 240)
         sandbox.api("DELETE", f"{CLUSTERS}/sample")
         eventually(lambda: sandbox.get(PODS + "?labelSelector=ray.io%2Fcluster")["items"] == [], "no pod is left", 60)
 
