@@ -12,7 +12,7 @@ ON_CONTROL_PLANE := P3 P5 P6K P12
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-down test lint test-ray bench mutate simulation golden crds chart e2e e2e-kind locks verify presubmit control-plane tools clean
+.PHONY: help setup demo demo-down test lint test-ray test-kube bench mutate simulation golden crds chart e2e e2e-kind locks verify presubmit control-plane tools clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,10 +39,13 @@ test-ray: setup ## tests with real Ray and with kubectl where it is installed
 	@$(PYTEST) -m "ray and not kube" --timeout 300
 	@if command -v kubectl >/dev/null; then $(PYTEST) -m "kubectl and not kube" --timeout 300; else echo "kubectl tests: not run (no kubectl on PATH)"; fi
 
-simulation: setup ## every simulated history (1,000 of them)
-	@$(BIN)/python -m pytest tests/simulation -m "not ray and not kubectl and not helm and not kube" --timeout 1200 --histories 1000
+test-kube: setup control-plane tools ## the integration suite, the probe and acceptance scenarios on a real control plane
+	@$(PYTEST) -m kube --timeout 300 tests/integration tests/acceptance
 
-mutate: setup ## five deliberate mutations must each turn the simulation red
+simulation: setup ## 1,000 random histories and every fault at every write, call and event of 16 scenarios, on all cores
+	@$(BIN)/python tools/simulate.py $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIOS),--scenarios $(SCENARIOS))
+
+mutate: setup ## seven deliberate mutations must each turn the simulation red
 	@$(BIN)/python tools/mutate.py
 
 golden: setup control-plane tools ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir)

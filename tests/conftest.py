@@ -10,6 +10,7 @@ from kube_plane import kube_plane  # noqa: F401 - a fixture of the whole suite
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--histories", type=int, default=40, help="how many random histories the simulation tells")
     parser.addoption("--first-history", type=int, default=0, help="the seed of the first one")
+    parser.addoption("--points", type=int, default=12, help="at how many points of each scenario a fault is tried")
     parser.addoption("--mutation", default="", help="break the product on purpose (see simulation/mutations.py)")
     parser.addoption("--record-probe", action="store_true", help="write down what the real control plane answers")
 

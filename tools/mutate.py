@@ -1,6 +1,6 @@
 """Would our tests notice if the product lost one of its safeguards?
 
-Tells the simulation's histories once per deliberate mutation, in a process of its own, and expects each run to be red
+Tells the simulation's lives once per deliberate mutation, in a process of its own, and expects each run to be red
 because a history was judged wrong, not for any other reason; and once without a mutation, expecting green. Called by
 `make mutate`; exit code 1 when a mutation survives.
 """
@@ -10,18 +10,29 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MUTATIONS = ("no-overlay", "no-uid-precondition", "no-retry", "no-owner-reference", "new-name-on-retry")
+HISTORIES = "tests/simulation/test_histories.py"
+LEADERSHIP = "tests/simulation/test_leadership.py"
+MUTATIONS = {
+    "no-overlay": HISTORIES,
+    "no-uid-precondition": HISTORIES,
+    "no-retry": HISTORIES,
+    "no-owner-reference": HISTORIES,
+    "new-name-on-retry": HISTORIES,
+    "no-write-gate": LEADERSHIP,
+    "no-relist-in-term": LEADERSHIP,
+}
+"""Each with the lives that must turn red."""
 JUDGED = "--- violations"
 """What the report of a history that went wrong contains."""
 
 
-def tell_histories(mutation: str) -> subprocess.CompletedProcess[str]:
-    """Run the simulation under one mutation (empty: none)."""
+def tell(mutation: str, *tests: str) -> subprocess.CompletedProcess[str]:
+    """Run these simulations under one mutation (empty: none)."""
     command = [
         sys.executable,
         "-m",
         "pytest",
-        "tests/simulation/test_histories.py",
+        *tests,
         "-q",
         "-x",
         "-p",
@@ -33,17 +44,18 @@ def tell_histories(mutation: str) -> subprocess.CompletedProcess[str]:
 
 def main() -> int:
     """One line per mutation."""
-    healthy = tell_histories("")
+    healthy = tell("", HISTORIES, LEADERSHIP)
     if healthy.returncode:
         print(healthy.stdout[-3000:])
         print("the simulation is red without any mutation")
         return 1
     killed = 0
-    for mutation in MUTATIONS:
-        run = tell_histories(mutation)
-        is_killed = run.returncode == 1 and JUDGED in run.stdout
+    for mutation, tests in MUTATIONS.items():
+        run = tell(mutation, tests)
+        told = [line for line in run.stdout.splitlines() if line.startswith("E ")]
+        is_killed = run.returncode == 1 and any(JUDGED in line for line in told)
         killed += is_killed
-        found = next((line for line in run.stdout.splitlines() if line.startswith("E ") and ":" in line), "")
+        found = next((line for line in told if ":" in line and JUDGED not in line), "")
         print(f"{mutation:22s} {'killed' if is_killed else 'SURVIVED'}  {found[2:110].strip()}", flush=True)
     print(f"{killed} passed, {len(MUTATIONS) - killed} failed")
     return 0 if killed == len(MUTATIONS) else 1

@@ -1,49 +1,83 @@
 """What happens to a RayCluster in its life?
 
-Draws one history from a seed: at least twenty events (edits by users and autoscalers, pods that die, watches that lag
-or break, an operator that is killed at a write or never hears its answer), told to a running world and operator one by
-one. Afterwards the troubles end, the world is given time, and everything must be exactly as wanted. Same seed, same
+Draws one history from a seed: at least twenty events (edits by users and autoscalers, pods that die, nodes of no quota,
+watches that lag or break, an operator that is killed at a write or never hears its answer), told to a running stage one
+by one. Afterwards the troubles end, the world is given time, and everything must be exactly as wanted. Same seed, same
 history.
 """
 
-import asyncio
-import random
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulation.invariants import Judge, wanted
-from simulation.operator_under_test import OperatorUnderTest, WorldClock
-from simulation.wire import SPOILS, Fault, Faulty, InProcess, Script
-from simulation.world import NAMESPACE, RAYCLUSTERS, World, is_alive
+from raytide.sandbox.faults import (
+    FORBIDDEN,
+    UNAUTHORIZED,
+    Answer,
+    Call,
+    CallFault,
+    CommitLate,
+    Cut,
+    Duplicate,
+    Error,
+    Garbage,
+    HalfLine,
+    Hang,
+    Kill,
+    LoseAnswer,
+    LoseRequest,
+    Refuse,
+    Reset,
+    Rule,
+    Stall,
+    WatchFault,
+)
+
+from simulation.invariants import wanted
+from simulation.manifests import NAME, NEIGHBOUR, find, group, new_cluster, stranger
+from simulation.stage import Replica, Stage, heard_by
+from simulation.world import NAMESPACE, RAYCLUSTERS
 
 EVENTS = 20
+REPLICATED = 4
+"""Every fourth life is led by two replicas with a lease."""
 SETTLE_S = 240.0
-FAULTS = ("kill-before", "kill-after", "lost-request", "lost-answer", "late-commit", "409", "429", "500", "503", "504")
-NAME = "life"
-NEIGHBOUR = "life-a"
-"""Another cluster whose name begins like the first one's, and like its pods."""
+FAULTS: tuple[CallFault, ...] = (
+    Kill(),
+    Kill(is_after=True),
+    LoseRequest(),
+    LoseAnswer(),
+    Reset(),
+    Answer(409),
+    Answer(422),
+    Answer(429, retry_after_s=1),
+    Answer(500),
+    Answer(503),
+    Answer(504),
+)
+SPOILS: tuple[WatchFault, ...] = (
+    Error(410),
+    Error(500),
+    Garbage(),
+    Garbage(b"}{"),
+    HalfLine(),
+    HalfLine(is_cut=True),
+    Duplicate(),
+    Stall(5.0),
+    Cut(),
+    Hang(),
+)
+"""What may happen to a watch line. None is lost for good: an API server never does that to a watch it keeps open."""
 
 
-def template(name: str) -> dict[str, Any]:
-    """The smallest pod template that a user would write."""
-    return {"spec": {"containers": [{"name": name, "image": "rayproject/ray:2.60.0"}]}}
+def is_write(call: Call) -> bool:
+    """Anything but events, which nobody waits for, and the lease."""
+    return call.is_write and call.plural not in ("events", "leases")
 
 
-def group(name: str, replicas: int) -> dict[str, Any]:
-    """A worker group as users write it."""
-    return {"groupName": name, "replicas": replicas, "minReplicas": 0, "maxReplicas": 8, "template": template("worker")}
-
-
-def new_cluster(groups: list[dict[str, Any]], name: str = NAME) -> dict[str, Any]:
-    """A RayCluster as users write it."""
-    return {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayCluster",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"rayVersion": "2.60.0", "headGroupSpec": {"template": template("head")}, "workerGroupSpecs": groups},
-    }
+def is_of_lease(call: Call) -> bool:
+    """Whether it is about who leads."""
+    return call.plural == "leases"
 
 
 @dataclass
@@ -65,21 +99,15 @@ class Life:
     """Tells one history."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
         self.history = History(seed)
-        self.world = World(self.rng)
-        self.lag_s = 0.0
-        self.script = Script()
-        self.wire = InProcess(self.world.api, lag_s=lambda: self.rng.uniform(0.0, self.lag_s) if self.lag_s else 0.0)
-        self.judge = Judge(self.world, Faulty(self.wire, self.script, kill=self._kill))
-        clock = WorldClock(self.world.now)
-        self.script.on_late_commit = self.judge.expect_late
-        self.operator = OperatorUnderTest(self.judge, clock, self.rng, self.judge.violations.append)
+        self.stage = Stage(seed, replicas=2 if seed % REPLICATED == REPLICATED - 1 else 1)
+        self.rng, self.world, self.judge = self.stage.rng, self.stage.world, self.stage.judge
         self.created = 0
 
-    def _kill(self) -> None:
-        self._tell("operator killed at a write")
-        self.operator.kill()
+    @property
+    def is_replicated(self) -> bool:
+        """Whether two replicas share the work by a lease."""
+        return len(self.stage.replicas) > 1
 
     def _tell(self, text: str) -> None:
         self.history.told.append(f"{self.world.now():%H:%M:%S.%f} {text}")
@@ -96,8 +124,8 @@ class Life:
 
     def _any_pod(self) -> str | None:
         cluster = self.world.cluster(NAME)
-        pods = self.world.pods(cluster["metadata"]["uid"]) if cluster else []
-        return self.rng.choice(sorted(p["metadata"]["name"] for p in pods)) if pods else None
+        pods = self.stage.census.members(cluster["metadata"]["uid"]) if cluster else []
+        return self.rng.choice(sorted(pod.name for pod in pods)) if pods else None
 
     def scale(self) -> None:
         name, replicas = self._any_group(), self.rng.randint(0, 9)
@@ -126,8 +154,8 @@ class Life:
         name = self._any_group()
         if not cluster or not name:
             return
-        pods = [p["metadata"]["name"] for p in self.world.pods(cluster["metadata"]["uid"]) if is_in(p, name)]
-        named = self.rng.sample(sorted(pods), min(len(pods), self.rng.randint(0, 3)))
+        pods = sorted(pod.name for pod in self.stage.census.live_in(cluster["metadata"]["uid"], name))
+        named = self.rng.sample(pods, min(len(pods), self.rng.randint(0, 3)))
         left = max(0, wanted(cluster["spec"])[name] - len(named))
 
         def order(spec: dict[str, Any]) -> None:
@@ -148,139 +176,137 @@ class Life:
             self.world.vanish(name)
 
     def lag(self) -> None:
-        self.lag_s = self.rng.choice([0.0, 0.5, 3.0, 10.0])
-        self._tell(f"watch lag up to {self.lag_s} s")
+        self.stage.lag_s = self.rng.choice([0.0, 0.5, 3.0, 10.0])
+        self._tell(f"watch lag up to {self.stage.lag_s} s")
 
     def cut(self) -> None:
         self._tell("watches cut")
-        self.wire.cut()
+        for replica in self.stage.replicas:
+            replica.wire.cut()
 
     def spoil(self) -> None:
         how = self.rng.choices(SPOILS, k=self.rng.randint(1, 3))
         self._tell(f"the next watch lines: {how}")
-        self.wire.spoils = how
+        self.rng.choice(self.stage.replicas).script.of_lines.extend(Rule(fault) for fault in how)
+
+    def _for_a_while(
+        self,
+        fault: CallFault,
+        matches: Callable[[Call], bool],
+        for_s: float,
+        text: str,
+        replicas: Sequence[Replica] | None = None,
+    ) -> None:
+        self._tell(f"{text} for {for_s:.0f} s")
+        until_s = self.stage.loop.time() + for_s
+        for replica in replicas or self.stage.replicas:
+            replica.script.of_calls.insert(0, Rule(fault, matches, times=None, until_s=until_s))
 
     def away(self) -> None:
-        for_s = self.rng.choice([5.0, 60.0])
-        self._tell(f"the API is away for {for_s:.0f} s")
-        self.script.away_until = asyncio.get_running_loop().time() + for_s
-        self.wire.cut()
+        self._for_a_while(Refuse(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is away")
+        self.cut()
+
+    def lease_away(self) -> None:
+        """The leader cannot reach its lease, but everything else: only its gate keeps it from writing."""
+        leader, fault = self.stage.leader(), self.rng.choice([LoseRequest(), LoseAnswer(), Answer(503)])
+        self._for_a_while(fault, is_of_lease, self.rng.choice([25.0, 60.0]), f"no lease: {fault}", [leader])
+
+    def cut_off(self) -> None:
+        """One replica is alone, the other is not."""
+        leader = self.stage.leader()
+        self._for_a_while(LoseRequest(), lambda _: True, self.rng.choice([10.0, 45.0]), "leader cut off", [leader])
+        leader.wire.cut()
+
+    def replace(self) -> None:
+        self._tell("the leader's pod is replaced")
+        self.stage.leader().operator.replace()
 
     def reads_fail(self) -> None:
-        for_s = self.rng.choice([1.0, 20.0])
-        self._tell(f"reads fail for {for_s:.0f} s")
-        self.script.reads_sick_until = asyncio.get_running_loop().time() + for_s
+        self._for_a_while(Answer(503), lambda call: call.method == "GET", self.rng.choice([1.0, 20.0]), "reads fail")
+
+    def rights_go(self) -> None:
+        fault = self.rng.choice([FORBIDDEN, UNAUTHORIZED])
+        self._for_a_while(fault, lambda _: True, self.rng.choice([2.0, 20.0]), f"every call is answered {fault.status}")
+
+    def quota(self) -> None:
+        most = self.rng.randint(1, 6)
+        fault = Answer(403, message="exceeded quota: pods")
+        self._for_a_while(fault, self._is_pod_above(most), self.rng.choice([5.0, 60.0]), f"quota of {most} pods")
+
+    def _is_pod_above(self, most: int) -> Callable[[Call], bool]:
+        def matches(call: Call) -> bool:
+            is_create = call.method == "POST" and call.plural == "pods"
+            return is_create and self.world.store.count("pods") >= most
+
+        return matches
 
     def fault(self) -> None:
-        self.script.delay_s = self.rng.choice([0.5, 5.0, 20.0])
-        kind, after = self.rng.choice(FAULTS), self.rng.randint(0, 5)
+        # What a real server would refuse by `?timeout=` when it comes too late, this one would carry out: not with a lease.
+        late = [] if self.is_replicated else [CommitLate(self.rng.choice([0.5, 5.0, 20.0]))]
+        kind, after = self.rng.choice([*FAULTS, *late]), self.rng.randint(0, 5)
         self._tell(f"{kind} at write {after} from now")
-        self.script.coming = [None] * after + [Fault(kind)]
+        self.stage.leader().script.of_calls.append(Rule(kind, is_write, skip=after))
 
     def restart(self) -> None:
         self._tell("operator killed")
-        self.operator.kill()
+        self.stage.kill()
 
     def recreate(self) -> None:
         self._tell("cluster deleted and made again")
-        self.world.store.delete(RAYCLUSTERS, NAMESPACE, NAME)
+        self.world.delete_cluster(NAME)
         self.world.create(new_cluster([group("a", 2)]))
 
     # --- the telling -----------------------------------------------------------------------------------------------
     async def tell(self) -> History:
         """Live through it; every finding is in the history returned."""
-        doings = [self.scale] * 6 + [self.rebound, self.add_group, self.remove_group] + [self.name_workers] * 3
-        doings += [self.pod_ends] * 3 + [self.pod_vanishes, self.lag, self.lag, self.cut] + [self.fault] * 5
-        doings += [self.restart, self.recreate, self.spoil, self.spoil, self.away, self.reads_fail]
-        controllers = asyncio.create_task(self.world.run_controllers())
-        self.world.create(stranger())
-        self.world.create(new_cluster([group("a", 2), group("b", 1)]))
-        self.world.create(new_cluster([group("b", 1)], NEIGHBOUR))
-        self.operator.start()
-        events = EVENTS + self.rng.randint(0, 10)
-        while len(self.history.told) < events and not self.judge.has_enough.is_set():
-            self.rng.choice(doings)()
-            await self._pass_time(self.rng.choice([0.0, 0.05, 0.5, 2.0, 8.0]))
-        self.script.coming.clear()
-        self.wire.spoils.clear()
-        self.script.away_until = self.script.reads_sick_until = self.lag_s = 0.0
-        await self._settle()
-        if not self.judge.has_enough.is_set():
-            await self._look_again()
-        await self.operator.stop()
-        if controllers.done():
-            self.judge.violations.append(f"the world's own controllers ended: {controllers.exception()!r}")
-        controllers.cancel()
+        with heard_by(self.judge):
+            await self._live()
         self.history.violations = self.judge.violations
         self.history.last_writes = self.judge.writes
         return self.history
 
-    async def _pass_time(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.judge.has_enough.wait(), seconds)
-
-    def _difference(self) -> str:
-        if self.world.store.find("pods", NAMESPACE, "stranger") is None:
-            return "the stranger's pod is gone"
-        return self._difference_of(NAME) or self._difference_of(NEIGHBOUR)
-
-    def _difference_of(self, cluster_name: str) -> str:
-        cluster = self.world.cluster(cluster_name)
-        if cluster is None:
-            return f"{cluster_name} is gone"
-        pods = self.world.pods(cluster["metadata"]["uid"])
-        have: dict[str, int] = {}
-        for pod in pods:
-            name = pod["metadata"]["labels"]["ray.io/group"]
-            have[name] = have.get(name, 0) + 1
-        want = {"headgroup": 1, **{k: v for k, v in wanted(cluster["spec"]).items() if v}}
-        if have != want:
-            return f"{cluster_name}: have {have}, want {want}"
-        service = self.world.store.find("services", NAMESPACE, f"{cluster_name}-head-svc")
-        if service is None or service.owners != (cluster["metadata"]["uid"],):
-            return f"the head service of {cluster_name} is missing or another cluster's"
-        return "" if all(is_alive(p) for p in pods) else "pods that ended are still there"
+    async def _live(self) -> None:
+        doings = [self.scale] * 6 + [self.rebound, self.add_group, self.remove_group] + [self.name_workers] * 3
+        doings += [self.pod_ends] * 3 + [self.pod_vanishes, self.lag, self.lag, self.cut] + [self.fault] * 5
+        doings += [self.restart, self.recreate, self.spoil, self.spoil, self.away, self.reads_fail, self.rights_go]
+        doings += [self.quota]
+        if self.is_replicated:
+            doings += [self.lease_away, self.cut_off, self.replace] * 2
+        self.stage.open()
+        self.world.create(stranger())
+        self.world.create(new_cluster([group("a", 2), group("b", 1)]))
+        self.world.create(new_cluster([group("b", 1)], NEIGHBOUR))
+        self.stage.start()
+        events = EVENTS + self.rng.randint(0, 10)
+        while len(self.history.told) < events and not self.judge.has_enough.is_set():
+            self.rng.choice(doings)()
+            await self.stage.pass_time(self.rng.choice([0.0, 0.05, 0.5, 2.0, 8.0]))
+        for replica in self.stage.replicas:
+            replica.script.clear()
+        self.stage.lag_s = 0.0
+        await self._settle()
+        if not self.judge.has_enough.is_set():
+            await self._look_again()
+        await self.stage.close()
 
     async def _settle(self) -> None:
-        deadline = asyncio.get_running_loop().time() + SETTLE_S
-        while (
-            not self.judge.has_enough.is_set() and self._difference() and asyncio.get_running_loop().time() < deadline
-        ):
-            await self._pass_time(1.0)
-        if difference := self._difference():
-            self.judge.violations.append(f"not as wanted {SETTLE_S:.0f} s after the last fault: {difference}")
+        await self.stage.settle(SETTLE_S, step_s=1.0)
+        for name in (NAME, NEIGHBOUR):
+            if self.world.cluster(name) is None:
+                self.judge.note(f"{name} is gone")
+        if self.world.store.find("pods", NAMESPACE, "stranger") is None:
+            self.judge.note("the stranger's pod is gone")
 
     async def _look_again(self) -> None:
         """A second pass, and a fresh operator, must find nothing to do."""
         # A watch that has gone deaf is noticed within a minute; what it hid is then done first.
-        await asyncio.sleep(150.0)
+        await self.stage.pass_time(150.0)
         await self._settle()
-        await asyncio.sleep(10.0)
+        await self.stage.pass_time(10.0)
         before = len(self.judge.writes)
-        self.operator.ring(NAMESPACE, NAME)
-        await asyncio.sleep(10.0)
-        self.operator.kill()
-        await asyncio.sleep(10.0)
+        self.stage.leader().operator.ring(NAMESPACE, NAME)
+        await self.stage.pass_time(10.0)
+        self.stage.kill()
+        await self.stage.pass_time(10.0)
         if later := self.judge.writes[before:]:
-            self.judge.violations.append(f"writes although all is as wanted: {later[:5]}")
-
-
-def find(spec: dict[str, Any], name: str) -> dict[str, Any]:
-    """The worker group of that name."""
-    return next(g for g in spec["workerGroupSpecs"] if g["groupName"] == name)
-
-
-def is_in(pod: dict[str, Any], name: str) -> bool:
-    """Whether the pod is a live member of the group."""
-    return pod["metadata"]["labels"].get("ray.io/group") == name and is_alive(pod)
-
-
-def stranger() -> dict[str, Any]:
-    """A pod that is not ours, although its labels say so."""
-    labels = {"ray.io/cluster": NAME, "ray.io/node-type": "worker", "ray.io/group": "a", "ray.io/is-ray-node": "yes"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "stranger", "namespace": NAMESPACE, "labels": labels},
-        "spec": template("stranger")["spec"],
-    }
+            self.judge.note(f"writes although all is as wanted: {later[:5]}")

@@ -1,24 +1,27 @@
 """What must hold at every write of the operator?
 
-A judge between the operator and the API. It remembers what was wanted at each moment and which wish the operator had
-read, and counts pods in the store itself, not in anybody's cache. It raises nothing while the history runs (the operator
-would swallow it): it notes violations, and the history ends red. Rules RM:I1, I2, I4, I5, I7, I8, I13 and D15.
+A judge between each operator and the API. It remembers what was wanted at each moment and which wish an operator had
+read, and counts pods in the store itself, not in anybody's cache. It raises nothing while a run lasts (the operator
+would swallow it): it notes violations, and the run ends red. Rules RM:I1–I5, I7–I10, I13 and D15; what must hold at the
+end of a run (I14–I16, I18, I19) is asked in stage.py.
 """
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from raytide.kube.transport import Response, Transport
 
-from simulation.world import NAMESPACE, RAYCLUSTERS, World, is_alive
+from simulation.census import Census
+from simulation.world import RAYCLUSTERS, World
 
 WRITES_PER_SECOND = 10
 ENOUGH = 20
-"""So many violations make a history red enough: a product that runs wild would make it endless."""
+"""So many violations make a run red enough: a product that runs wild would make it endless."""
 
 
 def wanted(spec: Mapping[str, Any]) -> dict[str, int]:
@@ -30,47 +33,101 @@ def wanted(spec: Mapping[str, Any]) -> dict[str, int]:
     return counts
 
 
-class Judge:
-    """Carries requests on and looks at each: a Transport around a Transport."""
+def named_workers(spec: Mapping[str, Any]) -> frozenset[str]:
+    """Every name in any `workersToDelete`."""
+    groups = spec.get("workerGroupSpecs") or []
+    return frozenset(
+        name for group in groups for name in (group.get("scaleStrategy") or {}).get("workersToDelete") or []
+    )
 
-    def __init__(self, world: World, inner: Transport) -> None:
-        self._world = world
-        self._inner = inner
-        self.stream = inner.stream
-        self.close = inner.close
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One generation of one cluster."""
+
+    generation: int
+    counts: Mapping[str, int]
+    named: frozenset[str]
+
+
+class Judge:
+    """What is wanted and what was done, for all operators together.
+
+    - `door(transport, identity)` is what one operator gets instead of its transport.
+    - `holder` answers whose lease it is at this instant; None: nobody holds one, or leases are not played.
+    """
+
+    def __init__(self, world: World, census: Census, *, holder: Callable[[], str | None] | None = None) -> None:
+        self.world = world
+        self.census = census
+        self.holder = holder
         self.violations: list[str] = []
         self.has_enough = asyncio.Event()
         self.writes: list[str] = []
-        self._wishes: dict[str, list[tuple[int, dict[str, int], frozenset[str]]]] = defaultdict(list)
-        self._read: dict[str, int] = {}
-        self._shrunk: dict[tuple[str, str], int] = defaultdict(int)
+        self.is_past_believed = False
+        """A new process was shown a past that nobody could tell from the present: counts of pods are not judged."""
+        self.wishes: dict[str, list[Wish]] = defaultdict(list)
+        self.read: dict[str, dict[str, int]] = defaultdict(dict)
+        """Cluster uid -> who -> the generation that this operator read last."""
+        self._names: dict[str, str] = {}
+        self._shrunk: Counter[tuple[str, str]] = Counter()
+        self._grown: Counter[tuple[str, str]] = Counter()
+        self._late: Counter[tuple[str, str]] = Counter()
         self._taken: dict[tuple[str, str], set[str]] = defaultdict(set)
-        self._late: dict[tuple[str, str], int] = defaultdict(int)
-        self._moments: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=WRITES_PER_SECOND + 1))
+        self._was_well: dict[str, set[int]] = defaultdict(set)
+        self._status: dict[str, tuple[int, str]] = {}
         world.store.subscribe(self._on_cluster, RAYCLUSTERS)
+        world.store.subscribe(self._on_pod, "pods")
+
+    def door(self, inner: Transport, identity: Callable[[], str] = lambda: "operator") -> "Door":
+        """Where one operator comes in, which may come back as somebody else."""
+        return Door(self, inner, identity)
+
+    def witness(self, identity: str, method: str, path: str) -> None:
+        """A write leaves an operator, or is carried out: it must hold the lease both times (RM:I10)."""
+        if self.holder is not None and is_judged(method, path) and (holder := self.holder()) != identity:
+            self.note(f"{identity} writes, but {holder or 'nobody'} holds the lease: {method} {path}")
+
+    def note(self, text: str) -> None:
+        """Something is wrong."""
+        self.violations.append(f"{self.world.now():%H:%M:%S.%f} {text}")
+        if len(self.violations) >= ENOUGH:
+            self.has_enough.set()
+
+    def _note_count(self, text: str) -> None:
+        if not self.is_past_believed:
+            self.note(text)
 
     # --- what is wanted --------------------------------------------------------------------------------------------
     def _on_cluster(self, change: Any) -> None:
         obj = change.entry.obj()
-        uid, generation = obj["metadata"]["uid"], obj["metadata"]["generation"]
-        wishes = self._wishes[uid]
-        if wishes and wishes[-1][0] == generation:
-            return
-        counts = wanted(obj["spec"])
-        before = wishes[-1][1] if wishes else {}
-        for group in before:
-            self._shrunk[uid, group] += max(0, before[group] - counts.get(group, 0))
-        names = frozenset(
-            name
-            for group in obj["spec"].get("workerGroupSpecs") or []
-            for name in (group.get("scaleStrategy") or {}).get("workersToDelete") or []
-        )
-        wishes.append((generation, counts, names))
+        metadata = obj["metadata"]
+        uid, wishes = metadata["uid"], self.wishes[metadata["uid"]]
+        self._names[uid] = metadata["name"]
+        if not wishes or wishes[-1].generation != metadata["generation"]:
+            counts = wanted(obj["spec"])
+            before = wishes[-1].counts if wishes else {"headgroup": 0}
+            for group in {**before, **counts, "headgroup": 1}:
+                grown = ({**counts, "headgroup": 1}).get(group, 0) - ({"headgroup": 1, **before}).get(group, 0)
+                self._grown[uid, group] += max(0, grown)
+                self._shrunk[uid, group] += max(0, -grown)
+            wishes.append(Wish(metadata["generation"], counts, named_workers(obj["spec"])))
+        self._note_wellness(uid)
+        self._judge_status(obj)
 
-    def _current_wishes(self, uid: str) -> list[tuple[int, dict[str, int], frozenset[str]]]:
-        """The wish that the operator read last, and all that came after it."""
-        read = self._read.get(uid, 0)
-        return [wish for wish in self._wishes[uid] if wish[0] >= read]
+    def _on_pod(self, change: Any) -> None:
+        for uid in change.entry.owners:
+            if uid in self.wishes:
+                self._note_wellness(uid)
+                if change.type == "ADDED":
+                    self._count(uid, change.entry.labels.get("ray.io/group", ""))
+
+    def _note_wellness(self, uid: str) -> None:
+        """Which wishes are fulfilled at this instant, head and workers Ready?"""
+        ready = self.census.ready(uid)
+        for wish in self.wishes[uid][-3:]:
+            if ready["headgroup"] and all(ready[group] >= count for group, count in wish.counts.items()):
+                self._was_well[uid].add(wish.generation)
 
     def expect_late(self, body: bytes | None) -> None:
         """A create commits long after its sender gave up, and perhaps after its sender was killed.
@@ -83,77 +140,124 @@ class Judge:
             owner, group = obj["metadata"]["ownerReferences"][0]["uid"], obj["metadata"]["labels"]["ray.io/group"]
             self._late[owner, group] += 1
 
+    # --- what is done ----------------------------------------------------------------------------------------------
+    def after_create(self, obj: dict[str, Any]) -> None:
+        """An operator made a pod or service."""
+        owner = next((ref for ref in obj["metadata"].get("ownerReferences") or [] if ref.get("controller")), None)
+        labels, name = obj["metadata"].get("labels") or {}, obj["metadata"]["name"]
+        if owner is None or labels.get("ray.io/cluster") != owner["name"]:
+            self.note(f"created without owner or cluster label: {name}")
+            return
+        uid = owner["uid"]
+        if self._names.get(uid) != owner["name"]:
+            self.note(f"{name} is owned by {owner['name']} {uid}, which never was")
+        if obj["kind"] == "Service":
+            services = [key for key in self.world.store.dependents(uid) if key.resource == "services"]
+            if len(services) > 1:
+                self._note_count(f"{len(services)} head services of {owner['name']}")
+
+    def _count(self, uid: str, group: str) -> None:
+        """A pod has just been committed: was it one too many, or one for which there was no reason (RM:I1–I3)?"""
+        late, name = self._late[uid, group], f"{self._names[uid]}/{group}"
+        read = min(self.read[uid].values(), default=0)
+        counts = (wish.counts.get(group, 0) for wish in self.wishes[uid] if wish.generation >= read)
+        most = 1 if group == "headgroup" else max(counts, default=0)
+        alive, made = len(self.census.live_in(uid, group)), self.census.made[uid, group]
+        if alive > most + late:
+            self._note_count(f"{alive} live pods of {name}, wanted at most {most}")
+        reasons = self._grown[uid, group] + self.census.ended[uid, group] + late
+        if made > reasons:
+            self._note_count(f"{made} pods of {name} for {reasons} that were missing")
+
+    def before_delete(self, namespace: str, plural: str, name: str, asked: str | None) -> None:
+        """Somebody asks for the end of the object with that uid."""
+        if not asked:
+            self.note(f"delete without uid: {plural} {name}")
+        entry = self.world.store.find(plural, namespace, name)
+        if entry is None or entry.uid != asked or entry.is_terminating or plural != "pods":
+            return
+        owner = next((uid for uid in entry.owners if uid in self.wishes), None)
+        if owner is None:
+            self.note(f"deletes a pod of a stranger: {name}")
+            return
+        group = entry.labels.get("ray.io/group", "")
+        is_alive = any(pod.uid == entry.uid for pod in self.census.live_in(owner, group))
+        is_named = any(name in wish.named for wish in self.wishes[owner])
+        if is_named or not is_alive or group == "headgroup":
+            return
+        taken = self._taken[owner, group]
+        taken.add(entry.uid)
+        if len(taken) > self._shrunk[owner, group] + self._late[owner, group]:
+            self._note_count(f"deleted more of {self._names[owner]}/{group} than anybody asked for: {name}")
+
+    def _judge_status(self, obj: dict[str, Any]) -> None:
+        """A status was committed, perhaps without its writer hearing of it (RM:I9)."""
+        uid, name, told = obj["metadata"]["uid"], obj["metadata"]["name"], obj.get("status") or {}
+        seen, state = told.get("observedGeneration") or 0, told.get("state") or ""
+        seen_before, state_before = self._status.get(uid, (0, ""))
+        self._status[uid] = seen, state
+        if seen < seen_before:
+            self.note(f"observedGeneration of {name} went from {seen_before} back to {seen}")
+        if seen > max(self.read[uid].values(), default=0):
+            self.note(f"observedGeneration of {name} is {seen}, which nobody has read")
+        if state == "ready" != state_before and seen not in self._was_well[uid]:
+            self.note(f"{name} is called ready for generation {seen}, and never was")
+
+
+def is_judged(method: str, path: str) -> bool:
+    """Anything that changes the world but events, which nobody waits for, and the lease itself."""
+    return method != "GET" and "/events" not in path and "/leases" not in path
+
+
+class Door:
+    """Carries one operator's requests on and looks at each: a Transport around a Transport."""
+
+    def __init__(self, judge: Judge, inner: Transport, identity: Callable[[], str]) -> None:
+        self._judge = judge
+        self._inner = inner
+        self._identity = identity
+        self._moments: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=WRITES_PER_SECOND + 1))
+
+    def stream(self, path: str, **rest: Any) -> AsyncIterator[bytes]:
+        """A watch; nothing to judge."""
+        return self._inner.stream(path, **rest)
+
+    async def close(self) -> None:
+        """Let go."""
+        await self._inner.close()
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, **rest: Any) -> Response:
+        """One call, looked at before and after."""
+        is_write = is_judged(method, path)
+        if is_write:
+            self._before_write(method, path, body)
+        response = await self._inner.request(method, path, body=body, **rest)
+        if method == "GET" and "/rayclusters/" in path and response.status == 200:
+            metadata = msgspec.json.decode(response.body)["metadata"]
+            self._judge.read[metadata["uid"]][self._identity()] = metadata["generation"]
+        elif is_write:
+            self._judge.writes.append(f"{method} {path} -> {response.status}")
+            self._after_write(method, path, response)
+        return response
+
+    def _before_write(self, method: str, path: str, body: bytes | None) -> None:
+        self._note_pace(method, path, body)
+        self._judge.witness(self._identity(), method, path)
+        if method == "DELETE":
+            *_, namespace, plural, name = path.split("/")
+            options = msgspec.json.decode(body) if body else {}
+            self._judge.before_delete(namespace, plural, name, (options.get("preconditions") or {}).get("uid"))
+
     def _note_pace(self, method: str, path: str, body: bytes | None) -> None:
         """At most ten writes a second to one object, whatever fails (RM:I13)."""
         name = msgspec.json.decode(body or b"{}").get("metadata", {}).get("name", "") if method == "POST" else ""
         moments = self._moments[f"{path}/{name}"]
         moments.append(asyncio.get_running_loop().time())
         if len(moments) > WRITES_PER_SECOND and moments[-1] - moments[0] < 1.0:
-            self._note(f"more than {WRITES_PER_SECOND} writes within a second: {method} {path} {name}")
-
-    # --- what is done ----------------------------------------------------------------------------------------------
-    async def request(self, method: str, path: str, *, body: bytes | None = None, **rest: Any) -> Response:
-        if method == "DELETE":
-            self._before_delete(path, body)
-        if method != "GET" and "/events" not in path:
-            self._note_pace(method, path, body)
-        response = await self._inner.request(method, path, body=body, **rest)
-        if method == "GET" and "/rayclusters/" in path and response.status == 200:
-            metadata = msgspec.json.decode(response.body)["metadata"]
-            self._read[metadata["uid"]] = metadata["generation"]
-        elif method != "GET" and "/events" not in path:
-            self.writes.append(f"{method} {path} -> {response.status}")
-            self._after_write(method, path, response)
-        return response
-
-    def _note(self, text: str) -> None:
-        self.violations.append(f"{self._world.now():%H:%M:%S.%f} {text}")
-        if len(self.violations) >= ENOUGH:
-            self.has_enough.set()
+            self._judge.note(f"more than {WRITES_PER_SECOND} writes within a second: {method} {path} {name}")
 
     def _after_write(self, method: str, path: str, response: Response) -> None:
         if "/rayclusters/" in path and not path.endswith("/status"):
-            self._note(f"the operator wrote a spec: {method} {path}")
+            self._judge.note(f"the operator wrote a spec: {method} {path}")
         if method == "POST" and path.endswith(("/pods", "/services")) and response.status == 201:
-            self._after_create(msgspec.json.decode(response.body))
-
-    def _after_create(self, obj: dict[str, Any]) -> None:
-        owner = next((ref for ref in obj["metadata"].get("ownerReferences") or [] if ref.get("controller")), None)
-        labels = obj["metadata"].get("labels") or {}
-        if owner is None or labels.get("ray.io/cluster") != owner["name"]:
-            self._note(f"created without owner or cluster label: {obj['metadata']['name']}")
-            return
-        if obj["kind"] == "Service":
-            services = [key for key in self._world.store.dependents(owner["uid"]) if key.resource == "services"]
-            if len(services) > 1:
-                self._note(f"{len(services)} head services of {owner['name']}")
-            return
-        uid, group = owner["uid"], labels["ray.io/group"]
-        alive = [
-            p for p in self._world.pods(uid) if p["metadata"]["labels"].get("ray.io/group") == group and is_alive(p)
-        ]
-        most = 1 if group == "headgroup" else max((w[1].get(group, 0) for w in self._current_wishes(uid)), default=0)
-        if len(alive) > most + self._late[uid, group]:
-            self._note(f"{len(alive)} live pods of {owner['name']}/{group}, wanted at most {most}")
-
-    def _before_delete(self, path: str, body: bytes | None) -> None:
-        options = msgspec.json.decode(body) if body else {}
-        name = path.rsplit("/", 1)[1]
-        asked = (options.get("preconditions") or {}).get("uid")
-        if not asked:
-            self._note(f"delete without uid: {path}")
-        entry = self._world.store.find("pods", NAMESPACE, name)
-        if entry is None or entry.uid != asked or entry.is_terminating:
-            return
-        pod = entry.obj()
-        owner = (pod["metadata"].get("ownerReferences") or [{}])[0]
-        if owner.get("kind") != "RayCluster":
-            self._note(f"deletes a pod of a stranger: {name}")
-            return
-        uid, group = owner["uid"], pod["metadata"]["labels"]["ray.io/group"]
-        is_named = any(name in wish[2] for wish in self._wishes[uid])
-        if is_named or not is_alive(pod) or group == "headgroup":
-            return
-        self._taken[uid, group].add(entry.uid)
-        if len(self._taken[uid, group]) > self._shrunk[uid, group] + self._late[uid, group]:
-            self._note(f"deleted more of {owner['name']}/{group} than anybody asked for: {name}")
+            self._judge.after_create(msgspec.json.decode(response.body))

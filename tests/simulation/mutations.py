@@ -1,7 +1,7 @@
 """Would the simulation notice?
 
-Five deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
-reference, a new name on retry. `pytest --mutation NAME` applies one before the histories are told, and `make mutate`
+Seven deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
+reference, a new name on retry, no write gate, a term of leadership that trusts old lists. `pytest --mutation NAME` applies one before the histories are told, and `make mutate`
 demands that each turns them red (RM: tests of the tests).
 """
 
@@ -16,6 +16,7 @@ from raytide.api.actions import Create
 from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations
 from raytide.raycluster import objects, pods
+from raytide.raycluster.room import RayClusterRoom
 
 
 def no_overlay(patch: pytest.MonkeyPatch) -> None:
@@ -63,10 +64,27 @@ def new_name_on_retry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Expectations, "due", renamed)
 
 
+def no_write_gate(patch: pytest.MonkeyPatch) -> None:
+    """Whoever has led once goes on writing, whether or not the lease is still safely held."""
+    patch.setattr(Client, "_granted_s", lambda self: self._timeout_s)
+
+
+def no_relist_in_term(patch: pytest.MonkeyPatch) -> None:
+    """A new leader begins with whatever its informers happen to show."""
+
+    async def synced(self: RayClusterRoom) -> None:
+        for stream in self.streams:
+            await stream.wait_synced()
+
+    patch.setattr(RayClusterRoom, "_relist", synced)
+
+
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "no-overlay": no_overlay,
     "no-uid-precondition": no_uid_precondition,
     "no-retry": no_retry,
     "no-owner-reference": no_owner_reference,
     "new-name-on-retry": new_name_on_retry,
+    "no-write-gate": no_write_gate,
+    "no-relist-in-term": no_relist_in_term,
 }

@@ -1,56 +1,132 @@
 """How does the operator live in the simulation?
 
-As `main.py` wires it, without kopf, sockets and threads: the RayCluster room over a client over the transport it is given.
-It can be killed at any instant, which drops all its memory, and is started again a moment later as a Deployment would.
-An operator that ends by itself is a finding.
+As `main.py` wires it, without kopf, sockets and threads: the RayCluster room over a client over the transport it is given,
+and, where several replicas run, an elector whose gate the client asks (D10). It can be killed at any instant, which drops
+all its memory, and is started again a moment later as a Deployment would: as the same pod, or as another one. An operator
+that ends by itself is a finding.
 """
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 from raytide.api import names
 from raytide.api.config import ClusterConfig
+from raytide.api.lease import LeaseTiming
 from raytide.api.meta import Key
 from raytide.kube.client import Client
-from raytide.kube.transport import Transport
+from raytide.kube.lease import Elector
+from raytide.kube.transport import Response, Transport
 from raytide.raycluster.room import RayClusterRoom, RoomOptions
 from raytide.runtime.clock import Clock
 
 RESTART_S = 1.0
+LEASE = Key("default", "raytide-leader")
 
 
 class WorldClock(Clock):
-    """Wall time is the world's; monotonic time is the virtual loop's already."""
+    """Wall time is the world's; monotonic time is the virtual loop's already, and this machine never sleeps."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self.now = now  # type: ignore[method-assign]
 
+    def boottime(self) -> float:
+        """Virtual time, too."""
+        return self.monotonic()
+
+
+class Line:
+    """A transport for one process: once the process is killed nothing leaves it any more, whatever still unwinds."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.is_dead = False
+
+    async def request(self, method: str, path: str, **rest: Any) -> Response:
+        """One call of a living process."""
+        if self.is_dead:
+            raise asyncio.CancelledError
+        return await self._inner.request(method, path, **rest)
+
+    def stream(self, path: str, **rest: Any) -> AsyncIterator[bytes]:
+        """One watch of a living process."""
+        if self.is_dead:
+            raise asyncio.CancelledError
+        return self._inner.stream(path, **rest)
+
+    async def close(self) -> None:
+        """Let go."""
+        await self._inner.close()
+
 
 class OperatorUnderTest:
-    """One Deployment of one replica."""
+    """One replica of a Deployment.
 
-    def __init__(self, transport: Transport, clock: Clock, rng: random.Random, on_crash: Callable[[str], None]) -> None:
+    - With `is_elected` it leads only while it holds the lease, as `identity`.
+    - `kill` is SIGKILL for the process; the container starts again in the same pod.
+    - `replace` is the end of the pod: what starts a moment later has another identity.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        rng: random.Random,
+        on_crash: Callable[[str], None],
+        *,
+        identity: str = "operator",
+        is_elected: bool = False,
+    ) -> None:
+        self.identity = identity
         self._transport = transport
         self._clock = clock
         self._rng = rng
         self._on_crash = on_crash
+        self._is_elected = is_elected
+        self._line: Line | None = None
         self._room: RayClusterRoom | None = None
+        self._elector: Elector | None = None
         self._task: asyncio.Task[None] | None = None
         self._restarting: asyncio.TimerHandle | None = None
+        self._replaced = 0
 
     def _name(self, prefix: str) -> str:
         return prefix + "".join(self._rng.choice(names.REPLICA_ALPHABET) for _ in range(5))
 
     def start(self) -> None:
         """A new process with nothing in its memory."""
-        client = Client(self._transport, clock=self._clock)
+        line = self._line = Line(self._transport)
+        elector = self._elector = self._new_elector(line) if self._is_elected else None
+        client = Client(line, clock=self._clock, write_gate=elector.may_write_s if elector else None)
         options = RoomOptions(namer=self._name)
         self._room = RayClusterRoom(client, clock=self._clock, config=ClusterConfig(), options=options)
-        self._task = asyncio.get_running_loop().create_task(self._room.run())
+        self._task = asyncio.get_running_loop().create_task(self._work(self._room, elector))
         self._task.add_done_callback(self._ended)
+
+    def _new_elector(self, line: Line) -> Elector:
+        timing = LeaseTiming()
+        client = Client(line, clock=self._clock, timeout_s=timing.call_timeout_s)
+        return Elector(client, LEASE, identity=self.identity, clock=self._clock, timing=timing)
+
+    @staticmethod
+    async def _work(room: RayClusterRoom, elector: Elector | None) -> None:
+        if elector is None:
+            await room.run()
+            return
+        async with asyncio.TaskGroup() as tasks:
+            leading = tasks.create_task(elector.run(room.lead))
+            await elector.has_looked.wait()
+            following = tasks.create_task(room.follow())
+            await leading
+            following.cancel()
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this is the replica that works now."""
+        return self._elector is None or self._elector.is_leading
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (trouble := task.exception()):
@@ -59,9 +135,17 @@ class OperatorUnderTest:
 
     def kill(self) -> None:
         """SIGKILL: nothing is finished, nothing is remembered; the next one starts in a moment."""
-        if self._task:
+        if self._line is not None:
+            self._line.is_dead = True
+        if self._task is not None:
             self._task.cancel()
         self._restart()
+
+    def replace(self) -> None:
+        """The pod is gone with all that it was doing; another one comes."""
+        self._replaced += 1
+        self.identity = f"{self.identity.partition('+')[0]}+{self._replaced}"
+        self.kill()
 
     def _restart(self) -> None:
         if self._restarting:
@@ -77,6 +161,8 @@ class OperatorUnderTest:
         """SIGTERM, and wait for the ordered end."""
         assert self._room is not None
         assert self._task is not None
+        if self._elector is not None:
+            self._elector.stop()
         await self._room.stop()
         with suppress(asyncio.CancelledError):
             await self._task

@@ -12,6 +12,7 @@ import itertools
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,27 @@ from raytide.sandbox.apiserver.store import Change, Store
 from raytide.sandbox.controllers import Controllers
 
 NAMESPACE = "default"
-NODE = "node-0"
+NODES = ("node-0", "node-1")
 RAYCLUSTERS = "rayclusters.ray.io"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 CRD = Path(__file__).parents[2] / "crds" / "ray.io_rayclusters.yaml"
 
 
+@dataclass(frozen=True, slots=True)
+class Kubelets:
+    """How fast they are."""
+
+    start_s: tuple[float, float] = (0.1, 4.0)
+    end_s: tuple[float, ...] = (0.1, 1.0, 20.0)
+
+
 class World:
     """One cluster, one generator of chance, one clock."""
 
-    def __init__(self, rng: random.Random, namespace: str = NAMESPACE) -> None:
+    def __init__(self, rng: random.Random, namespace: str = NAMESPACE, kubelets: Kubelets | None = None) -> None:
         self.rng = rng
+        self._kubelets = kubelets or Kubelets()
+        self._silent_nodes: set[str] = set()
         self.namespace = namespace
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
@@ -44,12 +55,14 @@ class World:
         suffixes = itertools.count(1)
         self.api = Api(self.store, new_suffix=lambda: f"{next(suffixes):05d}")
         self.controllers = Controllers(self.store, has_scheduler=False)
+        self._nodes = itertools.cycle(NODES)
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.store.subscribe(self._on_pod, "pods")
         self.store.subscribe(lambda _: self._changed.set())
         self.controllers.step(self.now())
-        self.store.create("nodes", {"metadata": {"name": NODE}})
+        for node in NODES:
+            self.store.create("nodes", {"metadata": {"name": node}, "status": node_status("True")})
         self.api.handle(
             Request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {}, {}, yaml_to_json(CRD))
         )
@@ -82,15 +95,38 @@ class World:
         task.add_done_callback(self._tasks.discard)
 
     async def _start_pod(self, name: str, uid: str) -> None:
+        node = next(node for node in self._nodes if node not in self._silent_nodes)
         await asyncio.sleep(self.rng.uniform(0.01, 0.2))
-        self.edit("pods", name, uid, lambda pod: pod["spec"].update(nodeName=NODE))
-        await asyncio.sleep(self.rng.uniform(0.1, 4.0))
-        self.edit("pods", name, uid, make_ready, subresource="status")
+        self.edit("pods", name, uid, lambda pod: pod["spec"].update(nodeName=node))
+        await asyncio.sleep(self.rng.uniform(*self._kubelets.start_s))
+        if node not in self._silent_nodes:
+            self.edit("pods", name, uid, make_ready, subresource="status")
 
     async def _end_pod(self, name: str, uid: str) -> None:
-        await asyncio.sleep(self.rng.choice([0.1, 1.0, 20.0]))
+        await asyncio.sleep(self.rng.choice(self._kubelets.end_s))
+        entry = self.store.find("pods", self.namespace, name)
+        if entry is None or node_of(entry.obj()) in self._silent_nodes:
+            return
         with suppress(ApiStatus):
             self.store.delete("pods", self.namespace, name, uid=uid, grace_s=0)
+
+    def lose_node(self, node: str) -> None:
+        """A machine dies: its kubelet is silent, the control plane says NotReady and evicts what ran there."""
+        self._silent_nodes.add(node)
+        self.edit("nodes", node, None, lambda obj: obj.update(status=node_status("Unknown")), subresource="status")
+        for key, entry in self.store.entries("pods", self.namespace):
+            if node_of(entry.obj()) == node:
+                with suppress(ApiStatus):
+                    self.store.delete("pods", self.namespace, key.name, uid=entry.uid)
+
+    def bury_node(self, node: str) -> None:
+        """Somebody deletes the Node: pod garbage collection ends what was left of its pods."""
+        with suppress(ApiStatus):
+            self.store.delete("nodes", "", node)
+        for key, entry in self.store.entries("pods", self.namespace):
+            if node_of(entry.obj()) == node:
+                with suppress(ApiStatus):
+                    self.store.delete("pods", self.namespace, key.name, uid=entry.uid, grace_s=0)
 
     # --- people ----------------------------------------------------------------------------------------------------
     def edit(
@@ -103,7 +139,8 @@ class World:
         subresource: str | None = None,
     ) -> bool:
         """Change one object in place if it is still that object."""
-        entry = self.store.find(resource, self.namespace, name)
+        is_namespaced = self.store.resource(resource).is_namespaced
+        entry = self.store.find(resource, self.namespace if is_namespaced else "", name)
         if entry is None or (uid is not None and entry.uid != uid):
             return False
         obj = entry.obj()
@@ -124,6 +161,15 @@ class World:
     def kill_pod(self, name: str, phase: str) -> None:
         """The pod ends by itself."""
         self.edit("pods", name, None, lambda pod: make_ended(pod, phase), subresource="status")
+
+    def evict(self, name: str) -> None:
+        """A kubelet under pressure ends the pod."""
+        self.edit("pods", name, None, make_evicted, subresource="status")
+
+    def delete_cluster(self, name: str) -> None:
+        """As `kubectl delete raycluster` does it."""
+        with suppress(ApiStatus):
+            self.store.delete(RAYCLUSTERS, self.namespace, name)
 
     def vanish(self, name: str) -> None:
         """Somebody deletes the pod by force."""
@@ -172,6 +218,22 @@ def make_ended(pod: dict[str, Any], phase: str) -> None:
             {"name": name, "ready": False, "restartCount": 0, "state": {"terminated": {"exitCode": code}}}
         ],
     }
+
+
+def make_evicted(pod: dict[str, Any]) -> None:
+    """What a kubelet reports of a pod that it threw out."""
+    make_ended(pod, "Failed")
+    pod["status"]["reason"] = "Evicted"
+
+
+def node_status(ready: str) -> dict[str, Any]:
+    """What a Node says of itself, or is said of it."""
+    return {"conditions": [{"type": "Ready", "status": ready}]}
+
+
+def node_of(pod: dict[str, Any]) -> str:
+    """Where it runs."""
+    return str(pod["spec"].get("nodeName") or "")
 
 
 def is_alive(pod: dict[str, Any]) -> bool:

@@ -1,0 +1,265 @@
+"""Where is a life of RayClusters played, and is everything as wanted now?
+
+A stage is one world with an operator in it, a judge at the operator's door and a fault script between them and the API.
+Whoever plays on it (random histories, scenarios with one fault) edits the world and waits; the stage says what differs
+from what the specs want, and paints the portrait by which two runs are compared. It never decides what happens. Rules
+RM:I14–I16, I18, I19.
+"""
+
+import asyncio
+import logging
+import random
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+
+from raytide.sandbox.faults import Script
+from raytide.sandbox.faulty import Faulty
+
+from simulation.census import Census, as_counts
+from simulation.invariants import Judge, named_workers, wanted
+from simulation.operator_under_test import LEASE, OperatorUnderTest, WorldClock
+from simulation.wire import InProcess, StorePast, Troubles
+from simulation.world import NAMESPACE, RAYCLUSTERS, Kubelets, World
+
+ESR_S = 60.0
+"""So long after the last fault everything must be as wanted."""
+_TIMES = {
+    "creationTimestamp",
+    "lastTransitionTime",
+    "lastUpdateTime",
+    "stateTransitionTimes",
+    "resourceVersion",
+    "uid",
+    "managedFields",
+}
+_RANDOM = re.compile(rb"(-worker|-head|kube-api-access)-[a-z0-9]{5}\b")
+
+
+class Replica:
+    """One operator with its own way to the API, and what goes wrong on it."""
+
+    def __init__(self, stage: "Stage", number: int, *, is_elected: bool) -> None:
+        self.lag_s = 0.0
+        """How late every line comes here, if not later for all."""
+        self.wire = InProcess(stage.world.api, lag_s=lambda: max(self.lag_s, stage.lag()))
+        self.script = Script(now_s=stage.loop.time)
+        self.faulty = Faulty(
+            self.wire,
+            self.script,
+            troubles=Troubles(),
+            on_kill=self._kill,
+            on_late_commit=stage.judge.expect_late,
+            past=StorePast(stage.world.api, stage.world.store, stage.loop.time),
+        )
+        door = stage.judge.door(self.faulty, lambda: self.operator.identity)
+        self.operator = OperatorUnderTest(
+            door,
+            WorldClock(stage.world.now),
+            stage.rng,
+            stage.judge.note,
+            identity=f"operator-{number}",
+            is_elected=is_elected,
+        )
+        self.wire.witness = lambda request: stage.judge.witness(self.operator.identity, request.method, request.path)
+
+    def _kill(self) -> None:
+        self.operator.kill()
+
+
+class Stage:
+    """One world, one judge, and one operator, or several replicas of which one leads."""
+
+    def __init__(self, seed: int, *, kubelets: Kubelets | None = None, replicas: int = 1) -> None:
+        self.rng = random.Random(seed)
+        self.loop = asyncio.get_running_loop()
+        self.world = World(self.rng, kubelets=kubelets)
+        self.census = Census(self.world.store)
+        self.lag_s = 0.0
+        self.judge = Judge(self.world, self.census, holder=self.holder if replicas > 1 else None)
+        self.replicas = [Replica(self, number, is_elected=replicas > 1) for number in range(replicas)]
+        self.operator, self.script, self.wire = (
+            self.replicas[0].operator,
+            self.replicas[0].script,
+            self.replicas[0].wire,
+        )
+        self.fault_lasts_s = 0.0
+        """How long a fault of the script goes on after it was met."""
+        self.trouble_until = 0.0
+        """When other trouble than the script's is over."""
+        self.on_begin: Callable[[], None] = lambda: None
+        self._controllers: asyncio.Task[None] | None = None
+
+    def lag(self) -> float:
+        """How late the next watch line comes."""
+        return self.rng.uniform(0.0, self.lag_s) if self.lag_s else 0.0
+
+    def holder(self) -> str | None:
+        """Whose lease it is at this instant."""
+        entry = self.world.store.find("leases.coordination.k8s.io", LEASE.namespace, LEASE.name)
+        return entry.obj()["spec"].get("holderIdentity") if entry else None
+
+    def leader(self) -> Replica:
+        """Who works now, or would."""
+        return next((replica for replica in self.replicas if replica.operator.is_leading), self.replicas[0])
+
+    # --- playing -----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """The world begins to turn; the operator is started by whoever plays."""
+        self._controllers = self.loop.create_task(self.world.run_controllers())
+
+    async def close(self) -> None:
+        """The ordered end of everything."""
+        for replica in self.replicas:
+            await replica.operator.stop()
+        controllers = self._controllers
+        assert controllers is not None
+        if controllers.done():
+            self.judge.note(f"the world's own controllers ended: {controllers.exception()!r}")
+        controllers.cancel()
+
+    def begin(self) -> None:
+        """From here on calls and lines are counted, and the fault of this run may come."""
+        self.script.recount()
+        self.on_begin()
+
+    def start(self) -> None:
+        """Every replica begins to work."""
+        for replica in self.replicas:
+            replica.operator.start()
+
+    def kill(self) -> None:
+        """SIGKILL for whoever works; it comes back a moment later."""
+        self.leader().operator.kill()
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let so much virtual time go by, or less when the run is red enough."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.judge.has_enough.wait(), seconds)
+
+    async def settle(self, within_s: float = ESR_S, step_s: float = 0.5) -> float:
+        """Wait until everything is as wanted; a violation when it takes longer. Returns the seconds it took."""
+        begun_s = self.loop.time()
+        while (difference := self.difference()) and not self.judge.has_enough.is_set():
+            if self.loop.time() > max(begun_s, self._faults_over_s()) + within_s:
+                self.judge.note(f"not as wanted {within_s:.0f} s after the last fault: {difference}")
+                break
+            await self.pass_time(step_s)
+        return self.loop.time() - max(begun_s, self._faults_over_s())
+
+    def _faults_over_s(self) -> float:
+        met_s = self.script.last_met_s
+        return max(met_s + self.fault_lasts_s if met_s is not None else 0.0, self.trouble_until)
+
+    async def wait_for_faults(self) -> None:
+        """Let the last fault end."""
+        await self.pass_time(max(0.0, self._faults_over_s() - self.loop.time()))
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def clusters(self) -> Iterator[dict[str, Any]]:
+        """Every RayCluster there is."""
+        return iter(self.world.store.list(RAYCLUSTERS, NAMESPACE))
+
+    def difference(self) -> str:
+        """What is not as the specs want it, in words; empty when all is well."""
+        living = set()
+        for cluster in self.clusters():
+            if "deletionTimestamp" in cluster["metadata"]:
+                return f"{cluster['metadata']['name']} is still going"
+            living.add(cluster["metadata"]["uid"])
+            if difference := self._difference_of(cluster):
+                return f"{cluster['metadata']['name']}: {difference}"
+        orphans = [citizen.name for citizen in self.census.everybody() if citizen.owner_uid not in living]
+        return f"orphans: {orphans}" if orphans else self._orphaned_services(living)
+
+    def _orphaned_services(self, living: set[str]) -> str:
+        entries = self.world.store.entries("services", NAMESPACE)
+        orphans = [key.name for key, entry in entries if entry.owners and not living.issuperset(entry.owners)]
+        return f"orphans: {orphans}" if orphans else ""
+
+    def _difference_of(self, cluster: dict[str, Any]) -> str:
+        uid, spec = cluster["metadata"]["uid"], cluster["spec"]
+        have = self.census.alive(uid)
+        want = {"headgroup": 1, **{k: v for k, v in wanted(spec).items() if v}}
+        if have != want:
+            return f"have {have}, want {want}"
+        services = self.world.store.find("services", NAMESPACE, f"{cluster['metadata']['name']}-head-svc")
+        if services is None or services.owners != (uid,):
+            return "the head service is missing or another cluster's"
+        members = self.census.members(uid)
+        if len(members) != sum(want.values()):
+            return "pods that ended are still there"
+        if len({(pod.group, pod.index) for pod in members}) != len(members):
+            return "two workers of a group have the same replica index"
+        named = [pod.name for pod in members if pod.name in named_workers(spec)]
+        return f"named and still there: {named}" if named else ""
+
+    def portrait(self) -> dict[str, Any]:
+        """Everything that two runs may be compared by: no times, no uids, no random names."""
+        clusters = {each["metadata"]["name"]: _plain(each) for each in self.clusters()}
+        for cluster in clusters.values():
+            for group in cluster["spec"].get("workerGroupSpecs") or []:
+                strategy = group.get("scaleStrategy") or {}
+                if names := strategy.get("workersToDelete"):
+                    strategy["workersToDelete"] = len(names)
+        pods = sorted((_plain(each) for each in self.world.store.list("pods", NAMESPACE)), key=msgspec.json.encode)
+        services = [_plain(each) for each in self.world.store.list("services", NAMESPACE)]
+        return {"clusters": clusters, "pods": pods, "services": services}
+
+    def true_conditions(self, name: str) -> set[str]:
+        """The types of a cluster's conditions that hold."""
+        cluster = self.world.cluster(name) or {}
+        conditions = (cluster.get("status") or {}).get("conditions") or ()
+        return {each["type"] for each in conditions if each["status"] == "True"}
+
+    def counts(self) -> dict[str, Any]:
+        """How many pods were made and are gone, per cluster and group."""
+        return {"born": as_counts(self.census.born), "gone": as_counts(self.census.gone)}
+
+
+def _plain(obj: dict[str, Any]) -> dict[str, Any]:
+    encoded = _RANDOM.sub(rb"\1-*", msgspec.json.encode(_timeless(obj)))
+    plain: dict[str, Any] = msgspec.json.decode(encoded)
+    plain.get("spec", {}).pop("nodeName", None)
+    # Which index is free when a worker comes depends on who has just gone; that no two have the same is asked elsewhere.
+    plain["metadata"].get("labels", {}).pop("ray.io/worker-group-replica-index", None)
+    return plain
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _timeless(item) for key, item in value.items() if key not in _TIMES}
+    return [_timeless(item) for item in value] if isinstance(value, list) else value
+
+
+class _Ear(logging.Handler):
+    """Hears errors in the product's log."""
+
+    def __init__(self, judge: Judge) -> None:
+        super().__init__(logging.ERROR)
+        self._judge = judge
+
+    def emit(self, record: logging.LogRecord) -> None:
+        trouble = record.exc_info[1] if record.exc_info else ""
+        self._judge.note(f"logged as an error: {record.getMessage()} {trouble!r}")
+
+
+@contextmanager
+def heard_by(judge: Judge) -> Iterator[None]:
+    """Whatever the product logs as an error, a bug's traceback above all, is a violation."""
+    logger, ear = logging.getLogger("raytide"), _Ear(judge)
+    level, propagates = logger.level, logger.propagate
+    logger.addHandler(ear)
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(ear)
+        logger.setLevel(level)
+        logger.propagate = propagates

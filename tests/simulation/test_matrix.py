@@ -1,0 +1,60 @@
+"""Whatever goes wrong once, a life ends as it would have without (RM §2.3, F1–F7 and F14; RM:I14)."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from simulation.matrix import Point, inject, learn, points_of
+from simulation.scenarios import SCENARIOS, Scenario
+
+RULES = (
+    "RM:I1",
+    "RM:I2",
+    "RM:I3",
+    "RM:I5",
+    "RM:I7",
+    "RM:I8",
+    "RM:I9",
+    "RM:I13",
+    "RM:I14",
+    "RM:I15",
+    "RM:I16",
+    "RM:I19",
+)
+
+
+@pytest.mark.rule(*RULES)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_a_life_ends_the_same_whatever_goes_wrong_once(scenario: Scenario, request: pytest.FixtureRequest) -> None:
+    """A sample of the points, the same in every run; all of them are told by `make simulation`."""
+    reference = learn(scenario)
+    assert reference.violations == []
+    points = list(points_of(reference))
+    sample = random.Random(scenario.name).sample(points, min(len(points), request.config.getoption("--points")))
+    red = {str(point): told.violations for point in sample if (told := inject(scenario, reference, point)).violations}
+    assert red == {}, "\n--- violations\n" + "\n".join(f"{point}: {found}" for point, found in red.items())
+
+
+def test_every_fault_meets_every_call_and_line_of_a_life() -> None:
+    """The enumeration leaves nothing out: the counts follow from what was learned."""
+    reference = learn(next(scenario for scenario in SCENARIOS if scenario.name == "create"))
+    calls, lines = len(reference.calls), len(reference.lines)
+    writes = sum(call.is_write and call.plural != "events" for call in reference.calls)
+    reads = sum(call.plural == "rayclusters" and call.method == "GET" for call in reference.calls)
+    found = Counter(point.matrix for point in points_of(reference))
+    assert found["F1"] == 2 * writes
+    assert found["F2"] == 6 * calls
+    assert found["F3"] == 3 * calls
+    assert found["F4"] == 4 * lines
+    assert found["F5"] == 9 * 5
+    assert found["F7"] == writes + reads
+    assert writes >= 6
+    assert lines >= 10
+
+
+def test_a_point_says_what_it_does() -> None:
+    reference = learn(next(scenario for scenario in SCENARIOS if scenario.name == "create"))
+    first: Point = next(points_of(reference))
+    assert str(first).startswith("F1 Kill(is_after=False) at ")
+    assert "POST /api/v1/namespaces/default/" in str(first)
