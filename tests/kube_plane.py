@@ -154,7 +154,8 @@ def find_plane_binary(environ: Mapping[str, str] = os.environ) -> Path:
     try:
         return find_binary(environ)
     except PlaneTrouble as trouble:
-        pytest.fail(f"{trouble}, or {KUBECONFIG_VARIABLE} to a kubeconfig of a test cluster", pytrace=False)
+        missing = str(trouble)
+    pytest.fail(f"{missing}, or {KUBECONFIG_VARIABLE} to a kubeconfig of a test cluster", pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -223,7 +223,7 @@ class ControlPlane:
 
     def _launch(self, name: str) -> None:
         command = [*program(self.binary, name), *arguments(name, self._files, self._ports, self.settings)]
-        variables = {"GOGC": str(self.settings.gogc), **self.settings.variables}
+        variables = {"GOGC": str(self.settings.gogc)}
         self._components[name].start(command, directory=self._files.logs, variables=variables)
         self._asked_for.add(name)
 

@@ -6,7 +6,7 @@ is anonymous, etcd opens only to the API server's certificate. Nothing is starte
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from raytide.sandbox.plane_files import CONTROLLERS, SCHEDULER, PlaneFiles
@@ -40,8 +40,6 @@ class PlaneSettings:
     """How much garbage Go lets grow before it collects, in percent; less memory or less work."""
     is_durable: bool = True
     """False: etcd does not wait for the disk; a power failure may lose the cluster, a SIGKILL does not."""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Further environment variables of every component."""
 
 
 def arguments(component: str, files: PlaneFiles, ports: Ports, settings: PlaneSettings) -> list[str]:
