@@ -150,3 +150,19 @@ async def test_a_stream_may_be_closed_early():
         stream = transport.stream("/w", silence_s=5)
         assert [await anext(stream), await anext(stream)] == [b"", b"one\n"]
         await stream.aclose()
+
+
+@pytest.mark.rule("D10")
+async def test_no_body_leaves_after_its_time_even_if_the_process_was_stopped(monkeypatch):
+    heard: list[bytes] = []
+    async with serving(saying(OK, heard=heard)) as transport:
+        loop = asyncio.get_running_loop()
+        asked = iter([loop.time()])
+        real = loop.time
+        # Asked once before sending, and then the process stands still for a minute.
+        monkeypatch.setattr(loop, "time", lambda: next(asked, real() + 60))
+        with pytest.raises(Unavailable) as trouble:
+            await send(transport, timeout_s=5.0)
+        monkeypatch.undo()
+    assert heard == []
+    assert not trouble.value.is_outcome_unknown

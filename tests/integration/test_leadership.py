@@ -1,0 +1,316 @@
+"""Two operators, one Lease: who writes, who takes over and how soon; what is asked, waited for and said meanwhile."""
+
+import asyncio
+import itertools
+import signal
+import socket
+from collections import Counter
+
+import aiohttp
+import msgspec
+import pytest
+from aiohttp import web
+
+from integration.rig import PATIENCE_S, Cluster, Front, Operator, holds_for, until
+from raytide.sandbox.apiserver.http import application
+from raytide.sandbox.apiserver.messages import Response
+
+from builders import raycluster
+
+NAMESPACE = "default"
+NUMBERS = itertools.count(1)
+LEASE = ("leases.coordination.k8s.io", "system", "ray-operator-leader")
+LEASE_S = 3
+FLAGS = (
+    *("--leader-election-namespace", "system"),
+    *("--leader-election-lease-duration", f"{LEASE_S}s"),
+    *("--leader-election-renew-deadline", "2s"),
+    *("--leader-election-retry-period", "400ms"),
+)
+
+
+class Door(Front):
+    """One operator's own way to the API: its writes are counted, and it can be told no."""
+
+    def __init__(self, cluster):
+        super().__init__(cluster)
+        self.writes = Counter()
+        self.forbidden = set()
+        """(verb, plural) that nobody may behind this door."""
+
+    def handle(self, request):
+        words = request.path.strip("/").split("/")
+        if words[-1] == "selfsubjectaccessreviews":
+            review = msgspec.json.decode(request.body)
+            asked = review["spec"]["resourceAttributes"]
+            review["status"] = {"allowed": (asked["verb"], asked["resource"]) not in self.forbidden}
+            return said(201, review)
+        plural = next((word for word in reversed(words) if word in ("pods", "nodes", "rayclusters", "leases")), "")
+        verb = {"POST": "create", "DELETE": "delete", "PUT": "update"}.get(request.method, "list")
+        if (verb, plural) in self.forbidden:
+            message = f'{plural} is forbidden: User "operator" cannot {verb} resource "{plural}"'
+            return said(403, {"kind": "Status", "reason": "Forbidden", "message": message, "code": 403})
+        if request.method != "GET" and "leases" not in words:
+            self.writes[f"{request.method} {plural}"] += 1
+        return super().handle(request)
+
+
+def said(status, body):
+    return Response(status, msgspec.json.encode(body), {"Content-Type": "application/json"})
+
+
+class Replica:
+    """An operator behind a door of its own."""
+
+    def __init__(self, cluster, folder, name):
+        self.name = name
+        self.door = Door(cluster)
+        self.health = free_port()
+        self._cluster = cluster
+        self._kubeconfig = folder / f"kubeconfig-{name}"
+        self._runner = web.AppRunner(application(self.door), access_log=None, shutdown_timeout=0.1)
+        self.operator = None
+
+    async def start(self, *flags, identity=None):
+        """As a pod whose uid is `identity`."""
+        if not self._kubeconfig.exists():
+            await self._runner.setup()
+            listener = socket.create_server(("127.0.0.1", 0))
+            await web.SockSite(self._runner, listener).start()
+            whole, self._cluster.port = self._cluster.port, listener.getsockname()[1]
+            self._cluster.write_kubeconfig(self._kubeconfig)
+            self._cluster.port = whole
+        address = f"127.0.0.1:{self.health}"
+        self.operator = Operator(*FLAGS, "--health-probe-bind-address", address, *flags)
+        await self.operator.start(self._kubeconfig, POD_UID=identity or self.name)
+        return self
+
+    async def close(self):
+        if self.operator and self.operator.process.returncode is None:
+            self.operator.process.send_signal(signal.SIGCONT)
+            await self.operator.kill()
+        await self._runner.cleanup()
+
+    @property
+    def log(self):
+        return self.operator.log
+
+    def signal(self, number):
+        self.operator.process.send_signal(number)
+
+    async def page(self, path):
+        async with aiohttp.ClientSession() as session:
+            try:
+                async with session.get(f"http://127.0.0.1:{self.health}{path}") as response:
+                    return response.status, await response.text()
+            except aiohttp.ClientConnectionError:
+                return 0, ""
+
+    async def until_page(self, path, is_so):
+        ends_at = asyncio.get_running_loop().time() + PATIENCE_S
+        while not is_so(*(page := await self.page(path))):
+            assert asyncio.get_running_loop().time() < ends_at, page
+            await asyncio.sleep(0.05)
+        return page
+
+    async def ready(self):
+        return await self.until_page("/readyz", lambda status, _: status == 200)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+async def cluster():
+    cluster = Cluster()
+    await cluster.start()
+    cluster.ensure_namespace("system")
+    yield cluster
+    await cluster.stop()
+
+
+@pytest.fixture
+async def replicas(cluster, tmp_path):
+    """Makes replicas, and ends them."""
+    made = []
+
+    def make(name):
+        made.append(Replica(cluster, tmp_path, name))
+        return made[-1]
+
+    yield make
+    for replica in made:
+        await replica.close()
+
+
+def holder(cluster):
+    entry = cluster.store.find(*LEASE)
+    return entry.obj()["spec"]["holderIdentity"] if entry else None
+
+
+async def makes_pods(cluster, replica):
+    """A RayCluster of its own is worked on by that replica."""
+    namespace = f"for-{replica.name}-{next(NUMBERS)}"
+    cluster.apply(raycluster(namespace=namespace))
+    await until(f"{replica.name} makes the pods", lambda: len(cluster.names(namespace)) == 3 and replica.door.writes)
+
+
+LONG = ("--leader-election-lease-duration", "100s")
+"""So long that whoever leads in time did not wait for it."""
+
+
+async def leader_and_standby(replicas, *flags):
+    a, b = await replicas("a").start(*flags), replicas("b")
+    await until("a leads", lambda: "this is the leader now" in a.log)
+    await b.start(*flags)
+    await b.ready()
+    return a, b
+
+
+@pytest.mark.rule("RM:I10", "D10")
+async def test_only_the_leader_writes_and_the_standby_is_ready(cluster, replicas):
+    a, b = await leader_and_standby(replicas)
+    await makes_pods(cluster, a)
+    await holds_for("the standby writes nothing", lambda: not b.door.writes, seconds=2 * LEASE_S)
+    assert "[+]lease standby, held by a" in (await b.page("/readyz"))[1]
+    assert "[+]lease held, renewed 0." in (await a.page("/healthz"))[1]
+    assert a.door.writes
+
+
+@pytest.mark.rule("D10", "D11")
+async def test_a_clean_end_hands_over_at_once(cluster, replicas):
+    a, b = await leader_and_standby(replicas, *LONG)
+    await makes_pods(cluster, a)
+    assert await a.operator.stop() == 0
+    steps = [a.log.index(words) for words in ("told to stop", "was given back", "ended in order")]
+    assert steps == sorted(steps)
+    assert a.operator.lines[-1].endswith("ended in order")
+    await makes_pods(cluster, b)
+
+
+@pytest.mark.rule("D10")
+async def test_after_a_kill_the_other_takes_over(cluster, replicas):
+    a, b = await leader_and_standby(replicas)
+    await a.operator.kill()
+    await makes_pods(cluster, b)
+
+
+@pytest.mark.rule("D10")
+async def test_a_restarted_container_of_the_same_pod_goes_on_at_once(cluster, replicas):
+    a, b = await leader_and_standby(replicas, *LONG)
+    await a.operator.kill()
+    await a.start(*LONG)
+    await until("a leads again", lambda: "this is the leader now" in a.log)
+    assert holder(cluster) == "a"
+    await makes_pods(cluster, a)
+    assert not b.door.writes
+
+
+@pytest.mark.rule("RM:F8", "RM:I10")
+async def test_a_leader_that_was_stopped_finds_its_term_over_and_writes_nothing(cluster, replicas):
+    a, b = await leader_and_standby(replicas)
+    await makes_pods(cluster, a)
+    a.signal(signal.SIGSTOP)
+    await until("b leads", lambda: "this is the leader now" in b.log)
+    a.door.writes.clear()
+    cluster.apply(raycluster(namespace="meanwhile"))
+    a.signal(signal.SIGCONT)
+    await until("b makes the pods", lambda: len(cluster.names("meanwhile")) == 3)
+    await until("a's term is over", lambda: "was lost, this term is over" in a.log)
+    await holds_for("a writes nothing", lambda: not a.door.writes, seconds=1)
+    assert a.operator.process.returncode is None
+    assert await b.operator.stop() == 0
+    await makes_pods(cluster, a)
+
+
+async def test_a_ring_while_standby_is_not_lost(cluster, replicas):
+    a, b = await leader_and_standby(replicas)
+    a.signal(signal.SIGSTOP)
+    cluster.apply(raycluster())
+    await until("b makes the pods", lambda: len(cluster.names(NAMESPACE)) == 3)
+    assert b.door.writes
+
+
+async def test_a_second_signal_ends_it_at_once(cluster, replicas):
+    a = await replicas("a").start()
+    await until("it leads", lambda: "this is the leader now" in a.log)
+    a.signal(signal.SIGSTOP)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        a.signal(number)
+    a.signal(signal.SIGCONT)
+    assert await a.operator.ended() in (0, -signal.SIGINT, -signal.SIGTERM)
+
+
+@pytest.mark.rule("D9")
+async def test_a_missing_right_is_named_and_waited_for(cluster, replicas):
+    a = replicas("a")
+    a.door.forbidden = {("create", "pods"), ("list", "nodes")}
+    await a.start()
+    await until("it says so", lambda: "missing right: create pods, needed to make and remove" in a.log)
+    assert "missing right, not required: list nodes, needed to replace dying pods" in a.log
+    _, text = await a.until_page("/readyz", lambda status, text: "missing: create pods" in text and status == 503)
+    assert "[-]rights missing: create pods\n" in text
+    assert (await a.page("/healthz"))[0] == 200
+
+
+@pytest.mark.rule("RM:F14", "D9")
+async def test_a_right_that_is_withdrawn_makes_it_not_ready_until_it_is_given_back(cluster, replicas):
+    a = await replicas("a").start()
+    await a.ready()
+    a.door.forbidden = {("list", "pods")}
+    await a._runner.cleanup()  # its streams end
+    await restart_door(a)
+    _, text = await a.until_page("/readyz", lambda _, text: "cannot list resource" in text)
+    assert "[-]stream-pods cannot" in text
+    assert (await a.page("/healthz"))[0] == 200
+    a.door.forbidden = set()
+    await a.ready()
+
+
+async def restart_door(replica):
+    """Its connections were cut; it listens again where it did."""
+    port = int(replica._kubeconfig.read_text().split("127.0.0.1:")[1].split()[0].strip("'\""))
+    replica._runner = web.AppRunner(application(replica.door), access_log=None, shutdown_timeout=0.1)
+    await replica._runner.setup()
+    await web.TCPSite(replica._runner, "127.0.0.1", port, reuse_address=True).start()
+
+
+async def test_a_crd_that_is_not_there_is_waited_for_and_said(replicas, tmp_path):
+    cluster = Cluster()
+    await cluster.start(has_crd=False)
+    a = Replica(cluster, tmp_path, "a")
+    try:
+        cluster.ensure_namespace("system")
+        await a.start()
+        status, text = await a.until_page("/readyz", lambda _, text: "waiting for CRD" in text)
+        assert status == 503
+        assert "[-]stream-rayclusters waiting for CRD rayclusters.ray.io" in text
+        assert "[+]stream-pods listed" in text
+        assert (await a.page("/healthz"))[0] == 200
+        cluster.install_crd()
+        await a.ready()
+        await makes_pods(cluster, a)
+        assert a.log.count("waiting for CRD") == 1
+        assert "kopf" not in a.log
+    finally:
+        await a.close()
+        await cluster.stop()
+
+
+async def test_a_crd_that_is_deleted_is_waited_for_again(cluster, replicas):
+    a = await replicas("a").start()
+    await a.ready()
+    await makes_pods(cluster, a)
+    cluster.store.delete("customresourcedefinitions.apiextensions.k8s.io", "", "rayclusters.ray.io")
+    await a.until_page("/readyz", lambda status, text: status == 503 and "waiting for CRD" in text)
+    await until(
+        "the kind is gone",
+        lambda: not cluster.store.find("customresourcedefinitions.apiextensions.k8s.io", "", "rayclusters.ray.io"),
+    )
+    cluster.install_crd()
+    await a.ready()
+    cluster.apply(raycluster(namespace="again"))
+    await until("it works again", lambda: len(cluster.names("again")) == 3)
+    assert a.operator.process.returncode is None
