@@ -2,6 +2,7 @@
 
 On a real control plane, at default settings. Each round scales one big cluster and creates five small ones one after the
 other meanwhile; the time is from a small cluster's POST until a watch shows its first pod. The first round does not count.
+BENCH_PODS and BENCH_ROUNDS make it smaller while it is being worked on.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """P6K: P6 on a real control plane: from a RayCluster created to its first pod seen by a watch, with an idle operator.
 
-Also with 10,000 pods of another cluster in its cache. Percentiles over 200 and 100 rounds; every cluster is deleted after
-its round, so that the last one meets what the first one met.
+Also with 10,000 pods of another cluster in its cache. Percentiles over 200 and 100 rounds. BENCH_PODS and BENCH_ROUNDS
+make it smaller while it is being worked on.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ from rig import CLUSTERS, percentile, result
 BALLAST = int(os.environ.get("BENCH_PODS", "10000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "200"))
 IN_FLIGHT = 32
-PAUSE_S = 0.1
+PAUSE_S = 0.6
+"""Until the status of the last cluster is written: the operator is to be idle."""
 
 
 async def reactions(ours: PlaneRig, seen: FirstPods, prefix: str, rounds: int) -> list[float]:
@@ -34,8 +35,6 @@ async def reactions(ours: PlaneRig, seen: FirstPods, prefix: str, rounds: int) -
         await ours.call("POST", CLUSTERS, manifest)
         async with asyncio.timeout(30):
             times.append((await seen.of(name) - started) * 1000)
-        await asyncio.sleep(PAUSE_S)
-        await ours.call("DELETE", f"{CLUSTERS}/{name}")
         await asyncio.sleep(PAUSE_S)
     return times
 
