@@ -24,6 +24,8 @@ SINCE_2_56 = SINCE_2_52.replace("5[2-9]", "5[6-9]")
 
 HEAD = "self.headGroupSpec"
 HEAD_POD = f"{HEAD}.template.spec"
+# What an older CRD let in may lack even what is required: a rule that reads it would refuse every write of it.
+HAS_HEAD_TEMPLATE = f"has({HEAD}) && has({HEAD}.template) && has({HEAD}.template.spec)"
 V2_BY_FIELD = (
     "(has(self.autoscalerOptions) && has(self.autoscalerOptions.version) && self.autoscalerOptions.version == 'v2')"
 )
@@ -54,8 +56,8 @@ def head_has_env(condition: str) -> str:
     """
     container = f"{HEAD_POD}.containers[0]"
     return (
-        f"(has({HEAD}.template.spec) && size({HEAD_POD}.containers) > 0 && has({container}.env) && "
-        f"{container}.env.exists(e, {condition}))"
+        f"({HAS_HEAD_TEMPLATE} && has({HEAD_POD}.containers) && size({HEAD_POD}.containers) > 0 && "
+        f"has({container}.env) && {container}.env.exists(e, has(e.name) && {condition}))"
     )
 
 
@@ -170,7 +172,7 @@ def autoscaler_rules() -> list[Rule]:
     """Autoscaler options: V-40."""
     return [
         rule(
-            "!has(self.env) || !self.env.exists(e, e.name == 'KUBERAY_GEN_AUTOSCALER_START_CMD')",
+            "!has(self.env) || !self.env.exists(e, has(e.name) && e.name == 'KUBERAY_GEN_AUTOSCALER_START_CMD')",
             "env must not set KUBERAY_GEN_AUTOSCALER_START_CMD, which the operator sets itself; remove it",
         )
     ]
@@ -216,7 +218,7 @@ def _v2_rules() -> list[Rule]:
 def _autoscaling_rules() -> list[Rule]:
     v2_on = head_has_env("e.name == 'RAY_enable_autoscaler_v2' && has(e.value) && e.value in ['1', 'true']")
     v2_set = head_has_env("e.name == 'RAY_enable_autoscaler_v2'")
-    restarts = "has({0}.template.spec) && has({0}.template.spec.restartPolicy) && !({0}.template.spec.restartPolicy in ['', 'Never'])"
+    restarts = "has({0}.template) && has({0}.template.spec) && has({0}.template.spec.restartPolicy) && !({0}.template.spec.restartPolicy in ['', 'Never'])"
     return [
         *unless_before(
             f"{IS_AUTOSCALED} || !{v2_on}",
@@ -234,7 +236,7 @@ def _autoscaling_rules() -> list[Rule]:
             fieldPath=".headGroupSpec",
         ),
         *unless_before(
-            f"!({IS_AUTOSCALED} && {V2_BY_FIELD}) || !(({restarts.format(HEAD)}) || {any_group(restarts.format('g'))})",
+            f"!({IS_AUTOSCALED} && {V2_BY_FIELD}) || !((has({HEAD}) && {restarts.format(HEAD)}) || {any_group(restarts.format('g'))})",
             "template.spec.restartPolicy must be Never or absent in every group: autoscaler v2 replaces pods",
         ),
     ]
@@ -243,7 +245,7 @@ def _autoscaling_rules() -> list[Rule]:
 def _fault_tolerance_and_head_rules() -> list[Rule]:
     has_options = "has(self.gcsFaultToleranceOptions)"
     parameter = (
-        f"(has({HEAD}.rayStartParams) && '{{0}}' in {HEAD}.rayStartParams && {HEAD}.rayStartParams['{{0}}'] != '')"
+        f"(has({HEAD}) && has({HEAD}.rayStartParams) && '{{0}}' in {HEAD}.rayStartParams && {HEAD}.rayStartParams['{{0}}'] != '')"
     )
     beside = head_has_env("e.name in ['REDIS_PASSWORD', 'RAY_REDIS_ADDRESS']")
     user = head_has_env("e.name == 'REDIS_USERNAME'")

@@ -182,6 +182,7 @@ def what_is_wrong_with_a_pod(ask: Transcript) -> None:
         "a mount of no volume": {"containers": [{**container, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
         "a restart policy": {"containers": [container], "restartPolicy": "Sometimes"},
         "a service account nobody made": {"containers": [container], "serviceAccountName": "nobody"},
+        "a quantity of no unit": {"containers": [{**container, "resources": {"limits": {"cpu": "lots"}}}]},
         "requests above limits": {
             "containers": [{**container, "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]
         },

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from golden.admission.cases import expanded, read
+from admission_cases import expanded, read
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.validation import violations

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from golden.admission.cases import digest, expanded, read
+from admission_cases import digest, expanded, read
 from raytide.sandbox.apiserver.schema import Structural, compile_schema
 
 CRD = Path(__file__).parents[3] / "operator/src/raytide/crds/ray.io_rayclusters.yaml"

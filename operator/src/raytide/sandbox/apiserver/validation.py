@@ -12,7 +12,7 @@ from msgspec import json
 
 from raytide.api.quantity import Quantity
 from raytide.sandbox.apiserver.kinds import Resource
-from raytide.sandbox.apiserver.status import Cause
+from raytide.sandbox.apiserver.status import Cause, bad_request
 
 Json = dict[str, Any]
 
@@ -149,11 +149,14 @@ def object_faults(resource: Resource, obj: Json) -> list[Cause]:
     """Faults of the fields that make a built-in object what it is."""
     spec = obj.get("spec") or {}
     if resource.key == "pods":
+        _refuse_unreadable(resource, spec)
         return pod_spec_faults(spec, "spec")
     if resource.key == "services":
         return _service_faults(spec)
     if resource.key in {"deployments.apps", "replicasets.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch"}:
-        return pod_spec_faults((spec.get("template") or {}).get("spec") or {}, "spec.template.spec")
+        template = (spec.get("template") or {}).get("spec") or {}
+        _refuse_unreadable(resource, template)
+        return pod_spec_faults(template, "spec.template.spec")
     return []
 
 
@@ -202,17 +205,23 @@ def _container_faults(container: Json, place: str, volumes: set[Any]) -> list[Ca
 
 
 def _resource_faults(resources: Json, place: str) -> list[Cause]:
-    faults = []
-    for group in ("limits", "requests"):
-        for name, amount in (resources.get(group) or {}).items():
-            if not _QUANTITY.match(str(amount)):
-                faults.append(wrong_value(f"{place}.{group}[{name}]", amount, _QUANTITY_TEXT))
-    return faults or [
-        wrong_value(f"{place}.requests", amount, f"must be less than or equal to {name} limit of {limit}")
+    limits = resources.get("limits") or {}
+    return [
+        wrong_value(f"{place}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}")
         for name, amount in (resources.get("requests") or {}).items()
-        if (limit := (resources.get("limits") or {}).get(name)) is not None
-        and Quantity.parse(amount) > Quantity.parse(limit)
+        if name in limits and Quantity.parse(amount) > Quantity.parse(limits[name])
     ]
+
+
+def _refuse_unreadable(resource: Resource, spec: Json) -> None:
+    """A quantity that is none is refused while the body is read: 400, and nobody says where it stands."""
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        resources = container.get("resources") or {}
+        for amounts in (resources.get("limits") or {}, resources.get("requests") or {}):
+            if any(not _QUANTITY.match(str(amount)) for amount in amounts.values()):
+                kind = resource.kind
+                text = f'{kind} in version "{resource.version}" cannot be handled as a {kind}'
+                raise bad_request(f"{text}: {_QUANTITY_TEXT}")
 
 
 def _port_faults(port: Any, field: str) -> list[Cause]:

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent / "golden" / "admission"
 Json = dict[str, Any]
 
 

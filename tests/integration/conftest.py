@@ -1,0 +1,56 @@
+"""Every integration test runs on a real control plane too, or says in one list why not."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+HERE = Path(__file__).parent
+
+EMBEDDED_ONLY: Final = {
+    "test_fault_proxy.py": "is about the proxy; tests/acceptance uses it before a real API server",
+    "test_golden_specs.py": "`make golden` does the same on a real control plane",
+    "test_helm.py": "is about what the emulator tells helm; `make e2e` installs on a real control plane",
+    "test_kubectl.py": "is about what the emulator tells kubectl",
+    "test_kubelet.py": "is about the process kubelet; test_kube_kubelet.py has what needs a real control plane",
+    "test_node_runtime.py": "needs no API server",
+    "test_node_runtime_ends.py": "needs no API server",
+    "test_node_runtime_ray.py": "needs no API server",
+    "test_leadership.py": "its doors stand in the emulator's process; tests/acceptance has two replicas on a real one",
+    "test_no_kubeconfig": "there is no API server",
+    "test_probe_tunnel.py": "is about the emulator's tunnels to the process kubelet",
+    "test_sandbox.py": "is about the sandbox with the emulator in it",
+    "test_everything_listed_is_of_a_question": "asks no API server",
+    "test_the_embedded_api_answers_as_recorded": "is the recording's part; the live comparison is beside it",
+    "probe/test_kubectl.py": "asks kubectl the same of both servers where it is installed",
+}
+"""File or beginning of a test's name -> why nothing of it asks a real control plane."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse tests that are in neither world; not when single tests were asked for."""
+    if any("::" in argument for argument in config.args):
+        return
+    ours = [item for item in items if HERE in item.path.parents]
+    on_kube = {_of(item) for item in ours if item.get_closest_marker("kube")}
+    odd = sorted(
+        {
+            f"{item.path.relative_to(HERE)}::{_of(item)[1]}"
+            for item in ours
+            if _of(item) not in on_kube and not _is_listed(item)
+        }
+    )
+    if odd:
+        raise pytest.UsageError(
+            "only on the embedded API, and not listed with a reason in tests/integration/conftest.py: " + ", ".join(odd)
+        )
+
+
+def _of(item: pytest.Item) -> tuple[Path, str]:
+    return item.path, getattr(item, "originalname", item.name)
+
+
+def _is_listed(item: pytest.Item) -> bool:
+    path, name = _of(item)
+    return str(path.relative_to(HERE)) in EMBEDDED_ONLY or any(name.startswith(entry) for entry in EMBEDDED_ONLY)
