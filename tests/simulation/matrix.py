@@ -75,6 +75,8 @@ class Point:
     """What was there in the reference run."""
     apply: Callable[[Stage, "Point"], None]
     lasts_s: float = 0.0
+    rests_s: float = 0.0
+    """How long back-offs may go on after it: until then an end that looks right may still be the old one."""
     is_past_believed: bool = False
 
     def __str__(self) -> str:
@@ -196,7 +198,7 @@ def points_of(reference: Told, most: int | None = None) -> Iterator[Point]:
         yield _at(call, "F7", Delay(5.0))
     for call in evenly(calls, 3):
         for fault in (FORBIDDEN, UNAUTHORIZED):
-            yield Point("F14", fault, call.number, str(call), from_call)
+            yield Point("F14", fault, call.number, str(call), from_call, rests_s=ESR_S)
 
 
 def _at(call: Call, matrix: str, fault: CallFault) -> Point:
@@ -254,6 +256,8 @@ def inject(scenario: Scenario, reference: Told, point: Point) -> Told:
 
         stage.on_begin = begin
         await scenario.tell(stage)
+        await stage.wait_for_faults()
+        await stage.pass_time(point.rests_s)
         took_s = await until_like(stage, reference)
         told = Told([], stage.portrait(), stage.counts(), met=list(stage.script.met), took_s=took_s)
         if scenario.has_exact_counts and not point.is_past_believed and told.counts != reference.counts:
@@ -270,7 +274,6 @@ def inject(scenario: Scenario, reference: Told, point: Point) -> Told:
 
 async def until_like(stage: Stage, reference: Told) -> float:
     """Wait until the world looks like the reference's end; says what differs when that takes too long."""
-    await stage.wait_for_faults()
     took_s = await stage.settle()
     while not stage.judge.has_enough.is_set() and (difference := unlike(stage.portrait(), reference.portrait)):
         if took_s > ESR_S:
@@ -300,7 +303,7 @@ def done(stage: Stage, since: int) -> list[str]:
 async def look_again(stage: Stage) -> None:
     """A fresh operator must find nothing to do (RM:I19)."""
     stage.script.clear()
-    await stage.pass_time(5.0)
+    await stage.pass_time(10.0)
     before = len(stage.judge.writes)
     stage.kill()
     await stage.pass_time(10.0)
