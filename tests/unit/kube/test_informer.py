@@ -531,3 +531,48 @@ async def test_refresh_waits_for_a_list_that_began_after_it():
         assert asyncio.get_running_loop().time() == pytest.approx(4)
         await world.informer.refresh()
         assert asyncio.get_running_loop().time() == pytest.approx(6)
+
+
+async def test_a_kind_that_is_not_served_has_no_objects_and_is_asked_for_until_it_is(caplog):
+    world = World()
+    gone = refusal(404, "NotFound", "the server could not find the requested resource")
+    world.wire.answers += [gone, listed(pod("a", 1), version=5), gone, gone, listed(pod("b", 7), version=8)]
+    world.wire.streams += [[Unavailable("cut")] * 1] * 3
+    async with running(world):
+        await settled(0.5)
+        assert world.informer.trouble == "waiting for CRD pods"
+        assert not world.informer.is_synced
+        await settled(1)
+        assert (world.names, world.informer.trouble) == (["a"], "")
+        await settled(5)
+        assert world.names == ["b"]
+    assert world.told == ["+a", "-a", "+b"]
+    assert caplog.text.count("waiting for CRD pods: the API server does not serve it") == 2
+
+
+@pytest.mark.rule("RM:F14")
+@pytest.mark.parametrize("verb", ["list", "watch"])
+async def test_a_right_that_was_withdrawn_is_its_trouble_until_it_is_back(verb):
+    world = World()
+    no = refusal(403, "Forbidden", f'pods is forbidden: User "u" cannot {verb} resource "pods"')
+    if verb == "list":
+        world.wire.answers += [no, no, listed(version=5)]
+    else:
+        world.wire.answers += [listed(version=5)]
+        world.wire.streams += [[no], [no], [bookmark(6), HANG]]
+    async with running(world):
+        await settled(0.1)
+        assert world.informer.trouble.startswith(f"cannot {verb} pods: pods is forbidden")
+        await settled(2)
+        assert world.informer.trouble == ""
+
+
+@pytest.mark.rule("SC:S18")
+async def test_a_server_that_was_away_is_back_for_us_after_ten_seconds():
+    world = World()
+    world.wire.responder = lambda _: Unavailable("away")
+    async with running(world):
+        await settled(600)
+        world.wire.responder = lambda _: listed(pod("a", 1), version=5)
+        await settled(10.1)
+        assert world.names == ["a"]

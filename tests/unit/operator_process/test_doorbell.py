@@ -3,6 +3,7 @@
 import asyncio
 import getpass
 import itertools
+import logging
 import threading
 
 import aiohttp
@@ -22,6 +23,7 @@ from raytide.doorbell import (
     NullDiffBase,
     NullProgress,
     Trailing,
+    hush_kopf,
     metadata_only,
     quiet_settings,
 )
@@ -301,3 +303,55 @@ async def test_kopf_does_not_ask_who_the_user_is(monkeypatch):
     asking.cancel()
     await asyncio.gather(kopfs, asking, return_exceptions=True)
     assert is_asked
+
+
+async def test_kopf_is_started_when_its_kind_is_served(kopfs):
+    served = asyncio.Event()
+
+    async def kind_is_served():
+        await served.wait()
+
+    bell = Doorbell(Login("s", None), lambda *_: None, clock=Clock(), kind_is_served=kind_is_served)
+    running = asyncio.create_task(bell.run())
+    await asyncio.sleep(0.05)
+    assert kopfs.started == []
+    served.set()
+    await until(lambda: kopfs.started)
+    running.cancel()
+
+
+@pytest.mark.rule("D11")
+async def test_kopfs_that_do_not_end_are_trouble_in_the_end(kopfs, monkeypatch):
+    released = threading.Event()
+
+    async def operate(_login, _namespaces, stop, rang):
+        kopfs.started.append((stop, rang))
+        await asyncio.to_thread(released.wait)
+
+    monkeypatch.setattr(subject, "_operate", operate)
+    monkeypatch.setattr(subject, "ENDS_IN_S", 0.02)
+    monkeypatch.setattr(subject, "TRAILING_TOLERANCE_S", 0.02)
+    monkeypatch.setattr(asyncio, "sleep", short_sleep(asyncio.sleep))
+    bell = Doorbell(Login("s", None), lambda *_: None, clock=Clock())
+    running = asyncio.create_task(bell.run())
+    bell.trailing.informer_saw(KEY, "5")
+    try:
+        with pytest.raises(RuntimeError, match="3 threads of kopf do not end"):
+            await asyncio.wait_for(running, 10)
+    finally:
+        released.set()
+    assert len(kopfs.started) == 3
+
+
+def test_kopfs_words_are_debug_lines_of_ours(caplog):
+    kopfs_logger = logging.getLogger("kopf")
+    before = (kopfs_logger.handlers[:], kopfs_logger.propagate, kopfs_logger.level)
+    try:
+        hush_kopf()
+        caplog.set_level(logging.DEBUG, "raytide.doorbell")
+        logging.getLogger("kopf._core.reactor").error("Request attempt failed: %s", "away")
+    finally:
+        kopfs_logger.handlers[:], kopfs_logger.propagate = before[:2]
+        kopfs_logger.setLevel(before[2])
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage()) == ("DEBUG", "kopf says (error): Request attempt failed: away")

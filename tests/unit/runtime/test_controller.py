@@ -287,3 +287,35 @@ async def test_forgetting_leaves_nothing_behind():
         controller.ring(A, "7")
         await asyncio.sleep(1)
         assert len(diary.calls) == 2
+
+
+@pytest.mark.rule("D10")
+async def test_it_can_run_again_and_remembers_nothing():
+    diary, keys = Diary(), [A]
+    controller = Controller("test", diary, clock=Clock(), keys=lambda: keys)
+    controller.ring(B)
+    first = asyncio.create_task(controller.run())
+    await asyncio.sleep(1)
+    controller.saw(A, "7")
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    controller.ring(B)
+    controller.ring_soon(B)
+    await asyncio.sleep(10)
+    assert diary.calls == [(0.0, A)], "rings outside a term are dropped"
+    keys[:] = [A, B]
+    async with _term(controller):
+        await asyncio.sleep(1)
+        assert [key for _, key in diary.calls] == [A, A, B]
+        controller.ring(A, "7")
+        await asyncio.sleep(1)
+    assert [key for _, key in diary.calls] == [A, A, B, A], "what the last term saw is news again"
+
+
+@contextlib.asynccontextmanager
+async def _term(controller: Controller) -> AsyncIterator[None]:
+    task = asyncio.create_task(controller.run())
+    await asyncio.sleep(0)
+    yield
+    await controller.stop()
+    await task

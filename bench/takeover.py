@@ -1,0 +1,141 @@
+"""TAKEOVER: from the end of the acting replica until another acts, with the default lease (30 s).
+
+Three ways to end: SIGTERM (counted from the exit), SIGKILL, and SIGKILL with the same pod's container started again at
+once. A RayCluster is created at that moment; its first pod is the sign of life. The worst of the rounds counts.
+`python bench/takeover.py --kube` takes a real control plane instead of the embedded API.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import yaml
+
+from operator_process import OperatorProcess
+from plane import HOME, PARTS
+from plane_admin import PlaneAdmin
+from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings, find_binary
+
+from rig import CLUSTERS, cluster, result, rig, spread
+
+LEASE_S = 30
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/{home}/leases/ray-operator-leader"
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
+PODS = "/api/v1/namespaces/bench/pods?labelSelector=ray.io/cluster%3D{name}"
+
+
+class Stage:
+    """An API, and replicas that compete on it."""
+
+    def __init__(self, admin: object, kubeconfig: Path, folder: Path, home: str) -> None:
+        self.call = admin.call
+        self._kubeconfig = kubeconfig
+        self._folder = folder
+        self._home = home
+        self._clusters = 0
+
+    def replica(self, uid: str) -> OperatorProcess:
+        """As the pod of that uid."""
+        flags = ("--leader-election-namespace", self._home)
+        return OperatorProcess(self._kubeconfig, self._folder / f"{uid}.log", *flags, environment={"POD_UID": uid})
+
+    async def acts(self) -> None:
+        """Return when a RayCluster created now has its first pod."""
+        self._clusters += 1
+        name = f"c{self._clusters}"
+        await self.call("POST", CLUSTERS, cluster(name, 0))
+        async with asyncio.timeout(3 * LEASE_S):
+            while not (await self.call("GET", PODS.format(name=name)))["items"]:
+                await asyncio.sleep(0.02)
+
+    async def leader(self, replicas: dict[str, OperatorProcess]) -> str:
+        """The uid that the Lease names."""
+        async with asyncio.timeout(3 * LEASE_S):
+            while True:
+                lease = await self.call("GET", LEASE.format(home=self._home))
+                if (holder := lease["spec"].get("holderIdentity")) in replicas:
+                    return holder
+                await asyncio.sleep(0.1)
+
+
+async def take_over(stage: Stage, end: Callable[[OperatorProcess], None], *, is_restarted: bool = False) -> float:
+    """Seconds until somebody acts again."""
+    now = asyncio.get_running_loop().time
+    replicas = {uid: stage.replica(uid) for uid in ("one", "two")}
+    try:
+        for replica in replicas.values():
+            await asyncio.to_thread(replica.start)
+        await stage.acts()
+        uid = await stage.leader(replicas)
+        end(replicas[uid])
+        began = now()
+        if is_restarted:
+            restarting = asyncio.create_task(asyncio.to_thread(replicas[uid].start))
+        await stage.acts()
+        took_s = now() - began
+        if is_restarted:
+            await restarting
+            assert await stage.leader(replicas) == uid, "the other took over"
+        return took_s
+    finally:
+        for replica in replicas.values():
+            await asyncio.to_thread(replica.stop)
+
+
+def kill(replica: OperatorProcess) -> None:
+    """SIGKILL, and its exit."""
+    os.kill(replica.pid, signal.SIGKILL)
+    replica.stop()
+
+
+@asynccontextmanager
+async def embedded() -> AsyncIterator[Stage]:
+    """The sandbox's API as a process."""
+    with TemporaryDirectory(prefix="raytide-bench-") as folder:
+        async with rig() as ours:
+            kubeconfig = Path(folder) / "kubeconfig"
+            context = {"name": "bench", "context": {"cluster": "bench", "user": "bench"}}
+            config = {"apiVersion": "v1", "kind": "Config", "current-context": "bench", "contexts": [context]}
+            config |= {"clusters": [{"name": "bench", "cluster": {"server": ours.base}}]}
+            config |= {"users": [{"name": "bench", "user": {}}]}
+            kubeconfig.write_text(yaml.safe_dump(config))
+            yield Stage(ours, kubeconfig, Path(folder), "bench")
+
+
+@asynccontextmanager
+async def real() -> AsyncIterator[Stage]:
+    """A real control plane; the replicas have the rights of the chart."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="raytide-bench-")))
+        plane = stack.enter_context(ControlPlane(folder / "plane", find_binary(), PlaneSettings(parts=PARTS)))
+        admin = await stack.enter_async_context(PlaneAdmin(plane.server, plane.authority, plane.admin_token))
+        await admin.install_crd()
+        await admin.make_namespaces("bench", HOME)
+        yield Stage(admin, await admin.operator_account(HOME, folder), folder, HOME)
+
+
+async def main() -> int:
+    """Measure and print."""
+    times: dict[str, list[float]] = {"SIGTERM": [], "SIGKILL": [], "restart": []}
+    async with (real if "--kube" in sys.argv else embedded)() as stage:
+        for _ in range(ROUNDS):
+            times["SIGTERM"].append(await take_over(stage, OperatorProcess.stop))
+            times["restart"].append(await take_over(stage, kill, is_restarted=True))
+            times["SIGKILL"].append(await take_over(stage, kill))
+    for name, taken in times.items():
+        print(f"{name}: {spread(taken)} s over {len(taken)} rounds")
+    met = [
+        result("TAKEOVER", max(times["SIGTERM"]), "s worst after a clean exit", 5),
+        result("TAKEOVER", max(times["SIGKILL"]), "s worst after SIGKILL of the acting replica", LEASE_S + 5),
+        result("TAKEOVER", max(times["restart"]), "s worst when the same pod's container restarts", 10),
+    ]
+    return 0 if all(met) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
