@@ -42,6 +42,21 @@ def audit_log() -> Path:
     return Path(path)
 
 
+FIGURES = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> list[str]:
+    """Lines that are shown when the suite ends."""
+    return request.config.stash.setdefault(FIGURES, [])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What was counted: how often the operator used which right."""
+    for line in config.stash.get(FIGURES, []):
+        terminalreporter.write_line(line)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
     """A failed step shows what the cluster looked like, before the end clears it away."""

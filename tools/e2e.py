@@ -66,6 +66,7 @@ def run_suite(kubeconfig: Path, audit_log: str, wanted: list[str]) -> int:
 
 def on_sandbox(wanted: list[str], *, is_kept: bool) -> int:
     """Start, test, end, look."""
+    before = set(processes_of(STATE))  # somebody's shell may have our kubeconfig in its environment
     run(RAYTIDE, "sandbox", "down", "--state-dir", STATE, deadline_s=60, is_shown=False)
     up = run(RAYTIDE, "sandbox", "up", "--api", "kubernetes", "--audit", "--state-dir", STATE, deadline_s=180)
     if up.returncode:
@@ -76,16 +77,16 @@ def on_sandbox(wanted: list[str], *, is_kept: bool) -> int:
     finally:
         if not is_kept:
             run(RAYTIDE, "sandbox", "down", "--state-dir", STATE, deadline_s=120)
-    left = [] if is_kept else what_is_left()
+    left = [] if is_kept else what_is_left(before)
     if left:
         print("e2e: these processes are left:", *left, sep="\n  ")
     return code or (1 if left else 0)
 
 
-def what_is_left() -> list[str]:
+def what_is_left(before: set[str]) -> list[str]:
     """Command lines of processes that belong to our sandbox, once they had time to end."""
     deadline = time.monotonic() + ENDS_WITHIN_S
-    while (found := processes_of(STATE)) and time.monotonic() < deadline:
+    while (found := [line for line in processes_of(STATE) if line not in before]) and time.monotonic() < deadline:
         time.sleep(0.2)
     return found
 
