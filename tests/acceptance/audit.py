@@ -5,11 +5,11 @@ orders given to RayClusters, leases taken, writes made. The order is that of etc
 which is one count for the whole cluster, so that two steps are never "at about the same time". Read by judges.py.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -79,6 +79,7 @@ class _Event(msgspec.Struct, gc=False, rename="camel"):
     object_ref: _Ref = msgspec.field(default_factory=_Ref)
     response_status: _Code = msgspec.field(default_factory=_Code)
     response_object: _Object | None = None
+    request_object: _Object | None = None
 
 
 class _Group(msgspec.Struct, gc=False, rename="camel"):
@@ -149,16 +150,29 @@ class Wrote(Step):
     what: str
 
 
-def read(path: Path) -> list[Step]:
+class Seen(NamedTuple):
+    """What a watch saw of pods (namespace/name): the version at which each was born, and began to terminate."""
+
+    born: Mapping[str, int] = {}
+    doomed: Mapping[str, int] = {}
+
+
+NOTHING_SEEN = Seen()
+
+
+def read(path: Path, seen: Seen = NOTHING_SEEN) -> list[Step]:
     """Every accepted write in etcd's order."""
     decode = msgspec.json.Decoder(_Event).decode
     with path.open("rb") as lines:
-        return steps(decode(line) for line in lines if line.endswith(b"}\n"))
+        return steps((decode(line) for line in lines if line.endswith(b"}\n")), seen)
 
 
-def steps(events: Iterable[_Event]) -> list[Step]:
-    """Accepted writes in etcd's order; a delete counts once, when the pod began to terminate."""
-    found = [step for event in events if _is_accepted(event) for step in _steps(event)]
+def steps(events: Iterable[_Event], seen: Seen = NOTHING_SEEN) -> list[Step]:
+    """Accepted writes in etcd's order; a delete counts once, when the pod began to terminate.
+
+    A client that dies while it is answered leaves a 5xx in the log though etcd may have done it: `seen` tells.
+    """
+    found = [step for event in events for step in (_steps(event) if _is_accepted(event) else _doubtful(event, seen))]
     return sorted(found, key=lambda step: step.version)
 
 
@@ -195,6 +209,21 @@ def _steps(event: _Event) -> Iterator[Step]:
             yield Wrote(*base, f"{event.verb} {ref.resource}/{ref.subresource} {key}".replace("/ ", " "))
         case _:
             return
+
+
+def _doubtful(event: _Event, seen: Seen) -> Iterator[Step]:
+    ref, request = event.object_ref, event.request_object
+    key = f"{ref.namespace}/{ref.name}"
+    if event.response_status.code < 500 or (ref.resource, ref.subresource) != ("pods", ""):
+        return
+    times = seconds(event.request_received_timestamp), seconds(event.stage_timestamp)
+    rest = *times, event.user.username, ref.namespace
+    if event.verb == "create" and key in seen.born and request is not None:
+        labels = request.metadata.labels
+        cluster = f"{ref.namespace}/{labels.get('ray.io/cluster', '')}"
+        yield Born(seen.born[key], *rest, cluster, labels.get("ray.io/group", ""), key)
+    elif event.verb == "delete" and key in seen.doomed:
+        yield Doomed(seen.doomed[key], *rest, key)
 
 
 def _order(base: tuple[int, float, float, str, str], key: str, obj: _Object) -> Order:

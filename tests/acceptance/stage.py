@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from acceptance.audit import Step, read
+from acceptance.audit import Seen, Step, read
 from acceptance.world import Fleet, Pods, TinyKubelet, allowing, eventually
 from integration.rig import Operator
 from plane_admin import PlaneAdmin, token_of
@@ -73,7 +73,8 @@ class Stage:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for operator in self._operators:
+        for number, operator in enumerate(self._operators):
+            (self.folder / f"operator-{number}.log").write_text(operator.log)  # kept by pytest when the scenario fails
             if operator.process is not None and operator.process.returncode is None:
                 await operator.kill()
         for proxy in self._proxies:
@@ -124,7 +125,11 @@ class Stage:
                 return marker["metadata"]["name"].encode() in log.read()
 
         await eventually("the audit log is written out", is_written)
-        return [step for step in read(self.plane.audit_log) if step.namespace in (self.namespace, SYSTEM)]
+        return [
+            step
+            for step in read(self.plane.audit_log, Seen(self.pods.born, self.pods.doomed))
+            if step.namespace in (self.namespace, SYSTEM)
+        ]
 
     def tell(self, figure: str) -> None:
         """A figure, to be read whether the scenario passes or not."""

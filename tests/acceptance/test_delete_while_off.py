@@ -27,7 +27,7 @@ async def collects_children_of_rayclusters(stage: Stage) -> None:
 
 
 @pytest.mark.kube
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_cluster_and_then_its_namespace_go_while_we_are_off(stage: Stage):
     await collects_children_of_rayclusters(stage)
     account = await stage.account("op")

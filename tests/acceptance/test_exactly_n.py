@@ -9,16 +9,18 @@ import pytest
 
 from acceptance.judges import alive_at_the_end, too_many_or_too_few
 from acceptance.stage import Stage
-from integration.rig import Operator
+from acceptance.world import PATIENCE
+from integration.rig import Operator, until
 from raytide.sandbox.fault_proxy import FaultProxy
 from raytide.sandbox.faults import Call, Kill, Rule
 
 CLUSTERS, WORKERS = 50, 20
 KILLS = 30
 LONGEST_LAG_S = 10.0
-LONGEST_LIFE_S = 12.0
-"""An operator that has nothing to write is killed all the same."""
+LONGEST_LIFE_S = 6.0
+"""An operator that has nothing to write is killed all the same, so long after it has begun to work."""
 STEADY_S = 30.0
+START_S = 30.0
 
 
 def writes_pods(call: Call) -> bool:
@@ -46,14 +48,19 @@ class Killer:
 
     async def let_live_a_while(self) -> None:
         """Until the n-th write of a pod."""
-        rule = Rule(Kill(is_after=self._random.random() < 0.5), writes_pods, skip=self._random.randint(0, 150))
+        rule = Rule(Kill(is_after=self._random.random() < 0.5), writes_pods, skip=self._random.randint(0, 3 * CLUSTERS))
         self.proxy.script.of_calls[:] = [rule]
-        self._victim = await self._stage.operator(self.kubeconfig)
+        victim = self._victim = await self._stage.operator(self.kubeconfig)
+        process = victim.process
+        assert process is not None
+        await until(
+            "it works or is dead", lambda: "following" in victim.log or process.returncode, within_s=START_S * PATIENCE
+        )
         with suppress(TimeoutError):
-            async with asyncio.timeout(LONGEST_LIFE_S):
-                assert await self._victim.ended() == -9, self._victim.log
-        if self._victim.process.returncode is None:
-            await self._victim.kill()
+            await asyncio.wait_for(process.wait(), LONGEST_LIFE_S)
+        if process.returncode is None:
+            await victim.kill()
+        assert process.returncode == -9, victim.log
         self.proxy.script.clear()
         self.kills += 1
 

@@ -35,7 +35,7 @@ async def torment(replica: Replica, random_: random.Random, done: Counter[str]) 
 
 
 @pytest.mark.kube
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.rule("RM:I10", "RM:I1")
 async def test_one_writer_at_a_time_whatever_happens_to_two(stage: Stage):
     random_, done = random.Random(3), Counter[str]()

@@ -79,8 +79,9 @@ class Pods:
     def __init__(self, admin: PlaneAdmin, namespace: str) -> None:
         self.path = f"/api/v1/namespaces/{namespace}/pods"
         self.by_name: dict[str, Json] = {}
-        self.deleted = 0
-        """How many are gone."""
+        self.born: dict[str, int] = {}
+        self.doomed: dict[str, int] = {}
+        """namespace/name -> the version at which it was first seen, and first seen to end."""
         self.on_change: Callable[[Json], None] = lambda _pod: None
         self._admin = admin
 
@@ -90,7 +91,7 @@ class Pods:
             listed = await self._admin.call("GET", self.path)
             self.by_name = {pod["metadata"]["name"]: pod for pod in listed["items"]}
             for pod in listed["items"]:
-                self.on_change(pod)
+                self._take("LISTED", pod)
             try:
                 await self._watch(listed["metadata"]["resourceVersion"])
             except (aiohttp.ClientError, KeyError):
@@ -107,9 +108,13 @@ class Pods:
                     self._take(event["type"], event["object"])
 
     def _take(self, kind: str, pod: Json) -> None:
+        meta = pod["metadata"]
+        key, version = f"{meta['namespace']}/{meta['name']}", int(meta["resourceVersion"])
+        self.born.setdefault(key, version)
+        if kind == "DELETED" or "deletionTimestamp" in meta:
+            self.doomed.setdefault(key, version)
         if kind == "DELETED":
             self.by_name.pop(pod["metadata"]["name"], None)
-            self.deleted += 1
         else:
             self.by_name[pod["metadata"]["name"]] = pod
             self.on_change(pod)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from acceptance.audit import Born, Doomed, Held, Order, _Event, steps
+from acceptance.audit import Born, Doomed, Held, Order, Seen, _Event, steps
 from acceptance.judges import (
     alive_at_the_end,
     longest_without_a_leader_s,
@@ -14,6 +14,7 @@ from acceptance.judges import (
     writes_without_the_lease,
 )
 
+NOTHING_SEEN = Seen()
 USERS = {"sa:a": "uid-a", "sa:b": "uid-b"}
 
 
@@ -65,8 +66,8 @@ class Log:
             self.write("create", "configmaps", {})
         return self
 
-    def read(self) -> list[Any]:
-        return steps(msgspec.json.decode(line, type=_Event) for line in self.lines)
+    def read(self, seen: Seen = NOTHING_SEEN) -> list[Any]:
+        return steps((msgspec.json.decode(line, type=_Event) for line in self.lines), seen)
 
 
 def offences(log: Log) -> list[str]:
@@ -84,6 +85,24 @@ def test_what_was_refused_or_has_no_answer_yet_did_not_happen():
     started = Log().born("p")
     started.lines = [line.replace(b"ResponseComplete", b"Panic") for line in started.lines]
     assert started.read() == []
+
+
+def test_a_write_whose_client_died_happened_if_the_pod_was_seen():
+    log = Log().order(1).born("p").doomed("p")
+    log.lines[1:] = [_unanswered(line, "p") for line in log.lines[1:]]
+    assert [type(step) for step in log.read()] == [Order]
+    seen = Seen({"n/p": 7}, {"n/p": 9})
+    assert [(type(step), step.version) for step in log.read(seen)] == [(Order, 1), (Born, 7), (Doomed, 9)]
+    assert alive_at_the_end(log.read(Seen({"n/p": 7}))) == {("n/c", "g"): 1}
+
+
+def _unanswered(line: bytes, name: str) -> bytes:
+    event = msgspec.json.decode(line)
+    event["requestObject"] = event["responseObject"]
+    event["responseObject"] = {"kind": "Status", "metadata": {}}
+    event["objectRef"]["name"] = name
+    event["responseStatus"] = {"code": 504}
+    return msgspec.json.encode(event)
 
 
 CLEAN = {
