@@ -244,9 +244,7 @@ def _autoscaling_rules() -> list[Rule]:
 
 def _fault_tolerance_and_head_rules() -> list[Rule]:
     has_options = "has(self.gcsFaultToleranceOptions)"
-    parameter = (
-        f"(has({HEAD}) && has({HEAD}.rayStartParams) && '{{0}}' in {HEAD}.rayStartParams && {HEAD}.rayStartParams['{{0}}'] != '')"
-    )
+    parameter = f"(has({HEAD}) && has({HEAD}.rayStartParams) && '{{0}}' in {HEAD}.rayStartParams && {HEAD}.rayStartParams['{{0}}'] != '')"
     beside = head_has_env("e.name in ['REDIS_PASSWORD', 'RAY_REDIS_ADDRESS']")
     user = head_has_env("e.name == 'REDIS_USERNAME'")
     return [

@@ -31,7 +31,10 @@ def test_help_names_every_target_but_those_that_others_call():
 @pytest.mark.parametrize("figure", ["", "P=P99", "P=rig"], ids=["no figure", "an unknown one", "a file that is none"])
 def test_bench_names_the_figures_there_are(figure):
     run = make("bench", *filter(None, [figure]))
-    assert (run.returncode, run.stdout) == (2, "say which: make bench P=P6; there are: SB1 P3 P5 P6 P6K P7 P8 P12 TAKEOVER\n")
+    assert (run.returncode, run.stdout) == (
+        2,
+        "say which: make bench P=P6; there are: SB1 P3 P5 P6 P6K P7 P8 P12 TAKEOVER\n",
+    )
 
 
 def test_every_figure_has_a_file():
