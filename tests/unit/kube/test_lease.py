@@ -325,10 +325,19 @@ steps = st.lists(
 
 async def live(seed: int, count: int, fates, timing: LeaseTiming) -> list[str]:
     """What `count` replicas do in those fates; returns who led, one term after the other."""
-    server, led = LeaseServer(), []
-    loop = asyncio.get_running_loop()
-    running = [Replica(server, f"r{n}", timing, Chance(seed * 7 + n).trip).start() for n in range(count)]
-    everybody = list(running)
+    server = LeaseServer()
+    everybody = [Replica(server, f"r{n}", timing, Chance(seed * 7 + n).trip).start() for n in range(count)]
+    try:
+        return await suffer(everybody, count, fates)
+    finally:
+        for one in everybody:
+            await one.kill()  # thaws it too: what is frozen cannot be cancelled
+
+
+async def suffer(everybody: list[Replica], count: int, fates) -> list[str]:
+    """The fates, one after the other, judged all the time; replicas that are started are added to `everybody`."""
+    loop, led = asyncio.get_running_loop(), []
+    running = list(everybody)
 
     def judge() -> None:
         holders = [one.identity for one in everybody if one.may_write]
@@ -348,7 +357,7 @@ async def live(seed: int, count: int, fates, timing: LeaseTiming) -> list[str]:
         elif fate in ("kill", "restart"):
             await one.kill()
             identity = one.identity if fate == "restart" else f"{one.identity}'"
-            running[n] = Replica(server, identity, timing, one.trip).start()
+            running[n] = Replica(one.server, identity, one.timing, one.trip).start()
             everybody.append(running[n])
         elif fate == "stop":
             one.stop()
@@ -356,8 +365,6 @@ async def live(seed: int, count: int, fates, timing: LeaseTiming) -> list[str]:
         while loop.time() < ends_at:
             judge()
             await asyncio.sleep(0.1)
-    for one in everybody:
-        await one.kill()
     return led
 
 
