@@ -15,7 +15,7 @@ from raytide.api.names import LEADER_LEASE
 
 CLUSTERS, WORKERS = 10, 10
 CHAOS_S = 60.0
-LONGEST_FREEZE_S = 2.5 * LEASE_S
+LONGEST_AWAY_S = 2.5 * LEASE_S
 STEADY_S = 60.0
 
 
@@ -24,14 +24,15 @@ async def torment(replica: Replica, random_: random.Random, done: Counter[str], 
     loop = asyncio.get_running_loop()
     while loop.time() < until_s:
         await asyncio.sleep(random_.uniform(0.5, LEASE_S))
+        away_s = random_.choice([random_.uniform(0.2, LEASE_S), random_.uniform(1.2 * LEASE_S, LONGEST_AWAY_S)])
         if random_.random() < 0.5:
             await replica.operator.kill()
-            await asyncio.sleep(random_.choice([0, random_.uniform(0, LEASE_S)]))
+            await asyncio.sleep(random_.choice([0.0, away_s]))
             await replica.start()
             done["kills"] += 1
         else:
             async with replica.frozen():
-                await asyncio.sleep(random_.uniform(0.2, LONGEST_FREEZE_S))
+                await asyncio.sleep(away_s)
             done["freezes"] += 1
 
 
