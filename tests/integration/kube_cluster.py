@@ -117,6 +117,10 @@ class KubeCluster(Surface):
             self._leave(namespace)
         self.request("DELETE", path_of("nodes", "", self.node))
         await self.proxy.stop()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the connection that requests go over."""
         if self._connection is not None:
             self._connection.close()
 

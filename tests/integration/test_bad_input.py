@@ -94,7 +94,9 @@ def ask(request):
         yield lambda *call, **query: send(world, *call, **query, dryRun="All")
         return
     plane = request.getfixturevalue("kube_plane")
-    KubeCluster(plane, run="").install_crd()
+    cluster = KubeCluster(plane, run="")
+    cluster.install_crd()
+    cluster.hang_up()
     client = Client(from_kubeconfig(str(plane.kubeconfig)), "default")
 
     def ask(*call, **query):
