@@ -104,7 +104,7 @@ class OperatorUnderTest:
         options = RoomOptions(namer=self._name)
         self._room = RayClusterRoom(client, clock=self._clock, config=ClusterConfig(), options=options)
         self._task = asyncio.get_running_loop().create_task(self._work(self._room, elector))
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(lambda task: self._ended(task, line))
 
     def _new_elector(self, line: Line) -> Elector:
         timing = LeaseTiming()
@@ -128,8 +128,9 @@ class OperatorUnderTest:
         """Whether this is the replica that works now."""
         return self._elector is None or self._elector.is_leading
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (trouble := task.exception()):
+    def _ended(self, task: asyncio.Task[None], line: Line) -> None:
+        """A process that ends by itself is a finding; one that was killed has no last words."""
+        if not task.cancelled() and (trouble := task.exception()) and not line.is_dead:
             self._on_crash(repr(trouble))
             self._restart()
 
