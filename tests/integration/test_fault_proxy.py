@@ -85,9 +85,14 @@ class Wire:
         for name in names:
             self.cluster.store.create("secrets", {"metadata": {"name": name, "namespace": "default"}})
 
-    def watch(self, *, path: str = SECRETS, silence_s: float = 1.0) -> AsyncIterator[bytes]:
+    async def watch(self, *, path: str = SECRETS, silence_s: float = 1.0) -> AsyncIterator[bytes]:
+        """What comes, but for the sign that it is open."""
         headers = {"user-agent": "follower/1"}
-        return self.transport.stream(path, query={"watch": "1"}, headers=headers, silence_s=silence_s)
+        chunks = self.transport.stream(path, query={"watch": "1"}, headers=headers, silence_s=silence_s)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                if chunk:
+                    yield chunk
 
 
 @pytest.fixture

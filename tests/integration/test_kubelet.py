@@ -295,12 +295,14 @@ RIGHTS = {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 1234, "readOnl
 
 
 def test_a_container_is_the_user_it_asks_for_and_writes_to_its_volumes_only(sandbox):
-    main = {"name": "main", "image": "busybox", "command": ["sh", "-c", SHOW_RIGHTS], "securityContext": RIGHTS}
+    is_plain = "ns" not in sandbox.call("status").stdout.split("isolation")[1][:10]
+    command = ["true"] if is_plain else ["sh", "-c", SHOW_RIGHTS]  # in plain it would write to this machine's own files
+    main = {"name": "main", "image": "busybox", "command": command, "securityContext": RIGHTS}
     main["volumeMounts"] = [{"name": "cache", "mountPath": "/cache"}]
     sandbox.run_pod("rights", containers=[main], volumes=[{"name": "cache", "emptyDir": {}}])
     eventually(lambda: ended(sandbox, "rights"), "the pod ends")
-    if "ns" not in sandbox.call("status").stdout.split("isolation")[1][:10]:
-        assert ended(sandbox, "rights") == "Succeeded"  # plain: accepted, and listed among what it cannot do
+    if is_plain:
+        assert ended(sandbox, "rights") == "Succeeded"  # accepted, and listed among what plain cannot do
         return
     lines = sandbox.pod_log("rights").splitlines()
     assert lines == [
