@@ -19,6 +19,8 @@ POD = {
             "ray.io/group": "cpu",
             "ray.io/node-type": "worker",
             "ray.io/worker-group-replica-index": "3",
+            "ray.io/worker-group-replica-name": "cpu-x2b4c",
+            "ray.io/replica-host-index": "1",
         },
         "annotations": {"ray.io/upgrade-strategy-recreate-hash": "abc", "ray.io/kuberay-version": "v9"},
         "ownerReferences": [{"uid": "other"}, {"uid": "owner", "controller": True}],
@@ -45,6 +47,7 @@ def test_everything_that_is_kept():
     view = decode_pod(json.dumps(POD).encode())
     assert (view.namespace, view.name, view.uid, view.resource_version) == ("default", "demo-cpu-worker-a", "u1", "17")
     assert (view.cluster, view.group, view.node_type, view.replica_index) == ("demo", "cpu", "worker", 3)
+    assert (view.replica_name, view.host_index) == ("cpu-x2b4c", 1)
     assert (view.owner_uid, view.node_name, view.pod_ip, view.phase) == ("owner", "n0", "10.0.0.5", "Running")
     assert view.ready == PodCondition("False", "ContainersNotReady", "ray")
     assert view.scheduled.is_true
@@ -81,19 +84,16 @@ def test_the_ray_container_is_found_by_the_name_of_container_0():
 )
 def test_whatever_is_missing_is_empty(manifest):
     view = pod_from_manifest(manifest)
-    assert (view.owner_uid, view.cluster, view.replica_index, view.is_finished, view.is_terminating) == (
-        "",
-        "",
-        None,
-        False,
-        False,
-    )
+    assert (view.owner_uid, view.cluster, view.replica_name) == ("", "", "")
+    assert (view.replica_index, view.host_index) == (None, None)
+    assert (view.is_finished, view.is_terminating) == (False, False)
 
 
 @pytest.mark.parametrize("label", ["", "x", "-1", "1.5", "²"])
-def test_a_replica_index_that_is_no_number_is_none(label):
-    manifest = {"metadata": {"name": "a", "labels": {"ray.io/worker-group-replica-index": label}}}
-    assert pod_from_manifest(manifest).replica_index is None
+def test_an_index_that_is_no_number_is_none(label):
+    labels = {"ray.io/worker-group-replica-index": label, "ray.io/replica-host-index": label}
+    view = pod_from_manifest({"metadata": {"name": "a", "labels": labels}})
+    assert (view.replica_index, view.host_index) == (None, None)
 
 
 def test_what_is_no_pod_is_refused():

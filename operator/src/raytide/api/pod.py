@@ -59,6 +59,10 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     group: str = ""
     node_type: str = ""
     replica_index: int | None = None
+    replica_name: str = ""
+    """Which replica of a multi-host group it belongs to; empty for single-host workers (RC §3.3)."""
+    host_index: int | None = None
+    """Which host of that replica it is, counted from 0."""
     phase: str = ""
     ready: PodCondition = NO_CONDITION
     scheduled: PodCondition = NO_CONDITION
@@ -227,6 +231,8 @@ def view_of(pod: PodDocument) -> PodView:
         group=intern(labels.get(names.GROUP_LABEL, "")),
         node_type=intern(labels.get(names.NODE_TYPE_LABEL, "")),
         replica_index=_index(labels.get(names.REPLICA_INDEX_LABEL, "")),
+        replica_name=intern(labels.get(names.REPLICA_NAME_LABEL, "")),
+        host_index=_index(labels.get(names.HOST_INDEX_LABEL, "")),
         phase=intern(status.phase or ""),
         ready=_condition(conditions.get("Ready")),
         scheduled=_condition(conditions.get("PodScheduled")),
