@@ -14,6 +14,8 @@
 {{- end }}
 - --health-probe-bind-address=:{{ int .Values.health.port }}
 - --metrics-addr={{ if .Values.metrics.enabled }}:{{ int .Values.metrics.port }}{{ else }}0{{ end }}
+- --autoscaler-mode={{ .Values.autoscaler.mode }}
+- --autoscaler-image={{ default (include "raytide.image" .) .Values.autoscaler.image }}
 {{- with .Values.featureGates }}
 {{- $gates := list }}
 {{- range $gate, $isOn := . }}

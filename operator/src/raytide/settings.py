@@ -14,7 +14,15 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES, ClusterConfig, PodConfig
+from raytide.api import names
+from raytide.api.config import (
+    DEFAULT_FEATURE_GATES,
+    OTHER_FEATURE_GATES,
+    AutoscalerConfig,
+    AutoscalerMode,
+    ClusterConfig,
+    PodConfig,
+)
 from raytide.api.lease import LeaseTiming
 
 GATES_NOT_BUILT: Final = frozenset({"KubernetesWAS"})
@@ -71,6 +79,9 @@ class Settings(BaseSettings):
     lease_duration_s: int = Field(default=30, ge=1, validation_alias="RAYTIDE_LEADER_ELECTION_LEASE_DURATION")
     renew_deadline_s: float = Field(default=20.0, gt=0, validation_alias="RAYTIDE_LEADER_ELECTION_RENEW_DEADLINE")
     retry_period_s: float = Field(default=4.0, gt=0, validation_alias="RAYTIDE_LEADER_ELECTION_RETRY_PERIOD")
+    autoscaler_mode: AutoscalerMode = Field(default="raytide", validation_alias="RAYTIDE_AUTOSCALER_MODE")
+    autoscaler_image: str = Field(default="", validation_alias="RAYTIDE_AUTOSCALER_IMAGE")
+    """Empty: the published image of this version."""
 
     stream_silence_s: float = Field(default=60.0, ge=3, validation_alias="RAYTIDE_STREAM_SILENCE")
     """After so many seconds without a word a watch counts as dead; no flag, for tests that cannot wait a minute."""
@@ -128,6 +139,10 @@ class Settings(BaseSettings):
             is_head_pod_name_deterministic=self.is_head_pod_name_deterministic,
             is_head_service_cluster_ip=self.is_head_service_cluster_ip,
             has_multi_host_indexing="RayMultiHostIndexing" in self.feature_gates,
+            autoscaler=AutoscalerConfig(
+                mode=self.autoscaler_mode,
+                image=self.autoscaler_image or f"{names.IMAGE_REPOSITORY}:{product_version()}",
+            ),
         )
         return ClusterConfig(
             pods=pods,

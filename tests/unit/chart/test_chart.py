@@ -223,6 +223,11 @@ def test_probes_ask_the_health_port():
         pytest.param(
             {"leaderElection": {"leaseDuration": "15s"}}, "--leader-election-lease-duration=15s", id="lease duration"
         ),
+        pytest.param({"autoscaler": {"mode": "ray"}}, "--autoscaler-mode=ray", id="Ray's autoscaler"),
+        pytest.param(
+            {"image": {"tag": "7"}}, "--autoscaler-image=ghcr.io/raytide/raytide:7", id="the operator's image"
+        ),
+        pytest.param({"autoscaler": {"image": "r/a:1"}}, "--autoscaler-image=r/a:1", id="an image of its own"),
         pytest.param(EVERYTHING, "--feature-gates=RayJobDeletionPolicy=true,RayMultiHostIndexing=false", id="gates"),
     ],
 )
@@ -385,6 +390,7 @@ def test_the_service_monitor_finds_the_service():
         pytest.param(
             {"leaderElection": {"retryPeriod": 4}}, "/leaderElection/retryPeriod", id="seconds without a unit"
         ),
+        pytest.param({"autoscaler": {"mode": "v2"}}, "/autoscaler/mode", id="an autoscaler that does not exist"),
         pytest.param({"podLabels": {"a": 1}}, "/podLabels/a", id="a label that is a number"),
         pytest.param({"metrics": {"serviceMonitor": {"interval": "30"}}}, "/interval", id="a duration without a unit"),
     ],

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from raytide.api.config import DEFAULT_FEATURE_GATES
+from raytide.api.config import DEFAULT_FEATURE_GATES, AutoscalerConfig
 from raytide.api.lease import LeaseTiming
 from raytide.cli.operator import NOT_BUILT, command
 from raytide.settings import (
@@ -11,6 +11,7 @@ from raytide.settings import (
     parse_feature_gates,
     parse_namespaces,
     parse_seconds,
+    product_version,
     variables_without_effect,
 )
 
@@ -121,6 +122,7 @@ def test_every_flag_reaches_the_settings(monkeypatch):
     flags += ["--leader-election-namespace", "ns", "--leader-election-lease-duration", "1m"]
     flags += ["--leader-election-renew-deadline", "2s", "--leader-election-retry-period", "400ms"]
     flags += ["--feature-gates", "RayCronJob=true", "--enable-metrics=true"]
+    flags += ["--autoscaler-mode", "ray", "--autoscaler-image", "registry.example/raytide:1"]
     result = CliRunner().invoke(command, flags)
     assert result.exit_code == 7, result.output
     (settings,) = seen
@@ -129,6 +131,15 @@ def test_every_flag_reaches_the_settings(monkeypatch):
     assert "RayCronJob" in settings.feature_gates
     assert (settings.is_leader_election_enabled, settings.leader_election_namespace) == (False, "ns")
     assert settings.lease_timing() == LeaseTiming(60, 2.0, 0.4)
+    assert settings.cluster_config().autoscaler == AutoscalerConfig("ray", "registry.example/raytide:1")
+
+
+def test_the_autoscaler_is_ours_from_the_published_image_unless_told_otherwise(monkeypatch):
+    ours = Settings().cluster_config().autoscaler
+    assert (ours.mode, ours.image) == ("raytide", f"ghcr.io/raytide/raytide:{product_version()}")
+    monkeypatch.setenv("RAYTIDE_AUTOSCALER_MODE", "ray")
+    monkeypatch.setenv("RAYTIDE_AUTOSCALER_IMAGE", "mine:2")
+    assert Settings().cluster_config().autoscaler == AutoscalerConfig("ray", "mine:2")
 
 
 @pytest.mark.rule("RC §6.3")

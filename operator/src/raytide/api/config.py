@@ -6,9 +6,22 @@ else reads an environment variable. Changing one means restarting the process (a
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
+from raytide.api import names
 from raytide.api.meta import Manifest
+
+AutoscalerMode: TypeAlias = Literal["raytide", "ray"]
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalerConfig:
+    """Whose autoscaler runs beside the head where a RayCluster asks for one (`enableInTreeAutoscaling`)."""
+
+    mode: AutoscalerMode = "raytide"
+    """`raytide`: our own. `ray`: Ray's, from the head's image, as KubeRay runs it."""
+    image: str = f"{names.IMAGE_REPOSITORY}:dev"
+    """Where our own comes from: the operator's image. A RayCluster with an image or a command of its own does not use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +41,7 @@ class PodConfig:
     default_container_envs: tuple[Manifest, ...] = ()
     default_pod_annotations: Mapping[str, str] = field(default_factory=dict)
     default_pod_labels: Mapping[str, str] = field(default_factory=dict)
+    autoscaler: AutoscalerConfig = AutoscalerConfig()
 
 
 DEFAULT_FEATURE_GATES: Final = frozenset(
@@ -57,3 +71,8 @@ class ClusterConfig:
     """ENABLE_RANDOM_POD_DELETE: may shrink a group under autoscaling without names (RC:SH-5)."""
     resync_s: float = 1800.0
     feature_gates: frozenset[str] = DEFAULT_FEATURE_GATES
+
+    @property
+    def autoscaler(self) -> AutoscalerConfig:
+        """Whose autoscaler runs: pod construction has to know it too."""
+        return self.pods.autoscaler

@@ -9,6 +9,8 @@ from typing import Final
 
 # --- identity ------------------------------------------------------------------------------------------------------
 OPERATOR: Final = "raytide"
+IMAGE_REPOSITORY: Final = "ghcr.io/raytide/raytide"
+"""Operator and autoscaler are two commands of one image (D12)."""
 LEADER_LEASE: Final = "ray-operator-leader"
 """KubeRay's: in one namespace the two never act at the same time (RC §6.3, RC:K-7)."""
 MANAGED_BY_US: Final = "ray.io/kuberay-operator"
@@ -59,6 +61,9 @@ DASHBOARD_PORT: Final = 8265
 METRICS_PORT: Final = 8080
 SERVE_PORT: Final = 8000
 DASHBOARD_AGENT_PORT: Final = 52365
+AUTOSCALER_METRICS_PORT: Final = 44217
+AUTOSCALER_HEALTH_PORT: Final = 44218
+"""Our sidecar serves `/healthz` there; Ray's has no such port."""
 
 # --- event reasons (RC §6.1) ---------------------------------------------------------------------------------------
 INVALID_METADATA: Final = "InvalidRayClusterMetadata"

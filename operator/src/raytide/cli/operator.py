@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from raytide.api.config import AutoscalerMode
 from raytide.settings import (
     Settings,
     parse_feature_gates,
@@ -163,6 +164,18 @@ def _address(text: str) -> str:
     help="From one renewal to the next.",
 )
 @click.option(
+    "--autoscaler-mode",
+    type=click.Choice(["raytide", "ray"]),
+    default="raytide",
+    show_default=True,
+    help="Whose autoscaler runs beside heads: Raytide's, or the one in Ray's image.",
+)
+@click.option(
+    "--autoscaler-image",
+    default="",
+    help="Image of Raytide's autoscaler; default: the published image of this version.",
+)
+@click.option(
     "--enable-metrics",
     hidden=True,
     default=None,
@@ -186,6 +199,8 @@ def command(
     leader_election_lease_duration: int,
     leader_election_renew_deadline: float,
     leader_election_retry_period: float,
+    autoscaler_mode: AutoscalerMode,
+    autoscaler_image: str,
 ) -> None:
     """Run the operator (RayCluster controller) until told to stop."""
     try:
@@ -202,6 +217,8 @@ def command(
             lease_duration_s=leader_election_lease_duration,
             renew_deadline_s=leader_election_renew_deadline,
             retry_period_s=leader_election_retry_period,
+            autoscaler_mode=autoscaler_mode,
+            autoscaler_image=autoscaler_image,
         )
         settings.lease_timing()
     except ValueError as error:  # of pydantic, or of ours: both say which setting
