@@ -1,16 +1,12 @@
-"""What does every Kubernetes object have, and where does its kind live in the API?
+"""Which object is meant, and where does its kind live in the API?
 
-Takes raw objects and kinds, gives metadata as a frozen value, URL paths and owner references. It never talks to the
-API. Used by the wires (paths) and by every room (metadata, keys, owners).
+Takes kinds and names, gives keys, URL paths and owner references. It never talks to the API, and needs no library, because
+the wires of every process import it, the autoscaler's small one too. Used by the wires (paths) and by every room.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
-
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
 
 Manifest: TypeAlias = dict[str, Any]
 """A Kubernetes object as JSON; opaque on purpose (D13)."""
@@ -63,37 +59,6 @@ ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", is_namespaced=False
 )
 RAYCLUSTERS: Final = Resource("ray.io", "v1", "rayclusters", "RayCluster")
-
-
-class Value(BaseModel):
-    """Base of all models of what users write: frozen, extra keys and nulls ignored, JSON names in camelCase (D13)."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, given: Any) -> Any:
-        return {key: value for key, value in given.items() if value is not None} if isinstance(given, dict) else given
-
-
-class ObjectMeta(Value):
-    """The part of `metadata` that we read."""
-
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str = ""
-    deletion_timestamp: str | None = None
-    labels: Mapping[str, str] = Field(default_factory=dict)
-    annotations: Mapping[str, str] = Field(default_factory=dict)
-    finalizers: tuple[str, ...] = ()
-
-    @property
-    def key(self) -> Key:
-        """Namespace and name."""
-        return Key(self.namespace, self.name)
 
 
 def controller_reference(resource: Resource, name: str, uid: str) -> Manifest:

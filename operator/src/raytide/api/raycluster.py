@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from raytide.api.meta import Key, Manifest, ObjectMeta, Value
+from raytide.api.meta import Key, Manifest
 from raytide.api.raycluster_shape import RayClusterShape, readable_status
+from raytide.api.value import ObjectMeta, Value
 
 MAX_INT32: Final = 2147483647
 
