@@ -1,0 +1,222 @@
+"""What did the autoscaler decide, and why?
+
+The decision record (D19): one JSON text in an annotation on the RayCluster, which the sidecar writes beside `replicas`
+in the same patch and which the operator obeys. Reading forgives everything, because sidecars live for months and the
+format only grows: unknown fields are skipped, a group that makes no sense is left out, a text that is no record is None.
+Writing keeps within 64 KiB and 500 names per group, at the expense of words before names. Used by both programs.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from raytide.api.conditions import moment_of, timestamp
+from raytide.api.raycluster import MAX_INT32
+
+VERSION: Final = 1
+MAX_RECORD_BYTES: Final = 64 * 1024
+MAX_NAMES_PER_GROUP: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """One reason why a group is not larger, for how many of its replicas, in words for a person."""
+
+    reason: str
+    count: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """A blocked group rests: for the n-th time, and until when (whole seconds)."""
+
+    n: int
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDecision:
+    """What was decided for one worker group; `replicas` is unclamped and counts replicas, not hosts."""
+
+    replicas: int
+    delete: tuple[str, ...] = ()
+    """Names of pods to delete, the most urgent first: the last ones are dropped when the record grows too large."""
+    foreign: int | None = None
+    """The number of another writer that was adopted last; the same number is not adopted again."""
+    backoff: Backoff | None = None
+    why: tuple[Why, ...] = ()
+
+    def foreign_raise(self, replicas: int | None) -> int | None:
+        """The number in the spec if it is to be adopted now: another writer's, higher, and not adopted before.
+
+        A pure function of spec and record, for both programs: neither has to remember anything, and a restart between
+        the foreign write and the sidecar's next patch changes nothing.
+        """
+        if replicas is None or replicas <= self.replicas or replicas == self.foreign:
+            return None
+        return replicas
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """The whole record: `cluster` and `head` are the uids it was made for, `at` says when (whole seconds)."""
+
+    cluster: str
+    head: str
+    at: datetime | None = None
+    groups: Mapping[str, GroupDecision] = field(default_factory=dict)
+
+
+# --- read ------------------------------------------------------------------------------------------------------------
+
+
+def parse_record(text: str | None) -> DecisionRecord | None:
+    """The record in the annotation; None when there is none, or none that can be read."""
+    if not text:
+        return None
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return None
+    if not isinstance(document, dict) or not _is_text(document.get("cluster")) or not _is_text(document.get("head")):
+        return None
+    entries = document.get("groups")
+    decisions = {name: _decision(entry) for name, entry in entries.items()} if isinstance(entries, dict) else {}
+    return DecisionRecord(
+        cluster=document["cluster"],
+        head=document["head"],
+        at=_moment(document.get("at")),
+        groups={name: decision for name, decision in decisions.items() if decision is not None},
+    )
+
+
+def _decision(entry: Any) -> GroupDecision | None:
+    if not isinstance(entry, dict):
+        return None
+    replicas = _count(entry.get("replicas"))
+    if replicas is None:
+        return None
+    reasons = (_why(why) for why in _list(entry.get("why")))
+    return GroupDecision(
+        replicas=replicas,
+        delete=tuple(name for name in _list(entry.get("delete")) if _is_text(name)),
+        foreign=_count(entry.get("foreign")),
+        backoff=_backoff(entry.get("backoff")),
+        why=tuple(why for why in reasons if why is not None),
+    )
+
+
+def _why(entry: Any) -> Why | None:
+    if not isinstance(entry, dict) or not _is_text(entry.get("reason")):
+        return None
+    message = entry.get("message")
+    return Why(entry["reason"], _count(entry.get("count")) or 0, message if isinstance(message, str) else "")
+
+
+def _backoff(entry: Any) -> Backoff | None:
+    if not isinstance(entry, dict):
+        return None
+    n, until = _count(entry.get("n")), _moment(entry.get("until"))
+    return None if n is None or until is None else Backoff(n, until)
+
+
+def _is_text(found: Any) -> bool:
+    return isinstance(found, str) and bool(found)
+
+
+def _count(found: Any) -> int | None:
+    """A whole number that a count of replicas can be; `true` is none."""
+    is_count = isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MAX_INT32
+    return found if is_count else None
+
+
+def _moment(found: Any) -> datetime | None:
+    return moment_of(found) if isinstance(found, str) else None
+
+
+def _list(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else []
+
+
+# --- write -----------------------------------------------------------------------------------------------------------
+
+
+def encode_record(record: DecisionRecord) -> str:
+    """The annotation's text: at most 64 KiB, at most 500 names per group, always valid JSON.
+
+    What does not fit is given up in this order: long messages, messages, all but one reason, reasons, back-off, names,
+    and in the end the groups that come last. What is given up of an order is in the spec all the same.
+    """
+    text = b""
+    for shortened in _shorter_and_shorter(record):
+        text = msgspec.json.encode(_document(shortened))
+        if len(text) <= MAX_RECORD_BYTES:
+            break
+    return text.decode()
+
+
+def _shorter_and_shorter(record: DecisionRecord) -> Iterator[DecisionRecord]:
+    for step in _STEPS:
+        record = replace(record, groups={name: step(decision) for name, decision in record.groups.items()})
+        yield record
+    names = sorted(record.groups)
+    while names:
+        names = names[: len(names) // 2]
+        yield replace(record, groups={name: record.groups[name] for name in names})
+
+
+def _with_names(most: int) -> Callable[[GroupDecision], GroupDecision]:
+    return lambda decision: replace(decision, delete=decision.delete[:most])
+
+
+def _with_messages(most: int) -> Callable[[GroupDecision], GroupDecision]:
+    return lambda decision: replace(
+        decision, why=tuple(replace(why, message=_cut(why.message, most)) for why in decision.why)
+    )
+
+
+def _with_reasons(most: int) -> Callable[[GroupDecision], GroupDecision]:
+    return lambda decision: replace(decision, why=decision.why[:most])
+
+
+_STEPS: Final[Sequence[Callable[[GroupDecision], GroupDecision]]] = (
+    _with_names(MAX_NAMES_PER_GROUP),
+    _with_messages(200),
+    _with_messages(50),
+    _with_messages(0),
+    _with_reasons(1),
+    _with_reasons(0),
+    lambda decision: replace(decision, backoff=None),
+    *(_with_names(most) for most in (250, 125, 60, 30, 15, 7, 3, 1, 0)),
+)
+
+
+def _cut(message: str, most: int) -> str:
+    return message if len(message) <= most else message[: max(0, most - 1)] + "…"[:most]
+
+
+def _document(record: DecisionRecord) -> dict[str, Any]:
+    return {
+        "v": VERSION,
+        "cluster": record.cluster,
+        "head": record.head,
+        **({"at": timestamp(record.at)} if record.at is not None else {}),
+        "groups": {name: _entry(record.groups[name]) for name in sorted(record.groups)},
+    }
+
+
+def _entry(decision: GroupDecision) -> dict[str, Any]:
+    entry: dict[str, Any] = {"replicas": decision.replicas}
+    if decision.delete:
+        entry["delete"] = list(decision.delete)
+    if decision.foreign is not None:
+        entry["foreign"] = decision.foreign
+    if decision.backoff is not None:
+        entry["backoff"] = {"n": decision.backoff.n, "until": timestamp(decision.backoff.until)}
+    if decision.why:
+        entry["why"] = [{"reason": why.reason, "count": why.count, "message": why.message} for why in decision.why]
+    return entry
