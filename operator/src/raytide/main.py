@@ -24,8 +24,9 @@ from raytide.api.meta import Key
 from raytide.api.names import LEADER_LEASE, OPERATOR
 from raytide.api.permissions import PERMISSIONS
 from raytide.doorbell import Doorbell, Login, hush_kopf
+from raytide.kube.access import Access, NotConnected
 from raytide.kube.client import Client
-from raytide.kube.connect import Access, NotConnected, find_access
+from raytide.kube.connect import find_access
 from raytide.kube.lease import Elector
 from raytide.kube.rights import Rights, questions
 from raytide.metrics import LEADER, LEASE_AGE_SECONDS, PASSES, REGISTRY, STREAM_AGE_SECONDS, TERMS, WAITING_KEYS

@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from raytide.api.errors import Unavailable
-from raytide.kube import connect as connecting
-from raytide.kube.connect import Access, NotConnected, connect, find_access, find_proxy
+from raytide.kube import access as accessing
+from raytide.kube.access import Access, ClientCertificate, NotConnected, find_proxy, service_account_access
+from raytide.kube.connect import connect, find_access
 from raytide.sandbox.certificates import Certificates, make_certificates
 
 pytestmark = pytest.mark.rule("RM:F14")
@@ -241,7 +242,7 @@ async def test_a_service_account_is_read_again_after_401(door):
 
 
 async def test_a_rotated_service_account_is_read_again_by_age(door, monkeypatch):
-    monkeypatch.setattr(connecting, "TOKEN_AGE_S", 0.0)
+    monkeypatch.setattr(accessing, "TOKEN_AGE_S", 0.0)
     token = door.file("token", "old")
     door.accepted = "Bearer secret"
     async with door.open():
@@ -359,3 +360,30 @@ async def test_the_proxy_of_the_kubeconfig_comes_first(door):
         door.kubeconfig(user={"token": "t"}, cluster=cluster), environ={"http_proxy": "http://p:1"}
     )
     assert access.proxy == "http://q:2"
+
+
+def certified(door: Door, folder: Path, authority: Path | None = None) -> Access:
+    certificate, key = client_certificate()
+    pair = ClientCertificate(door.file("me.crt", certificate), door.file("me.key", key))
+    host, port = door.url.removeprefix("https://").split(":")
+    return service_account_access(host, port, environ={}, folder=folder, authority=authority, client_certificate=pair)
+
+
+async def test_in_a_pod_a_client_certificate_needs_no_token(door, tmp_path):
+    door.file("ca.crt", door.certificates.authority)
+    async with door.open():
+        door.accepted = None  # whoever sends no token
+        assert await knock(certified(door, tmp_path)) == [200]
+    assert door.seen == [None]
+
+
+async def test_in_a_pod_another_authority_may_be_named(door, tmp_path):
+    authority = door.file("another.crt", door.certificates.authority)
+    async with door.open():
+        assert await knock(certified(door, tmp_path / "nothing", authority)) == [401]
+
+
+async def test_in_a_pod_a_certificate_without_its_authority_is_one_line(door, tmp_path):
+    async with door.open():
+        with pytest.raises(NotConnected, match="no service account"):
+            certified(door, tmp_path / "nothing")
