@@ -187,6 +187,37 @@ class GcsState:
     """The GCS's own counter, to be reported back; it says nothing about change (AS:G-1)."""
     session: str = ""
     """Changes when the GCS lost its memory."""
+    problems: tuple[str, ...] = ()
+    """What was left out because it cannot be, one sentence per kind of nonsense with a count and the first example."""
+
+
+class DrainReason(StrEnum):
+    """Why a node should leave; the raylet refuses an idle termination while it is busy, a preemption never (AS:G-12)."""
+
+    IDLE_TERMINATION = "IDLE_TERMINATION"
+    PREEMPTION = "PREEMPTION"
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What the GCS answered to a drain; a node that it does not know counts as accepted (AS:G-12)."""
+
+    is_accepted: bool
+    message: str = ""
+    """Why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadDirectories:
+    """Where Ray on the head node keeps its files."""
+
+    temp_dir: str
+    session_dir: str
+
+    @property
+    def logs(self) -> str:
+        """Of the latest session, whichever that will be: where monitor.log belongs (AS §1.1)."""
+        return f"{self.temp_dir}/session_latest/logs"
 
 
 @dataclass(frozen=True, slots=True)
