@@ -1,0 +1,187 @@
+"""What does one tick of the autoscaler read, remember and order?
+
+Frozen values and nothing else: the snapshot a tick decides from, the little that is carried from tick to tick, and the
+orders that come out. Memory holds timers only: with an empty one every decision is the same, some just come later (D12).
+Made by loop.py (Snapshot) and tick.py (all the rest); carried out by loop.py, which may await but not choose (D5).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from typing import Any, Final, TypeAlias
+
+from raytide.api.meta import Manifest
+from raytide.api.pod import PodView
+from raytide.api.scaling import DecisionRecord, GroupDecision
+from raytide.autoscaler.model import Decision, GcsState, Instance, NodeType, Report
+
+Operation: TypeAlias = Mapping[str, Any]
+"""One operation of a JSON patch (RFC 6902)."""
+
+EMPTY: Final[Mapping[Any, Any]] = {}
+
+
+# --- what goes in ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TickSettings:
+    """What does not change while the process lives."""
+
+    is_recorded: bool = True
+    """Whether the operator reads decision records: it is ours (RAYTIDE_OPERATOR_VERSION is set)."""
+    head_pod: str = ""
+    """RAY_HEAD_POD_NAME; empty: the head is found by its label."""
+    preemption_grace_s: float = 300.0
+    """How long a busy node may go on working after its group was told to shrink below it (SC:S14)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a tick decides from, read at one moment."""
+
+    cluster: Manifest
+    """The RayCluster as the API returned it."""
+    pods: tuple[PodView, ...]
+    """Every pod with the cluster's label, dying ones too."""
+    gcs: GcsState | None
+    """None: the GCS did not answer, so nobody knows what is needed."""
+    now: datetime
+    """In UTC, for what others read."""
+    monotonic_s: float
+    """For our own timers."""
+    settings: TickSettings = TickSettings()
+    reported_version: int = 0
+    """Of the report the GCS keeps (GetClusterStatus at the start), so that ours is never below it (B-5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A drain that was refused: not asked again before `until_s`, which doubles with every refusal in a row."""
+
+    count: int
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Timers, in monotonic seconds, and the last words spoken; a restart may lose all of it at any instant."""
+
+    wrote_s: float | None = None
+    """Last attempt to patch, whatever became of it."""
+    replicas_written: Mapping[str, int] = field(default_factory=dict)
+    """By group, what we ordered last; stands in for the record under an operator that reads none."""
+    joined_s: Mapping[str, float] = field(default_factory=dict)
+    """By Ray node id, when it was first seen; None yet in the first tick, see `is_fresh`."""
+    unneeded_s: Mapping[str, float] = field(default_factory=dict)
+    """By group, since when replicas that were asked for and have no pod yet are needed by nobody."""
+    leaving_s: Mapping[str, float] = field(default_factory=dict)
+    """By Ray node id, since when a busy node is being moved out."""
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    """By Ray node id."""
+    timers: Any = None
+    """Of instances.py and limits.py, theirs to read."""
+    report_version: int = 0
+    words: frozenset[str] = frozenset()
+    """Log lines that stand: only a new one is said."""
+    is_fresh: bool = True
+    """Nothing has been seen yet: the process has just started."""
+
+
+# --- what comes out --------------------------------------------------------------------------------------------------
+
+
+class DrainReason(IntEnum):
+    """As on the wire (AS §1.4 DrainNodeRequest)."""
+
+    IDLE_TERMINATION = 1
+    PREEMPTION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Ask the GCS to drain one Ray node; all of a tick may be asked at once (B-21)."""
+
+    node_id: str
+    pod: str
+    group: str
+    unit: str
+    """The replica, or the pod itself: named as a whole once every host of it agreed."""
+    reason: DrainReason
+    message: str
+    deadline_ms: int = 0
+    """Since the epoch; 0 means none."""
+    is_pod_ready: bool = True
+    """If not, its name may be written even though the GCS did not answer (contract, "without the GCS")."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainAnswer:
+    """What became of one drain: `is_accepted` is None when the GCS did not answer in time."""
+
+    node_id: str
+    is_accepted: bool | None
+    message: str = ""
+
+
+class Level(StrEnum):
+    """How loud a log line is."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line for monitor.log: a sentence and structured values."""
+
+    level: Level
+    message: str
+    values: tuple[tuple[str, str | int | float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """One entry of event_AUTOSCALER.log, which Ray forwards to drivers (AS §5.4)."""
+
+    severity: Level
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TickPlan:
+    """Everything one tick orders. In this order: the patch; if it was written, the drains and then their names.
+
+    A patch that was refused (409, 422) or lost ends the tick's writing: no drains. The report goes out in any case.
+    """
+
+    patch: tuple[Operation, ...] = ()
+    """JSON patch for the RayCluster; empty: write nothing."""
+    drains: tuple[Drain, ...] = ()
+    """Only after the patch, if there is one, was written."""
+    report: Report | None = None
+    memory: Memory = Memory()
+    log: tuple[LogLine, ...] = ()
+    events: tuple[ClusterEvent, ...] = ()
+    look_again_s: float | None = None
+    """Something becomes due then; None: the usual interval will do."""
+    orders: Mapping[str, GroupDecision] = field(default_factory=dict)
+    """What was decided by group, whether it had to be written or not."""
+    decision: Decision | None = None
+    """None: nothing was decided, and `why_not` says why."""
+    instances: tuple[Instance, ...] = ()
+    types: tuple[NodeType, ...] = ()
+    why_not: str = ""
+    record: DecisionRecord | None = None
+    """The record that the patch writes, or the one that stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamesPlan:
+    """The second patch of a tick, after the drains answered."""
+
+    patch: tuple[Operation, ...] = ()
+    memory: Memory = Memory()
+    log: tuple[LogLine, ...] = ()

@@ -1,0 +1,104 @@
+"""How is a decision written?
+
+Takes the RayCluster as it was read and what each group should be, gives one JSON patch with absolute numbers, names and
+the record, in which every changed value is guarded by `test`: the object's uid, the group's name at its index and the old
+value, so that a simultaneous edit or a shifted index makes the whole patch fail and nothing else (B-9, B-25, RM:I24). A
+value that was absent cannot be tested, so there the spec's generation is. Called by tick.py; sent by provider.py.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from raytide.api import names
+from raytide.autoscaler.orders import Operation
+from raytide.autoscaler.spec_groups import SpecGroup
+
+UID_PATH: Final = "/metadata/uid"
+GENERATION_PATH: Final = "/metadata/generation"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """What one group should say: None leaves a value as it is."""
+
+    group: SpecGroup
+    replicas: int | None = None
+    workers_to_delete: tuple[str, ...] | None = None
+
+    @property
+    def has_new_replicas(self) -> bool:
+        """Whether `replicas` has to be written."""
+        return self.replicas is not None and self.replicas != self.group.replicas
+
+    @property
+    def has_new_names(self) -> bool:
+        """Whether `workersToDelete` has to be written; an absent list is as good as an empty one."""
+        return self.workers_to_delete is not None and self.workers_to_delete != (self.group.workers_to_delete or ())
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything has to be written."""
+        return self.has_new_replicas or self.has_new_names
+
+
+def build_patch(cluster: Mapping[str, Any], changes: Iterable[GroupChange], record: str | None) -> tuple[Operation, ...]:
+    """The patch; empty when neither a group nor the record (None: leave it) has to change."""
+    needed = [change for change in changes if change.is_needed]
+    if not needed and record is None:
+        return ()
+    guards: list[Operation] = [_test(UID_PATH, cluster["metadata"]["uid"])]
+    if any(map(_is_blind, needed)):
+        guards.append(_test(GENERATION_PATH, cluster["metadata"]["generation"]))
+    writes = [operation for change in needed for operation in _group_operations(change)]
+    return (*guards, *writes, *(_record_operations(cluster, record) if record is not None else ()))
+
+
+def pointer(*steps: str | int) -> str:
+    """A JSON pointer to these keys and indices (RFC 6901)."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def _is_blind(change: GroupChange) -> bool:
+    """Whether something absent is to be written, which no `test` of its own can guard."""
+    is_blind_count = change.has_new_replicas and change.group.replicas is None
+    return is_blind_count or (change.has_new_names and change.group.workers_to_delete is None)
+
+
+def _group_operations(change: GroupChange) -> Iterator[Operation]:
+    group = change.group
+    root = ("spec", "workerGroupSpecs", group.index)
+    yield _test(pointer(*root, "groupName"), group.name)
+    if change.has_new_replicas:
+        yield from _write(pointer(*root, "replicas"), group.replicas, change.replicas)
+    if change.has_new_names and change.workers_to_delete is not None:
+        wanted = list(change.workers_to_delete)
+        if not group.has_scale_strategy:
+            yield _add(pointer(*root, "scaleStrategy"), {"workersToDelete": wanted})
+        else:
+            standing = None if group.workers_to_delete is None else list(group.workers_to_delete)
+            yield from _write(pointer(*root, "scaleStrategy", "workersToDelete"), standing, wanted)
+
+
+def _write(path: str, old: Any, new: Any) -> Iterator[Operation]:
+    if old is None:
+        yield _add(path, new)
+        return
+    yield _test(path, old)
+    yield {"op": "replace", "path": path, "value": new}
+
+
+def _record_operations(cluster: Mapping[str, Any], record: str) -> Iterator[Operation]:
+    annotations = cluster["metadata"].get("annotations")
+    if annotations is None:
+        yield _add(pointer("metadata", "annotations"), {names.AUTOSCALER_DECISION_ANNOTATION: record})
+    else:
+        yield _add(pointer("metadata", "annotations", names.AUTOSCALER_DECISION_ANNOTATION), record)
+
+
+def _test(path: str, value: Any) -> Operation:
+    return {"op": "test", "path": path, "value": value}
+
+
+def _add(path: str, value: Any) -> Operation:
+    return {"op": "add", "path": path, "value": value}
