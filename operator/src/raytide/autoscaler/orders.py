@@ -8,13 +8,13 @@ Made by loop.py (Snapshot) and tick.py (all the rest); carried out by loop.py, w
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
 from raytide.api.scaling import DecisionRecord, GroupDecision
-from raytide.autoscaler.model import Decision, GcsState, Instance, NodeType, Report
+from raytide.autoscaler.model import Decision, Drained, DrainReason, GcsState, Instance, NodeType, Report
 
 Operation: TypeAlias = Mapping[str, Any]
 """One operation of a JSON patch (RFC 6902)."""
@@ -33,6 +33,13 @@ class TickSettings:
     """Whether the operator reads decision records: it is ours (RAYTIDE_OPERATOR_VERSION is set)."""
     head_pod: str = ""
     """RAY_HEAD_POD_NAME; empty: the head is found by its label."""
+    pending_idle_timeout_s: float | None = None
+    """RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S; None: off (AS:S-33)."""
+    allocate_timeout_s: float = 3600.0
+    recovery_s: float = 600.0
+    """RAY_AUTOSCALER_AVAILABILITY_RECOVERY_S (AS:S-23)."""
+    has_gpu_conservation: bool = True
+    """AUTOSCALER_CONSERVE_GPU_NODES."""
     preemption_grace_s: float = 300.0
     """How long a busy node may go on working after its group was told to shrink below it (SC:S14)."""
 
@@ -92,13 +99,6 @@ class Memory:
 # --- what comes out --------------------------------------------------------------------------------------------------
 
 
-class DrainReason(IntEnum):
-    """As on the wire (AS §1.4 DrainNodeRequest)."""
-
-    IDLE_TERMINATION = 1
-    PREEMPTION = 2
-
-
 @dataclass(frozen=True, slots=True)
 class Drain:
     """Ask the GCS to drain one Ray node; all of a tick may be asked at once (B-21)."""
@@ -116,13 +116,8 @@ class Drain:
     """If not, its name may be written even though the GCS did not answer (contract, "without the GCS")."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrainAnswer:
-    """What became of one drain: `is_accepted` is None when the GCS did not answer in time."""
-
-    node_id: str
-    is_accepted: bool | None
-    message: str = ""
+Answers: TypeAlias = Mapping[str, Drained | None]
+"""What became of the drains, by Ray node id; None: the GCS did not answer in time."""
 
 
 class Level(StrEnum):
