@@ -44,6 +44,10 @@ class ContainerView(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     message: str = ""
     restart_count: int = 0
+    exit_code: int | None = None
+    """Of a container that is `terminated`."""
+    finished_at: str = ""
+    """When it ended, on the clock of its node."""
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -128,6 +132,17 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def _is_ray_container_terminated(self) -> bool:
         return any(c.name == self.ray_container and c.state == "terminated" for c in self.containers)
 
+    @property
+    def ended_well_at(self) -> str:
+        """When its Ray container ended with exit code 0; empty when it did not."""
+        return next((c.finished_at for c in self.containers if c.name == self.ray_container and c.exit_code == 0), "")
+
+    def is_container_running(self, name: str) -> bool:
+        """Whether that container runs at this moment; one that waits to be started again does not."""
+        if self.phase in FINISHED_PHASES:
+            return False
+        return any(c.name == name and c.state == "running" for c in (*self.containers, *self.init_containers))
+
     def marked_terminating(self, at: str) -> "PodView":
         """The same pod with a deletion on its way; it still counts (D6)."""
         return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
@@ -170,9 +185,11 @@ class _Condition(msgspec.Struct, gc=False):
     message: str | None = None
 
 
-class _StateDetail(msgspec.Struct, gc=False):
+class _StateDetail(msgspec.Struct, gc=False, rename="camel"):
     reason: str | None = None
     message: str | None = None
+    exit_code: int | None = None
+    finished_at: str | None = None
 
 
 class _State(msgspec.Struct, gc=False):
@@ -278,5 +295,11 @@ def _container(status: _ContainerStatus) -> ContainerView:
         ("", _StateDetail()),
     )
     return ContainerView(
-        intern(status.name), word, intern(detail.reason or ""), detail.message or "", status.restart_count
+        intern(status.name),
+        word,
+        intern(detail.reason or ""),
+        detail.message or "",
+        status.restart_count,
+        detail.exit_code,
+        detail.finished_at or "",
     )
