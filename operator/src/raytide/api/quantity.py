@@ -13,6 +13,9 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
+MAX_INT32: Final = 2147483647
+"""What Kubernetes' counts can hold, and KubeRay's word for "no limit"."""
+
 _NANOS_PER_UNIT: Final = 10**9
 _MAX_BINARY_NANOS: Final = (2**63 - 1) * _NANOS_PER_UNIT
 _MAX_EXPONENT: Final = 100

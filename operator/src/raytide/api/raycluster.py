@@ -6,15 +6,13 @@ the wrong type raises pydantic's ValidationError, whose location is the field's 
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from pydantic import Field
 
 from raytide.api.meta import Key, Manifest
 from raytide.api.raycluster_shape import RayClusterShape, readable_status
 from raytide.api.value import ObjectMeta, Value
-
-MAX_INT32: Final = 2147483647
 
 
 class ScaleStrategy(Value):

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from raytide.api.conditions import moment_of, timestamp
-from raytide.api.raycluster import MAX_INT32
+from raytide.api.quantity import MAX_INT32
 
 VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 64 * 1024

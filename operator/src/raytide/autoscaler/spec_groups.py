@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raytide.api.raycluster import MAX_INT32
+from raytide.api.quantity import MAX_INT32
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from raytide.api.pod import PodView
 from raytide.api.pod_trouble import trouble_of
-from raytide.api.raycluster import MAX_INT32, WorkerGroupSpec
+from raytide.api.quantity import MAX_INT32
+from raytide.api.raycluster import WorkerGroupSpec
 
 NEWEST = "~"
 """Sorts after every timestamp: a pod still in flight is the newest of all."""

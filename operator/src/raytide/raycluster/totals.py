@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from raytide.api.quantity import ZERO, Quantity, QuantityError
-from raytide.api.raycluster import MAX_INT32, RayCluster, WorkerGroupSpec
+from raytide.api.quantity import MAX_INT32, ZERO, Quantity, QuantityError
+from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 
 TPU: Final = "google.com/tpu"
 _MIG: Final = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb")
