@@ -1,0 +1,311 @@
+"""Which kinds of node may the cluster have, and how many of each?
+
+Takes the raw spec of the RayCluster and the live Ray nodes, gives the node types in the order that decides ties (AS:C-1
+to C-12): head first, then the groups. A group that cannot be read is skipped with a `Problem` that names the field and
+the fix, and keeps all the others going (B-10, B-20); planned nodes know what is known of every node of the group, and
+learn the rest from those that live (B-12, V-8). Pure and never raises, whatever the JSON holds; called by tick.py.
+"""
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from raytide.api.quantity import Quantity, QuantityError
+from raytide.api.raycluster import MAX_INT32
+from raytide.autoscaler.model import (
+    HEAD_TYPE,
+    UNIT,
+    Amounts,
+    GcsState,
+    Labels,
+    NodeType,
+    RayNode,
+    Request,
+    labels_of,
+)
+from raytide.autoscaler.node_resources import CPU, BadField, NodeResources, mapping, node_resources
+
+DEFAULT_IDLE_TIMEOUT_S: Final = 60.0
+CONSERVATIVE: Final = "Conservative"
+NODE_GROUP_LABEL: Final = "ray.io/node-group"
+OWN_LABELS: Final = frozenset({"ray.io/node-id", "ray.io/availability-zone", "ray.io/availability-region"})
+"""Labels in which nodes of one group differ, so that a new one cannot be promised to carry them."""
+OWN_RESOURCES: Final = re.compile(r"node:.*|object_store_memory|.*_group_[0-9a-f]{8,}|bundle_group_.*")
+"""Resources that belong to one node or to a placement group on it."""
+
+_LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_LABEL_KEY: Final = re.compile(
+    r"(?:(?=[^/]{1,253}/)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?"
+    r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a group of the spec, and how to mend it; an empty group means the whole cluster."""
+
+    group: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTypes:
+    """All node types and the limits of the whole cluster."""
+
+    types: tuple[NodeType, ...]
+    """Head first, then every group that could be read, in the order of the spec (AS:C-1)."""
+    problems: tuple[Problem, ...] = ()
+    max_nodes: int = 0
+    """Of the cluster, head included (AS:C-3)."""
+    idle_timeout_s: float | None = DEFAULT_IDLE_TIMEOUT_S
+    is_conservative: bool = False
+    """`upscalingMode: Conservative`: a group at most doubles at a time (AS:C-5); any other mode has no limit."""
+    skipped: frozenset[str] = frozenset()
+    """Groups of the spec that could not be read: their nodes are capacity, but nobody changes their number."""
+    suspended: frozenset[str] = frozenset()
+    """Groups with `suspend: true`: max 0, and the operator alone removes their pods; their `replicas` stay."""
+    wanted: Mapping[str, int] = field(default_factory=dict)
+    """By group of `types`, the pods an operator makes of the spec alone: `replicas` within min and max (RC:WG-2)."""
+
+    def by_name(self) -> dict[str, NodeType]:
+        """The types by name."""
+        return {node_type.name: node_type for node_type in self.types}
+
+
+def node_types(
+    spec: Mapping[str, Any], live: Sequence[RayNode] = (), asked: Collection[str] = frozenset()
+) -> NodeTypes:
+    """Read the spec; `asked` are the resources that demands name (`asked_resources`).
+
+    Of the resources that only live nodes know, such as `accelerator_type:A100`, planned nodes learn those that are
+    asked for and no others, so that they change the score of a type only where they matter (B-12).
+    """
+    reading = _Reading(live=_by_type(live), asked=frozenset(asked))
+    options = mapping(spec.get("autoscalerOptions"))
+    idle_timeout_s = reading.seconds(options.get("idleTimeoutSeconds"), "", "autoscalerOptions.idleTimeoutSeconds")
+    head = reading.head(mapping(spec.get("headGroupSpec")))
+    groups = [group for entry in reading.entries(spec) if (group := reading.group(*entry)) is not None]
+    return NodeTypes(
+        types=(head, *groups),
+        problems=tuple(reading.problems),
+        max_nodes=sum(group.max_nodes for group in groups) + 1,
+        idle_timeout_s=DEFAULT_IDLE_TIMEOUT_S if idle_timeout_s is None else idle_timeout_s,
+        is_conservative=options.get("upscalingMode") == CONSERVATIVE,
+        skipped=frozenset(reading.skipped),
+        suspended=frozenset(reading.suspended),
+        wanted=reading.wanted,
+    )
+
+
+def asked_resources(state: GcsState) -> frozenset[str]:
+    """Every resource that some demand, bundle or constraint names."""
+    return frozenset(name for request in _requests(state) for name, _ in request.amounts)
+
+
+def _requests(state: GcsState) -> Iterator[Request]:
+    for demand in (*state.tasks, *(state.constraint or ())):
+        yield demand.request
+    for gang in state.gangs:
+        yield from gang.bundles
+
+
+def _by_type(live: Sequence[RayNode]) -> dict[str, list[RayNode]]:
+    found: dict[str, list[RayNode]] = {}
+    for node in live:
+        if node.is_alive and node.node_type:
+            found.setdefault(node.node_type, []).append(node)
+    return found
+
+
+class _Reading:
+    """One pass over a spec, gathering what is wrong with it."""
+
+    def __init__(self, live: Mapping[str, Sequence[RayNode]], asked: frozenset[str]) -> None:
+        self._live = live
+        self._asked = asked
+        self.problems: list[Problem] = []
+        self.skipped: set[str] = set()
+        self.suspended: set[str] = set()
+        self.wanted: dict[str, int] = {}
+
+    def remark(self, group: str, message: str) -> None:
+        """Something the user should know; the group goes on."""
+        self.problems.append(Problem(group, message))
+
+    def entries(self, spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The groups that have a name of their own; none at all is fine (B-10)."""
+        given = spec.get("workerGroupSpecs")
+        if given is not None and not isinstance(given, list):
+            self.remark("", "spec.workerGroupSpecs is no list: write one entry per worker group")
+        names: set[str] = {HEAD_TYPE}
+        for index, entry in enumerate(given if isinstance(given, list) else ()):
+            name = mapping(entry).get("groupName")
+            path = f"spec.workerGroupSpecs[{index}]"
+            if not isinstance(name, str) or not name:
+                self.remark("", f"{path}.groupName is missing: give the group a name; until then it is skipped")
+            elif name in names:
+                self.remark(
+                    name, f"{path}.groupName {name!r} is taken: choose another; until then the entry is skipped"
+                )
+            else:
+                names.add(name)
+                yield name, entry
+
+    def head(self, group: Mapping[str, Any]) -> NodeType:
+        """The head's type; whatever is wrong with it, the live head knows (AS:C-2: its limit is one node)."""
+        try:
+            found = node_resources(group)
+        except BadField as bad:
+            self.remark(HEAD_TYPE, str(bad))
+            found = NodeResources({})
+        return NodeType(
+            HEAD_TYPE, max_nodes=1, resources=_amounts(found.amounts), labels=self._labels(HEAD_TYPE, group)
+        )
+
+    def group(self, name: str, group: Mapping[str, Any]) -> NodeType | None:
+        """One worker group; None if it cannot be read."""
+        try:
+            return self._group(name, group)
+        except BadField as bad:
+            self.skipped.add(name)
+            self.remark(name, f"{bad}; until then the autoscaler leaves the group as it is")
+            return None
+
+    def _group(self, name: str, group: Mapping[str, Any]) -> NodeType:
+        hosts = self._hosts(group)
+        least, most = self._bounds(name, group)
+        if group.get("suspend") is True:
+            self.suspended.add(name)
+            least = most = 0
+        replicas = self._count(group, "replicas", least)
+        resources = self._resources(name, group)
+        self.wanted[name] = max(least, min(replicas, most)) * hosts
+        return NodeType(
+            name=name,
+            min_nodes=least * hosts,
+            max_nodes=most * hosts,
+            resources=resources,
+            labels=self._labels(name, group),
+            idle_timeout_s=self.seconds(group.get("idleTimeoutSeconds"), name, "idleTimeoutSeconds"),
+            priority=self._priority(name, group.get("priority")),
+            num_of_hosts=hosts,
+        )
+
+    # --- counts --------------------------------------------------------------------------------------------------
+
+    def _hosts(self, group: Mapping[str, Any]) -> int:
+        hosts = _whole(group.get("numOfHosts"), "numOfHosts", 1)
+        if hosts < 1:
+            raise BadField(f"numOfHosts is {hosts}: write at least 1")
+        return hosts
+
+    def _bounds(self, name: str, group: Mapping[str, Any]) -> tuple[int, int]:
+        """Minimum and maximum in replicas; a maximum below the minimum counts as the minimum, as the operator has it."""
+        least, most = self._count(group, "minReplicas", 0), self._count(group, "maxReplicas", MAX_INT32)
+        if most < least:
+            self.remark(name, f"maxReplicas {most} is below minReplicas {least}: raise it; until then {least} is both")
+        return least, max(least, most)
+
+    @staticmethod
+    def _count(group: Mapping[str, Any], key: str, default: int) -> int:
+        return min(max(0, _whole(group.get(key), key, default)), MAX_INT32)
+
+    def _priority(self, name: str, given: Any) -> int:
+        try:
+            return _whole(given, "priority", 0)
+        except BadField as bad:
+            self.remark(name, f"{bad}; until then it is 0")
+            return 0
+
+    def seconds(self, given: Any, group: str, key: str) -> float | None:
+        """A time-out; None when it is absent or no time."""
+        if given is None:
+            return None
+        try:
+            found = math.nan if isinstance(given, bool) else float(given)
+        except (TypeError, ValueError, OverflowError):
+            found = math.nan
+        if math.isfinite(found) and found >= 0:
+            return found
+        self.remark(group, f"{key} is {_shown(given)}, which is no time: write seconds, such as 60")
+        return None
+
+    # --- what a node offers --------------------------------------------------------------------------------------
+
+    def _resources(self, name: str, group: Mapping[str, Any]) -> Amounts:
+        found = node_resources(group)
+        for remark in found.remarks:
+            self.remark(name, remark)
+        live = self._live.get(name, ())
+        learnt = _learnt_resources(found, live, self._asked)
+        if CPU not in found.amounts and CPU not in learnt:
+            raise BadField(
+                "nothing says how many CPUs a node has: set limits.cpu of the first container, or rayStartParams[num-cpus]"
+            )
+        return tuple(sorted({**dict(_amounts(found.amounts)), **learnt}.items()))
+
+    def _labels(self, name: str, group: Mapping[str, Any]) -> Labels:
+        """What every node of the group carries: known, learnt from the living, and written by the user (AS:C-7, B-12)."""
+        if "labels" in mapping(group.get("rayStartParams")):
+            self.remark(name, "rayStartParams[labels] is not read: write the labels into the group's `labels`")
+        written: dict[str, str] = {}
+        for key, value in mapping(group.get("labels")).items():
+            if isinstance(value, str) and _LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value):
+                written[key] = value
+            else:
+                self.remark(
+                    name, f"labels[{key}] {_shown(value)} is no Kubernetes label: mend it; until then it is left out"
+                )
+        return labels_of({**_learnt_labels(self._live.get(name, ())), NODE_GROUP_LABEL: name, **written})
+
+
+def _whole(given: Any, key: str, default: int) -> int:
+    """A whole number from a number or text, fractions cut off; raises BadField."""
+    if given is None:
+        return default
+    try:
+        nanos = Quantity.parse(given.strip() if isinstance(given, str) else given).nanos
+    except QuantityError:
+        raise BadField(f"{key} is {_shown(given)}, which is no number: write a whole one") from None
+    return int(nanos / abs(nanos)) * (abs(nanos) // 10**9) if nanos else 0
+
+
+def _shown(given: Any) -> str:
+    text = repr(given)
+    return text if len(text) <= 80 else text[:79] + "…"  # noqa: PLR2004 - a line
+
+
+def _amounts(whole: Mapping[str, int]) -> Amounts:
+    return tuple(sorted((name, amount * UNIT) for name, amount in whole.items()))
+
+
+# --- what the living teach -------------------------------------------------------------------------------------------
+
+
+def _learnt_resources(spec: NodeResources, live: Sequence[RayNode], asked: frozenset[str]) -> dict[str, int]:
+    """What every live node of the group has, the least of each; the spec knows better where Ray is told its amounts."""
+    if not live:
+        return {}
+    totals = [dict(node.total) for node in live]
+    shared = set(totals[0]).intersection(*totals[1:])
+    return {
+        name: min(total[name] for total in totals)
+        for name in shared
+        if not OWN_RESOURCES.fullmatch(name)
+        and (name in spec.guessed or (name not in spec.amounts and (name in asked or name == CPU)))
+    }
+
+
+def _learnt_labels(live: Sequence[RayNode]) -> dict[str, str]:
+    """Labels on which all live nodes of the group agree."""
+    if not live:
+        return {}
+    shared = set(live[0].labels).intersection(*(node.labels for node in live[1:]))
+    return {key: value for key, value in shared if key not in OWN_LABELS}
+
+
+def with_limits(node_type: NodeType, least: int, most: int) -> NodeType:
+    """The same type with other bounds, in pods."""
+    return replace(node_type, min_nodes=least, max_nodes=most)
