@@ -22,7 +22,11 @@ POD = {
             "ray.io/worker-group-replica-name": "cpu-x2b4c",
             "ray.io/replica-host-index": "1",
         },
-        "annotations": {"ray.io/upgrade-strategy-recreate-hash": "abc", "ray.io/kuberay-version": "v9"},
+        "annotations": {
+            "ray.io/upgrade-strategy-recreate-hash": "abc",
+            "ray.io/kuberay-version": "v9",
+            "raytide.io/num-of-hosts": "4",
+        },
         "ownerReferences": [{"uid": "other"}, {"uid": "owner", "controller": True}],
         "managedFields": [{"manager": "x" * 1000}],
     },
@@ -47,7 +51,7 @@ def test_everything_that_is_kept():
     view = decode_pod(json.dumps(POD).encode())
     assert (view.namespace, view.name, view.uid, view.resource_version) == ("default", "demo-cpu-worker-a", "u1", "17")
     assert (view.cluster, view.group, view.node_type, view.replica_index) == ("demo", "cpu", "worker", 3)
-    assert (view.replica_name, view.host_index) == ("cpu-x2b4c", 1)
+    assert (view.replica_name, view.host_index, view.num_of_hosts) == ("cpu-x2b4c", 1, 4)
     assert (view.owner_uid, view.node_name, view.pod_ip, view.phase) == ("owner", "n0", "10.0.0.5", "Running")
     assert view.ready == PodCondition("False", "ContainersNotReady", "ray")
     assert view.scheduled.is_true
@@ -85,11 +89,11 @@ def test_the_ray_container_is_found_by_the_name_of_container_0():
 def test_whatever_is_missing_is_empty(manifest):
     view = pod_from_manifest(manifest)
     assert (view.owner_uid, view.cluster, view.replica_name) == ("", "", "")
-    assert (view.replica_index, view.host_index) == (None, None)
+    assert (view.replica_index, view.host_index, view.num_of_hosts) == (None, None, None)
     assert (view.is_finished, view.is_terminating) == (False, False)
 
 
-@pytest.mark.parametrize("label", ["", "x", "-1", "1.5", "²"])
+@pytest.mark.parametrize("label", ["", "x", "-1", "1.5", "²", "1" * 5000])
 def test_an_index_that_is_no_number_is_none(label):
     labels = {"ray.io/worker-group-replica-index": label, "ray.io/replica-host-index": label}
     view = pod_from_manifest({"metadata": {"name": "a", "labels": labels}})

@@ -41,6 +41,25 @@ def test_unnamed_ports_are_left_out():
     assert service_from_manifest(service(ports=[{"port": 1}])).ports == ()
 
 
+@pytest.mark.rule("RC:HL-1")
+@pytest.mark.parametrize(
+    ("labels", "cluster", "is_headless"),
+    [
+        pytest.param({"ray.io/headless-worker-svc": "demo"}, "demo", True, id="one label says whose it is, and what"),
+        pytest.param({"ray.io/cluster": "demo"}, "demo", False, id="a service without it is another"),
+        pytest.param(
+            {"ray.io/cluster": "demo", "ray.io/headless-worker-svc": "other"},
+            "demo",
+            False,
+            id="another cluster's name in it does not count",
+        ),
+    ],
+)
+def test_the_headless_worker_service_is_known_by_its_label(labels, cluster, is_headless):
+    view = service_from_manifest({"metadata": {"name": "s", "labels": labels}})
+    assert (view.cluster, view.is_headless_worker_service) == (cluster, is_headless)
+
+
 def test_a_service_of_other_labels_is_not_the_head_service():
     other = service()
     other["metadata"]["labels"]["ray.io/identifier"] = "x"

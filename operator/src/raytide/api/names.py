@@ -13,6 +13,8 @@ IMAGE_REPOSITORY: Final = "ghcr.io/raytide/raytide"
 """Operator and autoscaler are two commands of one image (D12)."""
 LEADER_LEASE: Final = "ray-operator-leader"
 """KubeRay's: in one namespace the two never act at the same time (RC §6.3, RC:K-7)."""
+AUTOSCALER_FIELD_MANAGER: Final = "raytide-autoscaler"
+"""Whose `replicas` these are, in managedFields."""
 MANAGED_BY_US: Final = "ray.io/kuberay-operator"
 
 # --- labels (RC §3.3, Appendix B) ----------------------------------------------------------------------------------
@@ -50,6 +52,8 @@ RECREATE_HASH_ANNOTATION: Final = "ray.io/upgrade-strategy-recreate-hash"
 KUBERAY_VERSION_ANNOTATION: Final = "ray.io/kuberay-version"
 AUTOSCALER_DECISION_ANNOTATION: Final = "raytide.io/autoscaler-decision"
 AUTOSCALER_ANNOTATION: Final = "raytide.io/autoscaler"
+NUM_OF_HOSTS_ANNOTATION: Final = "raytide.io/num-of-hosts"
+"""On a host of a multi-host replica: for how many hosts the replica was made. KubeRay has nothing like it."""
 
 # --- finalizers ----------------------------------------------------------------------------------------------------
 REDIS_CLEANUP_FINALIZER: Final = "ray.io/gcs-ft-redis-cleanup-finalizer"
@@ -114,6 +118,11 @@ def check_label(value: str) -> str:
 def head_service_name(cluster: str) -> str:
     """The head service's name unless the user chose one (RC:HS-2)."""
     return f"{cluster}-head-svc"
+
+
+def headless_service_name(cluster: str) -> str:
+    """The name of the service that gives hosts of multi-host groups their addresses (RC:HL-2)."""
+    return f"{cluster}-headless"
 
 
 def head_identifier(cluster: str) -> str:

@@ -8,7 +8,7 @@ the overlay of expectations; read by every decision about pods (D3; RC §1.5, §
 
 from collections.abc import Mapping
 from sys import intern
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -67,6 +67,8 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Which replica of a multi-host group it belongs to; empty for single-host workers (RC §3.3)."""
     host_index: int | None = None
     """Which host of that replica it is, counted from 0."""
+    num_of_hosts: int | None = None
+    """For how many hosts its replica was made; None for single-host workers and for those that KubeRay made."""
     phase: str = ""
     ready: PodCondition = NO_CONDITION
     scheduled: PodCondition = NO_CONDITION
@@ -221,6 +223,7 @@ class PodDocument(msgspec.Struct, gc=False):
 
 
 _decoder = msgspec.json.Decoder(PodDocument)
+_INDEX_LENGTH: Final = 63
 
 
 def decode_pod(document: bytes | msgspec.Raw) -> PodView:
@@ -250,6 +253,7 @@ def view_of(pod: PodDocument) -> PodView:
         replica_index=_index(labels.get(names.REPLICA_INDEX_LABEL, "")),
         replica_name=intern(labels.get(names.REPLICA_NAME_LABEL, "")),
         host_index=_index(labels.get(names.HOST_INDEX_LABEL, "")),
+        num_of_hosts=_index(annotations.get(names.NUM_OF_HOSTS_ANNOTATION, "")),
         phase=intern(status.phase or ""),
         ready=_condition(conditions.get("Ready")),
         scheduled=_condition(conditions.get("PodScheduled")),
@@ -266,8 +270,9 @@ def view_of(pod: PodDocument) -> PodView:
     )
 
 
-def _index(label: str) -> int | None:
-    return int(label) if label.isascii() and label.isdigit() else None
+def _index(text: str) -> int | None:
+    # Annotations may be long, and Python refuses to read numbers of thousands of digits.
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _INDEX_LENGTH else None
 
 
 def _condition(found: _Condition | None) -> PodCondition:

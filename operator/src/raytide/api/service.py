@@ -31,6 +31,9 @@ class ServiceView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     resource_version: str = ""
     owner_uid: str = ""
     cluster: str = ""
+    """The RayCluster its labels name, as its head service or as its headless worker service."""
+    is_headless_worker_service: bool = False
+    """Whether its label is the one that service is looked up by (RC:HL-1)."""
     node_type: str = ""
     identifier: str = ""
     cluster_ip: str = ""
@@ -45,7 +48,7 @@ class ServiceView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def cluster_key(self) -> Key:
-        """The RayCluster that the service's label names."""
+        """The RayCluster that the service's labels name."""
         return Key(self.namespace, self.cluster)
 
     @property
@@ -120,13 +123,16 @@ def view_of(service: ServiceDocument) -> ServiceView:
     """Reduce a decoded service to its view; unnamed ports are left out (RC §1.5)."""
     meta, spec = service.metadata, service.spec or _Spec()
     labels = meta.labels or {}
+    headless_of = labels.get(names.HEADLESS_WORKER_SERVICE_LABEL, "")
+    cluster = labels.get(names.CLUSTER_LABEL) or headless_of
     return ServiceView(
         namespace=intern(meta.namespace),
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
         owner_uid=next((o.uid for o in meta.owner_references or () if o.controller), ""),
-        cluster=intern(labels.get(names.CLUSTER_LABEL, "")),
+        cluster=intern(cluster),
+        is_headless_worker_service=bool(headless_of) and headless_of == cluster,
         node_type=intern(labels.get(names.NODE_TYPE_LABEL, "")),
         identifier=labels.get(names.IDENTIFIER_LABEL, ""),
         cluster_ip=spec.cluster_ip or "",

@@ -16,6 +16,7 @@ from raytide.api.raycluster import WorkerGroupSpec
 
 NEWEST = "~"
 """Sorts after every timestamp: a pod still in flight is the newest of all."""
+NAMED = "named in scaleStrategy.workersToDelete"
 MOST_NEW_PODS = 1000
 """Of one group in one plan; more than the executor's pass does (D7), so that the next pass follows at once."""
 WORKER_MARK = "-worker-"
@@ -63,24 +64,29 @@ def plan_group(
     may_choose_victims: bool = True,
     foreign_names: Collection[str] = (),
     unready_nodes: Collection[str] = (),
+    outdated_names: Collection[str] = (),
 ) -> GroupPlan:
     """Decide about one group from its own pods.
 
-    `may_choose_victims` is False under autoscaling, where nobody is deleted without a name (RC:SH-5).
+    `may_choose_victims` is False under autoscaling, where nobody is deleted without a name (RC:SH-5). `outdated_names`
+    are hosts of replicas from before `numOfHosts` became 1, which have to be made anew.
     """
     named = frozenset(group.scale_strategy.workers_to_delete)
     alive = [pod for pod in pods if not pod.is_terminating]
     finished = [pod for pod in alive if pod.is_finished]
     ordered = [pod for pod in alive if not pod.is_finished and pod.name in named]
-    staying = [pod for pod in alive if not pod.is_finished and pod.name not in named]
-    leaving = [*finished, *ordered, *(pod for pod in pods if pod.is_terminating)]
+    unnamed = [pod for pod in alive if not pod.is_finished and pod.name not in named]
+    outdated = [pod for pod in unnamed if pod.name in outdated_names]
+    staying = [pod for pod in unnamed if pod.name not in outdated_names]
+    leaving = [*finished, *ordered, *outdated, *(pod for pod in pods if pod.is_terminating)]
 
     wanted = wanted_pods(group)
     surplus = len(staying) - wanted if may_choose_victims else 0
     missing = wanted - len(staying) - sum(pod.node_name not in unready_nodes for pod in leaving)
     victims = (
-        *(Victim(pod, _why_finished(pod)) for pod in finished),
-        *(Victim(pod, "named in scaleStrategy.workersToDelete") for pod in ordered),
+        *(Victim(pod, why_finished(pod)) for pod in finished),
+        *(Victim(pod, NAMED) for pod in ordered),
+        *(Victim(pod, f"it was made as one of several hosts of replica {pod.replica_name}") for pod in outdated),
         *(
             Victim(pod, f"group {group.group_name} has {len(staying)} of {wanted}")
             for pod in first_to_go(staying, surplus)
@@ -89,14 +95,14 @@ def plan_group(
     return GroupPlan(
         new_indices=unused_indices(pods, missing),
         victims=victims,
-        strangers=_strangers(named - {pod.name for pod in pods}, foreign_names),
+        strangers=strangers_among(named - {pod.name for pod in pods}, foreign_names),
     )
 
 
 def first_to_go(pods: Iterable[PodView], count: int) -> tuple[PodView, ...]:
     """The `count` pods whose loss costs least: stuck, pending, failing, not ready, ready; the newest of each first."""
     newest_first = sorted(pods, key=lambda pod: (pod.creation_timestamp or NEWEST, pod.name), reverse=True)
-    return tuple(sorted(newest_first, key=_cost)[: max(count, 0)])
+    return tuple(sorted(newest_first, key=loss_of)[: max(count, 0)])
 
 
 def unused_indices(pods: Iterable[PodView], count: int) -> tuple[int, ...]:
@@ -123,7 +129,8 @@ def removed_groups(groups: Collection[str], workers: Iterable[PodView]) -> tuple
     )
 
 
-def _cost(pod: PodView) -> int:
+def loss_of(pod: PodView) -> int:
+    """What it costs to lose a pod, from 0 (it is stuck before it ever ran) to 4 (it runs and is ready)."""
     is_stuck = trouble_of(pod) is not None
     if not pod.is_running:
         return 0 if is_stuck else 1
@@ -132,13 +139,15 @@ def _cost(pod: PodView) -> int:
     return 4
 
 
-def _why_finished(pod: PodView) -> str:
+def why_finished(pod: PodView) -> str:
+    """In which way a finished pod has ended."""
     if pod.is_running:
         return "its Ray container has ended and its restartPolicy is Never"
     return f"its phase is {pod.phase}"
 
 
-def _strangers(absent: Collection[str], foreign_names: Collection[str]) -> tuple[str, ...]:
+def strangers_among(absent: Collection[str], foreign_names: Collection[str]) -> tuple[str, ...]:
+    """Names in `workersToDelete` that no pod of the group carries and none can have carried."""
     # A worker's name that nobody carries is a worker that has gone: names are never reused (D15), so old names are
     # harmless. A name without the worker's mark cannot have been one.
     return tuple(sorted(name for name in absent if name in foreign_names or WORKER_MARK not in name))
