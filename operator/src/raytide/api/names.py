@@ -39,6 +39,8 @@ HEAD: Final = "head"
 WORKER: Final = "worker"
 REDIS_CLEANUP: Final = "redis-cleanup"
 HEAD_GROUP: Final = "headgroup"
+AUTOSCALER_CONTAINER: Final = "autoscaler"
+"""The sidecar's container in the head pod (RC §3.7)."""
 
 # --- annotations ---------------------------------------------------------------------------------------------------
 FT_ENABLED_ANNOTATION: Final = "ray.io/ft-enabled"
@@ -52,6 +54,8 @@ RECREATE_HASH_ANNOTATION: Final = "ray.io/upgrade-strategy-recreate-hash"
 KUBERAY_VERSION_ANNOTATION: Final = "ray.io/kuberay-version"
 AUTOSCALER_DECISION_ANNOTATION: Final = "raytide.io/autoscaler-decision"
 AUTOSCALER_ANNOTATION: Final = "raytide.io/autoscaler"
+PAUSED: Final = "paused"
+"""The annotation's value with which a person takes `replicas` back (D19)."""
 NUM_OF_HOSTS_ANNOTATION: Final = "raytide.io/num-of-hosts"
 """On a host of a multi-host replica: for how many hosts the replica was made. KubeRay has nothing like it."""
 
@@ -93,6 +97,9 @@ SUSPENDED: Final = "RayClusterSuspended"
 UNSUPPORTED: Final = "Unsupported"
 INVALID: Final = "Invalid"
 WORKERS_MISSING: Final = "WorkersMissing"
+AUTOSCALER_DOWN: Final = "AutoscalerDown"
+REPLICAS_CONTENDED: Final = "ReplicasContended"
+SCALING_LIMITED: Final = "ScalingLimited"
 
 # --- shortening (RC §3.2; lengths count bytes, and all of these names are ASCII) -----------------------------------
 REPLICA_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
