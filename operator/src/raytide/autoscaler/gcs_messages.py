@@ -203,7 +203,7 @@ def encode_report(report: Report) -> pb.ReportAutoscalingStateRequest:
         autoscaler_state_version=report.version,
         pending_instance_requests=_one_by_one(report.pending_requests),
         infeasible_resource_requests=[_encode_request(demand.request) for demand in report.infeasible],
-        infeasible_gang_resource_requests=[_encode_gang(gang) for gang in report.infeasible_gangs],
+        infeasible_gang_resource_requests=[encode_gang(gang) for gang in report.infeasible_gangs],
         infeasible_cluster_resource_constraints=[] if constraint is None else [_encode_constraint(constraint)],
         pending_instances=[
             pb.PendingInstance(
@@ -253,7 +253,7 @@ def _encode_constraint(demands: Iterable[Demand]) -> pb.ClusterResourceConstrain
     return pb.ClusterResourceConstraint(resource_requests=map(encode_demand, demands))
 
 
-def _encode_gang(gang: Gang) -> pb.GangResourceRequest:
+def encode_gang(gang: Gang) -> pb.GangResourceRequest:
     """Both ways in which Ray writes bundles: the old one without selectors, the new one with them (AS:G-8)."""
     bundles = [_encode_request(bundle) for bundle in gang.bundles]
     plain = [_encode_request(bundle, is_labelled=False) for bundle in gang.bundles]
