@@ -12,7 +12,7 @@ ON_CONTROL_PLANE := P3 P5 P6K P12
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-down test lint test-ray test-kube bench mutate simulation golden crds chart e2e e2e-kind locks verify presubmit control-plane tools clean
+.PHONY: help setup demo demo-down test lint test-ray test-kube bench mutate simulation golden crds gcs ray-versions chart e2e e2e-kind locks verify presubmit control-plane tools clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test-ray: setup ## tests with real Ray and with kubectl where it is installed
 	@$(PYTEST) -m "ray and not kube" --timeout 300
 	@if command -v kubectl >/dev/null; then $(PYTEST) -m "kubectl and not kube" --timeout 300; else echo "kubectl tests: not run (no kubectl on PATH)"; fi
 
+ray-versions: setup ## the sidecar's questions to the GCS, with the oldest and newer versions of Ray (downloads them once)
+	@$(BIN)/python tools/ray_versions.py
+
 test-kube: setup control-plane tools ## the integration suite, the probe and acceptance scenarios on a real control plane
 	@$(PYTEST) -m kube --timeout 300 tests/integration tests/acceptance
 
@@ -58,6 +61,9 @@ bench: setup ## one figure: make bench P=P6 (SB1, P6, P7, P8, TAKEOVER; on a rea
 
 crds: setup ## write the CRDs from tools/crds.py
 	@$(BIN)/python tools/crds.py
+
+gcs: setup ## write the Python of gcs.proto, what the sidecar and Ray's GCS say to each other
+	@$(BIN)/python tools/gcs.py
 
 control-plane: setup ## build etcd, kube-apiserver, controller-manager and scheduler with Go, or check KUBEBUILDER_ASSETS
 	@$(BIN)/python tools/control_plane.py
@@ -80,6 +86,7 @@ locks: setup # resolve requirements/*.txt again from pyproject.toml
 
 verify: setup ## everything generated is as its generator writes it, and links in the documentation lead somewhere
 	@$(BIN)/python tools/crds.py --check
+	@$(BIN)/python tools/gcs.py --check
 	@$(BIN)/python tools/chart.py --check
 	@$(BIN)/python tools/links.py
 
