@@ -172,6 +172,8 @@ class Gang:
     details: str
     """`<placement group id>:<strategy>|<state>`, reported back as it came."""
     bundles: tuple[Request, ...] = ()
+    alternatives: tuple[tuple[Request, ...], ...] = ()
+    """Other sets of bundles that would do as well, in order of preference (B-24)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +298,8 @@ class Decision:
     """Totals of everything that will be there, launches included (AS:S-32)."""
     needed: frozenset[str] = frozenset()
     """Ids of instances that hold a request or a bundle of this decision, in either book."""
+    error: str = ""
+    """Only with `is_ray_exact`: the exception with which Ray's scheduler fails on this input (B-1)."""
 
 
 # --- what is reported to the GCS (AS §5.3) ---------------------------------------------------------------------------
