@@ -5,11 +5,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raytide.api.pod import ContainerView, PodCondition
-from raytide.raycluster.groups import MOST_NEW_PODS, clamp_replicas, plan_group, removed_groups, wanted_pods
+from raytide.raycluster.groups import MOST_NEW_PODS, plan_group, removed_groups
+from raytide.raycluster.scaling import Scaling, clamp_replicas, wanted_pods
 
 from builders import NOT_READY, dying, pending, pod, waiting, worker_group
 
 UNSCHEDULABLE = PodCondition("False", "Unschedulable", "0/3 nodes are available")
+
+
+def order_of(group):
+    """What the spec alone asks for."""
+    return Scaling().order_of(group)
+
+
+def decide(group, pods, **context):
+    """`plan_group` where the spec rules."""
+    return plan_group(group, pods, order_of(group), **context)
 
 
 def running(count, **fields):
@@ -41,8 +52,8 @@ def test_replicas_are_clamped(replicas, low, high, wanted):
 @pytest.mark.rule("RC:WG-1")
 def test_a_suspended_group_wants_nobody():
     group = worker_group(replicas=3).model_copy(update={"suspend": True})
-    assert wanted_pods(group) == 0
-    assert len(plan_group(group, running(3)).victims) == 3
+    assert wanted_pods(group, order_of(group)) == 0
+    assert len(decide(group, running(3)).victims) == 3
 
 
 @pytest.mark.rule("RC:SH-4")
@@ -56,18 +67,18 @@ def test_a_suspended_group_wants_nobody():
 )
 def test_new_workers_get_the_smallest_unused_index(taken, wanted, expected):
     pods = [pod(f"demo-cpu-worker-{i}", replica_index=index) for i, index in enumerate(taken)]
-    assert plan_group(worker_group(replicas=wanted), pods).new_indices == expected
+    assert decide(worker_group(replicas=wanted), pods).new_indices == expected
 
 
 @pytest.mark.rule("RC:SH-4")
 def test_the_index_of_a_dying_worker_is_still_taken():
     lost = dying("demo-cpu-worker-aaaaa", replica_index=0, node_name="gone")
-    assert plan_group(worker_group(replicas=1), [lost], unready_nodes={"gone"}).new_indices == (1,)
+    assert decide(worker_group(replicas=1), [lost], unready_nodes={"gone"}).new_indices == (1,)
 
 
 @pytest.mark.rule("RC:SH-6")
 def test_a_group_that_has_what_it_wants_is_left_alone():
-    decision = plan_group(worker_group(replicas=3), running(3))
+    decision = decide(worker_group(replicas=3), running(3))
     assert (decision.new_indices, decision.victims, decision.strangers) == ((), (), ())
 
 
@@ -82,13 +93,13 @@ def test_a_group_that_has_what_it_wants_is_left_alone():
 )
 def test_dying_workers(node, unready, created):
     pods = [*running(1), dying("demo-cpu-worker-dying", node_name=node)]
-    assert len(plan_group(worker_group(replicas=2), pods, unready_nodes=unready).new_indices) == created
+    assert len(decide(worker_group(replicas=2), pods, unready_nodes=unready).new_indices) == created
 
 
 @pytest.mark.rule("RC:EX-5")
 def test_dying_workers_are_not_deleted_again_and_nobody_goes_in_their_place():
     pods = [*running(2), dying("demo-cpu-worker-dying")]
-    assert victims(plan_group(worker_group(replicas=2), pods)) == []
+    assert victims(decide(worker_group(replicas=2), pods)) == []
 
 
 ENDED = (ContainerView("ray-worker", "terminated", "Error"),)
@@ -115,7 +126,7 @@ ENDED = (ContainerView("ray-worker", "terminated", "Error"),)
     ],
 )
 def test_replacement(fields, is_replaced):
-    decision = plan_group(worker_group(replicas=1), [pod("demo-cpu-worker-aaaaa", **fields)])
+    decision = decide(worker_group(replicas=1), [pod("demo-cpu-worker-aaaaa", **fields)])
     assert bool(decision.victims) is is_replaced
     assert decision.new_indices == (), "the successor is made once the old one is gone"
 
@@ -123,14 +134,14 @@ def test_replacement(fields, is_replaced):
 @pytest.mark.rule("RC:SH-2")
 def test_named_workers_go_first_whatever_they_do_and_whatever_replicas_say():
     pods = [*running(3), pending("demo-cpu-worker-pend")]
-    decision = plan_group(worker_group(replicas=4, to_delete=("demo-cpu-worker-run01",)), pods)
+    decision = decide(worker_group(replicas=4, to_delete=("demo-cpu-worker-run01",)), pods)
     assert victims(decision) == ["run01"]
     assert decision.new_indices == (), "the named worker counts until it is gone"
 
 
 @pytest.mark.rule("RC:SH-2", "RC:SH-3")
 def test_naming_one_and_asking_for_one_less_deletes_exactly_that_one():
-    decision = plan_group(worker_group(replicas=2, to_delete=("demo-cpu-worker-run01",)), running(3))
+    decision = decide(worker_group(replicas=2, to_delete=("demo-cpu-worker-run01",)), running(3))
     assert victims(decision) == ["run01"]
 
 
@@ -145,15 +156,13 @@ def test_naming_one_and_asking_for_one_less_deletes_exactly_that_one():
     ],
 )
 def test_foreign_names_are_remarked_on_and_never_deleted(named, is_stranger):
-    decision = plan_group(
-        worker_group(replicas=2, to_delete=(named,)), running(2), foreign_names={"b-cpu-worker-xxxxx"}
-    )
+    decision = decide(worker_group(replicas=2, to_delete=(named,)), running(2), foreign_names={"b-cpu-worker-xxxxx"})
     assert decision.strangers == ((named,) if is_stranger else ())
     assert all(victim.pod.cluster == "demo" for victim in decision.victims)
 
 
 def shrink(pods, replicas):
-    return victims(plan_group(worker_group(replicas=replicas), pods))
+    return victims(decide(worker_group(replicas=replicas), pods))
 
 
 @pytest.mark.rule("SC:S9")
@@ -186,7 +195,7 @@ def test_a_surplus_that_is_still_being_created_goes_before_the_living():
 @pytest.mark.rule("RC:SH-5")
 def test_under_autoscaling_nobody_goes_without_a_name():
     group = worker_group(replicas=1, to_delete=("demo-cpu-worker-run02",))
-    assert victims(plan_group(group, running(5), may_choose_victims=False)) == ["run02"]
+    assert victims(decide(group, running(5), may_choose_victims=False)) == ["run02"]
 
 
 @pytest.mark.rule("SC:S14")
@@ -251,8 +260,8 @@ def carry_out(pods, decision):
 @given(situations())
 def test_never_too_many_never_a_foreign_pod_and_a_second_look_finds_nothing_to_do(situation):
     group, pods, may_choose, unready = situation
-    decision = plan_group(group, pods, may_choose_victims=may_choose, unready_nodes=unready)
-    wanted = wanted_pods(group)
+    decision = decide(group, pods, may_choose_victims=may_choose, unready_nodes=unready)
+    wanted = wanted_pods(group, order_of(group))
     uids = {p.uid for p in pods if not p.is_terminating} - {""}
     doomed = [victim.pod.uid for victim in decision.victims if victim.pod.uid]
     unwanted = {victim.pod.name for victim in decision.victims if not victim.pod.uid}
@@ -266,14 +275,14 @@ def test_never_too_many_never_a_foreign_pod_and_a_second_look_finds_nothing_to_d
     indices = [p.replica_index for p in after if p.replica_index is not None]
     assert all(indices.count(index) == 1 for index in decision.new_indices)
 
-    again = plan_group(group, after, may_choose_victims=may_choose, unready_nodes=unready)
+    again = decide(group, after, may_choose_victims=may_choose, unready_nodes=unready)
     assert (again.new_indices, again.victims) == ((), ())
 
 
 @pytest.mark.rule("RM:I4")
 @given(groups_of_pods(), st.integers(0, 12))
 def test_no_running_pod_is_chosen_while_a_pending_one_remains(pods, replicas):
-    decision = plan_group(worker_group(replicas=replicas, high=20), pods)
+    decision = decide(worker_group(replicas=replicas, high=20), pods)
     doomed = {victim.pod.name for victim in decision.victims if "has" in victim.why and "of" in victim.why}
     alive = [p for p in pods if not p.is_terminating and not p.is_finished]
     if any(p.is_running for p in alive if p.name in doomed):
@@ -281,9 +290,10 @@ def test_no_running_pod_is_chosen_while_a_pending_one_remains(pods, replicas):
 
 
 def test_more_replicas_than_anybody_can_have_do_not_fill_our_memory():
-    decision = plan_group(worker_group(replicas=2_000_000_000, high=None), [])
+    decision = decide(worker_group(replicas=2_000_000_000, high=None), [])
     assert decision.new_indices == tuple(range(MOST_NEW_PODS))
 
 
 def test_a_negative_number_of_hosts_means_none():
-    assert wanted_pods(worker_group(replicas=2).model_copy(update={"num_of_hosts": -1})) == 0
+    group = worker_group(replicas=2).model_copy(update={"num_of_hosts": -1})
+    assert wanted_pods(group, order_of(group)) == 0

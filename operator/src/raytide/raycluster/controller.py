@@ -9,6 +9,7 @@ per key at a time; rules D2, D5–D8, RC §1.7, RC:TR-5.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -123,13 +124,14 @@ class RayClusterReconciler:
             cluster = RayCluster.parse(obj)
         except ValidationError as error:
             return await self._report_unreadable(obj, key, error)
-        observed = self._observe(cluster)
+        seen_at = self._clock.now()
+        observed = self._observe(cluster, seen_at)
         todo = plan(cluster, observed, self._config, self._namer)
         if not todo.is_reported:
             self._saw(key, cluster.metadata.resource_version)
             return None
         applied = await self._apply(cluster, todo)
-        look_again_in = await self._report(cluster, todo, applied)
+        look_again_in = await self._report(cluster, seen_at, todo, applied)
         return self._end(cluster, todo, applied, look_again_in)
 
     def _is_past(self, key: Key, obj: Manifest | None) -> bool:
@@ -140,8 +142,8 @@ class RayClusterReconciler:
 
     # --- observe, apply ------------------------------------------------------------------------------------------
 
-    def _observe(self, cluster: RayCluster) -> Observed:
-        """Everything at this instant: no await in here."""
+    def _observe(self, cluster: RayCluster, seen_at: datetime) -> Observed:
+        """Everything at this instant: no await in here. `seen_at` is one moment for the whole pass."""
         key, uid, children = cluster.key, cluster.metadata.uid, self._wires.children
         named = {name for group in cluster.spec.worker_group_specs for name in group.scale_strategy.workers_to_delete}
         found = (children.pod(key.namespace, name) for name in named)
@@ -159,6 +161,7 @@ class RayClusterReconciler:
             foreign_names=frozenset(pod.name for pod in found if pod is not None and pod.owner_uid != uid),
             unready_nodes=children.unready_nodes(),
             refusals=self._refusals.waiting(key, uid, cluster.metadata.generation, self._clock.monotonic()),
+            seen_at=seen_at,
         )
 
     async def _apply(self, cluster: RayCluster, todo: Plan) -> Applied:
@@ -193,10 +196,10 @@ class RayClusterReconciler:
 
     # --- report --------------------------------------------------------------------------------------------------
 
-    async def _report(self, cluster: RayCluster, todo: Plan, applied: Applied) -> float | None:
+    async def _report(self, cluster: RayCluster, seen_at: datetime, todo: Plan, applied: Applied) -> float | None:
         """Write the status if it differs, then tell; returns when the status has to be looked at again."""
         now = self._clock.now()
-        computed = status(cluster, self._observe(cluster), todo, applied.outcomes, now)
+        computed = status(cluster, self._observe(cluster, seen_at), todo, applied.outcomes, now)
         patch = status_patch(cluster, computed)
         wait_s = self._wait_to_write(cluster.key, has_acted=bool(applied.outcomes)) if patch else 0.0
         if not patch:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from raytide.api.pod import PodView
 from raytide.api.pod_trouble import trouble_of
-from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster import WorkerGroupSpec
+from raytide.raycluster.scaling import GroupOrder, wanted_pods
 
 NEWEST = "~"
 """Sorts after every timestamp: a pod still in flight is the newest of all."""
@@ -44,43 +44,34 @@ class GroupPlan:
     """Names in `workersToDelete` that are not workers of this group; nobody touches them."""
 
 
-def clamp_replicas(group: WorkerGroupSpec) -> int:
-    """`replicas` between min and max; absent replicas mean min, absent bounds 0 and the largest int32 (RC:WG-2)."""
-    least = group.min_replicas or 0
-    most = MAX_INT32 if group.max_replicas is None else group.max_replicas
-    replicas = least if group.replicas is None else group.replicas
-    return least if replicas < least else min(replicas, most)
-
-
-def wanted_pods(group: WorkerGroupSpec) -> int:
-    """How many pods the group should have; none while suspended (RC:WG-1, RC:WG-2)."""
-    return 0 if group.suspend else clamp_replicas(group) * max(0, group.num_of_hosts)
-
-
 def plan_group(
     group: WorkerGroupSpec,
     pods: Sequence[PodView],
+    order: GroupOrder,
     *,
     may_choose_victims: bool = True,
     foreign_names: Collection[str] = (),
     unready_nodes: Collection[str] = (),
     outdated_names: Collection[str] = (),
+    resting_names: Collection[str] = (),
 ) -> GroupPlan:
     """Decide about one group from its own pods.
 
     `may_choose_victims` is False under autoscaling, where nobody is deleted without a name (RC:SH-5). `outdated_names`
-    are hosts of replicas from before `numOfHosts` became 1, which have to be made anew.
+    are hosts of replicas from before `numOfHosts` became 1, which have to be made anew. `resting_names`
+    are workers that exited 0 and count as they are for a moment longer, unless somebody names them (D19).
     """
-    named = frozenset(group.scale_strategy.workers_to_delete)
+    named = order.names
     alive = [pod for pod in pods if not pod.is_terminating]
-    finished = [pod for pod in alive if pod.is_finished]
+    ended = [pod for pod in alive if pod.is_finished]
+    finished = [pod for pod in ended if pod.name not in resting_names or pod.name in named]
     ordered = [pod for pod in alive if not pod.is_finished and pod.name in named]
     unnamed = [pod for pod in alive if not pod.is_finished and pod.name not in named]
     outdated = [pod for pod in unnamed if pod.name in outdated_names]
     staying = [pod for pod in unnamed if pod.name not in outdated_names]
-    leaving = [*finished, *ordered, *outdated, *(pod for pod in pods if pod.is_terminating)]
+    leaving = [*ended, *ordered, *outdated, *(pod for pod in pods if pod.is_terminating)]
 
-    wanted = wanted_pods(group)
+    wanted = wanted_pods(group, order)
     surplus = len(staying) - wanted if may_choose_victims else 0
     missing = wanted - len(staying) - sum(pod.node_name not in unready_nodes for pod in leaving)
     victims = (

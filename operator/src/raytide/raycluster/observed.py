@@ -8,9 +8,14 @@ plan and status.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.api.service import ServiceView
+
+BEFORE_EVERYTHING: Final = datetime.min.replace(tzinfo=UTC)
+"""The moment at which no time-out has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,12 @@ class Observed:
     """Names of pods in the namespace that carry a RayCluster's label but are not this cluster's."""
     unready_nodes: frozenset[str] = frozenset()
     refusals: tuple[Refusal, ...] = ()
+    seen_at: datetime = BEFORE_EVERYTHING
+
+    @property
+    def head(self) -> PodView | None:
+        """The head pod to talk about: the one not dying, if there is one."""
+        return min(self.heads, key=lambda pod: (pod.is_terminating, pod.creation_timestamp or "~"), default=None)
 
     @property
     def heads(self) -> tuple[PodView, ...]:
@@ -75,6 +86,7 @@ def observe(
     foreign_names: frozenset[str] = frozenset(),
     unready_nodes: frozenset[str] = frozenset(),
     refusals: tuple[Refusal, ...] = (),
+    seen_at: datetime = BEFORE_EVERYTHING,
 ) -> Observed:
     """The snapshot of what `cluster_uid` controls; pods that only carry the label stay outside."""
     mine, others = [], set(foreign_names)
@@ -89,4 +101,5 @@ def observe(
         foreign_names=frozenset(others),
         unready_nodes=unready_nodes,
         refusals=refusals,
+        seen_at=seen_at,
     )

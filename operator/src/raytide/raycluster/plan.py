@@ -22,6 +22,7 @@ from raytide.raycluster.objects import build_head_service
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.pod_names import Namer, head_pod_name, worker_pod_name
 from raytide.raycluster.pods import build_head_pod, build_worker_template, worker_pod
+from raytide.raycluster.scaling import Scaling, resting, scaling_of
 from raytide.raycluster.validation import Violation, violations, warnings
 
 SERVICE_SLOT: Final = ""
@@ -73,6 +74,7 @@ class Situation:
     observed: Observed
     config: ClusterConfig
     namer: Namer
+    scaling: Scaling
 
 
 NOTHING: Final = Plan()
@@ -80,7 +82,7 @@ NOTHING: Final = Plan()
 
 def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: Namer) -> Plan:
     """Walk through the steps; each may add writes, and may be the last."""
-    situation = Situation(cluster, observed, config, namer)
+    situation = Situation(cluster, observed, config, namer, scaling_of(cluster, observed))
     todo = NOTHING
     for step in STEPS:
         todo += step(situation)
@@ -200,15 +202,22 @@ def is_suspended(cluster: RayCluster) -> bool:
 
 def _resize(now: Situation, group: WorkerGroupSpec) -> Plan:
     elsewhere = {pod.name for pod in now.observed.pods if pod.group != group.group_name or not pod.is_worker}
+    pods = now.observed.group(group.group_name)
+    left_by_name = resting(pods, now.observed.seen_at) if now.cluster.is_autoscaled else {}
     decision = plan_group(
         group,
-        now.observed.group(group.group_name),
-        may_choose_victims=not now.cluster.is_autoscaled or now.config.is_random_pod_delete_enabled,
+        pods,
+        now.scaling.order_of(group),
+        may_choose_victims=now.scaling.may_choose_victims(
+            is_random_delete_enabled=now.config.is_random_pod_delete_enabled
+        ),
         foreign_names=now.observed.foreign_names | elsewhere,
         unready_nodes=now.observed.unready_nodes,
+        resting_names=left_by_name,
     )
     remarks = tuple(_remark_on_stranger(group, name) for name in decision.strangers)
-    deletes = _end(decision.victims, _delete_worker) + Plan(remarks=remarks)
+    rest = Plan(remarks=remarks, look_again_in=min(left_by_name.values(), default=None))
+    deletes = _end(decision.victims, _delete_worker) + rest
     if not decision.new_indices:
         return deletes
     return deletes + _unless_refused(now, group.group_name, lambda: _create_workers(now, group, decision.new_indices))

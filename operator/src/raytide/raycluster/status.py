@@ -14,11 +14,10 @@ from raytide.api import names
 from raytide.api.actions import Outcome, Result
 from raytide.api.conditions import find_condition, moment_of, timestamp
 from raytide.api.merge_patch import merge_difference
-from raytide.api.pod import PodView
-from raytide.api.raycluster import RayCluster
-from raytide.raycluster.groups import wanted_pods
+from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import Plan, is_suspended
+from raytide.raycluster.scaling import Scaling, scaling_of, wanted_pods
 from raytide.raycluster.status_conditions import conditions_of, invalid_conditions
 from raytide.raycluster.totals import desired_resources, max_workers, min_workers
 
@@ -39,8 +38,9 @@ def status(cluster: RayCluster, observed: Observed, todo: Plan, outcomes: Sequen
         new["conditions"] = invalid_conditions(old.get("conditions") or (), todo.violations, now)
     else:
         new["observedGeneration"] = max(cluster.metadata.generation, int(old.get("observedGeneration") or 0))
-        new |= _wanted(cluster)
-        new["conditions"] = conditions_of(cluster, observed, outcomes, now)
+        scaling = scaling_of(cluster, observed)
+        new |= _wanted(cluster, scaling)
+        new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now)
         has_trouble = bool(observed.refusals) or any(outcome.result not in _ENDS_WELL for outcome in outcomes)
         new |= _entered(cluster, _next_state(cluster, observed, new, has_trouble=has_trouble, now=now), now)
     new = {key: value for key, value in new.items() if value not in (None, "", 0, {}, [], ())}
@@ -96,19 +96,19 @@ def _seen(cluster: RayCluster, observed: Observed) -> Status:
     return seen
 
 
-def _wanted(cluster: RayCluster) -> Status:
+def _wanted(cluster: RayCluster, scaling: Scaling) -> Status:
     groups = cluster.spec.worker_group_specs
     return {
-        "desiredWorkerReplicas": sum(wanted_pods(group) for group in groups),
+        "desiredWorkerReplicas": sum(wanted_pods(group, scaling.order_of(group)) for group in groups),
         "minWorkerReplicas": min_workers(groups),
         "maxWorkerReplicas": max_workers(groups),
-        **desired_resources(cluster),
+        **desired_resources(cluster, replicas_by_group=_decided(groups, scaling)),
     }
 
 
 def _head(observed: Observed) -> Status:
     """Address and name of head pod and service (RC §1.5); a headless service shows the pod's address."""
-    pod, service = current_head(observed), observed.head_service
+    pod, service = observed.head, observed.head_service
     pod_ip = pod.pod_ip if pod else ""
     head = {"podIP": pod_ip, "podName": pod.name if pod else ""}
     if service is not None:
@@ -117,9 +117,11 @@ def _head(observed: Observed) -> Status:
     return {key: value for key, value in head.items() if value}
 
 
-def current_head(observed: Observed) -> PodView | None:
-    """The head pod to talk about: the one not dying, if there is one."""
-    return min(observed.heads, key=lambda pod: (pod.is_terminating, pod.creation_timestamp or "~"), default=None)
+def _decided(groups: Sequence[WorkerGroupSpec], scaling: Scaling) -> dict[str, int]:
+    """The replicas of the groups about which the record rules; the others count as written (RC §1.5)."""
+    return {
+        group.group_name: scaling.order_of(group).replicas for group in groups if scaling.decision_of(group) is not None
+    }
 
 
 def _entered(cluster: RayCluster, state: str, now: datetime) -> Status:

@@ -24,10 +24,10 @@ from raytide.api.conditions import (
 )
 from raytide.api.pod import PodView
 from raytide.api.pod_trouble import is_namespace_terminating, trouble_of, trouble_of_refusal
-from raytide.api.raycluster import RayCluster, WorkerGroupSpec
-from raytide.raycluster.groups import wanted_pods
+from raytide.api.raycluster import RayCluster
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import is_suspended
+from raytide.raycluster.scaling import Scaling, wanted_pods
 from raytide.raycluster.validation import Violation, unsupported
 
 FAILURE_CLASS: Final = {
@@ -54,7 +54,7 @@ class Saying:
 
 
 def conditions_of(
-    cluster: RayCluster, observed: Observed, outcomes: Sequence[Outcome], now: datetime
+    cluster: RayCluster, observed: Observed, scaling: Scaling, outcomes: Sequence[Outcome], now: datetime
 ) -> list[dict[str, object]]:
     """All conditions of a valid cluster."""
     conditions: Conditions = tuple(cluster.status.get("conditions") or ())
@@ -67,7 +67,7 @@ def conditions_of(
             sayings[names.PROVISIONED] = provisioned(observed.pods)
         sayings[names.SUSPENDED] = Saying(names.SUSPENDED, status=False, reason=names.SUSPENDED)
         sayings[names.SUSPENDING] = Saying(names.SUSPENDING, status=False, reason=names.SUSPENDING)
-    sayings[names.WORKERS_MISSING] = workers_missing(cluster, observed, outcomes)
+    sayings[names.WORKERS_MISSING] = workers_missing(cluster, observed, scaling, outcomes)
     sayings[names.UNSUPPORTED] = unsupported_fields(cluster)
     sayings[names.INVALID] = None
     return _told(conditions, sayings, now)
@@ -158,7 +158,9 @@ def refusal_text(outcome: Outcome) -> str:
     return (outcome.message or outcome.reason).replace(name, name[:-RANDOM_SUFFIX_LENGTH] + "*")
 
 
-def workers_missing(cluster: RayCluster, observed: Observed, outcomes: Sequence[Outcome]) -> Saying | None:
+def workers_missing(
+    cluster: RayCluster, observed: Observed, scaling: Scaling, outcomes: Sequence[Outcome]
+) -> Saying | None:
     """Per group how many wanted workers are not ready, and the cause a person would act on (SC:S21)."""
     if is_suspended(cluster):
         return None
@@ -166,7 +168,14 @@ def workers_missing(cluster: RayCluster, observed: Observed, outcomes: Sequence[
     found = [
         lack
         for group in cluster.spec.worker_group_specs
-        if (lack := _lack(group, observed.group(group.group_name), refused.get(group.group_name)))
+        if (
+            lack := _lack(
+                group.group_name,
+                wanted_pods(group, scaling.order_of(group)),
+                observed.group(group.group_name),
+                refused.get(group.group_name),
+            )
+        )
     ]
     if not found:
         return None
@@ -174,15 +183,14 @@ def workers_missing(cluster: RayCluster, observed: Observed, outcomes: Sequence[
     return Saying(names.WORKERS_MISSING, status=True, reason=reason, message="; ".join(text for _, text in found))
 
 
-def _lack(group: WorkerGroupSpec, pods: Sequence[PodView], refused: str | None) -> tuple[str, str] | None:
-    wanted = wanted_pods(group)
+def _lack(group: str, wanted: int, pods: Sequence[PodView], refused: str | None) -> tuple[str, str] | None:
     missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
     if missing <= 0:
         return None
     troubles = [trouble for pod in pods if (trouble := trouble_of(pod))]
     if refused is not None:
         troubles.append(trouble_of_refusal("", refused))
-    text = f"group {group.group_name}: {missing} of {wanted} workers not ready"
+    text = f"group {group}: {missing} of {wanted} workers not ready"
     if not troubles:
         return WAITING, text
     counts = Counter(trouble.cause for trouble in troubles)

@@ -30,9 +30,9 @@ def max_workers(groups: Iterable[WorkerGroupSpec]) -> int:
     return min(most, MAX_INT32)
 
 
-def desired_resources(cluster: RayCluster) -> dict[str, str]:
-    """The four resource sums of status; raw replicas, unclamped, as KubeRay has it."""
-    amounts = list(_amounts(cluster))
+def desired_resources(cluster: RayCluster, *, replicas_by_group: Mapping[str, int]) -> dict[str, str]:
+    """The four resource sums of status; raw replicas, unclamped, as KubeRay has it, where no other number rules."""
+    amounts = list(_amounts(cluster, replicas_by_group))
     return {
         "desiredCPU": _total(amounts, lambda name: name == "cpu"),
         "desiredMemory": _total(amounts, lambda name: name == "memory"),
@@ -58,11 +58,11 @@ def template_resources(template: Mapping[str, Any]) -> Iterator[tuple[str, Quant
                 yield name, ZERO
 
 
-def _amounts(cluster: RayCluster) -> Iterator[tuple[str, Quantity]]:
+def _amounts(cluster: RayCluster, replicas_by_group: Mapping[str, int]) -> Iterator[tuple[str, Quantity]]:
     yield from template_resources(cluster.spec.head_group_spec.template)
     for group in cluster.spec.worker_group_specs:
         if not group.suspend:
-            pods = (group.replicas or 0) * group.num_of_hosts
+            pods = replicas_by_group.get(group.group_name, group.replicas or 0) * group.num_of_hosts
             yield from ((name, amount * pods) for name, amount in template_resources(group.template))
 
 
