@@ -24,7 +24,7 @@ from raytide.api.pod import PodView, decode_pod, pod_from_manifest
 from raytide.kube.apply import Executor
 from raytide.kube.client import Client, PatchKind
 from raytide.kube.events import Recorder
-from raytide.kube.expectations import Expectations
+from raytide.kube.expectations import Expectations, Reader
 from raytide.kube.http import HttpTransport, sending_trace
 from raytide.kube.informer import Informer
 from raytide.runtime.clock import Clock
@@ -259,7 +259,8 @@ class Following:
         )
         self.overlay: Expectations[PodView] = Expectations(
             clock=Clock(),
-            view_of=pod_from_manifest,
+            reader=Reader(decode_pod, pod_from_manifest),
+            version_of=lambda view: view.resource_version,
             name_of=lambda view: view.name,
             uid_of=lambda view: view.uid,
             as_terminating=lambda view: view.marked_terminating("-"),
@@ -345,9 +346,10 @@ async def test_a_plan_is_in_the_overlay_at_every_moment_until_the_informer_shows
 @pytest.mark.rule("D15")
 async def test_the_very_same_create_sent_twice_makes_one_pod(following, server):
     first = await following.apply(server.create("a"))
+    (made,) = following.pods()
     again = await following.apply(server.create("a"))
     assert [done.outcomes[0].result for done in (first, again)] == [Result.DONE, Result.DONE]
-    assert again.outcomes[0].live["metadata"]["uid"] == first.outcomes[0].live["metadata"]["uid"]
+    assert [pod.uid for pod in following.pods()] == [made.uid]
     foreign = await following.apply(server.create("a", group="other"))
     assert foreign.outcomes[0].result is Result.REFUSED
     assert foreign.outcomes[0].reason == "AlreadyExists"

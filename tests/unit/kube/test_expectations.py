@@ -1,13 +1,14 @@
 """One test per bullet of `Expectations`' contract, in virtual time, with a view of three fields."""
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+import msgspec
 import pytest
 
 from raytide.api.actions import Create, Delete
 from raytide.api.meta import PODS, Key
-from raytide.kube.expectations import Expectations, version_of
+from raytide.kube.expectations import Expectations, Reader, version_of
 from raytide.runtime.clock import Clock
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D6")]
@@ -19,6 +20,12 @@ class View:
     name: str
     uid: str = ""
     is_terminating: bool = False
+    version: str = field(default="", compare=False)
+
+
+def view_of(manifest: dict) -> View:
+    metadata = manifest["metadata"]
+    return View(metadata["name"], metadata.get("uid", ""), version=metadata.get("resourceVersion", ""))
 
 
 class World:
@@ -29,7 +36,8 @@ class World:
         self.relists = 0
         self.overlay = Expectations(
             clock=Clock(),
-            view_of=lambda m: View(m["metadata"]["name"], m["metadata"].get("uid", "")),
+            reader=Reader(lambda body: view_of(msgspec.json.decode(body)), view_of),
+            version_of=lambda view: view.version,
             name_of=lambda view: view.name,
             uid_of=lambda view: view.uid,
             as_terminating=lambda view: replace(view, is_terminating=True),
@@ -69,8 +77,8 @@ def delete(uid: str, name: str = "p") -> Delete:
     return Delete(PODS, "ns", name, uid, "Deleted")
 
 
-def live(uid: str, version: int, name: str = "p") -> dict:
-    return {"metadata": {"name": name, "uid": uid, "resourceVersion": str(version)}}
+def live(uid: str, version: int, name: str = "p") -> View:
+    return View(name, uid, version=str(version))
 
 
 async def test_without_anything_in_flight_the_informer_is_believed(world):
@@ -133,7 +141,7 @@ async def test_a_create_ends_when_its_name_is_shown(world):
 )
 async def test_a_delete_ends_when(world, shown):
     world.send(delete("u"))
-    world.accept(delete("u"), {"metadata": {}})
+    world.accept(delete("u"), View("p", "u"))
     world.shows(*shown)
     assert world.shows(View("p", "u")) == (View("p", "u"),)
 

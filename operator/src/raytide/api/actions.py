@@ -5,7 +5,7 @@ them out and answers with one `Outcome` each (D7). Every delete carries the uid 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -86,5 +86,3 @@ class Outcome:
     result: Result
     reason: str = ""
     message: str = ""
-    live: Manifest | None = field(default=None, repr=False)
-    """The object as the API returned it, if it did."""

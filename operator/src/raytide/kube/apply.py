@@ -16,7 +16,7 @@ from raytide.api.actions import Action, Create, Delete, Outcome, Patch, Result
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Key, Manifest, Resource
 from raytide.kube.client import Client
-from raytide.kube.expectations import Expectations
+from raytide.kube.expectations import Expectations, Reader
 from raytide.kube.slots import FairSlots, Window
 from raytide.runtime.clock import Clock
 
@@ -28,6 +28,10 @@ GIVE_UP_AFTER: Final = 3
 """So many calls of one pass without an answer mean that the API is away: the rest is not tried."""
 REFUSED_DELETES: Final = 10
 """A create is refused because of its group, a delete perhaps because of its pod alone: so many speak for the group."""
+
+
+UNREAD: Final[Reader[None]] = Reader(read=lambda _body: None, view_of=lambda _object: None)
+"""For kinds without an overlay: nobody looks at the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ class Executor:
                 raise
             return
         if live is not None and _is_same_intention(create, live, owner_uid):
-            overlay.accepted(key, owner_uid, create, live)
+            overlay.accepted(key, owner_uid, create, overlay.reader.view_of(live))
         else:
             overlay.refused(key, owner_uid, create)
 
@@ -176,20 +180,20 @@ class Executor:
 
     async def _send(self, run: _Pass, action: Action) -> Outcome:
         if isinstance(action, Patch):
-            live = await self._client.patch(action.resource, _key(action), _guarded(action))
-            return Outcome(action, Result.DONE, live=live)
-        overlay = self._overlays.get(action.resource)
-        if overlay is None:
-            return Outcome(action, Result.DONE, live=await self._carry_out(run, action))
-        return Outcome(action, Result.DONE, live=await self._tracked(overlay, run, action))
+            await self._client.patch(action.resource, _key(action), _guarded(action))
+        elif (overlay := self._overlays.get(action.resource)) is not None:
+            await self._tracked(overlay, run, action)
+        else:
+            await self._carry_out(UNREAD, run, action)
+        return Outcome(action, Result.DONE)
 
-    async def _tracked(self, overlay: Expectations[Any], run: _Pass, action: Create | Delete) -> Manifest | None:
+    async def _tracked(self, overlay: Expectations[Any], run: _Pass, action: Create | Delete) -> None:
         """Carry it out with the overlay knowing at every moment what may have happened (D6)."""
         entry = run.key, run.owner_uid, action
         was_doubtful = overlay.is_doubtful(*entry)
         overlay.sending(*entry)
         try:
-            live = await self._carry_out(run, action)
+            live = await self._carry_out(overlay.reader, run, action)
         except _NameIsSpent:
             overlay.refused(*entry)
             raise
@@ -204,14 +208,16 @@ class Executor:
             overlay.doubted(*entry)
             raise
         overlay.accepted(*entry, live)
-        return live
 
-    async def _carry_out(self, run: _Pass, action: Create | Delete) -> Manifest | None:
-        return await (self._create(run, action) if isinstance(action, Create) else self._delete(action))
+    async def _carry_out(self, reader: Reader[Any], run: _Pass, action: Create | Delete) -> Any:
+        if isinstance(action, Create):
+            return await self._create(reader, run, action)
+        return await self._delete(reader, action)
 
-    async def _create(self, run: _Pass, action: Create) -> Manifest:
+    async def _create(self, reader: Reader[Any], run: _Pass, action: Create) -> Any:
+        """The view of the object as it is now."""
         try:
-            return await self._client.create(action.resource, action.manifest)
+            return await self._client.create_as(reader.read, action.resource, action.manifest)
         except Refused as refused:
             if not refused.is_already_exists:
                 if refused.status == 409:  # two creates at once met at a quota's counter: nobody said no
@@ -222,12 +228,12 @@ class Executor:
                 raise
             if live is None or live["metadata"].get("deletionTimestamp"):
                 raise _NameIsSpent(f"{action.name} exists and is about to vanish") from refused
-            return live
+            return reader.view_of(live)
 
-    async def _delete(self, action: Delete) -> Manifest | None:
-        """The object as it is now, None when it is gone for good."""
+    async def _delete(self, reader: Reader[Any], action: Delete) -> Any:
+        """The view of the object as it is now, None when it is gone for good."""
         try:
-            return await self._client.delete(action.resource, _key(action), action.uid)
+            return await self._client.delete_as(reader.read, action.resource, _key(action), action.uid)
         except Refused as refused:
             if refused.is_not_found:
                 return None

@@ -25,7 +25,20 @@ def version_of(manifest: Manifest | None) -> int | None:
     on etcd has always done so. Where a server's versions are no numbers the rule of thirty seconds remains.
     """
     version = ((manifest or {}).get("metadata") or {}).get("resourceVersion")
-    return int(version) if isinstance(version, str) and version.isascii() and version.isdigit() else None
+    return version_number(version) if isinstance(version, str) else None
+
+
+def version_number(version: str) -> int | None:
+    """The same of a version that is known to be text."""
+    return int(version) if version.isascii() and version.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Reader(Generic[V]):
+    """How a view is made: `read` takes the bytes of an answer, `view_of` an object we have."""
+
+    read: Callable[[bytes], V]
+    view_of: Callable[[Manifest], V]
 
 
 @dataclass(slots=True)
@@ -82,7 +95,8 @@ class Expectations(Generic[V]):
         self,
         *,
         clock: Clock,
-        view_of: Callable[[Manifest], V],
+        reader: Reader[V],
+        version_of: Callable[[V], str],
         name_of: Callable[[V], str],
         uid_of: Callable[[V], str],
         as_terminating: Callable[[V], V],
@@ -91,8 +105,9 @@ class Expectations(Generic[V]):
         patience_s: float = 30.0,
     ) -> None:
         """`as_terminating` gives back an equal view if it is terminating already; versions are asked by namespace."""
+        self.reader = reader
         self._clock = clock
-        self._view_of = view_of
+        self._version_of = version_of
         self._name_of = name_of
         self._uid_of = uid_of
         self._as_terminating = as_terminating
@@ -157,23 +172,23 @@ class Expectations(Generic[V]):
             entry.due_at = due_at
         elif isinstance(action, Create):
             book.creates[action.name] = _Entry(action, "", due_at)
-            book.views[action.name] = self._view_of(action.manifest)
+            book.views[action.name] = self.reader.view_of(action.manifest)
         else:
             created = next((e for e in book.creates.values() if e.uid == action.uid), None)
             shown_from = created.version or 0 if created else 0
             book.deletes[action.uid] = _Entry(action, action.uid, due_at, shown_from=shown_from)
 
-    def accepted(self, key: Key, owner_uid: str, action: Create | Delete, live: Manifest | None) -> None:
+    def accepted(self, key: Key, owner_uid: str, action: Create | Delete, live: V | None) -> None:
         """The API said yes: `live` is the object it answered with, None if it no longer knows it (delete only)."""
         book = self._book(key, owner_uid)
         entry = self._entry(book, action) if book else None
         if book is None or entry is None:
             return
         entry.is_doubtful = False
-        entry.version = version_of(live)
+        entry.version = None if live is None else version_number(self._version_of(live))
         if isinstance(action, Create) and live is not None:
-            entry.uid = live["metadata"].get("uid", "")
-            book.views[action.name] = self._view_of(live)
+            entry.uid = self._uid_of(live)
+            book.views[action.name] = live
         elif live is None:
             entry.is_gone = True
             created = book.creates.get(action.name)

@@ -17,14 +17,14 @@ import msgspec
 from raytide.api import names
 from raytide.api.config import ClusterConfig
 from raytide.api.errors import Refused, Unavailable
-from raytide.api.meta import NODES, PODS, RAYCLUSTERS, SERVICES, Key
+from raytide.api.meta import NODES, PODS, RAYCLUSTERS, SERVICES, Key, Resource
 from raytide.api.node import NodeView, decode_node
 from raytide.api.pod import PodView, decode_pod, pod_from_manifest
 from raytide.api.service import ServiceView, decode_service, service_from_manifest
 from raytide.kube.apply import Executor
 from raytide.kube.client import Client
 from raytide.kube.events import Recorder
-from raytide.kube.expectations import Expectations
+from raytide.kube.expectations import Expectations, Reader
 from raytide.kube.informer import Informer
 from raytide.kube.reflector import SILENCE_S, version_number
 from raytide.raycluster.controller import RayClusterReconciler, Wires
@@ -255,7 +255,8 @@ class RayClusterRoom:
     def _build_wires(self) -> Wires:
         pods_in_flight = Expectations(
             clock=self._clock,
-            view_of=pod_from_manifest,
+            reader=Reader(decode_pod, pod_from_manifest),
+            version_of=_version_of,
             name_of=_name_of,
             uid_of=_uid_of,
             as_terminating=lambda pod: pod.marked_terminating(IN_FLIGHT),
@@ -264,14 +265,15 @@ class RayClusterRoom:
         )
         services_in_flight = Expectations(
             clock=self._clock,
-            view_of=service_from_manifest,
+            reader=Reader(decode_service, service_from_manifest),
+            version_of=_version_of,
             name_of=_name_of,
             uid_of=_uid_of,
             as_terminating=lambda service: service.marked_terminating(IN_FLIGHT),
             informer_version=self.services.version_in,
             ask_relist=self.services.relist,
         )
-        overlays = {PODS: pods_in_flight, SERVICES: services_in_flight}
+        overlays: dict[Resource, Expectations[Any]] = {PODS: pods_in_flight, SERVICES: services_in_flight}
         return Wires(
             client=self._client,
             executor=Executor(self._client, clock=self._clock, overlays=overlays),
@@ -326,6 +328,10 @@ def _name_of(view: PodView | ServiceView) -> str:
 
 def _uid_of(view: PodView | ServiceView) -> str:
     return view.uid
+
+
+def _version_of(view: PodView | ServiceView) -> str:
+    return view.resource_version
 
 
 async def _for_ever(what: str, work: Coroutine[Any, Any, None]) -> None:
