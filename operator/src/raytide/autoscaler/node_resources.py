@@ -184,7 +184,7 @@ def _amount(given: Any, field: str) -> int | None:
 
 def _refuse(field: str, given: Any, fix: str) -> Never:
     shown = repr(given)
-    raise BadField(f"{field} is {shown if len(shown) <= 80 else shown[:79] + '…'}, which cannot be read: {fix}")  # noqa: PLR2004 - a line
+    raise BadField(f"{field} is {shown if len(shown) <= 80 else shown[:79] + '…'}, which cannot be read: {fix}")
 
 
 # --- custom resources ------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def _tpu_amounts(tpus: int, selector: Mapping[str, Any], remarks: list[str]) -> 
     if generation is None:
         return {TPU: tpus}
     sides = str(topology).lower().split("x")
-    if not all(side.isascii() and side.isdigit() and len(side) < 6 for side in sides):  # noqa: PLR2004 - chips on a side
+    if not all(side.isascii() and side.isdigit() and len(side) < 6 for side in sides):
         remarks.append(f"nodeSelector[{TPU_TOPOLOGY}] {topology!r} is no topology: write one such as 2x2x4")
         return {TPU: tpus}
     cores = 1 if generation in _SINGLE_CORE_GENERATIONS else 2

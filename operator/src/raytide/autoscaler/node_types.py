@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from raytide.api.quantity import Quantity, QuantityError
-from raytide.api.raycluster import MAX_INT32
+from raytide.api.quantity import MAX_INT32, Quantity, QuantityError
 from raytide.autoscaler.model import (
     HEAD_TYPE,
     UNIT,
@@ -269,12 +268,13 @@ def _whole(given: Any, key: str, default: int) -> int:
         nanos = Quantity.parse(given.strip() if isinstance(given, str) else given).nanos
     except QuantityError:
         raise BadField(f"{key} is {_shown(given)}, which is no number: write a whole one") from None
-    return int(nanos / abs(nanos)) * (abs(nanos) // 10**9) if nanos else 0
+    whole: int = abs(nanos) // 10**9
+    return whole if nanos >= 0 else -whole
 
 
 def _shown(given: Any) -> str:
     text = repr(given)
-    return text if len(text) <= 80 else text[:79] + "…"  # noqa: PLR2004 - a line
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _amounts(whole: Mapping[str, int]) -> Amounts:

@@ -1,0 +1,298 @@
+"""Which nodes does the cluster have, are on their way, or are leaving?
+
+Takes the pods, the Ray nodes, how many pods are asked for, names to delete and drains under way, and gives one instance
+each with its status in Ray's words (AS §3); nothing is remembered but timers, so a restart changes nothing (D12). A pod
+that leaves, or a Ray node without a pod, is no capacity; a raylet that restarted is the same instance; a Ray node nobody
+launched is capacity and nothing else (V-9, B-24). Pure; called by tick.py, and a thousand dead nodes cost one look each.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from raytide.api.pod import PodView
+from raytide.autoscaler.lifecycle import (
+    Ask,
+    Stage,
+    Stay,
+    TimeLimits,
+    Timers,
+    ask_again,
+    must_end,
+    next_asks,
+    next_stay,
+    status_of,
+)
+from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, Instance, NodeStatus, NodeType, RayNode, Status
+from raytide.autoscaler.node_types import NodeTypes
+
+HEAD_RESOURCE: Final = "node:__internal_head__"
+"""By which Ray marks the head's node (AS:G-4)."""
+MOST_ASKS: Final = 10_000
+"""Of one group: `replicas: 2000000000` must not fill our memory."""
+NEWEST: Final = "~"
+"""Sorts after every timestamp."""
+NO_TIMERS: Final = Timers()
+DEFAULT_LIMITS: Final = TimeLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is seen at one moment."""
+
+    pods: Sequence[PodView]
+    """Every pod of the cluster, dying ones too."""
+    nodes: Sequence[RayNode]
+    types: NodeTypes
+    now_s: float
+    """Monotonic."""
+    wanted: Mapping[str, int] | None = None
+    """By group, the pods the operator is working towards (spec, record and limits together); None: `types.wanted`."""
+    to_delete: Collection[str] = ()
+    """Names in `workersToDelete`, of spec and record."""
+    drains: Collection[str] = ()
+    """Ids of Ray nodes that were asked to drain and have not refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """All instances, head first, then pods as they were created, then what is asked for, then unmanaged Ray nodes."""
+
+    instances: tuple[Instance, ...] = ()
+    timers: Timers = field(default_factory=Timers)
+    to_end: frozenset[str] = frozenset()
+    """Pods that are of no use any more and that nobody has told to end: name them, no drain is needed (AS §3.4 l)."""
+    overdue: frozenset[str] = frozenset()
+    """Instances on their way out for so long that it is worth a word (AS §3.4 j)."""
+    is_head_running: bool = False
+    """Without it nothing is scaled (AS §3.4 k)."""
+    pods: Mapping[str, PodView] = field(default_factory=dict)
+    """By instance id."""
+
+
+def instances(sight: Sight, timers: Timers = NO_TIMERS, limits: TimeLimits = DEFAULT_LIMITS) -> Instances:
+    """Every instance of this moment, and the timers for the next."""
+    seen = _Seen.of(sight)
+    head = _head([pod for pod in seen.pods if pod.is_head], seen)
+    workers = [pod for pod in seen.pods if not pod.is_head]
+    stays: dict[str, Stay] = {}
+    found: list[Instance] = []
+    for pod in workers if head is None else (head, *workers):
+        node = seen.node_of(pod)
+        stage = _stage(pod, node, sight, seen)
+        stays[pod.name] = next_stay(timers.stays.get(pod.name), stage, node.node_id if node else "", sight.now_s)
+        found.append(_instance(pod, node, status_of(stays[pod.name], sight.now_s, limits), seen))
+    staying = [pod for pod in workers if stays[pod.name].stage is not Stage.LEAVING]
+    asked, asks = _asked(sight, seen, staying, timers, limits)
+    every = (*(instance for instance in found if not _is_nothing(instance)), *asked, *_unmanaged(seen, head))
+    return Instances(
+        instances=every,
+        timers=Timers(stays, asks, _stalled(asks, workers, timers, sight.now_s)),
+        to_end=_to_end(workers, stays, seen, sight.now_s, limits),
+        overdue=_overdue(stays, sight.now_s, limits),
+        is_head_running=any(instance.is_head and instance.status is Status.RAY_RUNNING for instance in every),
+        pods={pod.name: pod for pod in (workers if head is None else (head, *workers))},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The same sight, sorted and indexed."""
+
+    pods: tuple[PodView, ...]
+    """Heads and workers only, as they were created; others, such as a redis clean-up, are none of our business."""
+    node_by_pod: Mapping[str, RayNode]
+    types: Mapping[str, NodeType]
+    skipped: frozenset[str]
+    suspended: frozenset[str]
+    bare_head: RayNode | None
+    """The head's living Ray node, if it does not say in which pod it lives."""
+    bare: tuple[RayNode, ...]
+    """Living Ray nodes that nobody launched through the cluster."""
+
+    @classmethod
+    def of(cls, sight: Sight) -> "_Seen":
+        pods = sorted(
+            (pod for pod in sight.pods if pod.is_head or pod.is_worker),
+            key=lambda pod: (pod.creation_timestamp or NEWEST, pod.name),
+        )
+        names = {pod.name for pod in pods}
+        bare = [node for node in sight.nodes if not node.instance_id and node.is_alive]
+        return cls(
+            pods=tuple(pods),
+            node_by_pod=_node_by_pod(sight.nodes, names),
+            types=sight.types.by_name(),
+            skipped=sight.types.skipped,
+            suspended=sight.types.suspended,
+            bare_head=next((node for node in bare if _is_head_node(node)), None),
+            bare=tuple(node for node in bare if not _is_head_node(node)),
+        )
+
+    def node_of(self, pod: PodView) -> RayNode | None:
+        """The Ray node in that pod."""
+        return self.node_by_pod.get(pod.name) or (self.bare_head if pod.is_head else None)
+
+    def is_in_spec(self, pod: PodView) -> bool:
+        """Whether the operator keeps its group."""
+        return pod.group in self.skipped or (pod.group in self.types and pod.group not in self.suspended)
+
+
+def _node_by_pod(nodes: Iterable[RayNode], names: Collection[str]) -> dict[str, RayNode]:
+    """A pod's Ray node: a living one before any dead one, which it replaced."""
+    found: dict[str, RayNode] = {}
+    for node in nodes:
+        if node.instance_id in names:
+            known = found.get(node.instance_id)
+            if known is None or node.is_alive or not known.is_alive:
+                found[node.instance_id] = node
+    return found
+
+
+def _is_head_node(node: RayNode) -> bool:
+    return any(name == HEAD_RESOURCE for name, _ in node.total)
+
+
+def _head(heads: Sequence[PodView], seen: _Seen) -> PodView | None:
+    """The one head: a living pod before a dying one, one with a living Ray node before one without (SC:S15)."""
+
+    def rank(pod: PodView) -> tuple[bool, bool]:
+        node = seen.node_by_pod.get(pod.name)
+        return pod.is_terminating or pod.is_finished, node is None or not node.is_alive
+
+    return min(heads, key=rank, default=None)
+
+
+# --- what is there ---------------------------------------------------------------------------------------------------
+
+
+def _stage(pod: PodView, node: RayNode | None, sight: Sight, seen: _Seen) -> Stage:
+    is_ordered = not pod.is_head and (pod.name in sight.to_delete or not seen.is_in_spec(pod))
+    if pod.is_terminating or pod.is_finished or is_ordered:
+        return Stage.LEAVING
+    if node is None:
+        return Stage.STARTING
+    if node.status is NodeStatus.DEAD:
+        return Stage.DEAD
+    if node.status is NodeStatus.DRAINING:
+        return Stage.DRAINING
+    return Stage.DRAIN_ASKED if node.node_id in sight.drains else Stage.RUNNING
+
+
+def _instance(pod: PodView, node: RayNode | None, status: Status, seen: _Seen) -> Instance:
+    """One pod's instance; while its Ray node is not there, it promises what its type has (AS:S-3, AS:S-4)."""
+    bare = Instance(
+        instance_id=pod.name,
+        node_type=HEAD_TYPE if pod.is_head else "" if pod.group in seen.skipped else pod.group,
+        status=status,
+        is_head=pod.is_head,
+        pod=pod.name,
+        replica=pod.replica_name,
+    )
+    if node is not None and node.is_alive:
+        return _with_node(bare, node)
+    return _as_promised(bare, seen.types.get(bare.node_type))
+
+
+def _with_node(bare: Instance, node: RayNode) -> Instance:
+    return replace(
+        bare,
+        node_id=node.node_id,
+        total=node.total,
+        available=node.available,
+        labels=node.labels,
+        dynamic_labels=node.dynamic_labels,
+        idle_ms=node.idle_ms,
+    )
+
+
+def _as_promised(bare: Instance, node_type: NodeType | None) -> Instance:
+    if node_type is None or bare.status not in COUNTABLE:
+        return bare
+    return replace(bare, total=node_type.resources, available=node_type.resources, labels=node_type.labels)
+
+
+def _is_nothing(instance: Instance) -> bool:
+    """A pod of a group nobody can read, without a Ray node: no capacity, and nothing to be done about it."""
+    return instance.is_unmanaged and instance.status is not Status.RAY_RUNNING
+
+
+def _unmanaged(seen: _Seen, head: PodView | None) -> tuple[Instance, ...]:
+    """Ray nodes without a pod of ours: what somebody joined by hand, and a head that is no pod."""
+    found = [
+        _with_node(Instance(node.node_id, "", Status.RAY_RUNNING), node)
+        for node in seen.bare
+        if node.status is not NodeStatus.DRAINING
+    ]
+    if head is None and seen.bare_head is not None:
+        bare = Instance(seen.bare_head.node_id, HEAD_TYPE, Status.RAY_RUNNING, is_head=True)
+        found.insert(0, _with_node(bare, seen.bare_head))
+    return tuple(found)
+
+
+# --- what is asked for -----------------------------------------------------------------------------------------------
+
+
+def _asked(
+    sight: Sight, seen: _Seen, staying: Sequence[PodView], timers: Timers, limits: TimeLimits
+) -> tuple[list[Instance], dict[str, tuple[Ask, ...]]]:
+    """An instance for each pod asked for and not there, and since when it is asked for."""
+    wanted = sight.types.wanted if sight.wanted is None else sight.wanted
+    pods_by_group: dict[str, list[PodView]] = {}
+    for pod in staying:
+        pods_by_group.setdefault(pod.group, []).append(pod)
+    found: list[Instance] = []
+    asks: dict[str, tuple[Ask, ...]] = {}
+    for name, node_type in seen.types.items():
+        pods = pods_by_group.get(name, [])
+        missing = 0 if node_type.is_head or name in seen.suspended else min(wanted.get(name, 0) - len(pods), MOST_ASKS)
+        if missing > 0:
+            open_asks = next_asks(timers.asks.get(name, ()), missing, sight.now_s)
+            answers = [ask_again(ask, sight.now_s, limits) for ask in open_asks]
+            asks[name] = tuple(ask for _, ask in answers)
+            found += _requested(node_type, pods, [status for status, _ in answers])
+    return found, asks
+
+
+def _requested(node_type: NodeType, pods: Sequence[PodView], statuses: Sequence[Status]) -> list[Instance]:
+    replicas = _replicas_to_fill(node_type, pods, len(statuses))
+    return [
+        _as_promised(
+            Instance(f"{node_type.name}-requested-{index}", node_type.name, status, replica=replica), node_type
+        )
+        for index, (status, replica) in enumerate(zip(statuses, replicas, strict=True))
+    ]
+
+
+def _replicas_to_fill(node_type: NodeType, pods: Sequence[PodView], missing: int) -> list[str]:
+    """Of a multi-host group: to which replica each missing host belongs, incomplete ones first (B-8)."""
+    hosts = node_type.num_of_hosts
+    if hosts == 1:
+        return [""] * missing
+    sizes = Counter(pod.replica_name for pod in pods)
+    gaps = [name for name, size in sizes.items() for _ in range(hosts - size)]
+    new = [f"{node_type.name}-requested-replica-{index // hosts}" for index in range(max(0, missing - len(gaps)))]
+    return [*gaps[:missing], *new]
+
+
+def _stalled(asks: Collection[str], pods: Iterable[PodView], timers: Timers, now_s: float) -> dict[str, float]:
+    came = {pod.group for pod in pods if pod.name not in timers.stays}
+    return {group: now_s if group in came else timers.stalled_s.get(group, now_s) for group in asks}
+
+
+# --- what has to end -------------------------------------------------------------------------------------------------
+
+
+def _to_end(
+    workers: Iterable[PodView], stays: Mapping[str, Stay], seen: _Seen, now_s: float, limits: TimeLimits
+) -> frozenset[str]:
+    return frozenset(
+        pod.name for pod in workers if pod.group not in seen.skipped and must_end(stays[pod.name], now_s, limits)
+    )
+
+
+def _overdue(stays: Mapping[str, Stay], now_s: float, limits: TimeLimits) -> frozenset[str]:
+    leaving = (Stage.DRAINING, Stage.DEAD, Stage.LEAVING)
+    return frozenset(
+        name for name, stay in stays.items() if stay.stage in leaving and now_s - stay.since_s > limits.warn_s
+    )

@@ -1,0 +1,175 @@
+"""How long may an instance stay where it is in its life?
+
+Takes what is seen of an instance (`Stage`) and for how long, gives its status in the words of Ray's instance manager
+(AS §3.1, §3.4): the limits are Ray's own, and a few shorter ones that look at pods (B-16). The only memory is `Timers`,
+a frozen value of monotonic moments at which something was first seen; with an empty one every status is the same, only
+limits start anew (D12). Pure; used by instances.py and limits.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from raytide.autoscaler.model import Status
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """Limits in seconds; all are strict: at the limit nothing has happened yet."""
+
+    request_s: float = 600.0
+    """Asked for, and no pod."""
+    request_retries: int = 3
+    """How often that may happen again before the request counts as failed."""
+    allocate_s: float = 3600.0
+    """A pod without a Ray node, for whatever reason."""
+    stop_request_s: float = 300.0
+    """Asked to drain, and neither refused nor draining: then it runs on."""
+    terminate_s: float = 300.0
+    """Told to end, and still there."""
+    stopped_s: float = 90.0
+    """The Ray node is dead and its pod is not: the container may start another."""
+    vanished_s: float = 120.0
+    """The GCS forgot a node whose pod lives on: after its own restart it hears from it again."""
+    warn_s: float = 90.0
+    """On the way out for so long that it is worth a word."""
+    capacity_s: float = 10.0
+    """A pod for which Kubernetes says that there is no room (yet): unschedulable, gated, quota."""
+    broken_s: float = 60.0
+    """A pod whose image, configuration or program does not work."""
+    silent_s: float = 120.0
+    """Neither a pod nor a word about it, or a pod that no scheduler looks at."""
+    register_s: float = 300.0
+    """A pod on a node, without trouble, whose Ray node does not register (SC:S13)."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> "TimeLimits":
+        """As Ray's variables say; what is no whole number, or negative, is the default (AS §1.3)."""
+        given = {
+            name: int(words)
+            for name, variable in VARIABLES.items()
+            if (words := environ.get(variable, "").strip()).isascii() and words.isdigit() and len(words) <= MAX_DIGITS
+        }
+        return replace(cls(), **given)
+
+
+MAX_DIGITS: Final = 9
+VARIABLES: Final[Mapping[str, str]] = {
+    "request_s": "RAY_AUTOSCALER_RECONCILE_REQUEST_STATUS_TIMEOUT_S",
+    "request_retries": "RAY_AUTOSCALER_RECONCILE_MAX_NUM_RETRY_REQUEST_TO_ALLOCATE",
+    "allocate_s": "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S",
+    "stop_request_s": "RAY_AUTOSCALER_RECONCILE_RAY_STOP_REQUESTED_STATUS_TIMEOUT_S",
+    "terminate_s": "RAY_AUTOSCALER_RECONCILE_TERMINATING_STATUS_TIMEOUT_S",
+    "warn_s": "RAY_AUTOSCALER_RECONCILE_TRANSIENT_STATUS_WARN_INTERVAL_S",
+}
+"""The environment variable of each limit that can be set from outside."""
+
+
+class Stage(StrEnum):
+    """What is seen of an instance, without any history but the Ray node it once had."""
+
+    STARTING = "STARTING"
+    """A pod, and no Ray node yet."""
+    VANISHED = "VANISHED"
+    """A pod whose Ray node the GCS no longer lists."""
+    RUNNING = "RUNNING"
+    DRAIN_ASKED = "DRAIN_ASKED"
+    """Its Ray node runs, and was asked to drain."""
+    DRAINING = "DRAINING"
+    DEAD = "DEAD"
+    """Its pod is there, its Ray node is dead."""
+    LEAVING = "LEAVING"
+    """Its pod is being deleted, or is named to be, or has ended, or belongs to a group that is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Since when one instance has been where it is."""
+
+    stage: Stage
+    since_s: float
+    node_id: str = ""
+    """The Ray node it has or had."""
+    joined_s: float | None = None
+    """When its Ray node was seen to register; None if it was there from the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One pod asked for and not there yet."""
+
+    since_s: float
+    tries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """All that is remembered from tick to tick; losing it delays things and changes nothing else."""
+
+    stays: Mapping[str, Stay] = field(default_factory=dict)
+    """By instance id."""
+    asks: Mapping[str, tuple[Ask, ...]] = field(default_factory=dict)
+    """By group, the oldest first: pods that come answer the oldest (AS §3.3 a)."""
+    stalled_s: Mapping[str, float] = field(default_factory=dict)
+    """By group that waits for pods: when one came last, or when the waiting began."""
+
+
+def next_stay(old: Stay | None, stage: Stage, node_id: str, now_s: float) -> Stay:
+    """The same stay while nothing changed, else a new one that begins now.
+
+    A Ray node the GCS forgot was dying (then it is dead) or is lost for the moment (VANISHED); another Ray node in the
+    same pod is a restarted raylet, and begins anew.
+    """
+    if stage is Stage.STARTING and old is not None and old.node_id:
+        is_dying = old.stage in (Stage.DEAD, Stage.DRAINING)
+        stage, node_id = (Stage.DEAD if is_dying else Stage.VANISHED), old.node_id
+    if old is not None and (old.stage, old.node_id) == (stage, node_id):
+        return old
+    joined_s = None if old is None else old.joined_s
+    if stage is Stage.RUNNING and old is not None and old.node_id != node_id:
+        joined_s = now_s
+    return Stay(stage, now_s, node_id, joined_s)
+
+
+def status_of(stay: Stay, now_s: float, limits: TimeLimits) -> Status:
+    """The status of an instance that has a pod, or is a Ray node without one (AS §3.3 f, §3.4 i, j)."""
+    age_s = now_s - stay.since_s
+    match stay.stage:
+        case Stage.STARTING:
+            return Status.ALLOCATION_TIMEOUT if age_s > limits.allocate_s else Status.ALLOCATED
+        case Stage.VANISHED:
+            return Status.RAY_STOPPED if age_s > limits.vanished_s else Status.ALLOCATED
+        case Stage.RUNNING:
+            return Status.RAY_RUNNING
+        case Stage.DRAIN_ASKED:
+            return Status.RAY_RUNNING if age_s > limits.stop_request_s else Status.RAY_STOP_REQUESTED
+        case Stage.DRAINING:
+            return Status.RAY_STOPPING
+        case Stage.DEAD:
+            return Status.RAY_STOPPED
+        case Stage.LEAVING:
+            return Status.TERMINATION_FAILED if age_s > limits.terminate_s else Status.TERMINATING
+
+
+def must_end(stay: Stay, now_s: float, limits: TimeLimits) -> bool:
+    """Whether its pod is of no use any more and nobody has ordered its end (AS §3.4 l)."""
+    status = status_of(stay, now_s, limits)
+    if stay.stage is Stage.DEAD:
+        return now_s - stay.since_s > limits.stopped_s
+    return status in (Status.ALLOCATION_TIMEOUT, Status.RAY_STOPPED)
+
+
+def next_asks(old: tuple[Ask, ...], count: int, now_s: float) -> tuple[Ask, ...]:
+    """The requests that are open now: fewer than before means that the oldest were answered."""
+    kept = old[max(0, len(old) - count) :]
+    return kept + (Ask(now_s),) * (count - len(kept))
+
+
+def ask_again(ask: Ask, now_s: float, limits: TimeLimits) -> tuple[Status, Ask]:
+    """The status of a request, and the request as it stands from now on (AS §3.4 j)."""
+    if now_s - ask.since_s <= limits.request_s:
+        return Status.REQUESTED, ask
+    if ask.tries > limits.request_retries:
+        return Status.ALLOCATION_FAILED, ask
+    return Status.QUEUED, Ask(now_s, ask.tries + 1)
