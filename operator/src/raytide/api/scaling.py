@@ -6,7 +6,7 @@ format only grows: unknown fields are skipped, a group that makes no sense is le
 Writing keeps within 64 KiB and 500 names per group, at the expense of words before names. Used by both programs.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -69,6 +69,8 @@ class DecisionRecord:
     head: str
     at: datetime | None = None
     groups: Mapping[str, GroupDecision] = field(default_factory=dict)
+    why: tuple[Why, ...] = ()
+    """What no group is to blame for: demand that fits nowhere, a GCS that does not answer."""
 
 
 # --- read ------------------------------------------------------------------------------------------------------------
@@ -91,6 +93,7 @@ def parse_record(text: str | None) -> DecisionRecord | None:
         head=document["head"],
         at=_moment(document.get("at")),
         groups={name: decision for name, decision in decisions.items() if decision is not None},
+        why=_reasons(document.get("why")),
     )
 
 
@@ -100,14 +103,17 @@ def _decision(entry: Any) -> GroupDecision | None:
     replicas = _count(entry.get("replicas"))
     if replicas is None:
         return None
-    reasons = (_why(why) for why in _list(entry.get("why")))
     return GroupDecision(
         replicas=replicas,
         delete=tuple(name for name in _list(entry.get("delete")) if _is_text(name)),
         foreign=_count(entry.get("foreign")),
         backoff=_backoff(entry.get("backoff")),
-        why=tuple(why for why in reasons if why is not None),
+        why=_reasons(entry.get("why")),
     )
+
+
+def _reasons(entries: Any) -> tuple[Why, ...]:
+    return tuple(why for entry in _list(entries) if (why := _why(entry)) is not None)
 
 
 def _why(entry: Any) -> Why | None:
@@ -145,6 +151,29 @@ def _list(found: Any) -> list[Any]:
 # --- write -----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How much of each may be written."""
+
+    message_length: int = MAX_RECORD_BYTES
+    reasons: int = MAX_RECORD_BYTES
+    has_backoff: bool = True
+    names: int = MAX_NAMES_PER_GROUP
+    groups: int = MAX_RECORD_BYTES
+
+
+_SMALL: Final = _Room(message_length=0, reasons=0, has_backoff=False)
+_ROOMS: Final = (
+    _Room(),
+    *(_Room(message_length=length) for length in (200, 50, 0)),
+    _Room(message_length=0, reasons=1),
+    _Room(message_length=0, reasons=0),
+    *(replace(_SMALL, names=names) for names in (500, 250, 125, 60, 30, 15, 7, 3, 1)),
+    *(replace(_SMALL, names=0, groups=2**power) for power in range(12, -1, -1)),
+)
+"""From everything to next to nothing."""
+
+
 def encode_record(record: DecisionRecord) -> str:
     """The annotation's text: at most 64 KiB, at most 500 names per group, always valid JSON.
 
@@ -152,71 +181,43 @@ def encode_record(record: DecisionRecord) -> str:
     and in the end the groups that come last. What is given up of an order is in the spec all the same.
     """
     text = b""
-    for shortened in _shorter_and_shorter(record):
-        text = msgspec.json.encode(_document(shortened))
+    for room in _ROOMS:
+        text = msgspec.json.encode(_document(record, room))
         if len(text) <= MAX_RECORD_BYTES:
             break
     return text.decode()
 
 
-def _shorter_and_shorter(record: DecisionRecord) -> Iterator[DecisionRecord]:
-    for step in _STEPS:
-        record = replace(record, groups={name: step(decision) for name, decision in record.groups.items()})
-        yield record
-    names = sorted(record.groups)
-    while names:
-        names = names[: len(names) // 2]
-        yield replace(record, groups={name: record.groups[name] for name in names})
+def _document(record: DecisionRecord, room: _Room) -> dict[str, Any]:
+    groups = sorted(record.groups)[: room.groups]
+    document: dict[str, Any] = {"v": VERSION, "cluster": record.cluster, "head": record.head}
+    if record.at is not None:
+        document["at"] = timestamp(record.at)
+    document["groups"] = {name: _entry(record.groups[name], room) for name in groups}
+    if reasons := _written_reasons(record.why, room):
+        document["why"] = reasons
+    return document
 
 
-def _with_names(most: int) -> Callable[[GroupDecision], GroupDecision]:
-    return lambda decision: replace(decision, delete=decision.delete[:most])
+def _entry(decision: GroupDecision, room: _Room) -> dict[str, Any]:
+    entry: dict[str, Any] = {"replicas": decision.replicas}
+    if names := list(decision.delete[: room.names]):
+        entry["delete"] = names
+    if decision.foreign is not None:
+        entry["foreign"] = decision.foreign
+    if decision.backoff is not None and room.has_backoff:
+        entry["backoff"] = {"n": decision.backoff.n, "until": timestamp(decision.backoff.until)}
+    if reasons := _written_reasons(decision.why, room):
+        entry["why"] = reasons
+    return entry
 
 
-def _with_messages(most: int) -> Callable[[GroupDecision], GroupDecision]:
-    return lambda decision: replace(
-        decision, why=tuple(replace(why, message=_cut(why.message, most)) for why in decision.why)
-    )
-
-
-def _with_reasons(most: int) -> Callable[[GroupDecision], GroupDecision]:
-    return lambda decision: replace(decision, why=decision.why[:most])
-
-
-_STEPS: Final[Sequence[Callable[[GroupDecision], GroupDecision]]] = (
-    _with_names(MAX_NAMES_PER_GROUP),
-    _with_messages(200),
-    _with_messages(50),
-    _with_messages(0),
-    _with_reasons(1),
-    _with_reasons(0),
-    lambda decision: replace(decision, backoff=None),
-    *(_with_names(most) for most in (250, 125, 60, 30, 15, 7, 3, 1, 0)),
-)
+def _written_reasons(reasons: Sequence[Why], room: _Room) -> list[dict[str, Any]]:
+    return [
+        {"reason": why.reason, "count": why.count, "message": _cut(why.message, room.message_length)}
+        for why in reasons[: room.reasons]
+    ]
 
 
 def _cut(message: str, most: int) -> str:
     return message if len(message) <= most else message[: max(0, most - 1)] + "…"[:most]
-
-
-def _document(record: DecisionRecord) -> dict[str, Any]:
-    return {
-        "v": VERSION,
-        "cluster": record.cluster,
-        "head": record.head,
-        **({"at": timestamp(record.at)} if record.at is not None else {}),
-        "groups": {name: _entry(record.groups[name]) for name in sorted(record.groups)},
-    }
-
-
-def _entry(decision: GroupDecision) -> dict[str, Any]:
-    entry: dict[str, Any] = {"replicas": decision.replicas}
-    if decision.delete:
-        entry["delete"] = list(decision.delete)
-    if decision.foreign is not None:
-        entry["foreign"] = decision.foreign
-    if decision.backoff is not None:
-        entry["backoff"] = {"n": decision.backoff.n, "until": timestamp(decision.backoff.until)}
-    if decision.why:
-        entry["why"] = [{"reason": why.reason, "count": why.count, "message": why.message} for why in decision.why]
-    return entry
