@@ -22,6 +22,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 MISSING: Final = 17
 """The status in an answer's body for a key that is not there."""
+NODE_ID_BYTES: Final = 28
 DEFAULT_TEMP_DIR: Final = "/tmp/ray"  # noqa: S108 - where Ray puts it unless told otherwise
 REASONS: Final = {
     DrainReason.IDLE_TERMINATION: pb.DrainNodeRequest.IDLE_TERMINATION,
@@ -133,7 +134,7 @@ class Gcs:
     async def drain(self, node_id: str, *, reason: DrainReason, message: str, deadline_ms: int = 0) -> Drained:
         """Ask a node to leave."""
         order = pb.DrainNodeRequest(
-            node_id=bytes.fromhex(node_id),
+            node_id=_node_id(node_id),
             reason=REASONS[reason],
             reason_message=message,
             deadline_timestamp_ms=deadline_ms,
@@ -143,7 +144,7 @@ class Gcs:
 
     async def stop(self, node_ids: Iterable[str]) -> None:
         """End these nodes at once and what runs on them."""
-        nodes = [pb.StopNode(node_id=bytes.fromhex(node_id)) for node_id in node_ids]
+        nodes = [pb.StopNode(node_id=_node_id(node_id)) for node_id in node_ids]
         answer = await self._wire.call(STOP, pb.StopNodesRequest(drain_node_data=nodes))
         _check(answer.status, "the nodes were not stopped")
 
@@ -174,6 +175,14 @@ class Gcs:
     async def close(self) -> None:
         """Hang up; calls under way end as Unavailable."""
         await self._wire.close()
+
+
+def _node_id(hexadecimal: str) -> bytes:
+    """The GCS aborts, and the head with it, when an id has another length (seen with Ray 2.60)."""
+    node_id = bytes.fromhex(hexadecimal)
+    if len(node_id) != NODE_ID_BYTES:
+        raise Refused(400, "InvalidArgument", f"{hexadecimal!r} is no node id: {NODE_ID_BYTES} bytes are")
+    return node_id
 
 
 def _check(status: pb.Status, what: str) -> None:
