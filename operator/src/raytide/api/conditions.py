@@ -6,6 +6,7 @@ when `status` does (RC §1.6; RC:K-6). Called by the status decisions of every r
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -13,6 +14,16 @@ ConditionJson: TypeAlias = Mapping[str, Any]
 Conditions: TypeAlias = tuple[ConditionJson, ...]
 
 MAX_MESSAGE_BYTES = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """A condition to set."""
+
+    kind: str
+    status: bool | str
+    reason: str
+    message: str = ""
 
 
 def timestamp(moment: datetime) -> str:

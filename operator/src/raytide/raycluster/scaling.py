@@ -82,7 +82,7 @@ def scaling_of(cluster: RayCluster, observed: Observed) -> Scaling:
     if record is None:
         return Scaling(cluster.is_autoscaled)
     fault = fault_of(record, cluster, observed)
-    if fault is None or (record.cluster == cluster.metadata.uid and not _is_stale(cluster, observed.seen_at)):
+    if fault is None or (record.cluster == cluster.metadata.uid and not is_stale(cluster, observed.seen_at)):
         return Scaling(True, record, fault)
     return Scaling(True, None, fault)
 
@@ -103,18 +103,13 @@ def fault_of(record: DecisionRecord, cluster: RayCluster, observed: Observed) ->
     return None
 
 
-def not_valid_for(cluster: RayCluster, now: datetime) -> timedelta:
-    """For how long no record has been valid, as the condition remembers; a new fault begins now."""
+def is_stale(cluster: RayCluster, now: datetime) -> bool:
+    """Whether no record has been valid for too long, as the condition remembers; a fault nobody told of begins now."""
     told = find_condition(cluster.status.get("conditions") or (), names.AUTOSCALER_DOWN)
-    since = moment_of(str(told.get("lastTransitionTime"))) if told else None
-    return timedelta() if since is None else now - since
-
-
-def _is_stale(cluster: RayCluster, now: datetime) -> bool:
-    told = find_condition(cluster.status.get("conditions") or (), names.AUTOSCALER_DOWN)
-    if told is not None and told.get("status") == "True":
-        return True
-    return not_valid_for(cluster, now) >= STALE_AFTER
+    if told is None:
+        return False
+    since = moment_of(str(told.get("lastTransitionTime")))
+    return told.get("status") == "True" or (since is not None and now - since >= STALE_AFTER)
 
 
 def _record_to_judge(cluster: RayCluster) -> DecisionRecord | None:

@@ -16,8 +16,9 @@ from raytide.api.conditions import find_condition, moment_of, timestamp
 from raytide.api.merge_patch import merge_difference
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.plan import Plan, is_suspended
+from raytide.raycluster.plan import Plan, is_suspended, sooner
 from raytide.raycluster.scaling import Scaling, scaling_of, wanted_pods
+from raytide.raycluster.scaling_conditions import next_look_in
 from raytide.raycluster.status_conditions import conditions_of, invalid_conditions
 from raytide.raycluster.totals import desired_resources, max_workers, min_workers
 
@@ -59,6 +60,12 @@ def status_patch(cluster: RayCluster, computed: Mapping[str, Any]) -> Status | N
     if not difference:
         return None
     return {"metadata": {"resourceVersion": cluster.metadata.resource_version}, "status": difference}
+
+
+def look_again_in(cluster: RayCluster, observed: Observed, computed: Mapping[str, Any], now: datetime) -> float | None:
+    """Seconds until the status has to change though nothing happens; None when only news matter."""
+    scaling = next_look_in(cluster, scaling_of(cluster, observed), computed.get("conditions") or (), now)
+    return sooner(leaves_ready_in(computed, now), scaling)
 
 
 def leaves_ready_in(computed: Mapping[str, Any], now: datetime) -> float | None:

@@ -1,14 +1,13 @@
 """What do the conditions of a RayCluster say?
 
 Takes the cluster, its observed pods and the outcomes of this pass, and gives the new list of conditions: KubeRay's five
-(RC §1.6), and three of ours that stand there only while they are true: `WorkersMissing` (why it does not scale, SC:S21),
-`Unsupported` (fields whose feature is not built) and `Invalid`. Times move only when a status does (RC:K-6). Called by
-status.py.
+(RC §1.6), and those of ours that stand there only while there is something to say: `WorkersMissing` (SC:S21), the three
+about scaling (scaling_conditions.py), `Unsupported` (fields whose feature is not built) and `Invalid`. Times move only
+when a status does (RC:K-6). Called by status.py.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from typing import Final
@@ -18,39 +17,35 @@ from raytide.api.actions import Outcome, Result
 from raytide.api.conditions import (
     ConditionJson,
     Conditions,
+    Saying,
     is_condition_true,
     remove_condition,
     set_condition,
 )
+from raytide.api.meta import PODS
 from raytide.api.pod import PodView
 from raytide.api.pod_trouble import is_namespace_terminating, trouble_of, trouble_of_refusal
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.plan import is_suspended
+from raytide.raycluster.plan import RIGHTS_SLOT, SERVICE_SLOT, is_suspended
 from raytide.raycluster.scaling import Scaling, wanted_pods
+from raytide.raycluster.scaling_conditions import scaling_sayings
 from raytide.raycluster.validation import Violation, unsupported
 
 FAILURE_CLASS: Final = {
     names.FAILED_TO_CREATE_SERVICE: "FailedCreateService",
+    names.FAILED_TO_CREATE_SERVICE_ACCOUNT: "FailedCreateServiceAccount",
+    names.FAILED_TO_CREATE_ROLE: "FailedCreateRole",
+    names.FAILED_TO_CREATE_ROLE_BINDING: "FailedCreateRoleBinding",
     names.FAILED_TO_CREATE_HEAD_POD: "FailedCreateHeadPod",
     names.FAILED_TO_DELETE_HEAD_POD: "FailedDeleteHeadPod",
     names.FAILED_TO_CREATE_WORKER_POD: "FailedCreateWorkerPod",
     names.FAILED_TO_DELETE_WORKER_POD: "FailedDeleteWorkerPod",
 }
-"""ReplicaFailure's reason by event reason; the service's is ours, KubeRay has none."""
+"""ReplicaFailure's reason by event reason; those of services and rights are ours, KubeRay has none."""
 
 WAITING: Final = "WaitingForPods"
 RANDOM_SUFFIX_LENGTH: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Saying:
-    """A condition to set."""
-
-    kind: str
-    status: bool | str
-    reason: str
-    message: str = ""
 
 
 def conditions_of(
@@ -68,6 +63,7 @@ def conditions_of(
         sayings[names.SUSPENDED] = Saying(names.SUSPENDED, status=False, reason=names.SUSPENDED)
         sayings[names.SUSPENDING] = Saying(names.SUSPENDING, status=False, reason=names.SUSPENDING)
     sayings[names.WORKERS_MISSING] = workers_missing(cluster, observed, scaling, outcomes)
+    sayings |= scaling_sayings(cluster, scaling, observed.seen_at)
     sayings[names.UNSUPPORTED] = unsupported_fields(cluster)
     sayings[names.INVALID] = None
     return _told(conditions, sayings, now)
@@ -139,7 +135,8 @@ def replica_failure(observed: Observed, outcomes: Sequence[Outcome]) -> Saying |
     if not failures:
         return None
     reasons = [FAILURE_CLASS.get(reason, reason) for _, reason in failures]
-    texts = [f"group {group}: {text}" if group else text for (group, _), text in failures.items()]
+    nameless = (SERVICE_SLOT, RIGHTS_SLOT)
+    texts = [text if group in nameless else f"group {group}: {text}" for (group, _), text in failures.items()]
     return Saying(names.REPLICA_FAILURE, status=True, reason=reasons[0], message="; ".join(texts))
 
 
@@ -153,8 +150,10 @@ def _refusals(observed: Observed, outcomes: Iterable[Outcome]) -> Iterable[tuple
 
 
 def refusal_text(outcome: Outcome) -> str:
-    """The API's words without the random end of a name, so that a retry says the same and nothing is rewritten."""
+    """The API's words without the random end of a pod's name, so that a retry says the same and nothing is rewritten."""
     name = outcome.action.name
+    if outcome.action.resource != PODS:
+        return outcome.message or outcome.reason
     return (outcome.message or outcome.reason).replace(name, name[:-RANDOM_SUFFIX_LENGTH] + "*")
 
 
