@@ -1,7 +1,7 @@
 """Which objects besides pods does a RayCluster need, and what do they look like?
 
 Takes the cluster and the settings, gives manifests ready to be created. KubeRay never updates a head service (RC:HS-1),
-so neither does anybody here. Called by plan.py; pod construction asks for names. Rules RC:HS-2 to RC:HS-8.
+so neither does anybody here. Called by plan.py; pod construction asks for names. Rules RC:HS-2 to RC:HS-8, RC:HL-2.
 """
 
 from typing import Any, Final
@@ -55,6 +55,27 @@ def build_head_service(cluster: RayCluster, config: PodConfig) -> Manifest:
     if cluster.spec.head_group_spec.head_service is None and _is_headless(service_type, config):
         spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
     return {"apiVersion": SERVICES.api_version, "kind": SERVICES.kind, "metadata": metadata, "spec": spec}
+
+
+def build_headless_worker_service(cluster: RayCluster) -> Manifest:
+    """The service by which the hosts of multi-host replicas find each other before they are ready (RC:HL-2)."""
+    name = cluster.metadata.name
+    return {
+        "apiVersion": SERVICES.api_version,
+        "kind": SERVICES.kind,
+        "metadata": {
+            "name": names.headless_service_name(name),
+            "namespace": cluster.metadata.namespace,
+            "labels": {names.HEADLESS_WORKER_SERVICE_LABEL: name},
+            "ownerReferences": [controller_reference(RAYCLUSTERS, name, cluster.metadata.uid)],
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {names.CLUSTER_LABEL: name, names.NODE_TYPE_LABEL: names.WORKER},
+        },
+    }
 
 
 def head_service_labels(cluster: RayCluster) -> dict[str, str]:

@@ -18,6 +18,8 @@ Namer: TypeAlias = Callable[[str], str]
 """Completes a prefix such as `demo-cpu-worker-` by five characters of the replica alphabet."""
 
 _PREFIX_LENGTH: Final = 50
+_REPLICA_PREFIX_LENGTH: Final = 57
+"""A label's value has at most 63 characters, of which six are the random end."""
 _HASH_LENGTH: Final = 8
 
 
@@ -35,10 +37,22 @@ def worker_pod_name(cluster: RayCluster, group: WorkerGroupSpec, namer: Namer) -
     return namer(worker_pod_prefix(cluster.metadata.name, group.group_name))
 
 
+def replica_name(group_name: str, namer: Namer) -> str:
+    """A multi-host replica's name, `<group>-<random>`; fits into a label however long the group's is (RC §3.2)."""
+    stem = group_name
+    if len(stem) > _REPLICA_PREFIX_LENGTH:
+        stem = f"{stem[: _REPLICA_PREFIX_LENGTH - _HASH_LENGTH - 1]}-{_fingerprint(group_name)}"
+    return namer(f"{stem}-")
+
+
 def worker_pod_prefix(cluster_name: str, group_name: str) -> str:
     """All of a worker's name but the random part: at most 58 characters, and different for every group of a cluster."""
     stem = f"{cluster_name}-{group_name}".lower()
     if len(stem) > _PREFIX_LENGTH:
-        fingerprint = sha256(f"{cluster_name}/{group_name}".encode()).hexdigest()[:_HASH_LENGTH]
+        fingerprint = _fingerprint(f"{cluster_name}/{group_name}")
         stem = f"{stem[: _PREFIX_LENGTH - _HASH_LENGTH - 1].rstrip('-.')}-{fingerprint}"
     return f"{stem}-{names.WORKER}-"
+
+
+def _fingerprint(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
