@@ -72,6 +72,8 @@ class _Reader:
     """Reads one reply and remembers what was wrong with it."""
 
     problems: _Problems = field(default_factory=_Problems)
+    known: dict[bytes, Request] = field(default_factory=dict)
+    """By encoding: the bundles of a gang, and many demands, are alike."""
 
     def nodes(self, found: Iterable[pb.NodeState]) -> tuple[RayNode, ...]:
         nodes: dict[str, RayNode] = {}
@@ -123,6 +125,12 @@ class _Reader:
         return tuple(demands)
 
     def request(self, entry: pb.ResourceRequest, what: str) -> Request | None:
+        encoded = entry.SerializeToString()
+        if (request := self.known.get(encoded)) is None and (request := self._new_request(entry, what)) is not None:
+            self.known[encoded] = request
+        return request
+
+    def _new_request(self, entry: pb.ResourceRequest, what: str) -> Request | None:
         amounts = _amounts(entry.resources_bundle)
         if amounts is None:
             self.problems.note(f"{what}s with impossible amounts skipped", _shape(entry))
