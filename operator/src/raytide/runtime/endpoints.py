@@ -14,6 +14,10 @@ Check: TypeAlias = Callable[[], tuple[bool, str]]
 """Whether it is well, and how it is doing in a few words."""
 
 
+Answer: TypeAlias = Callable[[web.Request], web.StreamResponse]
+"""A page."""
+
+
 def report(checks: Mapping[str, Check]) -> tuple[bool, str]:
     """All of them, one per line, as Kubernetes' own endpoints spell it."""
     results = {name: check() for name, check in checks.items()}
@@ -22,7 +26,7 @@ def report(checks: Mapping[str, Check]) -> tuple[bool, str]:
     return is_well, "\n".join([*lines, "ok" if is_well else "failed", ""])
 
 
-def text_of(checks: Mapping[str, Check]) -> Callable[[web.Request], web.StreamResponse]:
+def text_of(checks: Mapping[str, Check]) -> Answer:
     """A page that shows the checks."""
 
     def answer(_request: web.Request) -> web.StreamResponse:
@@ -32,7 +36,7 @@ def text_of(checks: Mapping[str, Check]) -> Callable[[web.Request], web.StreamRe
     return answer
 
 
-def page(make: Callable[[], tuple[bytes, str]]) -> Callable[[web.Request], web.StreamResponse]:
+def page(make: Callable[[], tuple[bytes, str]]) -> Answer:
     """A page whose bytes and content type are made anew each time."""
 
     def answer(_request: web.Request) -> web.StreamResponse:
@@ -61,7 +65,7 @@ class Endpoints:
         self._apps: dict[tuple[str, int], web.Application] = {}
         self._runners: list[web.AppRunner] = []
 
-    def add(self, address: str, path: str, answer: Callable[[web.Request], web.StreamResponse]) -> None:
+    def add(self, address: str, path: str, answer: Answer) -> None:
         """Serve that path at that address, unless the address is off."""
         parsed = address_of(address)
         if parsed is None:
