@@ -18,7 +18,7 @@ from typing import Any, Self
 import aiohttp
 import yaml
 
-from raytide.api.permissions import PERMISSIONS, Scope
+from raytide.api.permissions import Scope, permissions_for
 
 CRD = Path(__file__).parents[1] / "crds" / "ray.io_rayclusters.yaml"
 APPLY = "application/apply-patch+yaml"
@@ -181,7 +181,7 @@ def _takes_pods(node: Json) -> bool:
 def _rules(*scopes: Scope) -> list[Json]:
     return [
         {"apiGroups": [permission.group], "resources": [permission.resource], "verbs": list(permission.verbs)}
-        for permission in PERMISSIONS
+        for permission in permissions_for("raytide")
         if permission.scope in scopes
     ]
 

@@ -40,11 +40,15 @@ def build_rules() -> str:
 
 def _rule(permission: Permission) -> str:
     optional = "" if permission.is_required else "optional: "
+    only = f'{{{{- if eq .Values.autoscaler.mode "{permission.mode}" }}}}\n' if permission.mode else ""
+    end = "{{- end }}\n" if permission.mode else ""
     return (
+        f"{only}"
         f"# {optional}to {permission.purpose}\n"
         f'- apiGroups: ["{permission.group}"]\n'
         f"  resources: [{permission.resource}]\n"
         f"  verbs: [{', '.join(permission.verbs)}]\n"
+        f"{end}"
     )
 
 
@@ -54,6 +58,7 @@ def build_rights_table() -> str:
     for permission in PERMISSIONS:
         group = f"`{permission.group}`" if permission.group else "core"
         optional = "" if permission.is_required else " (optional)"
+        optional += f" (only with `autoscaler.mode: {permission.mode}`)" if permission.mode else ""
         verbs = ", ".join(permission.verbs)
         where = WHERE[permission.scope]
         lines.append(f"| {group} | `{permission.resource}` | {verbs} | {where} | {permission.purpose}{optional} |")

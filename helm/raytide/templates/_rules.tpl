@@ -29,6 +29,34 @@
 - apiGroups: [""]
   resources: [services]
   verbs: [create]
+# optional: to make the accounts under which autoscalers act
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get, create]
+# optional: to give each autoscaler rights to its own RayCluster
+- apiGroups: ["rbac.authorization.k8s.io"]
+  resources: [roles]
+  verbs: [get, create]
+# optional: to give each autoscaler its role
+- apiGroups: ["rbac.authorization.k8s.io"]
+  resources: [rolebindings]
+  verbs: [get, create]
+# optional: to pass it on: a role may grant only what its author has. The operator itself never writes a spec
+- apiGroups: ["ray.io"]
+  resources: [rayclusters]
+  verbs: [patch]
+{{- if eq .Values.autoscaler.mode "ray" }}
+# optional: to pass it on to Ray's autoscaler
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [patch]
+{{- end }}
+{{- if eq .Values.autoscaler.mode "ray" }}
+# optional: to pass it on to Ray's autoscaler, which resizes pods in place
+- apiGroups: [""]
+  resources: [pods/resize]
+  verbs: [patch]
+{{- end }}
 # optional: to say what happened in `kubectl describe`
 - apiGroups: ["events.k8s.io"]
   resources: [events]

@@ -22,7 +22,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from raytide.api.errors import Unavailable
 from raytide.api.meta import Key
 from raytide.api.names import LEADER_LEASE, OPERATOR
-from raytide.api.permissions import PERMISSIONS
+from raytide.api.permissions import permissions_for
 from raytide.doorbell import Doorbell, Login, hush_kopf
 from raytide.kube.access import Access, NotConnected
 from raytide.kube.client import Client
@@ -92,7 +92,9 @@ class Operator:
         )
         self._room.on_cluster_seen = self._owe
         own = lease_namespace(settings, access) if elector else None
-        self._rights = Rights(free_client, questions(PERMISSIONS, watched=watched, own=own))
+        self._rights = Rights(
+            free_client, questions(permissions_for(settings.autoscaler_mode), watched=watched, own=own)
+        )
         self._vitals = self._build_vitals(settings.stream_silence_s)
         self._endpoints = self._build_endpoints(settings)
 

@@ -4,10 +4,15 @@ from collections import Counter
 
 import pytest
 
-from raytide.api.permissions import PERMISSIONS, Scope, Triple, permissions_in, triples_of
+from raytide.api.config import AutoscalerConfig
+from raytide.api.meta import ROLES
+from raytide.api.permissions import PERMISSIONS, Scope, Triple, permissions_for, permissions_in, triples_of
+from raytide.raycluster.rbac import build_rights
+
+import builders
 
 KNOWN_VERBS = {"get", "list", "watch", "create", "update", "patch", "delete"}
-NEVER = {"secrets", "configmaps", "pods/exec", "pods/proxy", "services/proxy", "roles", "rolebindings", "clusterroles"}
+NEVER = {"secrets", "configmaps", "pods/exec", "pods/proxy", "services/proxy", "clusterroles", "clusterrolebindings"}
 
 
 @pytest.mark.rule("SE:C6")
@@ -22,8 +27,36 @@ def test_there_is_no_wildcard_and_no_invented_verb():
 
 
 @pytest.mark.rule("SE:C6")
-def test_it_has_nothing_to_do_with_secrets_roles_or_exec():
+def test_it_has_nothing_to_do_with_secrets_cluster_roles_or_exec():
     assert NEVER.isdisjoint(triple.resource for triple in triples_of(PERMISSIONS))
+
+
+@pytest.mark.rule("SE:C6")
+def test_it_never_changes_who_may_what_nor_outranks_itself():
+    of_rbac = {(t.resource, t.verb) for t in triples_of(PERMISSIONS) if t.group == "rbac.authorization.k8s.io"}
+    assert of_rbac == {(kind, verb) for kind in ("roles", "rolebindings") for verb in ("get", "create")}
+
+
+@pytest.mark.rule("RC:RB-4")
+@pytest.mark.parametrize("mode", ["raytide", "ray"])
+def test_it_holds_what_it_passes_on(mode):
+    config = AutoscalerConfig(mode=mode)
+    role = dict(build_rights(builders.parsed(enableInTreeAutoscaling=True), config))[ROLES]
+    passed_on = {
+        Triple(group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    held = triples_of(permissions_for(mode))
+    assert passed_on <= held
+    assert {t for t in held if t.verb == "patch" and t.resource in ("rayclusters", "pods", "pods/resize")} <= passed_on
+
+
+def test_writing_to_pods_is_held_only_where_rays_autoscaler_is_the_rule():
+    more = triples_of(permissions_for("ray")) - triples_of(permissions_for("raytide"))
+    assert {str(triple) for triple in more} == {"patch pods", "patch pods/resize"}
 
 
 def test_no_right_stands_in_two_rows():
@@ -31,11 +64,9 @@ def test_no_right_stands_in_two_rows():
     assert [triple for triple, rows in counted.items() if rows > 1] == []
 
 
-def test_the_spec_of_a_raycluster_is_never_written():
-    written = [
-        t for t in triples_of(PERMISSIONS) if t.resource == "rayclusters" and t.verb not in {"get", "list", "watch"}
-    ]
-    assert written == []
+def test_the_right_to_write_a_raycluster_is_there_to_be_passed_on():
+    written = [p for p in PERMISSIONS if p.resource == "rayclusters" and not set(p.verbs) <= {"get", "list", "watch"}]
+    assert [(p.verbs, p.purpose.partition(":")[0]) for p in written] == [(("patch",), "pass it on")]
 
 
 def test_a_scope_fits_whether_the_resource_has_a_namespace():

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from raytide.api import names
-from raytide.api.permissions import PERMISSIONS, Scope, permissions_in, triples_of
+from raytide.api.permissions import PERMISSIONS, Scope, permissions_for, permissions_in, triples_of
 
 pytestmark = pytest.mark.helm
 
@@ -80,8 +80,9 @@ def granted(role):
     )
 
 
-def table(*scopes):
-    return Counter(triples_of(p for scope in scopes for p in permissions_in(scope)))
+def table(*scopes, mode="raytide"):
+    rows = permissions_for(mode)
+    return Counter(triples_of(p for scope in scopes for p in permissions_in(scope) if p in rows))
 
 
 @pytest.mark.parametrize("values", SETTINGS)
@@ -98,6 +99,12 @@ def test_lint_finds_nothing(values):
 def test_all_namespaces_take_one_cluster_role_with_the_table():
     (role,) = of_kind("ClusterRole", rendered({}))
     assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER)
+
+
+@pytest.mark.rule("SE:C6")
+def test_only_where_rays_autoscaler_is_the_rule_may_the_operator_pass_on_to_write_to_pods():
+    (role,) = of_kind("ClusterRole", rendered({"autoscaler": {"mode": "ray"}}))
+    assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER, mode="ray")
 
 
 @pytest.mark.rule("SE:C6")

@@ -48,6 +48,9 @@ class Resource:
 
 PODS: Final = Resource("", "v1", "pods", "Pod")
 SERVICES: Final = Resource("", "v1", "services", "Service")
+SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+ROLES: Final = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
+ROLE_BINDINGS: Final = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 NODES: Final = Resource("", "v1", "nodes", "Node", is_namespaced=False)
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")

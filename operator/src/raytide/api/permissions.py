@@ -2,8 +2,8 @@
 
 One table, from which the chart's roles are written (tools/chart.py) and which the start-up check asks the API about, so
 that a missing right is named before it hurts. Rows are values: a resource, its verbs, where they are needed, whether the
-operator works without them, and what for in words for people. It holds what the code really does and nothing more: no
-wildcard, no Secret, no exec (SE:C6, SE:C7); a test counts. Read by the chart generator and by main's start-up check.
+operator works without them, and what for in words for people. It holds what the code really does, and what it has to hold in
+order to pass it on to autoscalers: no wildcard, no Secret, no exec (SE:C6, SE:C7); a test counts. Read by the chart generator and by main's start-up check.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from raytide.api.meta import EVENTS, LEASES, NODES, PODS, RAYCLUSTERS, SERVICES, Resource
+from raytide.api.config import AutoscalerMode
+from raytide.api.meta import (
+    EVENTS,
+    LEASES,
+    NODES,
+    PODS,
+    RAYCLUSTERS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
 
 
 class Scope(Enum):
@@ -48,6 +60,8 @@ class Permission:
     scope: Scope = Scope.WATCHED
     is_required: bool = True
     """False when the operator works without it, if less well."""
+    mode: AutoscalerMode | None = None
+    """Needed only where this autoscaler is the rule (api/config); None: always."""
 
     @property
     def group(self) -> str:
@@ -79,6 +93,24 @@ PERMISSIONS: Final = (
     Permission(PODS, ("create", "delete"), "make and remove heads and workers"),
     Permission(SERVICES, ("get", "list", "watch"), "see the services of heads"),
     Permission(SERVICES, ("create",), "make the services of heads"),
+    Permission(SERVICE_ACCOUNTS, ("get", "create"), "make the accounts under which autoscalers act", is_required=False),
+    Permission(ROLES, ("get", "create"), "give each autoscaler rights to its own RayCluster", is_required=False),
+    Permission(ROLE_BINDINGS, ("get", "create"), "give each autoscaler its role", is_required=False),
+    Permission(
+        RAYCLUSTERS,
+        ("patch",),
+        "pass it on: a role may grant only what its author has. The operator itself never writes a spec",
+        is_required=False,
+    ),
+    Permission(PODS, ("patch",), "pass it on to Ray's autoscaler", is_required=False, mode="ray"),
+    Permission(
+        PODS,
+        ("patch",),
+        "pass it on to Ray's autoscaler, which resizes pods in place",
+        subresource="resize",
+        is_required=False,
+        mode="ray",
+    ),
     Permission(EVENTS, ("create", "patch"), "say what happened in `kubectl describe`", is_required=False),
     Permission(
         NODES,
@@ -94,6 +126,11 @@ PERMISSIONS: Final = (
 def triples_of(permissions: Iterable[Permission]) -> frozenset[Triple]:
     """All single rights of these rows."""
     return frozenset(triple for permission in permissions for triple in permission.triples)
+
+
+def permissions_for(mode: AutoscalerMode) -> tuple[Permission, ...]:
+    """The rows that count where this autoscaler is the rule."""
+    return tuple(permission for permission in PERMISSIONS if permission.mode in (None, mode))
 
 
 def permissions_in(scope: Scope) -> tuple[Permission, ...]:

@@ -225,7 +225,7 @@ class Executor:
                 raise
             live = await self._client.get(action.resource, _key(action))
             if live is not None and not _is_same_intention(action, live, run.owner_uid):
-                raise
+                raise Refused(refused.status, refused.reason, _whose(refused, live)) from refused
             if live is None or live["metadata"].get("deletionTimestamp"):
                 raise _NameIsSpent(f"{action.name} exists and is about to vanish") from refused
             return reader.view_of(live)
@@ -282,6 +282,13 @@ def _key(action: Action) -> Key:
 def _guarded(action: Patch) -> Manifest:
     """The body with the uid in it: the API answers Invalid ("field is immutable") if the object is another one by now."""
     return {**action.body, "metadata": {**action.body.get("metadata", {}), "uid": action.uid}}
+
+
+def _whose(refused: Refused, live: Manifest) -> str:
+    """The API's words, and to whom the object belongs that has the name already."""
+    owner = next((owner for owner in live["metadata"].get("ownerReferences", ()) if owner.get("controller")), None)
+    whose = f"it belongs to {owner.get('kind')} {owner.get('name')}" if owner else "nobody owns it"
+    return f"{refused.message}, and is not ours: {whose}"
 
 
 def _is_same_intention(action: Create, live: Manifest, owner_uid: str) -> bool:

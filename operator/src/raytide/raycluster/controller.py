@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from raytide.api.actions import Action, Create, Delete, Outcome, Result
 from raytide.api.config import ClusterConfig
 from raytide.api.errors import Refused, Unavailable
-from raytide.api.meta import RAYCLUSTERS, Key, Manifest
+from raytide.api.meta import PODS, RAYCLUSTERS, SERVICES, Key, Manifest
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster
 from raytide.api.service import ServiceView
@@ -26,13 +26,14 @@ from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations, version_of
 from raytide.metrics import STATUS_WRITES, WRITES
 from raytide.raycluster.observed import Observed, observe
-from raytide.raycluster.plan import Plan, Remark, plan, sooner
+from raytide.raycluster.plan import Plan, Remark, plan, sooner, wanted_lookups
 from raytide.raycluster.pod_names import Namer
 from raytide.raycluster.provisioning import forget_provisioned, note_provisioned
 from raytide.raycluster.refusals import Refusals
-from raytide.raycluster.status import leaves_ready_in, status, status_patch
+from raytide.raycluster.status import look_again_in, status, status_patch
 from raytide.raycluster.telling import Telling
 from raytide.raycluster.unreadable import faults_of, is_ours_to_judge, unreadable_patch
+from raytide.raycluster.unwatched import Unwatched
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Wires:
     children: Children
     pods_in_flight: Expectations[PodView]
     services_in_flight: Expectations[ServiceView]
+    unwatched: Unwatched
     telling: Telling
 
 
@@ -83,6 +85,7 @@ class RayClusterReconciler:
 
     - A RayCluster that is not there any more is forgotten once the informer does not show it either; nothing is made
       for it meanwhile. A read that is older than what the informer shows is no read.
+    - Kinds that nobody watches are looked for by name, when their answer is old.
     - The snapshot is taken and the plan made without an await in between.
     - Requests with an unknown outcome are repeated, unless the plan has no use for them: deletes in front of the plan's
       own, creates in front of its creates but behind its deletes.
@@ -124,6 +127,7 @@ class RayClusterReconciler:
             cluster = RayCluster.parse(obj)
         except ValidationError as error:
             return await self._report_unreadable(obj, key, error)
+        await self._wires.unwatched.look(key, cluster.metadata.uid, wanted_lookups(cluster))
         seen_at = self._clock.now()
         observed = self._observe(cluster, seen_at)
         todo = plan(cluster, observed, self._config, self._namer)
@@ -161,6 +165,7 @@ class RayClusterReconciler:
             foreign_names=frozenset(pod.name for pod in found if pod is not None and pod.owner_uid != uid),
             unready_nodes=children.unready_nodes(),
             refusals=self._refusals.waiting(key, uid, cluster.metadata.generation, self._clock.monotonic()),
+            absent=self._wires.unwatched.absent(key, uid),
             seen_at=seen_at,
         )
 
@@ -177,6 +182,7 @@ class RayClusterReconciler:
         applied = await self._wires.executor.apply(actions, key=key, owner_uid=uid)
         now = self._clock.monotonic()
         self._refusals.note(key, uid, cluster.metadata.generation, applied.outcomes, now)
+        self._wires.unwatched.note(key, uid, applied.outcomes)
         for outcome in applied.outcomes:
             kind, verb = outcome.action.resource.kind, type(outcome.action).__name__.lower()
             WRITES.labels(kind, verb, outcome.result.value).inc()
@@ -199,7 +205,8 @@ class RayClusterReconciler:
     async def _report(self, cluster: RayCluster, seen_at: datetime, todo: Plan, applied: Applied) -> float | None:
         """Write the status if it differs, then tell; returns when the status has to be looked at again."""
         now = self._clock.now()
-        computed = status(cluster, self._observe(cluster, seen_at), todo, applied.outcomes, now)
+        observed = self._observe(cluster, seen_at)
+        computed = status(cluster, observed, todo, applied.outcomes, now)
         patch = status_patch(cluster, computed)
         wait_s = self._wait_to_write(cluster.key, has_acted=bool(applied.outcomes)) if patch else 0.0
         if not patch:
@@ -211,7 +218,7 @@ class RayClusterReconciler:
                 note_provisioned(cluster, computed, now)
         finally:  # what was done is told even if the status could not be
             self._wires.telling.tell(cluster.raw, applied.outcomes, todo.remarks)
-        return sooner(wait_s if wait_s > 0 else None, leaves_ready_in(computed, now))
+        return sooner(wait_s if wait_s > 0 else None, look_again_in(cluster, observed, computed, now))
 
     async def _report_unreadable(self, obj: Manifest, key: Key, error: ValidationError) -> float | None:
         version = obj["metadata"].get("resourceVersion", "")
@@ -264,9 +271,11 @@ class RayClusterReconciler:
         """When to come back; raises Unavailable so that the queue backs off when the API did not answer."""
         if applied.is_cut_short:
             return 0.0
-        lost = next(applied.of(Result.UNAVAILABLE), None)
+        lost = next(filter(_is_lost, applied.outcomes), None)
         if lost is not None:
             raise Unavailable(lost.message, retry_after_s=applied.retry_after_s)
+        if todo.is_continued and applied.outcomes and all(o.result is Result.DONE for o in applied.outcomes):
+            return 0.0
         waiting = self._refusals.waiting(
             cluster.key, cluster.metadata.uid, cluster.metadata.generation, self._clock.monotonic()
         )
@@ -285,10 +294,17 @@ class RayClusterReconciler:
         self._wires.executor.forget(key)
         self._wires.telling.forget(key)
         self._refusals.forget(key)
+        self._wires.unwatched.forget(key)
         self._written_at.pop(key, None)
         self._unwritten_since.pop(key, None)
         forget_provisioned(key)
         self._forgotten(key)
+
+
+def _is_lost(outcome: Outcome) -> bool:
+    """Whether nobody answered, and no overlay remembers to ask again."""
+    is_remembered = outcome.action.resource in (PODS, SERVICES)
+    return outcome.result is Result.UNAVAILABLE or (outcome.result is Result.UNKNOWN and not is_remembered)
 
 
 def _has_to_be_asked_again(outcome: Outcome) -> bool:

@@ -1,7 +1,7 @@
 """What does the world look like around one RayCluster?
 
 A frozen snapshot: the pods and services this cluster owns, as the informers show them with our own writes in flight laid
-over (D6), the nodes known to be away, and what the API refused lately. Built in one go, without an await, from views
+over (D6), what was looked for by name and is not there, the nodes known to be away, and what the API refused lately. Built in one go, without an await, from views
 that carry the cluster's label; those that another uid controls never get in (RM:I5). Made by the controller, read by
 plan and status.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from raytide.api.meta import Resource
 from raytide.api.pod import PodView
 from raytide.api.service import ServiceView
 
@@ -22,7 +23,7 @@ BEFORE_EVERYTHING: Final = datetime.min.replace(tzinfo=UTC)
 class Refusal:
     """Something the API refused in an earlier pass, to be tried again in `retry_in_s` seconds, not before.
 
-    `group` is the worker group, `names.HEAD_GROUP` for the head, or empty for a service.
+    `group` is the worker group, `names.HEAD_GROUP` for the head, or a slot of plan.py for anything else.
     """
 
     group: str
@@ -30,6 +31,15 @@ class Refusal:
     """The event reason of the failure, e.g. `names.FAILED_TO_CREATE_WORKER_POD`."""
     message: str
     retry_in_s: float
+    times: int = 1
+    """How many passes in a row it was refused."""
+    replicas_in_s: float = 0.0
+    """Seconds until a multi-host replica may be begun again, after one had to be given up; hosts may come before."""
+
+    @property
+    def look_again_in(self) -> float:
+        """Seconds until it matters less."""
+        return min(wait_s for wait_s in (self.retry_in_s, self.replicas_in_s) if wait_s > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,8 @@ class Observed:
     """Names of pods in the namespace that carry a RayCluster's label but are not this cluster's."""
     unready_nodes: frozenset[str] = frozenset()
     refusals: tuple[Refusal, ...] = ()
+    absent: frozenset[tuple[Resource, str]] = frozenset()
+    """Kind and name of what was looked for by name and is not there, of kinds that nobody watches (D3)."""
     seen_at: datetime = BEFORE_EVERYTHING
 
     @property
@@ -65,6 +77,11 @@ class Observed:
         found = [service for service in self.services if service.is_head_service and not service.is_terminating]
         return min(found, key=lambda service: (service.creation_timestamp or "~", service.name), default=None)
 
+    @property
+    def has_headless_worker_service(self) -> bool:
+        """Whether the service found by the label of RC:HL-1 is there."""
+        return any(each.is_headless_worker_service and not each.is_terminating for each in self.services)
+
     def group(self, name: str) -> tuple[PodView, ...]:
         """Worker pods of one group."""
         return tuple(pod for pod in self.pods if pod.is_worker and pod.group == name)
@@ -86,6 +103,7 @@ def observe(
     foreign_names: frozenset[str] = frozenset(),
     unready_nodes: frozenset[str] = frozenset(),
     refusals: tuple[Refusal, ...] = (),
+    absent: frozenset[tuple[Resource, str]] = frozenset(),
     seen_at: datetime = BEFORE_EVERYTHING,
 ) -> Observed:
     """The snapshot of what `cluster_uid` controls; pods that only carry the label stay outside."""
@@ -101,5 +119,6 @@ def observe(
         foreign_names=frozenset(others),
         unready_nodes=unready_nodes,
         refusals=refusals,
+        absent=absent,
         seen_at=seen_at,
     )

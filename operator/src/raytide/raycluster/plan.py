@@ -1,32 +1,38 @@
 """What has to be written so that a RayCluster is what its spec says?
 
 Takes the cluster, what is observed of it, the settings and a source of names, and lists the writes in order: head
-service, head pod, worker groups. It is a pure function: the same input gives the same plan, and once everything asked for
-is there the plan is empty. A cluster that is somebody else's, being deleted or invalid gets no writes at all; what runs
-keeps running. Called by the controller; rules RC §2.2, RC:HP-1..6, RC §4, RM:I2, RM:I5, D5.
+service, the autoscaler's rights, head pod, worker groups. It is a pure function: the same input gives the same plan, and
+once everything asked for is there the plan is empty. A cluster that is somebody else's, being deleted or invalid gets no
+writes at all; what runs keeps running. Called by the controller; rules RC §2.2, RC:HP-1..6, RC §4, RM:I2, RM:I5, D5.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from raytide.api import names
 from raytide.api.actions import Action, Create, Delete
 from raytide.api.conditions import is_condition_true
 from raytide.api.config import ClusterConfig
-from raytide.api.meta import PODS, SERVICES
+from raytide.api.meta import PODS, SERVICE_ACCOUNTS, SERVICES
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.raycluster.groups import NEWEST, Victim, plan_group, removed_groups
-from raytide.raycluster.objects import build_head_service
+from raytide.raycluster.objects import build_head_service, build_headless_worker_service
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.pod_names import Namer, head_pod_name, worker_pod_name
-from raytide.raycluster.pods import build_head_pod, build_worker_template, worker_pod
+from raytide.raycluster.pod_names import Namer, head_pod_name, replica_name, worker_pod_name
+from raytide.raycluster.pods import build_head_pod, build_worker_template, host_pod, worker_pod
+from raytide.raycluster.rbac import EVENT_REASONS, Lookup, build_rights, lookups, named_service_account
+from raytide.raycluster.replicas import NewHost, plan_replicas
 from raytide.raycluster.scaling import Scaling, resting, scaling_of
 from raytide.raycluster.validation import Violation, violations, warnings
 
 SERVICE_SLOT: Final = ""
 """The `group` under which a refused service is remembered; head and workers have their own."""
+HEADLESS_SLOT: Final = "(headless service)"
+RIGHTS_SLOT: Final = "(autoscaler)"
+"""The same for what the autoscaler needs; no worker group can have that name."""
+LOOK_FOR_ACCOUNT_EVERY_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +53,15 @@ class Plan:
     violations: tuple[Violation, ...] = ()
     unwanted: frozenset[str] = frozenset()
     """Names of pods in flight that nobody wants any more: to be looked for, not asked for again."""
+    given_up: frozenset[str] = frozenset()
+    """Groups in which a multi-host replica goes because the API refuses the rest of it."""
     look_again_in: float | None = None
     is_reported: bool = True
     """False when the cluster's status is not ours to write now."""
     is_last: bool = False
     """Set by a step after which no other may follow."""
+    is_continued: bool = False
+    """Set by a step whose writes open the way for more: look again as soon as they are done."""
 
     def __add__(self, later: "Plan") -> "Plan":
         """One step after another."""
@@ -60,9 +70,11 @@ class Plan:
             remarks=self.remarks + later.remarks,
             violations=self.violations + later.violations,
             unwanted=self.unwanted | later.unwanted,
+            given_up=self.given_up | later.given_up,
             look_again_in=sooner(self.look_again_in, later.look_again_in),
             is_reported=self.is_reported and later.is_reported,
             is_last=later.is_last,
+            is_continued=self.is_continued or later.is_continued,
         )
 
 
@@ -101,10 +113,7 @@ def sooner(one: float | None, other: float | None) -> float | None:
 
 def leave_to_others(now: Situation) -> Plan:
     """A cluster that another controller manages is none of our business (RC:REC-2)."""
-    managed_by = now.cluster.spec.managed_by
-    if managed_by and managed_by != names.MANAGED_BY_US:
-        return Plan(is_reported=False, is_last=True)
-    return NOTHING
+    return Plan(is_reported=False, is_last=True) if is_someone_elses(now.cluster) else NOTHING
 
 
 def leave_to_garbage_collection(now: Situation) -> Plan:
@@ -136,6 +145,45 @@ def ensure_head_service(now: Situation) -> Plan:
     return _unless_refused(now, SERVICE_SLOT, lambda: [create])
 
 
+def ensure_headless_worker_service(now: Situation) -> Plan:
+    """One service for the hosts of all multi-host groups, made once and never changed (RC:HL-1)."""
+    has_hosts = any(group.num_of_hosts > 1 for group in now.cluster.spec.worker_group_specs)
+    if not has_hosts or now.observed.has_headless_worker_service:
+        return NOTHING
+    create = Create(
+        SERVICES,
+        build_headless_worker_service(now.cluster),
+        because=names.CREATED_SERVICE,
+        otherwise=names.FAILED_TO_CREATE_SERVICE,
+        group=HEADLESS_SLOT,
+    )
+    return _unless_refused(now, HEADLESS_SLOT, lambda: [create])
+
+
+def ensure_autoscaler_rights(now: Situation) -> Plan:
+    """Account, role and binding of an autoscaler before the head in which it runs (RC:RB-1, RC:RB-2).
+
+    Only what is known to be missing is created, and nothing is changed. A first head waits for them, because the API
+    server refuses a pod whose account is missing; beside a head that runs nothing waits.
+    """
+    account = named_service_account(now.cluster)
+    is_last = not any(not head.is_terminating for head in now.observed.heads)
+    if account and (SERVICE_ACCOUNTS, account) in now.observed.absent:
+        note = (
+            f"service account {account}, which the head's template names, does not exist; create it, or remove the name"
+        )
+        remark = Remark(names.AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND, note)
+        return Plan(remarks=(remark,), look_again_in=LOOK_FOR_ACCOUNT_EVERY_S, is_last=is_last)
+    missing = [
+        Create(resource, manifest, *EVENT_REASONS[resource], RIGHTS_SLOT)
+        for resource, manifest in build_rights(now.cluster, now.config.autoscaler)
+        if (resource, manifest["metadata"]["name"]) in now.observed.absent
+    ]
+    if not missing:
+        return NOTHING
+    return replace(_unless_refused(now, RIGHTS_SLOT, lambda: missing), is_last=is_last, is_continued=True)
+
+
 def hold_while_suspended(now: Situation) -> Plan:
     """No pod is made for a suspended cluster; suspending a running one is not built yet (condition Unsupported)."""
     return Plan(is_last=True) if is_suspended(now.cluster) else NOTHING
@@ -165,9 +213,8 @@ def resize_groups(now: Situation) -> Plan:
     """Every worker group, each on its own: one that is refused holds up nobody else (SC:S3)."""
     todo = NOTHING
     for group in now.cluster.spec.worker_group_specs:
-        # Multi-host groups are whole or not at all; until replicas.py exists they are left alone and named Unsupported.
-        if group.num_of_hosts <= 1:
-            todo += _resize(now, group)
+        has_replicas = group.num_of_hosts > 1 and now.config.pods.has_multi_host_indexing
+        todo += _resize_by_replica(now, group) if has_replicas else _resize(now, group)
     return todo
 
 
@@ -182,6 +229,8 @@ STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
     leave_to_garbage_collection,
     refuse_invalid,
     ensure_head_service,
+    ensure_headless_worker_service,
+    ensure_autoscaler_rights,
     hold_while_suspended,
     ensure_one_head,
     drop_removed_groups,
@@ -190,6 +239,16 @@ STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
 
 
 # --- what the steps share --------------------------------------------------------------------------------------------
+
+
+def wanted_lookups(cluster: RayCluster) -> tuple[Lookup, ...]:
+    """What has to be looked for by name before a plan is made; nothing for a cluster that gets no writes."""
+    return () if is_someone_elses(cluster) else lookups(cluster)
+
+
+def is_someone_elses(cluster: RayCluster) -> bool:
+    """Whether another controller manages it."""
+    return cluster.spec.managed_by not in (None, "", names.MANAGED_BY_US)
 
 
 def is_suspended(cluster: RayCluster) -> bool:

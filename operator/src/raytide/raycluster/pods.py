@@ -12,11 +12,13 @@ from raytide.api import names
 from raytide.api.config import PodConfig
 from raytide.api.meta import PODS, RAYCLUSTERS, Manifest, controller_reference
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
-from raytide.raycluster.construction import containers, environment, labels, probes, ray_start
+from raytide.raycluster.construction import autoscaler, containers, environment, labels, probes, ray_start
 from raytide.raycluster.construction.draft import Draft, Site, Step, start_draft
+from raytide.raycluster.replicas import NewHost
 
 BUILD_STEPS: Final[tuple[Step, ...]] = (
     containers.add_shared_memory,  # VOL-1
+    autoscaler.add_shared_logs,  # VOL-2
     environment.add_head_addresses,
     ray_start.set_start_command,  # CMD-1 to CMD-4
     environment.add_environment,  # CMD-5
@@ -30,6 +32,8 @@ HEAD_STEPS: Final[tuple[Step, ...]] = (
     labels.set_ray_labels,  # POD-3
     ray_start.add_missing_params,  # POD-4
     labels.copy_overwrite_annotation,  # POD-5
+    autoscaler.add_autoscaler,  # POD-6, AS-1 to AS-3
+    autoscaler.set_restart_policy,  # POD-6
     labels.set_fault_tolerance_annotation,  # POD-7
     containers.add_metrics_port,  # POD-8
     containers.add_configured_sidecars,  # POD-12
@@ -45,6 +49,7 @@ WORKER_STEPS: Final[tuple[Step, ...]] = (
     ray_start.add_missing_params,  # POD-18
     labels.copy_overwrite_annotation,  # POD-19
     containers.add_metrics_port,  # POD-19
+    autoscaler.set_restart_policy,  # POD-19
     containers.add_configured_sidecars,  # POD-20
     labels.add_configured_metadata,  # POD-20
     *BUILD_STEPS,  # POD-20
@@ -68,6 +73,19 @@ def worker_pod(template: Manifest, name: str, replica_index: int | None) -> Mani
     if replica_index is not None:
         metadata["labels"] = {**metadata["labels"], names.REPLICA_INDEX_LABEL: str(replica_index)}
     return {**template, "metadata": metadata}
+
+
+def host_pod(template: Manifest, name: str, host: NewHost, num_of_hosts: int) -> Manifest:
+    """One host of a replica of a multi-host group, as a shallow copy (RC §3.3)."""
+    pod = worker_pod(template, name, host.replica_index)
+    metadata = pod["metadata"]
+    labels = {names.REPLICA_NAME_LABEL: host.replica_name, names.HOST_INDEX_LABEL: str(host.host_index)}
+    metadata["labels"] = {**metadata["labels"], **labels}
+    metadata["annotations"] = {
+        **metadata.get("annotations", {}),
+        names.NUM_OF_HOSTS_ANNOTATION: str(num_of_hosts),
+    }
+    return pod
 
 
 def _build(site: Site, steps: tuple[Step, ...]) -> Manifest:

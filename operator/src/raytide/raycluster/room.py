@@ -30,6 +30,7 @@ from raytide.kube.reflector import SILENCE_S, version_number
 from raytide.raycluster.controller import RayClusterReconciler, Wires
 from raytide.raycluster.pod_names import Namer
 from raytide.raycluster.telling import Telling
+from raytide.raycluster.unwatched import Unwatched
 from raytide.runtime.clock import Clock
 from raytide.runtime.controller import Controller
 
@@ -144,7 +145,7 @@ class RayClusterRoom:
         )
         self.recorder = Recorder(client, clock=clock, controller=CONTROLLER_NAME, instance=options.instance)
         self._informed = Informed(self)
-        self._wires = self._build_wires()
+        self._wires = self._build_wires(config)
         self.reconciler = RayClusterReconciler(
             self._wires,
             clock=clock,
@@ -181,6 +182,7 @@ class RayClusterRoom:
         """One term: work until stopped."""
         self._wires.pods_in_flight.clear()
         self._wires.services_in_flight.clear()
+        self._wires.unwatched.clear()
         await self._relisted_or_stopped()
         if self._stopping.is_set():
             return
@@ -252,7 +254,7 @@ class RayClusterRoom:
 
     # --- wiring ----------------------------------------------------------------------------------------------------
 
-    def _build_wires(self) -> Wires:
+    def _build_wires(self, config: ClusterConfig) -> Wires:
         pods_in_flight = Expectations(
             clock=self._clock,
             reader=Reader(decode_pod, pod_from_manifest),
@@ -280,6 +282,7 @@ class RayClusterRoom:
             children=self._informed,
             pods_in_flight=pods_in_flight,
             services_in_flight=services_in_flight,
+            unwatched=Unwatched(self._client, clock=self._clock, resync_s=config.resync_s),
             telling=Telling(self.recorder, clock=self._clock),
         )
 

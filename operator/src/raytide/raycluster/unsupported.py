@@ -37,10 +37,6 @@ def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
 
 def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
     spec = cluster.spec
-    if cluster.is_autoscaled:
-        yield Unsupported("spec.enableInTreeAutoscaling", "no autoscaler runs, replicas stay as written")
-    if spec.autoscaler_options is not None:
-        yield Unsupported("spec.autoscalerOptions", "no autoscaler runs that would read them")
     if spec.gcs_fault_tolerance_options is not None:
         yield Unsupported("spec.gcsFaultToleranceOptions", "the GCS keeps its state in memory only")
     if (spec.tls_options or {}).get("enabled"):
@@ -82,16 +78,12 @@ def _of_groups(cluster: RayCluster) -> Iterator[Unsupported]:
         field = f"spec.workerGroupSpecs[{i}]"
         if group.num_of_hosts > 1:
             yield Unsupported(f"{field}.numOfHosts", f"group {group.group_name!r} is left as it is")
-        if group.idle_timeout_seconds is not None:
-            yield Unsupported(f"{field}.idleTimeoutSeconds", "no autoscaler runs that would read it")
-        if group.priority:
-            yield Unsupported(f"{field}.priority", "no autoscaler runs that would read it")
 
 
 _ANNOTATIONS: Final = {
     names.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION: "Ray chooses the storage namespace itself",
     names.FT_DELETION_TIMEOUT_ANNOTATION: "the GCS state is not cleaned up, so nothing is waited for",
-    names.IN_PLACE_RESIZE_ANNOTATION: "no autoscaler runs that would resize pods",
+    names.IN_PLACE_RESIZE_ANNOTATION: "pods are resized in place by Ray's own autoscaler only (autoscaler.mode ray)",
 }
 """Annotations that ask for something by being there."""
 

@@ -26,12 +26,12 @@ def add_environment(draft: Draft, site: Site) -> Draft:
     command = start_command(draft.ray_start_params, is_head=site.is_head)
     ray = add_missing_env(draft.ray, site.config.default_container_envs)
     ray = add_env(ray, () if site.is_head else head_addresses(site))
-    ray = add_env(ray, (*_identity(), _literal("KUBERAY_GEN_RAY_START_CMD", command)))
+    ray = add_env(ray, (*_identity(), build_literal("KUBERAY_GEN_RAY_START_CMD", command)))
     ray = add_missing_env(ray, _literals({"RAY_PORT": site.gcs_port}))
     ray = add_missing_env(ray, _literals(_RAY_SERVICE_TIMEOUTS if site.is_ray_service else {}))
     address = f"127.0.0.1:{site.gcs_port}" if site.is_head else site.gcs_address
     ray = add_missing_env(ray, _literals({"RAY_ADDRESS": address, "RAY_USAGE_STATS_KUBERAY_IN_USE": "1"}))
-    ray = add_env(ray, (_literal("RAY_USAGE_STATS_EXTRA_TAGS", _usage_tags(site)),) if site.is_head else ())
+    ray = add_env(ray, (build_literal("RAY_USAGE_STATS_EXTRA_TAGS", _usage_tags(site)),) if site.is_head else ())
     ray = add_missing_env(ray, _literals({"RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE": "1"}))
     return replace(draft, ray=ray)
 
@@ -60,10 +60,10 @@ def add_missing_env(container: Manifest, variables: Iterable[Manifest]) -> Manif
 
 def _identity() -> tuple[Manifest, ...]:
     return (
-        _field("RAY_CLUSTER_NAME", f"metadata.labels['{names.CLUSTER_LABEL}']"),
-        _field("RAY_CLUSTER_NAMESPACE", "metadata.namespace"),
-        _field("RAY_CLOUD_INSTANCE_ID", "metadata.name"),
-        _field("RAY_NODE_TYPE_NAME", f"metadata.labels['{names.GROUP_LABEL}']"),
+        build_field("RAY_CLUSTER_NAME", f"metadata.labels['{names.CLUSTER_LABEL}']"),
+        build_field("RAY_CLUSTER_NAMESPACE", "metadata.namespace"),
+        build_field("RAY_CLOUD_INSTANCE_ID", "metadata.name"),
+        build_field("RAY_NODE_TYPE_NAME", f"metadata.labels['{names.GROUP_LABEL}']"),
     )
 
 
@@ -74,13 +74,15 @@ def _usage_tags(site: Site) -> str:
 
 
 def _literals(values: Mapping[str, str]) -> tuple[Manifest, ...]:
-    return tuple(_literal(name, value) for name, value in values.items())
+    return tuple(build_literal(name, value) for name, value in values.items())
 
 
-def _literal(name: str, value: str) -> Manifest:
+def build_literal(name: str, value: str) -> Manifest:
+    """A variable with its value."""
     return {"name": name, "value": value}
 
 
-def _field(name: str, path: str) -> Manifest:
+def build_field(name: str, path: str) -> Manifest:
+    """A variable that says what stands at `path` in its pod."""
     source: dict[str, Any] = {"fieldRef": {"fieldPath": path}}
     return {"name": name, "valueFrom": source}

@@ -1,0 +1,115 @@
+"""What may a cluster's autoscaler do, and under which name?
+
+Takes the cluster, gives its service account, role and role binding as KubeRay names and labels them (RC §2.4, RC:RB-1 to
+RC:RB-5), with rights to its own RayCluster alone (SC:S10, RM:I12). They are created once and never changed (D8); a service
+account that the head's template names is the user's affair and only has to exist. Pure; called by plan.py, and asked for
+names by pod construction.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from raytide.api import names
+from raytide.api.config import AutoscalerConfig
+from raytide.api.meta import (
+    RAYCLUSTERS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    Manifest,
+    Resource,
+    controller_reference,
+)
+from raytide.api.raycluster import RayCluster
+
+EVENT_REASONS: Final = {
+    SERVICE_ACCOUNTS: (names.CREATED_SERVICE_ACCOUNT, names.FAILED_TO_CREATE_SERVICE_ACCOUNT),
+    ROLES: (names.CREATED_ROLE, names.FAILED_TO_CREATE_ROLE),
+    ROLE_BINDINGS: (names.CREATED_ROLE_BINDING, names.FAILED_TO_CREATE_ROLE_BINDING),
+}
+"""What is told when one was created, and when not (RC §6.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One object to look for by name, because nobody watches its kind (D3)."""
+
+    resource: Resource
+    name: str
+    has_to_be_ours: bool = True
+
+
+def named_service_account(cluster: RayCluster) -> str:
+    """The account that the head's template names; empty when it leaves that to us."""
+    spec: Manifest = cluster.spec.head_group_spec.template.get("spec") or {}
+    return spec.get("serviceAccountName") or ""
+
+
+def service_account_name(cluster: RayCluster) -> str:
+    """Under which account the head pod runs: the user's as it is written, else one of our own."""
+    return named_service_account(cluster) or names.check_name(cluster.metadata.name)
+
+
+def lookups(cluster: RayCluster) -> tuple[Lookup, ...]:
+    """What has to be there for an autoscaler; nothing where none runs or the cluster is going."""
+    if not cluster.is_autoscaled or cluster.metadata.deletion_timestamp:
+        return ()
+    name = names.check_name(cluster.metadata.name)
+    account = Lookup(SERVICE_ACCOUNTS, service_account_name(cluster), not named_service_account(cluster))
+    return account, Lookup(ROLES, name), Lookup(ROLE_BINDINGS, name)
+
+
+def build_rights(cluster: RayCluster, config: AutoscalerConfig) -> tuple[tuple[Resource, Manifest], ...]:
+    """All three, in the order in which they have to come; KubeRay's full rights only where Ray's autoscaler is the rule."""
+    return (
+        (SERVICE_ACCOUNTS, build_service_account(cluster)),
+        (ROLES, build_role(cluster, may_resize_pods=config.mode == "ray")),
+        (ROLE_BINDINGS, build_role_binding(cluster)),
+    )
+
+
+def build_service_account(cluster: RayCluster) -> Manifest:
+    """The autoscaler's account; whoever needs a token mounts it himself."""
+    return _object(cluster, SERVICE_ACCOUNTS)
+
+
+def build_role(cluster: RayCluster, *, may_resize_pods: bool) -> Manifest:
+    """To read pods, and to read and write this one RayCluster (RC:RB-4).
+
+    Pods have names nobody knows beforehand, so their rights cannot be narrowed: `may_resize_pods` is for Ray's own
+    autoscaler, which resizes pods in place, and lets it write to every pod of the namespace.
+    """
+    pods = ["get", "list", "watch", *(["patch"] if may_resize_pods else [])]
+    resizing = [{"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]}] if may_resize_pods else []
+    own = {"apiGroups": [RAYCLUSTERS.group], "resources": [RAYCLUSTERS.plural], "verbs": ["get", "patch"]}
+    rules: list[dict[str, Any]] = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": pods},
+        *resizing,
+        {**own, "resourceNames": [cluster.metadata.name]},
+    ]
+    return {**_object(cluster, ROLES), "rules": rules}
+
+
+def build_role_binding(cluster: RayCluster) -> Manifest:
+    """The role for the account (RC:RB-5)."""
+    account = {
+        "kind": SERVICE_ACCOUNTS.kind,
+        "name": service_account_name(cluster),
+        "namespace": cluster.metadata.namespace,
+    }
+    role = {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": names.check_name(cluster.metadata.name)}
+    return {**_object(cluster, ROLE_BINDINGS), "subjects": [account], "roleRef": role}
+
+
+def _object(cluster: RayCluster, resource: Resource) -> Manifest:
+    metadata = {
+        "name": names.check_name(cluster.metadata.name),
+        "namespace": cluster.metadata.namespace,
+        "labels": {
+            names.CLUSTER_LABEL: cluster.metadata.name,
+            names.APP_NAME_LABEL: names.APP_NAME,
+            names.CREATED_BY_LABEL: names.CREATED_BY,
+        },
+        "ownerReferences": [controller_reference(RAYCLUSTERS, cluster.metadata.name, cluster.metadata.uid)],
+    }
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
