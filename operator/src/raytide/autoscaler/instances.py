@@ -14,6 +14,7 @@ from typing import Final
 from raytide.api.pod import PodView
 from raytide.autoscaler.lifecycle import (
     Ask,
+    Deaths,
     Stage,
     Stay,
     TimeLimits,
@@ -88,7 +89,9 @@ def instances(sight: Sight, timers: Timers = NO_TIMERS, limits: TimeLimits = DEF
     every = (*(instance for instance in found if not _is_nothing(instance)), *asked, *_unmanaged(seen, head))
     return Instances(
         instances=every,
-        timers=Timers(stays, asks, _stalled(asks, workers, timers, sight.now_s)),
+        timers=Timers(
+            stays, asks, _stalled(asks, workers, timers, sight.now_s), _deaths(workers, stays, timers, sight.now_s)
+        ),
         to_end=_to_end(workers, stays, seen, sight.now_s, limits),
         overdue=_overdue(stays, sight.now_s, limits),
         is_head_running=any(instance.is_head and instance.status is Status.RAY_RUNNING for instance in every),
@@ -278,6 +281,24 @@ def _replicas_to_fill(node_type: NodeType, pods: Sequence[PodView], missing: int
 def _stalled(asks: Collection[str], pods: Iterable[PodView], timers: Timers, now_s: float) -> dict[str, float]:
     came = {pod.group for pod in pods if pod.name not in timers.stays}
     return {group: now_s if group in came else timers.stalled_s.get(group, now_s) for group in asks}
+
+
+def _deaths(workers: Iterable[PodView], stays: Mapping[str, Stay], timers: Timers, now_s: float) -> dict[str, Deaths]:
+    """A pod counts once, when it is first seen to have ended; one that registers wipes the slate of its group."""
+    found = dict(timers.deaths)
+    for pod in workers:
+        stay, old = stays[pod.name], timers.stays.get(pod.name)
+        if stay.joined_s == now_s:
+            found.pop(pod.group, None)
+        elif (
+            pod.is_finished
+            and not stay.node_id
+            and stay.since_s == now_s
+            and (old is None or old.stage is Stage.STARTING)
+        ):
+            count = found[pod.group].count if pod.group in found else 0
+            found[pod.group] = Deaths(count + 1, now_s, f"pod {pod.name} ended before its Ray node registered")
+    return found
 
 
 # --- what has to end -------------------------------------------------------------------------------------------------

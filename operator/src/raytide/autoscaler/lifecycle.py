@@ -104,6 +104,15 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Deaths:
+    """Pods of a group that ended before their Ray node registered, since one last did."""
+
+    count: int
+    last_s: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Timers:
     """All that is remembered from tick to tick; losing it delays things and changes nothing else."""
 
@@ -113,6 +122,8 @@ class Timers:
     """By group, the oldest first: pods that come answer the oldest (AS §3.3 a)."""
     stalled_s: Mapping[str, float] = field(default_factory=dict)
     """By group that waits for pods: when one came last, or when the waiting began."""
+    deaths: Mapping[str, Deaths] = field(default_factory=dict)
+    """By group: what a crash loop leaves behind where pods are never restarted but replaced."""
 
 
 def next_stay(old: Stay | None, stage: Stage, node_id: str, now_s: float) -> Stay:

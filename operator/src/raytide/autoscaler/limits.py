@@ -1,0 +1,385 @@
+"""Which groups cannot get the nodes they were promised, and what does that leave?
+
+Takes the instances, the words of Kubernetes about their pods and about refused creates, and the back-off that stands in
+the record; gives effective node types and instances for the scheduler, so that demand goes to the next fitting group in
+the same tick (SC:S2, SC:S13, B-16). A blocked group may have what it has; when its back-off has passed, one replica is
+tried; a worker that registers clears it. Back-off lives in the record alone, so a restart changes nothing. Pure; called
+by tick.py before the scheduler.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from raytide.api import names
+from raytide.api.conditions import ConditionJson, find_condition, moment_of
+from raytide.api.pod import PodView
+from raytide.api.pod_trouble import Cause, trouble_of, trouble_of_refusal
+from raytide.api.scaling import Backoff
+from raytide.autoscaler.instances import Instances
+from raytide.autoscaler.lifecycle import Deaths, Stay, TimeLimits
+from raytide.autoscaler.model import COUNTABLE, Instance, NodeType, Status
+from raytide.autoscaler.node_types import NodeTypes, with_limits
+
+FIRST_BACKOFF_S: Final = 30.0
+LONGEST_BACKOFF_S: Final = 300.0
+RECOVERY_S: Final = 600.0
+"""How long a failure lowers a group's score (AS:S-23)."""
+MOST_RECENT_S: Final = 10.0
+NEVER: Final = float("-inf")
+
+
+class Stuck(StrEnum):
+    """Causes that no single condition of a pod names; the others are those of api/pod_trouble.py."""
+
+    NEVER_REGISTERED = "NeverRegistered"
+    NO_POD = "NoPodCreated"
+    NOT_SCHEDULED = "NotScheduled"
+
+
+NO_ROOM: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Cause.UNSCHEDULABLE, Cause.GATED})
+"""Nothing is wrong with such a pod: it may wait for room as long as nobody else can do its work."""
+IN_FLIGHT: Final = frozenset({Status.QUEUED, Status.REQUESTED, Status.ALLOCATION_FAILED})
+"""Asked for, and no pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why a group gets no nodes at present."""
+
+    reason: str
+    """A code, as in conditions: `QuotaExceeded`, `Unschedulable`, `NeverRegistered`, …"""
+    detail: str
+    count: int = 0
+    """Nodes that are no capacity for it."""
+    is_room_missing: bool = False
+    """Only room is missing: what waits may wait on, if nobody else can take its work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the scheduler may reckon with."""
+
+    types: tuple[NodeType, ...]
+    """With effective bounds: a blocked group has no room."""
+    instances: tuple[Instance, ...]
+    """Without those that are stuck."""
+    stuck: tuple[Instance, ...] = ()
+    """No capacity; fallback.py says which of them are withdrawn."""
+    blocked: Mapping[str, Blocked] = field(default_factory=dict)
+    """By group."""
+    backoffs: Mapping[str, Backoff] = field(default_factory=dict)
+    """By group, as it is to stand in the record from now on; a group that is not here has none."""
+    availability: Mapping[str, float] = field(default_factory=dict)
+    """For the scheduler (AS:S-22)."""
+    recoverable: Mapping[str, float] = field(default_factory=dict)
+    """For the scheduler (AS:S-23)."""
+    look_again_s: float | None = None
+    """Something may change by the clock alone in so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known besides the instances."""
+
+    now: datetime
+    now_s: float
+    conditions: Sequence[ConditionJson] = ()
+    """`status.conditions` of the RayCluster."""
+    backoffs: Mapping[str, Backoff | None] = field(default_factory=dict)
+    """By group, as it stands in the record."""
+
+
+def limit(
+    found: Instances,
+    types: NodeTypes,
+    evidence: Evidence,
+    time_limits: TimeLimits | None = None,
+    recovery_s: float = RECOVERY_S,
+) -> Limits:
+    """What is left of types and instances when blocked groups and stuck nodes are taken out."""
+    views = [
+        _view(node_type, found, evidence, time_limits or TimeLimits())
+        for node_type in types.types
+        if not node_type.is_head and node_type.name not in types.suspended
+    ]
+    view_by_group = {view.name: view for view in views}
+    stuck_ids = {instance_id for view in views for instance_id in view.stuck}
+    backoffs = {view.name: view.backoff for view in views if view.backoff is not None}
+    failed = {name: _began(backoff) for name, backoff in backoffs.items()}
+    return Limits(
+        types=tuple(_effective(kind, view_by_group.get(kind.name)) for kind in types.types),
+        instances=tuple(i for i in found.instances if i.instance_id not in stuck_ids),
+        stuck=tuple(i for i in found.instances if i.instance_id in stuck_ids),
+        blocked={view.name: view.blocked for view in views if view.blocked is not None},
+        backoffs=backoffs,
+        availability=_availability(failed),
+        recoverable={
+            name: _recoverable((evidence.now - began).total_seconds(), recovery_s) for name, began in failed.items()
+        },
+        look_again_s=_next_deadline(backoffs.values(), evidence.now),
+    )
+
+
+# --- one group -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """One group: what is stuck in it, and how much it may have."""
+
+    name: str
+    stuck: frozenset[str]
+    """Instance ids."""
+    blocked: Blocked | None
+    backoff: Backoff | None
+    most: int | None
+    """None: as many as its type says."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sticking:
+    """One instance that does not come, and why."""
+
+    instance: Instance | None
+    """None: nothing of it is left."""
+    reason: str
+    detail: str
+    is_groups_fault: bool = True
+    """False where others of the group registered later: then it is this one alone."""
+
+
+def _view(node_type: NodeType, found: Instances, evidence: Evidence, limits: TimeLimits) -> _View:
+    mine = [instance for instance in found.instances if instance.node_type == node_type.name]
+    old = evidence.backoffs.get(node_type.name)
+    if old is not None and _has_recovered(old, mine, found, evidence):
+        old = None
+    is_resting = old is not None and evidence.now < old.until
+    judge = _Judge.of(node_type.name, found, evidence, limits, is_resting=is_resting)
+    sticking = [verdict for instance in mine if (verdict := judge.verdict(instance)) is not None]
+    sticking += judge.crash_loop(mine, began_s=_began_s(old, evidence))
+    proof = next((verdict for verdict in sticking if verdict.is_groups_fault), None)
+    backoff = _next_backoff(old, evidence.now, is_blocked=proof is not None)
+    is_blocked = backoff is not None and evidence.now < backoff.until
+    stuck = _stuck({verdict.instance.instance_id for verdict in sticking if verdict.instance is not None}, mine)
+    if is_blocked:
+        stuck |= {instance.instance_id for instance in mine if instance.status in IN_FLIGHT}
+    sound = [i for i in mine if i.status in COUNTABLE and i.instance_id not in stuck]
+    return _View(
+        node_type.name,
+        frozenset(stuck),
+        _blocked(proof, backoff, len(stuck), evidence.now) if is_blocked else None,
+        backoff,
+        None if backoff is None else len(sound) if is_blocked else _with_probe(node_type, sound),
+    )
+
+
+def _with_probe(node_type: NodeType, sound: Sequence[Instance]) -> int:
+    """After the back-off one replica is tried; one that is on its way already is that one."""
+    coming = sum(instance.status is not Status.RAY_RUNNING for instance in sound)
+    return len(sound) - coming + max(coming, node_type.num_of_hosts)
+
+
+def _effective(node_type: NodeType, view: _View | None) -> NodeType:
+    if view is None or view.most is None:
+        return node_type
+    most = min(node_type.max_nodes, view.most)
+    return with_limits(node_type, min(node_type.min_nodes, most), most)
+
+
+def _blocked(proof: _Sticking | None, backoff: Backoff | None, count: int, now: datetime) -> Blocked:
+    if proof is not None:
+        return Blocked(proof.reason, proof.detail, count, is_room_missing=proof.reason in NO_ROOM)
+    rest_s = 0 if backoff is None else round((backoff.until - now).total_seconds())
+    return Blocked("Backoff", f"blocked lately; one replica is tried in {rest_s} s", count)
+
+
+def _stuck(ids: set[str], mine: Sequence[Instance]) -> set[str]:
+    """A host that does not come makes its whole replica useless, unless others of it work (B-8)."""
+    replicas = {instance.replica for instance in mine if instance.replica and instance.instance_id in ids}
+    replicas -= {instance.replica for instance in mine if instance.status is Status.RAY_RUNNING}
+    return ids | {i.instance_id for i in mine if i.replica in replicas and i.status in COUNTABLE}
+
+
+# --- one instance ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Whether the instances of one group are coming, and if not, why."""
+
+    found: Instances
+    now_s: float
+    limits: TimeLimits
+    is_resting: bool
+    """The group is in its back-off: what has trouble needs no second look."""
+    refused: tuple[str, str] | None
+    """What the API said when a pod of the group was to be created."""
+    is_silent: bool
+    """No pod for long, while other groups got theirs: if nobody gets any, it is not the group."""
+    last_joined_s: float
+    """When one of the group registered last."""
+    deaths: Deaths | None
+
+    @classmethod
+    def of(cls, group: str, found: Instances, evidence: Evidence, limits: TimeLimits, *, is_resting: bool) -> "_Judge":
+        stays = [(found.pods[name], stay) for name, stay in found.timers.stays.items() if name in found.pods]
+        others = (stay.since_s for pod, stay in stays if pod.is_worker and pod.group != group)
+        since_s = found.timers.stalled_s.get(group, evidence.now_s)
+        return cls(
+            found=found,
+            now_s=evidence.now_s,
+            limits=limits,
+            is_resting=is_resting,
+            refused=refusal_of(evidence.conditions, group),
+            is_silent=evidence.now_s - since_s > limits.silent_s and max(others, default=since_s) > since_s,
+            last_joined_s=max(
+                (s.joined_s for p, s in stays if p.group == group and s.joined_s is not None), default=NEVER
+            ),
+            deaths=found.timers.deaths.get(group),
+        )
+
+    def verdict(self, instance: Instance) -> _Sticking | None:
+        """Why this one does not come; None if it may yet."""
+        if instance.status in IN_FLIGHT:
+            return self._no_pod(instance)
+        pod, stay = self.found.pods.get(instance.instance_id), self.found.timers.stays.get(instance.instance_id)
+        if pod is None or stay is None or instance.status is not Status.ALLOCATED:
+            return None
+        reason, detail, limit_s = self._state_of(pod)
+        is_known = self.is_resting and isinstance(reason, Cause)
+        if self.now_s - stay.since_s <= limit_s and not is_known:
+            return None
+        is_groups_fault = reason in NO_ROOM or self.last_joined_s <= stay.since_s
+        return _Sticking(instance, reason, f"pod {pod.name}: {detail}", is_groups_fault)
+
+    def crash_loop(self, mine: Iterable[Instance], began_s: float) -> list[_Sticking]:
+        """Pods that ended early and are gone: nothing is stuck, and the group is blocked all the same."""
+        if self.deaths is None or self.deaths.last_s <= began_s or self.is_resting:
+            return []
+        if any(i.status is Status.RAY_RUNNING for i in mine) and self.deaths.count < FLUKES:
+            return []
+        return [_Sticking(None, Cause.CRASH, f"{self.deaths.detail} ({self.deaths.count} in a row)")]
+
+    def _no_pod(self, instance: Instance) -> _Sticking | None:
+        if self.refused is not None:
+            return _Sticking(instance, *self.refused)
+        if instance.status is Status.ALLOCATION_FAILED or self.is_silent:
+            return _Sticking(
+                instance, Stuck.NO_POD, "the operator was asked for a pod and neither made one nor said why"
+            )
+        return None
+
+    def _state_of(self, pod: PodView) -> tuple[str, str, float]:
+        """(reason, detail, seconds it may last)."""
+        trouble = trouble_of(pod)
+        if trouble is not None:
+            limit_s = self.limits.capacity_s if trouble.cause in NO_ROOM else self.limits.broken_s
+            return trouble.cause, trouble.detail, limit_s
+        if not pod.node_name and not pod.is_running:
+            return Stuck.NOT_SCHEDULED, "no scheduler has looked at it", self.limits.silent_s
+        return Stuck.NEVER_REGISTERED, "its Ray node does not register", self.limits.register_s
+
+
+FLUKES: Final = 3
+"""So many pods of a group that otherwise works may end early before it is the group's fault."""
+
+_ENTRY: Final = re.compile(r"(?:^|; )group ([^:;]+): ")
+
+
+def refusal_of(conditions: Sequence[ConditionJson], group: str) -> tuple[str, str] | None:
+    """(reason, the API's words) if creates of that group are refused, as the operator says in `ReplicaFailure`."""
+    condition = find_condition(conditions, names.REPLICA_FAILURE)
+    if condition is None or condition.get("status") != "True":
+        return None
+    message = str(condition.get("message") or "")
+    parts = _ENTRY.split(message)
+    text = dict(zip(parts[1::2], parts[2::2], strict=True)).get(group)
+    if text is None and len(parts) == 1 and f"-{group}-worker-" in message:  # KubeRay names the pod, not the group
+        text = message
+    if text is None:
+        return None
+    trouble = trouble_of_refusal("", text)
+    is_create = trouble.cause is Cause.QUOTA or condition.get("reason") == CREATE_FAILED
+    return (trouble.cause, trouble.detail) if is_create else None
+
+
+CREATE_FAILED: Final = "FailedCreateWorkerPod"
+"""Why `ReplicaFailure` is True when a worker could not be created, in KubeRay's words and ours."""
+
+
+# --- back-off --------------------------------------------------------------------------------------------------------
+
+
+def delay_s(n: int) -> float:
+    """How long a group rests for the n-th time: 30 s, twice that, … 5 minutes."""
+    return min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(max(n, 1) - 1, 10))
+
+
+def _next_backoff(old: Backoff | None, now: datetime, *, is_blocked: bool) -> Backoff | None:
+    """The back-off that stands, the next one when what was tried failed too, or none when all is forgotten."""
+    if old is not None and now < old.until:
+        return old
+    if is_blocked:
+        n = 1 if old is None else old.n + 1
+        until = now + timedelta(seconds=delay_s(n))
+        return Backoff(n, until.replace(microsecond=0) + timedelta(seconds=until.microsecond > 0))
+    if old is not None and now > old.until + timedelta(seconds=RECOVERY_S):
+        return None
+    return old
+
+
+def _began(backoff: Backoff) -> datetime:
+    """When the group was found blocked last."""
+    return backoff.until - timedelta(seconds=delay_s(backoff.n))
+
+
+def _began_s(backoff: Backoff | None, evidence: Evidence) -> float:
+    """The same on our own clock; before everything if it never was."""
+    if backoff is None:
+        return NEVER
+    return evidence.now_s - (evidence.now - _began(backoff)).total_seconds()
+
+
+def _has_recovered(old: Backoff, mine: Iterable[Instance], found: Instances, evidence: Evidence) -> bool:
+    """Whether a worker of the group registered since it was blocked.
+
+    Seen by us, or told by the age of its pod; a worker that only was there when we started proves nothing.
+    """
+    began, began_s = _began(old), _began_s(old, evidence)
+    return any(
+        _has_joined_after(found.timers.stays.get(i.instance_id), began_s)
+        or _is_younger(found.pods.get(i.instance_id), began)
+        for i in mine
+        if i.status is Status.RAY_RUNNING
+    )
+
+
+def _has_joined_after(stay: Stay | None, began_s: float) -> bool:
+    return stay is not None and stay.joined_s is not None and stay.joined_s > began_s
+
+
+def _is_younger(pod: PodView | None, began: datetime) -> bool:
+    created = None if pod is None else moment_of(pod.creation_timestamp)
+    return created is not None and created > began + timedelta(seconds=1)
+
+
+def _availability(failed: Mapping[str, datetime]) -> dict[str, float]:
+    """0 for the group that failed last, a little more for the others (AS:S-22)."""
+    latest = max((moment.timestamp() for moment in failed.values()), default=0.0)
+    return {name: 1.0 - moment.timestamp() / latest if latest > 0 else 0.0 for name, moment in failed.items()}
+
+
+def _recoverable(age_s: float, window_s: float) -> float:
+    """Nothing at first, then growing with time until all is forgotten (AS:S-23)."""
+    if age_s < min(MOST_RECENT_S, window_s / 10):
+        return 0.0
+    return min(1.0, age_s / window_s)
+
+
+def _next_deadline(backoffs: Iterable[Backoff], now: datetime) -> float | None:
+    waits = [(backoff.until - now).total_seconds() for backoff in backoffs]
+    return min((wait for wait in waits if wait > 0), default=None)

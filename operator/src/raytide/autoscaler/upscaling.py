@@ -1,0 +1,48 @@
+"""How fast may a group grow?
+
+Takes the scheduler's decision and gives the launches that may go out now. `Default` and `Aggressive` set no limit, and
+there is no limit of ten (B-11); with `Conservative` the nodes on their way are at most as many as run, at least one, for
+each group (AS:R-40, AS:C-5). What `minReplicas` and `request_resources()` need goes out at once (AS V-2). Pure; called
+by tick.py after the decision.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from raytide.autoscaler.fallback import Scheduler
+from raytide.autoscaler.model import COUNTABLE, Decision, Instance, NodeType, SchedulingInput, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """The launches of one tick."""
+
+    now: Mapping[str, int]
+    """By type, in nodes; whole replicas."""
+    held_back: Mapping[str, int] = field(default_factory=dict)
+    """By type, what has to wait for earlier ones."""
+
+
+def launches(question: SchedulingInput, decision: Decision, schedule: Scheduler, *, is_conservative: bool) -> Launches:
+    """Which of the decision's launches go out now; `question` is what the scheduler was asked."""
+    if not is_conservative or not decision.launches:
+        return Launches(dict(decision.launches))
+    at_once = schedule(replace(question, tasks=(), gangs=(), idle_timeout_s=None)).launches
+    kinds = {node_type.name: node_type for node_type in question.types}
+    now = {
+        name: min(count, max(at_once.get(name, 0), _room(kinds[name], question.instances)))
+        for name, count in decision.launches.items()
+    }
+    return Launches(
+        {name: count for name, count in now.items() if count},
+        {name: count - now[name] for name, count in decision.launches.items() if count > now[name]},
+    )
+
+
+def _room(node_type: NodeType, instances: tuple[Instance, ...]) -> int:
+    """How many more may be on their way, in whole replicas."""
+    mine = [i for i in instances if i.node_type == node_type.name and i.status in COUNTABLE]
+    running = sum(i.status in (Status.RAY_RUNNING, Status.RAY_STOP_REQUESTED) for i in mine)
+    hosts = node_type.num_of_hosts
+    replicas = max(1, running // hosts) - -(-(len(mine) - running) // hosts)
+    return max(0, replicas) * hosts
