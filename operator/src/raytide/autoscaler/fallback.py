@@ -39,44 +39,50 @@ class Choice:
 
 
 def choose(question: SchedulingInput, limits: Limits, schedule: Scheduler) -> Choice:
-    """Decide with the blocks of `limits`; `question` says all the rest, with types and instances as they are.
+    """Decide with the blocks of `limits`; `question` says all the rest, as if nothing were blocked.
 
-    Its types and instances are those of node_types.py and instances.py, without any block.
+    Its types are those of node_types.py, its instances all of instances.py, stuck ones too.
     """
-    asked = replace(
-        question,
-        types=limits.types,
-        instances=_protected(question, limits, schedule),
-        availability={**question.availability, **limits.availability},
-        recoverable={**question.recoverable, **limits.recoverable},
+    stuck_ids = {instance.instance_id for instance in limits.stuck}
+    sound = tuple(i for i in question.instances if i.instance_id not in stuck_ids)
+    decision = schedule(
+        replace(
+            question,
+            types=limits.types,
+            instances=_protected(question, sound, limits, schedule),
+            availability={**question.availability, **limits.availability},
+            recoverable={**question.recoverable, **limits.recoverable},
+        )
     )
-    decision = schedule(asked)
-    kept = _kept(question, limits, decision, schedule) if limits.stuck else frozenset()
-    withdrawn = frozenset(instance.instance_id for instance in limits.stuck) - kept
+    kept = _kept(question, sound, limits, decision, schedule) if limits.stuck else frozenset()
+    withdrawn = stuck_ids - kept
     return Choice(
         decision=decision,
         instances=tuple(_given_up(i) if i.instance_id in withdrawn else i for i in question.instances),
-        withdrawn=withdrawn,
+        withdrawn=frozenset(withdrawn),
         kept=kept,
     )
 
 
-def _protected(question: SchedulingInput, limits: Limits, schedule: Scheduler) -> tuple[Instance, ...]:
+def _protected(
+    question: SchedulingInput, sound: tuple[Instance, ...], limits: Limits, schedule: Scheduler
+) -> tuple[Instance, ...]:
     """The sound instances; those a gang would use if nothing were blocked are not to be ended as idle (SC:S5)."""
-    if not question.gangs or not (limits.blocked or limits.stuck or limits.backoffs):
-        return limits.instances
-    unblocked = replace(question, tasks=(), constraint=None, idle_timeout_s=None)
-    needed = schedule(unblocked).needed
-    return tuple(replace(i, is_idle_blocked=True) if i.instance_id in needed else i for i in limits.instances)
+    if not question.gangs or not limits.backoffs and not limits.stuck:
+        return sound
+    needed = schedule(replace(question, tasks=(), constraint=None, idle_timeout_s=None)).needed
+    return tuple(replace(i, is_idle_blocked=True) if i.instance_id in needed else i for i in sound)
 
 
 # --- what is stuck ---------------------------------------------------------------------------------------------------
 
 
-def _kept(question: SchedulingInput, limits: Limits, decision: Decision, schedule: Scheduler) -> frozenset[str]:
+def _kept(
+    question: SchedulingInput, sound: Sequence[Instance], limits: Limits, decision: Decision, schedule: Scheduler
+) -> frozenset[str]:
     """The stuck instances that are not given up: those of the minimum, and those that nobody can replace."""
     waiting = [i for i in limits.stuck if _is_room_missing(i, limits)]
-    kept = _within_minimum(question, limits) | _without_alternative(question, decision, waiting, schedule)
+    kept = _within_minimum(question, sound, limits) | _without_alternative(question, decision, waiting, schedule)
     replicas = {instance.replica for instance in limits.stuck if instance.replica and instance.instance_id in kept}
     return frozenset(i.instance_id for i in limits.stuck if i.instance_id in kept or i.replica in replicas)
 
@@ -86,13 +92,13 @@ def _is_room_missing(instance: Instance, limits: Limits) -> bool:
     return blocked is not None and blocked.is_room_missing and instance.status in COUNTABLE
 
 
-def _within_minimum(question: SchedulingInput, limits: Limits) -> set[str]:
+def _within_minimum(question: SchedulingInput, sound: Sequence[Instance], limits: Limits) -> set[str]:
     """Below its minimum a group is asked for the same pods again at once, so nothing is won by giving them up."""
     kept: set[str] = set()
     for node_type in question.types:
-        sound = sum(i.node_type == node_type.name and i.status in COUNTABLE for i in limits.instances)
+        present = sum(i.node_type == node_type.name and i.status in COUNTABLE for i in sound)
         stuck = [i for i in limits.stuck if i.node_type == node_type.name]
-        kept.update(i.instance_id for i in stuck[: max(0, node_type.min_nodes - sound)])
+        kept.update(i.instance_id for i in stuck[: max(0, node_type.min_nodes - present)])
     return kept
 
 

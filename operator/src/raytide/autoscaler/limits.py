@@ -66,7 +66,7 @@ class Limits:
     types: tuple[NodeType, ...]
     """With effective bounds: a blocked group has no room."""
     instances: tuple[Instance, ...]
-    """Without those that are stuck."""
+    """Without those that are stuck; the scheduler is asked by `fallback.choose`, which sees to both."""
     stuck: tuple[Instance, ...] = ()
     """No capacity; fallback.py says which of them are withdrawn."""
     blocked: Mapping[str, Blocked] = field(default_factory=dict)
