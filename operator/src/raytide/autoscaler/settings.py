@@ -25,6 +25,7 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "RAY_AUTOSCALER_RECONCILE_REQUEST_STATUS_TIMEOUT_S": "targets are absolute and asserted anew, nothing times out",
     "RAY_AUTOSCALER_RECONCILE_MAX_NUM_RETRY_REQUEST_TO_ALLOCATE": "targets are absolute and asserted anew",
     "RAY_AUTOSCALER_RECONCILE_RAY_INSTALL_STATUS_TIMEOUT_S": "nothing is installed on Kubernetes, as with Ray's own",
+    "RAY_AUTOSCALER_RECONCILE_RAY_STOP_REQUESTED_STATUS_TIMEOUT_S": "a drain is answered within seconds or asked again",
     "RAY_AUTOSCALER_RECONCILE_TERMINATING_STATUS_TIMEOUT_S": "the operator deletes named pods until they are gone",
     "RAY_AUTOSCALER_RECONCILE_TRANSIENT_STATUS_WARN_INTERVAL_S": "every group's reason is told when it changes",
 }
@@ -72,7 +73,6 @@ class SidecarSettings:
     pending_idle_timeout_s: float | None
     recovery_s: float
     allocate_timeout_s: float
-    stop_timeout_s: float
     metrics_port: int
     health_port: int
     head_pod: str
@@ -94,7 +94,6 @@ def read_settings(environ: Mapping[str, str]) -> SidecarSettings:
         pending_idle_timeout_s=None if pending_idle_s < 0 else float(pending_idle_s),
         recovery_s=float(read.whole("RAY_AUTOSCALER_AVAILABILITY_RECOVERY_S", 600, at_least=1)),
         allocate_timeout_s=read.lenient("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", 3600),
-        stop_timeout_s=read.lenient("RAY_AUTOSCALER_RECONCILE_RAY_STOP_REQUESTED_STATUS_TIMEOUT_S", 300),
         metrics_port=read.port("AUTOSCALER_METRIC_PORT", 44217),
         health_port=read.port("RAYTIDE_AUTOSCALER_HEALTH_PORT", 44218),
         head_pod=read.text("RAY_HEAD_POD_NAME"),
