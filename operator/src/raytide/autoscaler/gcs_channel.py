@@ -12,6 +12,7 @@ from typing import Final
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from raytide.api.errors import Refused, Unavailable
 from raytide.autoscaler.gcs import Answer, Asked, Gcs, Rpc
@@ -105,12 +106,10 @@ class GrpcWire:
             await line.channel.close()
 
     async def _speak(self, line: _Line, rpc: Rpc[Asked, Answer], request: Asked, token: str) -> Answer:
-        method = line.channel.unary_unary(
-            rpc.path, request_serializer=rpc.asked.SerializeToString, response_deserializer=rpc.answer.FromString
-        )
+        method = line.channel.unary_unary(rpc.path, request_serializer=rpc.asked.SerializeToString)
         metadata = (("authorization", f"Bearer {token}"),) if token else ()
         try:
-            answer: Answer = await method(request, timeout=self._timeout_s, metadata=metadata)
+            answer: bytes = await method(request, timeout=self._timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as refusal:
             self._note(line, is_silent=refusal.code() is CODES.DEADLINE_EXCEEDED)
             raise self._trouble(rpc, refusal.code(), refusal.details() or "") from None
@@ -120,7 +119,7 @@ class GrpcWire:
                 raise
             raise Unavailable(f"{_method(rpc)}: the connection to the GCS was closed") from None
         line.silent_calls = 0
-        return answer
+        return _read(rpc, answer)
 
     def _present_line(self) -> _Line:
         """The channel in use, or a new one where that one cannot serve any more."""
@@ -165,6 +164,14 @@ class GrpcWire:
         if source := self._token.source:
             return f"the GCS refuses the token from {source}"
         return "the GCS asks for a token and RAY_AUTH_MODE is not token: give the sidecar the head's RAY_AUTH_MODE and token"
+
+
+def _read(rpc: Rpc[Asked, Answer], answer: bytes) -> Answer:
+    """The message in these bytes; read here, because gRPC would give None for what cannot be read."""
+    try:
+        return rpc.answer.FromString(answer)
+    except DecodeError:
+        raise Unavailable(f"{_method(rpc)}: the answer is no message", is_answer=True) from None
 
 
 def _method(rpc: Rpc[Asked, Answer]) -> str:
