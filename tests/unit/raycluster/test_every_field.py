@@ -1,6 +1,6 @@
-"""Every field of the CRD's spec is acted on, or named in the condition `Unsupported`: nothing is ignored in silence.
+"""Every field of the CRD's spec is acted on, by operator or autoscaler, or named in the condition `Unsupported`.
 
-The fields come from the CRD itself, so a new one fails here until somebody says which of the two it is. Both claims are
+Nothing is ignored in silence. The fields come from the CRD itself, so a new one fails here until somebody says which of the two it is. Both claims are
 tried out: a field that is acted on changes what the operator writes or says, the others are really named.
 """
 
@@ -11,6 +11,7 @@ import yaml
 
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
+from raytide.autoscaler.node_types import node_types
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
 from raytide.raycluster.recreate_hash import recreate_hash
@@ -52,6 +53,33 @@ ACTED_ON = {
 }
 """Field by field a spec in which only that field differs from the plain one."""
 
+OPTIONS = {
+    "args": ["exec autoscaler"],
+    "command": ["autoscaler"],
+    "env": [{"name": "A", "value": "1"}],
+    "envFrom": [{"configMapRef": {"name": "c"}}],
+    "image": "example.org/autoscaler:1",
+    "imagePullPolicy": "Always",
+    "resources": {"limits": {"cpu": "2"}},
+    "securityContext": {"runAsUser": 1000},
+    "version": "v2",
+    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+}
+AUTOSCALED = {"enableInTreeAutoscaling": True}
+WITH_AUTOSCALER = {
+    "enableInTreeAutoscaling": AUTOSCALED,
+    **{f"autoscalerOptions.{key}": {**AUTOSCALED, "autoscalerOptions": {key: value}} for key, value in OPTIONS.items()},
+}
+"""The same where only an autoscaled cluster shows a difference."""
+
+READ_BY_AUTOSCALER = {
+    "autoscalerOptions.idleTimeoutSeconds": {"autoscalerOptions": {"idleTimeoutSeconds": 7}},
+    "autoscalerOptions.upscalingMode": {"autoscalerOptions": {"upscalingMode": "Conservative"}},
+    "workerGroupSpecs[].idleTimeoutSeconds": {"workerGroupSpecs": [group(idleTimeoutSeconds=7)]},
+    "workerGroupSpecs[].priority": {"workerGroupSpecs": [group(priority=7)]},
+}
+"""What no operator reads: the sidecar gets it from the RayCluster itself."""
+
 SAMPLES = {"string": "x", "integer": 2, "boolean": True, "number": 1.5, "object": {"name": "x"}}
 TELLING = {"authOptions.mode": "token"}
 """Values that ask for something, where the schema's first choice asks for nothing."""
@@ -75,7 +103,7 @@ def spec_schema():
 
 
 FIELDS = dict(leaves(spec_schema()))
-NAMED = sorted(FIELDS.keys() - ACTED_ON.keys())
+NAMED = sorted(FIELDS.keys() - ACTED_ON.keys() - WITH_AUTOSCALER.keys() - READ_BY_AUTOSCALER.keys())
 
 
 def sample(path, schema):
@@ -113,7 +141,8 @@ def test_a_field_nobody_reads_would_be_noticed():
 
 def test_the_walk_meets_the_fields():
     assert {"rayVersion", "workerGroupSpecs[].replicas", "networkPolicy.workerGroups[].groupName"} <= FIELDS.keys()
-    assert ACTED_ON.keys() <= FIELDS.keys(), "a field is acted on that the CRD does not have"
+    claimed = ACTED_ON.keys() | WITH_AUTOSCALER.keys() | READ_BY_AUTOSCALER.keys()
+    assert claimed <= FIELDS.keys(), "a field is acted on that the CRD does not have"
     assert len(FIELDS) > 60
 
 
@@ -121,6 +150,18 @@ def test_the_walk_meets_the_fields():
 def test_acted_on(path):
     obj = raycluster(**ACTED_ON[path])
     assert effect(RayCluster.parse(obj)) != effect(RayCluster.parse(raycluster()))
+
+
+@pytest.mark.parametrize("path", WITH_AUTOSCALER)
+def test_acted_on_where_an_autoscaler_runs(path):
+    obj = raycluster(**WITH_AUTOSCALER[path])
+    plain = raycluster() if path == "enableInTreeAutoscaling" else raycluster(**AUTOSCALED)
+    assert effect(RayCluster.parse(obj)) != effect(RayCluster.parse(plain))
+
+
+@pytest.mark.parametrize("path", READ_BY_AUTOSCALER)
+def test_read_by_the_autoscaler(path):
+    assert node_types(raycluster(**READ_BY_AUTOSCALER[path])["spec"]) != node_types(raycluster()["spec"])
 
 
 @pytest.mark.parametrize("path", NAMED)

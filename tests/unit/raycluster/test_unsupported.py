@@ -9,8 +9,6 @@ from raytide.raycluster.validation import unsupported
 from builders import group, raycluster
 
 FIELDS = {
-    "spec.enableInTreeAutoscaling": {"enableInTreeAutoscaling": True},
-    "spec.autoscalerOptions": {"autoscalerOptions": {}},
     "spec.gcsFaultToleranceOptions": {"gcsFaultToleranceOptions": {}},
     "spec.authOptions.mode": {"authOptions": {"mode": "token"}},
     "spec.tlsOptions.enabled": {"tlsOptions": {"enabled": True}},
@@ -23,11 +21,11 @@ FIELDS = {
     "spec.suspend": {"suspend": True},
     "spec.upgradeStrategy.type": {"upgradeStrategy": {"type": "Recreate"}},
     "spec.workerGroupSpecs[1].numOfHosts": {"workerGroupSpecs": [group("a"), group("b", numOfHosts=2)]},
-    "spec.workerGroupSpecs[0].idleTimeoutSeconds": {"workerGroupSpecs": [group("a", idleTimeoutSeconds=0)]},
-    "spec.workerGroupSpecs[0].priority": {"workerGroupSpecs": [group("a", priority=5)]},
 }
 OFF = {
     "autoscaling off": {"enableInTreeAutoscaling": False},
+    "autoscaling, which is built": {"enableInTreeAutoscaling": True, "autoscalerOptions": {"version": "v2"}},
+    "what the autoscaler reads": {"workerGroupSpecs": [group("a", idleTimeoutSeconds=0, priority=5)]},
     "authentication disabled": {"authOptions": {"mode": "disabled", "secretName": "tok"}},
     "TLS off": {"tlsOptions": {"enabled": False}},
     "no ingress": {"headGroupSpec": {"enableIngress": False}},
