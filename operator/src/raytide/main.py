@@ -231,7 +231,7 @@ class Operator:
             also_alive["lease"] = lambda: (elector.idle_s() < STUCK_ELECTION_S, elector.words())
             also_ready["lease"] = lambda: (True, elector.words())
         return Vitals(
-            streams={stream.resource.plural: stream for stream in room.streams},
+            streams={stream.name: stream for stream in room.streams},
             is_answered=is_answered,
             oldest_pass_s=room.controller.oldest_running_s,
             waiting=room.controller.waiting,
@@ -254,7 +254,7 @@ class Operator:
         WAITING_KEYS.labels("raycluster").set_function(controller.waiting)
         PASSES.labels("raycluster").set_function(lambda: controller.passes)
         for stream in self._room.streams:
-            STREAM_AGE_SECONDS.labels(stream.resource.plural).set_function(partial(getattr, stream, "age_s"))
+            STREAM_AGE_SECONDS.labels(stream.name).set_function(partial(getattr, stream, "age_s"))
         if elector is not None:
             LEADER.labels(LEADER_LEASE).set_function(lambda: elector.is_leading)
             TERMS.labels(LEADER_LEASE).set_function(lambda: elector.terms)

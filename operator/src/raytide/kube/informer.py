@@ -47,9 +47,12 @@ class Informer(Generic[V]):
         label_selector: str = "",
         namespaces: tuple[str, ...] | None = None,
         silence_s: float = SILENCE_S,
+        name: str = "",
     ) -> None:
         """`namespaces` None means all of them, with one list and one watch; `silence_s` after which a watch is dead."""
         self.resource = resource
+        self.name = name or resource.plural
+        """What probes and metrics call it; two informers of one kind have two names."""
         self._clock = clock
         self._store = _Store(index, on_change)
         self._shelves: dict[str, _Shelf[V]] = {}

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from raytide.api import names
 from raytide.api.actions import Action, Create, Delete, Outcome, Result
 from raytide.api.config import ClusterConfig
 from raytide.api.errors import Refused, Unavailable
@@ -25,10 +26,11 @@ from raytide.kube.apply import Applied, Executor
 from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations, version_of
 from raytide.metrics import STATUS_WRITES, WRITES
-from raytide.raycluster.observed import Observed, observe
+from raytide.raycluster.observed import Observed, Refusal, observe
 from raytide.raycluster.plan import Plan, Remark, plan, sooner, wanted_lookups
 from raytide.raycluster.pod_names import Namer
 from raytide.raycluster.provisioning import forget_provisioned, note_provisioned
+from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup
 from raytide.raycluster.refusals import Refusals
 from raytide.raycluster.status import look_again_in, status, status_patch
 from raytide.raycluster.telling import Telling
@@ -39,6 +41,8 @@ from raytide.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 STATUS_WRITES_APART_S = 0.5
+AFTER_HOSTS_S = 1.0
+"""When hosts of a replica were refused: what becomes of its other hosts is decided with that in mind."""
 ASK_AGAIN_S = 30.0
 """When a delete was refused, or the namespace is on its way out."""
 
@@ -77,6 +81,7 @@ class Wires:
     pods_in_flight: Expectations[PodView]
     services_in_flight: Expectations[ServiceView]
     unwatched: Unwatched
+    quotas: QuotaLookup
     telling: Telling
 
 
@@ -128,6 +133,7 @@ class RayClusterReconciler:
         except ValidationError as error:
             return await self._report_unreadable(obj, key, error)
         await self._wires.unwatched.look(key, cluster.metadata.uid, wanted_lookups(cluster))
+        await self._look_for_room(cluster)
         seen_at = self._clock.now()
         observed = self._observe(cluster, seen_at)
         todo = plan(cluster, observed, self._config, self._namer)
@@ -145,6 +151,10 @@ class RayClusterReconciler:
         return shown is not None and (obj is None or (version is not None and version < shown))
 
     # --- observe, apply ------------------------------------------------------------------------------------------
+
+    async def _look_for_room(self, cluster: RayCluster) -> None:
+        for group in await self._wires.quotas.groups_with_room(cluster, self._waiting(cluster)):
+            self._refusals.make_room(cluster.key, group, self._clock.monotonic())
 
     def _observe(self, cluster: RayCluster, seen_at: datetime) -> Observed:
         """Everything at this instant: no await in here. `seen_at` is one moment for the whole pass."""
@@ -164,15 +174,20 @@ class RayClusterReconciler:
             services=self._wires.services_in_flight.overlay(key, uid, services),
             foreign_names=frozenset(pod.name for pod in found if pod is not None and pod.owner_uid != uid),
             unready_nodes=children.unready_nodes(),
-            refusals=self._refusals.waiting(key, uid, cluster.metadata.generation, self._clock.monotonic()),
+            refusals=self._waiting(cluster),
             absent=self._wires.unwatched.absent(key, uid),
             seen_at=seen_at,
         )
+
+    def _waiting(self, cluster: RayCluster) -> tuple[Refusal, ...]:
+        metadata = cluster.metadata
+        return self._refusals.waiting(cluster.key, metadata.uid, metadata.generation, self._clock.monotonic())
 
     async def _apply(self, cluster: RayCluster, todo: Plan) -> Applied:
         key, uid = cluster.key, cluster.metadata.uid
         repeats = () if todo.violations else await self._repeats(key, uid, todo)
         actions: list[Action] = [*repeats, *todo.actions]
+        self._refusals.give_up(key, todo.given_up, self._clock.monotonic())
         if repeats:
             # What may exist already is asked for again only after what has to go: the group never grows in between.
             actions.sort(key=lambda action: isinstance(action, Create))
@@ -276,12 +291,10 @@ class RayClusterReconciler:
             raise Unavailable(lost.message, retry_after_s=applied.retry_after_s)
         if todo.is_continued and applied.outcomes and all(o.result is Result.DONE for o in applied.outcomes):
             return 0.0
-        waiting = self._refusals.waiting(
-            cluster.key, cluster.metadata.uid, cluster.metadata.generation, self._clock.monotonic()
-        )
         for deadline in (
             todo.look_again_in,
-            min((refusal.retry_in_s for refusal in waiting), default=None),
+            min((self._look_again_for(refusal) for refusal in self._waiting(cluster)), default=None),
+            AFTER_HOSTS_S if any(map(_is_refused_host, applied.outcomes)) else None,
             ASK_AGAIN_S if any(_has_to_be_asked_again(outcome) for outcome in applied.outcomes) else None,
             self._wires.pods_in_flight.look_again_in(cluster.key),
             self._wires.services_in_flight.look_again_in(cluster.key),
@@ -289,12 +302,18 @@ class RayClusterReconciler:
             look_again_in = sooner(look_again_in, deadline)
         return look_again_in
 
+    @staticmethod
+    def _look_again_for(refusal: Refusal) -> float:
+        is_for_room = refusal.replicas_in_s > 0
+        return min(refusal.look_again_in, LOOK_EVERY_S) if is_for_room else refusal.look_again_in
+
     def _forget(self, key: Key) -> None:
         """The RayCluster is gone: its children go by garbage collection, we keep nothing (RC:TR-5)."""
         self._wires.executor.forget(key)
         self._wires.telling.forget(key)
         self._refusals.forget(key)
         self._wires.unwatched.forget(key)
+        self._wires.quotas.forget(key)
         self._written_at.pop(key, None)
         self._unwritten_since.pop(key, None)
         forget_provisioned(key)
@@ -305,6 +324,12 @@ def _is_lost(outcome: Outcome) -> bool:
     """Whether nobody answered, and no overlay remembers to ask again."""
     is_remembered = outcome.action.resource in (PODS, SERVICES)
     return outcome.result is Result.UNAVAILABLE or (outcome.result is Result.UNKNOWN and not is_remembered)
+
+
+def _is_refused_host(outcome: Outcome) -> bool:
+    action = outcome.action
+    is_host = isinstance(action, Create) and names.HOST_INDEX_LABEL in action.manifest["metadata"].get("labels", {})
+    return is_host and outcome.result is Result.REFUSED
 
 
 def _has_to_be_asked_again(outcome: Outcome) -> bool:

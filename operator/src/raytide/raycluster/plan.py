@@ -1,29 +1,29 @@
 """What has to be written so that a RayCluster is what its spec says?
 
-Takes the cluster, what is observed of it, the settings and a source of names, and lists the writes in order: head
-service, the autoscaler's rights, head pod, worker groups. It is a pure function: the same input gives the same plan, and
-once everything asked for is there the plan is empty. A cluster that is somebody else's, being deleted or invalid gets no
+Takes the cluster, what is observed of it, the settings and a source of names, and lists the writes in order: services,
+the autoscaler's rights, head pod, worker groups. It is a pure function: the same input gives the same plan, and once
+everything asked for is there the plan is empty. A cluster that is somebody else's, being deleted or invalid gets no
 writes at all; what runs keeps running. Called by the controller; rules RC §2.2, RC:HP-1..6, RC §4, RM:I2, RM:I5, D5.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypedDict
 
 from raytide.api import names
 from raytide.api.actions import Action, Create, Delete
 from raytide.api.conditions import is_condition_true
 from raytide.api.config import ClusterConfig
-from raytide.api.meta import PODS, SERVICE_ACCOUNTS, SERVICES
+from raytide.api.meta import PODS, SERVICE_ACCOUNTS, SERVICES, Manifest
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
-from raytide.raycluster.groups import NEWEST, Victim, plan_group, removed_groups
+from raytide.raycluster.groups import NEWEST, GroupPlan, Victim, plan_group, removed_groups
 from raytide.raycluster.objects import build_head_service, build_headless_worker_service
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.pod_names import Namer, head_pod_name, replica_name, worker_pod_name
 from raytide.raycluster.pods import build_head_pod, build_worker_template, host_pod, worker_pod
 from raytide.raycluster.rbac import EVENT_REASONS, Lookup, build_rights, lookups, named_service_account
-from raytide.raycluster.replicas import NewHost, plan_replicas
+from raytide.raycluster.replicas import NewHost, ReplicaPlan, plan_replicas
 from raytide.raycluster.scaling import Scaling, resting, scaling_of
 from raytide.raycluster.validation import Violation, violations, warnings
 
@@ -259,27 +259,62 @@ def is_suspended(cluster: RayCluster) -> bool:
     return any(is_condition_true(conditions, kind) for kind in (names.SUSPENDING, names.SUSPENDED))
 
 
+class _Circumstances(TypedDict):
+    """What decisions about one group depend on besides its pods and its order."""
+
+    may_choose_victims: bool
+    foreign_names: frozenset[str]
+    unready_nodes: frozenset[str]
+    resting_names: Mapping[str, float]
+
+
+def _circumstances(now: Situation, group: WorkerGroupSpec) -> _Circumstances:
+    observed, is_random_delete_enabled = now.observed, now.config.is_random_pod_delete_enabled
+    elsewhere = {pod.name for pod in observed.pods if pod.group != group.group_name or not pod.is_worker}
+    pods = observed.group(group.group_name) if now.cluster.is_autoscaled else ()
+    return {
+        "may_choose_victims": now.scaling.may_choose_victims(is_random_delete_enabled=is_random_delete_enabled),
+        "foreign_names": observed.foreign_names | elsewhere,
+        "unready_nodes": observed.unready_nodes,
+        "resting_names": resting(pods, observed.seen_at),
+    }
+
+
 def _resize(now: Situation, group: WorkerGroupSpec) -> Plan:
-    elsewhere = {pod.name for pod in now.observed.pods if pod.group != group.group_name or not pod.is_worker}
-    pods = now.observed.group(group.group_name)
-    left_by_name = resting(pods, now.observed.seen_at) if now.cluster.is_autoscaled else {}
-    decision = plan_group(
-        group,
-        pods,
-        now.scaling.order_of(group),
-        may_choose_victims=now.scaling.may_choose_victims(
-            is_random_delete_enabled=now.config.is_random_pod_delete_enabled
-        ),
-        foreign_names=now.observed.foreign_names | elsewhere,
-        unready_nodes=now.observed.unready_nodes,
-        resting_names=left_by_name,
-    )
-    remarks = tuple(_remark_on_stranger(group, name) for name in decision.strangers)
-    rest = Plan(remarks=remarks, look_again_in=min(left_by_name.values(), default=None))
-    deletes = _end(decision.victims, _delete_worker) + rest
+    pods, circumstances = now.observed.group(group.group_name), _circumstances(now, group)
+    has_replicas = now.config.pods.has_multi_host_indexing
+    outdated = frozenset(pod.name for pod in pods if pod.replica_name and has_replicas)
+    decision = plan_group(group, pods, now.scaling.order_of(group), outdated_names=outdated, **circumstances)
+    deletes = _shrink(group, decision, circumstances)
     if not decision.new_indices:
         return deletes
     return deletes + _unless_refused(now, group.group_name, lambda: _create_workers(now, group, decision.new_indices))
+
+
+def _resize_by_replica(now: Situation, group: WorkerGroupSpec) -> Plan:
+    pods, circumstances = now.observed.group(group.group_name), _circumstances(now, group)
+    refusal = now.observed.refusal_of(group.group_name)
+    decision = plan_replicas(
+        group,
+        pods,
+        now.scaling.order_of(group),
+        lambda: replica_name(group.group_name, now.namer),
+        refusal=refusal,
+        **circumstances,
+    )
+    growth = Plan(
+        actions=tuple(_create_hosts(now, group, decision.new_hosts)) if decision.new_hosts else (),
+        given_up=frozenset({group.group_name} if decision.has_given_up else ()),
+        look_again_in=refusal.look_again_in if refusal else None,
+    )
+    return _shrink(group, decision, circumstances) + growth
+
+
+def _shrink(group: WorkerGroupSpec, decision: GroupPlan | ReplicaPlan, circumstances: _Circumstances) -> Plan:
+    """Who goes, which names mean nobody, and when a worker that exited 0 has rested enough."""
+    remarks = tuple(_remark_on_stranger(group, name) for name in decision.strangers)
+    rest = Plan(remarks=remarks, look_again_in=min(circumstances["resting_names"].values(), default=None))
+    return _end(decision.victims, _delete_worker) + rest
 
 
 def _unless_refused(now: Situation, group: str, creates: Callable[[], Iterable[Action]]) -> Plan:
@@ -303,13 +338,26 @@ def _create_workers(now: Situation, group: WorkerGroupSpec, indices: tuple[int, 
     template = build_worker_template(now.cluster, group, now.config.pods)
     for index in indices:
         name = worker_pod_name(now.cluster, group, now.namer)
-        yield Create(
-            PODS,
-            worker_pod(template, name, index if now.config.pods.has_multi_host_indexing else None),
-            because=names.CREATED_WORKER_POD,
-            otherwise=names.FAILED_TO_CREATE_WORKER_POD,
-            group=group.group_name,
+        yield _create_worker(
+            group, worker_pod(template, name, index if now.config.pods.has_multi_host_indexing else None)
         )
+
+
+def _create_hosts(now: Situation, group: WorkerGroupSpec, hosts: Iterable[NewHost]) -> Iterable[Create]:
+    template = build_worker_template(now.cluster, group, now.config.pods)
+    for host in hosts:
+        name = worker_pod_name(now.cluster, group, now.namer)
+        yield _create_worker(group, host_pod(template, name, host, group.num_of_hosts))
+
+
+def _create_worker(group: WorkerGroupSpec, manifest: Manifest) -> Create:
+    return Create(
+        PODS,
+        manifest,
+        because=names.CREATED_WORKER_POD,
+        otherwise=names.FAILED_TO_CREATE_WORKER_POD,
+        group=group.group_name,
+    )
 
 
 def _end(victims: Iterable[Victim], delete: Callable[[Victim], Delete]) -> Plan:

@@ -29,6 +29,7 @@ from raytide.kube.informer import Informer
 from raytide.kube.reflector import SILENCE_S, version_number
 from raytide.raycluster.controller import RayClusterReconciler, Wires
 from raytide.raycluster.pod_names import Namer
+from raytide.raycluster.quota_lookup import QuotaLookup
 from raytide.raycluster.telling import Telling
 from raytide.raycluster.unwatched import Unwatched
 from raytide.runtime.clock import Clock
@@ -138,7 +139,20 @@ class RayClusterRoom:
             namespaces=namespaces,
             silence_s=silence_s,
         )
-        self.streams: tuple[Informer[Any], ...] = (self.clusters, self.pods, self.services)
+        self.headless_services = Informer(
+            client,
+            SERVICES,
+            clock=clock,
+            decoder=decode_service,
+            index=_cluster_of,
+            on_change=self._on_child,
+            label_selector=names.HEADLESS_WORKER_SERVICE_LABEL,
+            namespaces=namespaces,
+            silence_s=silence_s,
+            name="headless-services",
+        )
+        """They carry this label alone (RC:HL-2), so no selector finds them together with the others."""
+        self.streams: tuple[Informer[Any], ...] = (self.clusters, self.pods, self.services, self.headless_services)
         """What has to be listed before a pass may run."""
         self.nodes = Informer(
             client, NODES, clock=clock, decoder=decode_node, on_change=self._on_node, silence_s=silence_s
@@ -175,7 +189,7 @@ class RayClusterRoom:
         """Know what there is, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for stream in self.streams:
-                tasks.create_task(_for_ever(f"informer of {stream.resource.plural}", stream.run()))
+                tasks.create_task(_for_ever(f"informer of {stream.name}", stream.run()))
             tasks.create_task(self._follow_nodes())
 
     async def lead(self) -> None:
@@ -272,8 +286,8 @@ class RayClusterRoom:
             name_of=_name_of,
             uid_of=_uid_of,
             as_terminating=lambda service: service.marked_terminating(IN_FLIGHT),
-            informer_version=self.services.version_in,
-            ask_relist=self.services.relist,
+            informer_version=self._services_version,
+            ask_relist=self._relist_services,
         )
         overlays: dict[Resource, Expectations[Any]] = {PODS: pods_in_flight, SERVICES: services_in_flight}
         return Wires(
@@ -283,8 +297,16 @@ class RayClusterRoom:
             pods_in_flight=pods_in_flight,
             services_in_flight=services_in_flight,
             unwatched=Unwatched(self._client, clock=self._clock, resync_s=config.resync_s),
+            quotas=QuotaLookup(self._client, clock=self._clock),
             telling=Telling(self.recorder, clock=self._clock),
         )
+
+    def _services_version(self, namespace: str) -> int:
+        return min(each.version_in(namespace) for each in (self.services, self.headless_services))
+
+    def _relist_services(self) -> None:
+        self.services.relist()
+        self.headless_services.relist()
 
     def _saw(self, key: Key, *versions: str) -> None:
         self.controller.saw(key, *versions)
@@ -308,8 +330,8 @@ class Informed:
         return self._room.pods.get(namespace, name)
 
     def services(self, key: Key) -> Sequence[ServiceView]:
-        """Services whose label names that cluster."""
-        return self._room.services.by_index(key)
+        """Services whose labels name that cluster."""
+        return (*self._room.services.by_index(key), *self._room.headless_services.by_index(key))
 
     def cluster_version(self, key: Key) -> int | None:
         """The version of the RayCluster that is known."""

@@ -27,7 +27,7 @@ from raytide.api.pod import PodView
 from raytide.api.pod_trouble import is_namespace_terminating, trouble_of, trouble_of_refusal
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.plan import RIGHTS_SLOT, SERVICE_SLOT, is_suspended
+from raytide.raycluster.plan import HEADLESS_SLOT, RIGHTS_SLOT, SERVICE_SLOT, is_suspended
 from raytide.raycluster.scaling import Scaling, wanted_pods
 from raytide.raycluster.scaling_conditions import scaling_sayings
 from raytide.raycluster.validation import Violation, unsupported
@@ -135,7 +135,7 @@ def replica_failure(observed: Observed, outcomes: Sequence[Outcome]) -> Saying |
     if not failures:
         return None
     reasons = [FAILURE_CLASS.get(reason, reason) for _, reason in failures]
-    nameless = (SERVICE_SLOT, RIGHTS_SLOT)
+    nameless = (SERVICE_SLOT, HEADLESS_SLOT, RIGHTS_SLOT)
     texts = [text if group in nameless else f"group {group}: {text}" for (group, _), text in failures.items()]
     return Saying(names.REPLICA_FAILURE, status=True, reason=reasons[0], message="; ".join(texts))
 

@@ -31,7 +31,6 @@ def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
         *_of_auth(cluster),
         *_of_spec(cluster),
         *_of_annotations(cluster),
-        *_of_groups(cluster),  # last: there can be so many that a condition's message is cut
     )
 
 
@@ -71,13 +70,6 @@ def _of_spec(cluster: RayCluster) -> Iterator[Unsupported]:
         yield Unsupported("spec.suspend", "no pod is created, pods that run keep running")
     if (spec.upgrade_strategy or {}).get("type") == "Recreate":
         yield Unsupported("spec.upgradeStrategy.type", "a changed template takes effect on new pods only")
-
-
-def _of_groups(cluster: RayCluster) -> Iterator[Unsupported]:
-    for i, group in enumerate(cluster.spec.worker_group_specs):
-        field = f"spec.workerGroupSpecs[{i}]"
-        if group.num_of_hosts > 1:
-            yield Unsupported(f"{field}.numOfHosts", f"group {group.group_name!r} is left as it is")
 
 
 _ANNOTATIONS: Final = {

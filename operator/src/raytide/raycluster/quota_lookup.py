@@ -1,0 +1,67 @@
+"""Has a quota grown again for those who wait for it?
+
+Takes the refusals that hold back multi-host replicas, reads the ResourceQuotas they name, each at most every ten seconds,
+and gives the groups whose replicas would fit now. Nobody watches quotas, for few clusters ever meet one; where they may
+not be read, nobody learns of room before the wait is over. Kept by the controller's shell (SC:S4).
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import RESOURCE_QUOTAS, Key
+from raytide.api.raycluster import RayCluster
+from raytide.kube.client import Client
+from raytide.raycluster.observed import Refusal
+from raytide.raycluster.quota import Shortage, has_room, shortage_of
+from raytide.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 10.0
+
+
+class QuotaLookup:
+    """Reads a quota when a group waits for it.
+
+    - A group is looked after at most every ten seconds.
+    - A quota that cannot be read has no room.
+    """
+
+    def __init__(self, client: Client, *, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._looked_at: dict[Key, dict[str, float]] = {}
+
+    async def groups_with_room(self, cluster: RayCluster, refusals: Iterable[Refusal]) -> tuple[str, ...]:
+        """The groups in which all hosts of one more replica would be admitted."""
+        hosts_by_group = {group.group_name: group.num_of_hosts for group in cluster.spec.worker_group_specs}
+        found = []
+        for refusal in refusals:
+            shortage = shortage_of(refusal.message)
+            hosts = hosts_by_group.get(refusal.group)
+            if refusal.replicas_in_s <= 0 or shortage is None or hosts is None:
+                continue
+            if self._is_due(cluster.key, refusal.group) and await self._has_room(cluster.key, shortage, hosts):
+                found.append(refusal.group)
+        return tuple(found)
+
+    def forget(self, key: Key) -> None:
+        """The cluster is gone."""
+        self._looked_at.pop(key, None)
+
+    def _is_due(self, key: Key, group: str) -> bool:
+        now, looked_at = self._clock.monotonic(), self._looked_at.setdefault(key, {})
+        if now - looked_at.get(group, now - LOOK_EVERY_S) < LOOK_EVERY_S:
+            return False
+        looked_at[group] = now
+        return True
+
+    async def _has_room(self, key: Key, shortage: Shortage, hosts: int) -> bool:
+        try:
+            quota = await self._client.get(RESOURCE_QUOTAS, Key(key.namespace, shortage.quota))
+        except (Refused, Unavailable) as trouble:
+            log.debug("cannot look at quota %s: %s", shortage.quota, trouble)
+            return False
+        return has_room(shortage, quota, hosts)
