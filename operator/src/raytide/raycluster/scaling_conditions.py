@@ -8,8 +8,11 @@ status_conditions.py; rules of D19, SC:S6. Times move only when a status does (R
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+import msgspec
 
 from raytide.api import names
 from raytide.api.conditions import ConditionJson, Saying, find_condition, moment_of
@@ -80,11 +83,8 @@ def replicas_contended(cluster: RayCluster, scaling: Scaling, now: datetime) -> 
             names.REPLICAS_CONTENDED, told.get("status", "False"), told.get("reason", ""), told.get("message", "")
         )
     is_old = told is not None and (told.get("status") == "True" or _left(told, CONTENDED_AFTER, now) <= 0)
-    writer = last_writer(cluster)
-    by = f", last written by {writer}" if writer else ""
-    message = "; ".join(differences) + by
     reason = "ReplicasRewritten" if is_old else "ReplicasDiffer"
-    return Saying(names.REPLICAS_CONTENDED, status=is_old, reason=reason, message=message)
+    return Saying(names.REPLICAS_CONTENDED, status=is_old, reason=reason, message="; ".join(differences))
 
 
 def scaling_limited(cluster: RayCluster, scaling: Scaling) -> Saying | None:
@@ -108,17 +108,17 @@ def _left(told: Mapping[str, Any], limit: timedelta, now: datetime) -> float:
 
 
 def _differences(cluster: RayCluster, scaling: Scaling) -> list[str]:
-    """The groups whose `replicas` are not what the autoscaler decided, both between min and max."""
+    """The groups whose `replicas` are not what the autoscaler decided, both between min and max, and who wrote them."""
     found = []
     for group in cluster.spec.worker_group_specs:
         decision = scaling.decision_of(group)
         if decision is None or clamp_replicas(group) == clamp(decision.replicas, group):
             continue
-        text = (
-            f"group {group.group_name}: replicas is {clamp_replicas(group)}, the autoscaler decided {decision.replicas}"
-        )
+        writer = last_writer(cluster, group.group_name)
+        by = f" (written by {writer})" if writer else ""
+        text = f"group {group.group_name}: replicas is {clamp_replicas(group)}{by}, the autoscaler decided {decision.replicas}"
         is_repeated = group.replicas is not None and group.replicas == decision.foreign
-        found.append(text + (f" ({group.replicas} was obeyed once already)" if is_repeated else ""))
+        found.append(text + (f"; {group.replicas} was obeyed once already" if is_repeated else ""))
     return found
 
 
@@ -140,36 +140,57 @@ def _told(group: str, why: Why) -> str:
 # --- who wrote last ------------------------------------------------------------------------------------------------------
 
 
-def last_writer(cluster: RayCluster) -> str:
-    """The field manager that wrote the groups last and is not the autoscaler; empty when nobody is known."""
-    writers = [(at, manager) for at, manager, is_sidecar in _writers(cluster) if manager and not is_sidecar]
-    return max(writers, key=lambda writer: writer[0])[1] if writers else ""
+def last_writer(cluster: RayCluster, group: str) -> str:
+    """The field manager that wrote the group's replicas last and is not the autoscaler; empty when nobody is known."""
+    writers = [
+        (written.at, written.manager)
+        for written in _writes(cluster)
+        if written.manager and not written.is_sidecar and written.is_of(group)
+    ]
+    return max(writers)[1] if writers else ""
 
 
 def _agreed_since(cluster: RayCluster, told: Mapping[str, Any], now: datetime) -> datetime:
-    """Since when spec and record can have been the same at the earliest: the last time anybody wrote the groups.
+    """Since when spec and record can have been the same at the earliest: the last time anybody wrote replicas.
 
     Found in the object itself, so that nobody has to remember it. A time in the future is not believed.
     """
-    moments = [at for at, _, _ in _writers(cluster) if at <= now]
+    groups = [group.group_name for group in cluster.spec.worker_group_specs]
+    moments = [written.at for written in _writes(cluster) if written.at <= now and any(map(written.is_of, groups))]
     since = moment_of(str(told.get("lastTransitionTime"))) or now
     return max([since, *moments])
 
 
-def _writers(cluster: RayCluster) -> Iterator[tuple[datetime, str, bool]]:
-    """When, who, and whether it is the autoscaler, of every entry of managedFields that owns a worker group."""
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """An entry of managedFields that owns something of the worker groups."""
+
+    at: datetime
+    manager: str
+    is_sidecar: bool
+    groups: Mapping[str, Any]
+    """By `k:{"groupName":…}` where the list is a map, as in our CRD; empty where it is owned as one, as in KubeRay's."""
+
+    def is_of(self, group: str) -> bool:
+        """Whether it owns that group's replicas."""
+        key = msgspec.json.encode({"groupName": group}).decode()
+        return not self.groups or "f:replicas" in _inner(self.groups, f"k:{key}")
+
+
+def _writes(cluster: RayCluster) -> Iterator[_Write]:
     entries = (cluster.raw.get("metadata") or {}).get("managedFields")
     for entry in entries if isinstance(entries, list) else ():
         fields = entry.get("fieldsV1") if isinstance(entry, Mapping) else None
         at = moment_of(str(entry.get("time"))) if fields else None
-        if at is None or "f:workerGroupSpecs" not in _inner(fields, "f:spec"):
+        spec = _inner(fields, "f:spec")
+        if at is None or "f:workerGroupSpecs" not in spec:
             continue
         annotations = _inner(_inner(fields, "f:metadata"), "f:annotations")
         manager = str(entry.get("manager") or "")
         is_sidecar = manager == names.AUTOSCALER_FIELD_MANAGER or (
             f"f:{names.AUTOSCALER_DECISION_ANNOTATION}" in annotations
         )
-        yield at, manager, is_sidecar
+        yield _Write(at, manager, is_sidecar, _inner(spec, "f:workerGroupSpecs"))
 
 
 def _inner(fields: Any, key: str) -> Mapping[str, Any]:
