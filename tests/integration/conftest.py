@@ -8,6 +8,8 @@ import pytest
 HERE = Path(__file__).parent
 
 EMBEDDED_ONLY: Final = {
+    "test_gcs_ray.py": "needs no API server",
+    "test_gcs_ray_nodes.py": "needs no API server",
     "test_fault_proxy.py": "is about the proxy; tests/acceptance uses it before a real API server",
     "test_golden_specs.py": "`make golden` does the same on a real control plane",
     "test_helm.py": "is about what the emulator tells helm; `make e2e` installs on a real control plane",
