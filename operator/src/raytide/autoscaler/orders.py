@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
 from raytide.api.scaling import DecisionRecord, GroupDecision
+from raytide.autoscaler.lifecycle import Timers
 from raytide.autoscaler.model import Decision, Drained, DrainReason, GcsState, Instance, NodeType, Report
 
 Operation: TypeAlias = Mapping[str, Any]
@@ -80,20 +81,20 @@ class Memory:
     replicas_written: Mapping[str, int] = field(default_factory=dict)
     """By group, what we ordered last; stands in for the record under an operator that reads none."""
     joined_s: Mapping[str, float] = field(default_factory=dict)
-    """By Ray node id, when it was first seen; None yet in the first tick, see `is_fresh`."""
+    """By Ray node id, when it was first seen."""
     unneeded_s: Mapping[str, float] = field(default_factory=dict)
     """By group, since when replicas that were asked for and have no pod yet are needed by nobody."""
     leaving_s: Mapping[str, float] = field(default_factory=dict)
-    """By Ray node id, since when a busy node is being moved out."""
+    """By Ray node id, since when it has agreed to leave, or is being moved out of a group that is too large."""
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
-    """By Ray node id."""
-    timers: Any = None
+    """By Ray node id, drains that were refused or not answered."""
+    timers: Timers = field(default_factory=Timers)
     """Of instances.py and limits.py, theirs to read."""
+    silent_s: float | None = None
+    """Since when nobody knows what is needed: the GCS is silent, or the head is down."""
     report_version: int = 0
     words: frozenset[str] = frozenset()
     """Log lines that stand: only a new one is said."""
-    is_fresh: bool = True
-    """Nothing has been seen yet: the process has just started."""
 
 
 # --- what comes out --------------------------------------------------------------------------------------------------

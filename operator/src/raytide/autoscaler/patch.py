@@ -42,7 +42,9 @@ class GroupChange:
         return self.has_new_replicas or self.has_new_names
 
 
-def build_patch(cluster: Mapping[str, Any], changes: Iterable[GroupChange], record: str | None) -> tuple[Operation, ...]:
+def build_patch(
+    cluster: Mapping[str, Any], changes: Iterable[GroupChange], record: str | None
+) -> tuple[Operation, ...]:
     """The patch; empty when neither a group nor the record (None: leave it) has to change."""
     needed = [change for change in changes if change.is_needed]
     if not needed and record is None:

@@ -1,0 +1,34 @@
+"""Could a node of this type ever hold this request?
+
+Takes a node type and a request, and compares the request with the empty node: amounts and labels, nothing else on it. It
+says nothing about room now, only about possibility, so that "add another group" and "raise the maximum" can be told
+apart (B-14). Called by report.py and reasons.py; the rules of placing are AS §2.4 FILL.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from raytide.autoscaler.model import UNIT, LabelConstraint, NodeType, Request
+
+IMPLICIT_RESOURCE: Final = "node:__internal_implicit_resource_"
+"""Every node has one of each, unless it says otherwise (AS §2.4 FILL 3)."""
+
+
+def could_hold(node_type: NodeType, request: Request) -> bool:
+    """Whether an empty node of that type could hold it."""
+    totals, labels = dict(node_type.resources), dict(node_type.labels)
+    has_room = all(amount <= totals.get(name, _implicit(name)) for name, amount in request.amounts)
+    return has_room and (
+        not request.selectors or any(all(_holds(c, labels) for c in selector) for selector in request.selectors)
+    )
+
+
+def _implicit(name: str) -> int:
+    return UNIT if name.startswith(IMPLICIT_RESOURCE) else 0
+
+
+def _holds(constraint: LabelConstraint, labels: Mapping[str, str]) -> bool:
+    if not constraint.is_known:
+        return False
+    is_among = labels.get(constraint.key) in constraint.values
+    return is_among if constraint.is_in else not is_among

@@ -1,0 +1,104 @@
+"""What was ordered before this tick, and by whom?
+
+Takes the RayCluster and what this process remembers, gives per group the number that rules at this moment, the names that
+were ordered away, and whether another writer raised the number. Under our operator the record rules and a foreign higher
+number is adopted once (D19); under another operator the spec does. It reads and never decides. Called by tick.py and
+pacing.py (contract, "The decision record").
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raytide.api import names
+from raytide.api.scaling import DecisionRecord, GroupDecision, parse_record
+from raytide.autoscaler.orders import Memory, Snapshot
+from raytide.autoscaler.spec_groups import SpecGroup, spec_groups
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The order that stands."""
+
+    groups: tuple[SpecGroup, ...]
+    """In the order of the spec."""
+    head: str
+    """uid of the head pod beside us; empty when it is not to be seen."""
+    is_recorded: bool
+    record: DecisionRecord | None = None
+    """Of this cluster; that of an earlier head counts, because the decision was ours."""
+    is_record_foreign: bool = False
+    """There is a record, and it was made for another cluster (a copied manifest) or beside another head."""
+    written: Mapping[str, int] | None = None
+    """What this process ordered last, where nothing is recorded."""
+
+    def decision(self, group: SpecGroup) -> GroupDecision:
+        """What stands for that group, as if it had been recorded."""
+        recorded = None if self.record is None else self.record.groups.get(group.name)
+        if recorded is not None:
+            return recorded
+        ordered = (self.written or {}).get(group.name, group.standing_replicas)
+        return GroupDecision(
+            ordered if not self.is_recorded else group.standing_replicas, group.workers_to_delete or ()
+        )
+
+    def raised(self, group: SpecGroup) -> int | None:
+        """The higher number of another writer that is adopted now."""
+        recorded = None if self.record is None else self.record.groups.get(group.name)
+        return None if recorded is None else recorded.foreign_raise(group.replicas)
+
+    def foreign(self, group: SpecGroup) -> int | None:
+        """The number that was adopted last, now included."""
+        raised = self.raised(group)
+        return self.decision(group).foreign if raised is None else raised
+
+    def replicas(self, group: SpecGroup) -> int:
+        """What the operator works towards."""
+        if not self.is_recorded:
+            return group.standing_replicas
+        raised = self.raised(group)
+        return group.clamp(self.decision(group).replicas if raised is None else raised)
+
+    def is_prescaled(self, group: SpecGroup) -> bool:
+        """Whether the number that rules is another writer's wish, which is not withdrawn for want of demand."""
+        return self.foreign(group) is not None and self.foreign(group) == (
+            self.decision(group).replicas if self.raised(group) is None else self.raised(group)
+        )
+
+    def named(self, group: SpecGroup) -> tuple[str, ...]:
+        """The names ordered away, of spec and record together."""
+        return tuple(dict.fromkeys([*(group.workers_to_delete or ()), *self.decision(group).delete]))
+
+
+def standing_of(snapshot: Snapshot, memory: Memory) -> Standing:
+    """Read it."""
+    metadata = snapshot.cluster["metadata"]
+    head = _head_uid(snapshot)
+    is_recorded = snapshot.settings.is_recorded
+    found = parse_record(_annotations(metadata).get(names.AUTOSCALER_DECISION_ANNOTATION)) if is_recorded else None
+    is_ours = found is not None and found.cluster == metadata["uid"]
+    return Standing(
+        groups=spec_groups(snapshot.cluster),
+        head=head,
+        is_recorded=is_recorded,
+        record=found if is_ours else None,
+        is_record_foreign=found is not None and not (is_ours and found.head == head),
+        written=memory.replicas_written,
+    )
+
+
+def is_paused(cluster: Mapping[str, Any]) -> bool:
+    """Whether a user told us to keep our hands off."""
+    return _annotations(cluster["metadata"]).get(names.AUTOSCALER_ANNOTATION) == names.PAUSED
+
+
+def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = metadata.get("annotations")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _head_uid(snapshot: Snapshot) -> str:
+    heads = [pod for pod in snapshot.pods if pod.is_head and not pod.is_terminating]
+    named = [pod for pod in heads if pod.name == snapshot.settings.head_pod]
+    newest = sorted(named or heads, key=lambda pod: (pod.creation_timestamp, pod.name))
+    return newest[-1].uid if newest else ""

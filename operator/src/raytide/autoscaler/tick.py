@@ -1,0 +1,227 @@
+"""What does the autoscaler do this time?
+
+Takes one snapshot of the RayCluster, its pods and the GCS, and a memory of timers; gives everything that follows: the
+patch, the drains, the report, the lines and events, and the next memory. Targets are absolute and computed from what
+exists, so that a restart at any instruction changes nothing and repeating is harmless (D12, RM:I23). It composes the
+other decisions and has no rule of its own but their order (contract, "Order of a scale-down"). Called by loop.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from raytide.api.scaling import MAX_NAMES_PER_GROUP, DecisionRecord, GroupDecision, encode_record, parse_record
+from raytide.autoscaler.deciding import DEMAND_LAG_S, Deciding, decide
+from raytide.autoscaler.drains import DrainTerms, drains_of, leaving_since, named_after, refusals_after
+from raytide.autoscaler.group_orders import HOLD_S, Outcomes, group_outcomes
+from raytide.autoscaler.orders import Answers, Drain, Level, LogLine, Memory, NamesPlan, Operation, Snapshot, TickPlan
+from raytide.autoscaler.pacing import Change, change_between, is_lowering_pending, since_last_write_s, wait_s
+from raytide.autoscaler.patch import GroupChange, build_patch
+from raytide.autoscaler.standing import Standing, is_paused, standing_of
+from raytide.autoscaler.telling import report_of, words_of
+
+
+def plan_tick(snapshot: Snapshot, memory: Memory) -> TickPlan:
+    """Everything that follows from this snapshot."""
+    standing = standing_of(snapshot, memory)
+    why_not = _why_hands_off(snapshot)
+    if why_not:
+        return TickPlan(memory=memory, why_not=why_not, record=standing.record)
+    deciding = decide(snapshot, memory, standing)
+    outcomes = group_outcomes(snapshot, memory, standing, deciding)
+    orders = outcomes.orders()
+    writing = _writing(snapshot, memory, standing, orders)
+    words = words_of(memory, standing, deciding, outcomes, writing.written)
+    report = report_of(snapshot, memory, deciding, outcomes)
+    return TickPlan(
+        patch=writing.patch,
+        drains=_drains(snapshot, memory, standing, outcomes, is_written=bool(writing.patch)),
+        report=report,
+        memory=replace(
+            _next_memory(snapshot, memory, deciding, outcomes, writing),
+            report_version=report.version if report else memory.report_version,
+            words=words.said,
+        ),
+        log=words.lines,
+        events=words.events,
+        look_again_s=_look_again_s(snapshot, deciding, outcomes, writing),
+        orders=orders,
+        decision=None if deciding.choice is None else deciding.choice.decision,
+        instances=deciding.found.instances,
+        types=deciding.types.types,
+        why_not="paused" if is_paused(snapshot.cluster) else deciding.why_not,
+        record=writing.record or standing.record,
+    )
+
+
+def plan_names(snapshot: Snapshot, plan: TickPlan, answers: Answers) -> NamesPlan:
+    """The second patch: the names of the replicas whose nodes agreed to leave.
+
+    `snapshot.cluster` is the object as the first patch left it. What cannot be named now is found again by a later tick,
+    because its Ray node is dead while its pod lives.
+    """
+    now_s = snapshot.monotonic_s
+    memory = replace(
+        plan.memory,
+        leaving_s=leaving_since(plan.memory.leaving_s, answers, now_s),
+        refusals=refusals_after(plan.memory.refusals, plan.drains, answers, now_s),
+    )
+    orders = dict(plan.orders)
+    named = named_after(plan.drains, answers, plan.instances)
+    for group, names in named.items():
+        together = tuple(dict.fromkeys([*orders[group].delete, *names]))[:MAX_NAMES_PER_GROUP]
+        orders[group] = replace(orders[group], delete=together)
+    if not named:
+        return NamesPlan(memory=memory, log=_refusal_lines(plan.drains, answers))
+    standing = standing_of(snapshot, memory)
+    patch = build_patch(snapshot.cluster, _changes(standing, orders), _record_text(standing, orders, snapshot))
+    lines = tuple(
+        LogLine(Level.INFO, f"group {group}: {len(names)} drained and named", (("group", group), ("named", len(names))))
+        for group, names in named.items()
+    )
+    return NamesPlan(patch, replace(memory, wrote_s=now_s), (*lines, *_refusal_lines(plan.drains, answers)))
+
+
+def _why_hands_off(snapshot: Snapshot) -> str:
+    """Why nothing at all is decided; empty when something may be."""
+    if snapshot.cluster["metadata"].get("deletionTimestamp"):
+        return "the RayCluster is being deleted"
+    spec = snapshot.cluster["spec"]
+    if spec.get("suspend") is True:
+        return "the RayCluster is suspended"
+    return "" if spec.get("enableInTreeAutoscaling") is True else "autoscaling is switched off"
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """What is written now, and what has to wait."""
+
+    change: Change = Change.NONE
+    patch: tuple[Operation, ...] = ()
+    record: DecisionRecord | None = None
+    wait_s: float = 0.0
+
+    @property
+    def written(self) -> Change:
+        """The change that is in the patch."""
+        return self.change if self.patch else Change.NONE
+
+
+def _writing(snapshot: Snapshot, memory: Memory, standing: Standing, orders: Mapping[str, GroupDecision]) -> _Writing:
+    if is_paused(snapshot.cluster):
+        return _Writing()
+    text = _record_text(standing, orders, snapshot)
+    change = change_between(standing, _as_read(orders, text))
+    since_s = since_last_write_s(standing, memory.wrote_s, snapshot.monotonic_s, snapshot.now)
+    waits_s = wait_s(change, since_s)
+    if change is Change.NONE or waits_s > 0:
+        return _Writing(change, wait_s=waits_s)
+    return _Writing(change, build_patch(snapshot.cluster, _changes(standing, orders), text), parse_record(text))
+
+
+def _changes(standing: Standing, orders: Mapping[str, GroupDecision]) -> list[GroupChange]:
+    """What has to be different in the spec; a number that the operator clamps to ours anyway may stay."""
+    changes = []
+    for group in standing.groups:
+        order = orders.get(group.name)
+        if order is not None:
+            is_same = group.is_suspended or group.standing_replicas == group.clamp(order.replicas)
+            changes.append(GroupChange(group, None if is_same else order.replicas, order.delete))
+    return changes
+
+
+def _record_text(standing: Standing, orders: Mapping[str, GroupDecision], snapshot: Snapshot) -> str | None:
+    if not standing.is_recorded:
+        return None
+    return encode_record(
+        DecisionRecord(snapshot.cluster["metadata"]["uid"], standing.head, _whole(snapshot.now), orders)
+    )
+
+
+def _as_read(orders: Mapping[str, GroupDecision], text: str | None) -> dict[str, GroupDecision]:
+    """The orders as the record gives them back: long words are cut, and a cut is no change of mind."""
+    record = parse_record(text)
+    read = {} if record is None else record.groups
+    return {
+        name: replace(order, why=read[name].why, backoff=read[name].backoff) if name in read else order
+        for name, order in orders.items()
+    }
+
+
+def _whole(moment: datetime) -> datetime:
+    return moment.replace(microsecond=0)
+
+
+# --- drains ----------------------------------------------------------------------------------------------------------
+
+
+def _drains(
+    snapshot: Snapshot, memory: Memory, standing: Standing, outcomes: Outcomes, *, is_written: bool
+) -> tuple[Drain, ...]:
+    """Only of groups whose number is lowered already, or in this very patch: else what leaves would be replaced (B-28)."""
+    if is_paused(snapshot.cluster):
+        return ()
+    terms = DrainTerms(
+        pods={pod.name: pod for pod in snapshot.pods},
+        now=snapshot.now,
+        monotonic_s=snapshot.monotonic_s,
+        grace_s=snapshot.settings.preemption_grace_s,
+        refusals=memory.refusals,
+    )
+    return tuple(
+        drain
+        for outcome in outcomes.groups
+        if outcome.target is not None
+        and (is_written or not is_lowering_pending(standing, outcome.group, outcome.order))
+        for drain in drains_of(outcome.group.name, outcome.target, terms)
+    )
+
+
+def _refusal_lines(drains: tuple[Drain, ...], answers: Answers) -> tuple[LogLine, ...]:
+    lines = []
+    for drain in drains:
+        answer = answers.get(drain.node_id)
+        if answer is None or not answer.is_accepted:
+            said = "the GCS did not answer" if answer is None else answer.message
+            values = (("group", drain.group), ("pod", drain.pod), ("node", drain.node_id))
+            lines.append(LogLine(Level.INFO, f"{drain.pod} was not drained: {said}", values))
+    return tuple(lines)
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def _next_memory(
+    snapshot: Snapshot, memory: Memory, deciding: Deciding, outcomes: Outcomes, writing: _Writing
+) -> Memory:
+    now_s = snapshot.monotonic_s
+    silent_s = None if deciding.choice is not None else now_s if memory.silent_s is None else memory.silent_s
+    ordered = {outcome.group.name: outcome.order.replicas for outcome in outcomes.groups}
+    known = deciding.found.timers.stays.values()
+    there = {stay.node_id for stay in known}
+    return replace(
+        memory,
+        wrote_s=now_s if writing.patch else memory.wrote_s,
+        replicas_written=ordered if writing.patch else memory.replicas_written,
+        joined_s=deciding.joined_s,
+        unneeded_s=outcomes.unneeded_s,
+        leaving_s=outcomes.leaving_s,
+        refusals={node_id: refusal for node_id, refusal in memory.refusals.items() if node_id in there},
+        timers=deciding.found.timers,
+        silent_s=silent_s,
+    )
+
+
+def _look_again_s(snapshot: Snapshot, deciding: Deciding, outcomes: Outcomes, writing: _Writing) -> float | None:
+    """The next moment at which the clock alone may change something."""
+    now_s = snapshot.monotonic_s
+    waits = [
+        writing.wait_s,
+        *((deciding.limits.look_again_s or 0.0,) if deciding.limits else ()),
+        *(since_s + DEMAND_LAG_S - now_s for since_s in deciding.joined_s.values()),
+        *(since_s + HOLD_S - now_s for since_s in outcomes.unneeded_s.values()),
+    ]
+    return min((wait for wait in waits if wait > 0), default=None)
