@@ -30,6 +30,8 @@ class Choice:
     """The scheduler's decision, and what blocked groups have to do with it."""
 
     decision: Decision
+    question: SchedulingInput
+    """What the decision answers: with the blocks, without the stuck."""
     instances: tuple[Instance, ...]
     """All of them; what is withdrawn is shown as ALLOCATION_TIMEOUT (a pod) or ALLOCATION_FAILED (no pod yet)."""
     withdrawn: frozenset[str] = frozenset()
@@ -45,19 +47,19 @@ def choose(question: SchedulingInput, limits: Limits, schedule: Scheduler) -> Ch
     """
     stuck_ids = {instance.instance_id for instance in limits.stuck}
     sound = tuple(i for i in question.instances if i.instance_id not in stuck_ids)
-    decision = schedule(
-        replace(
-            question,
-            types=limits.types,
-            instances=_protected(question, sound, limits, schedule),
-            availability={**question.availability, **limits.availability},
-            recoverable={**question.recoverable, **limits.recoverable},
-        )
+    asked = replace(
+        question,
+        types=limits.types,
+        instances=_protected(question, sound, limits, schedule),
+        availability={**question.availability, **limits.availability},
+        recoverable={**question.recoverable, **limits.recoverable},
     )
+    decision = schedule(asked)
     kept = _kept(question, sound, limits, decision, schedule) if limits.stuck else frozenset()
     withdrawn = stuck_ids - kept
     return Choice(
         decision=decision,
+        question=asked,
         instances=tuple(_given_up(i) if i.instance_id in withdrawn else i for i in question.instances),
         withdrawn=frozenset(withdrawn),
         kept=kept,
@@ -68,7 +70,7 @@ def _protected(
     question: SchedulingInput, sound: tuple[Instance, ...], limits: Limits, schedule: Scheduler
 ) -> tuple[Instance, ...]:
     """The sound instances; those a gang would use if nothing were blocked are not to be ended as idle (SC:S5)."""
-    if not question.gangs or not limits.backoffs and not limits.stuck:
+    if not question.gangs or not (limits.backoffs or limits.stuck):
         return sound
     needed = schedule(replace(question, tasks=(), constraint=None, idle_timeout_s=None)).needed
     return tuple(replace(i, is_idle_blocked=True) if i.instance_id in needed else i for i in sound)

@@ -24,7 +24,7 @@ class Launches:
 
 
 def launches(question: SchedulingInput, decision: Decision, schedule: Scheduler, *, is_conservative: bool) -> Launches:
-    """Which of the decision's launches go out now; `question` is what the scheduler was asked."""
+    """Which of the decision's launches go out now; `question` is what it answers (`Choice.question`)."""
     if not is_conservative or not decision.launches:
         return Launches(dict(decision.launches))
     at_once = schedule(replace(question, tasks=(), gangs=(), idle_timeout_s=None)).launches
