@@ -54,7 +54,7 @@ def decide(snapshot: Snapshot, memory: Memory, standing: Standing) -> Deciding:
     limits = limit(found, types, _evidence(snapshot, standing), time_limits, snapshot.settings.recovery_s)
     question = _question(snapshot, memory, types, found, joined_s)
     choice = choose(question, limits, schedule)
-    speed = launches(question, choice.decision, schedule, is_conservative=types.is_conservative)
+    speed = launches(choice.question, choice.decision, schedule, is_conservative=types.is_conservative)
     return Deciding(types, found, joined_s, limits, choice, speed)
 
 
@@ -78,6 +78,7 @@ def _evidence(snapshot: Snapshot, standing: Standing) -> Evidence:
         now_s=snapshot.monotonic_s,
         conditions=[c for c in conditions if isinstance(c, Mapping)] if isinstance(conditions, list) else (),
         backoffs={group.name: standing.decision(group).backoff for group in standing.groups},
+        whys={group.name: standing.decision(group).why for group in standing.groups},
     )
 
 

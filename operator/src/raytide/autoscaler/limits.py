@@ -15,10 +15,10 @@ from enum import StrEnum
 from typing import Final
 
 from raytide.api import names
-from raytide.api.conditions import ConditionJson, find_condition, moment_of
+from raytide.api.conditions import ConditionJson, find_condition, moment_of, timestamp
 from raytide.api.pod import PodView
 from raytide.api.pod_trouble import Cause, trouble_of, trouble_of_refusal
-from raytide.api.scaling import Backoff
+from raytide.api.scaling import Backoff, Why
 from raytide.autoscaler.instances import Instances
 from raytide.autoscaler.lifecycle import Deaths, Stay, TimeLimits
 from raytide.autoscaler.model import COUNTABLE, Instance, NodeType, Status
@@ -42,6 +42,8 @@ class Stuck(StrEnum):
 
 NO_ROOM: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Cause.UNSCHEDULABLE, Cause.GATED})
 """Nothing is wrong with such a pod: it may wait for room as long as nobody else can do its work."""
+RESTING: Final = "Backoff"
+REASONS: Final = frozenset({*Cause, *Stuck})
 IN_FLIGHT: Final = frozenset({Status.QUEUED, Status.REQUESTED, Status.ALLOCATION_FAILED})
 """Asked for, and no pod."""
 
@@ -91,6 +93,8 @@ class Evidence:
     """`status.conditions` of the RayCluster."""
     backoffs: Mapping[str, Backoff | None] = field(default_factory=dict)
     """By group, as it stands in the record."""
+    whys: Mapping[str, Sequence[Why]] = field(default_factory=dict)
+    """By group, the reasons that stand in the record."""
 
 
 def limit(
@@ -171,7 +175,7 @@ def _view(node_type: NodeType, found: Instances, evidence: Evidence, limits: Tim
     return _View(
         node_type.name,
         frozenset(stuck),
-        _blocked(proof, backoff, len(stuck), evidence.now) if is_blocked else None,
+        _blocked(node_type.name, proof, backoff, len(stuck), evidence) if backoff and is_blocked else None,
         backoff,
         None if backoff is None else len(sound) if is_blocked else _with_probe(node_type, sound),
     )
@@ -190,11 +194,14 @@ def _effective(node_type: NodeType, view: _View | None) -> NodeType:
     return with_limits(node_type, min(node_type.min_nodes, most), most)
 
 
-def _blocked(proof: _Sticking | None, backoff: Backoff | None, count: int, now: datetime) -> Blocked:
+def _blocked(group: str, proof: _Sticking | None, backoff: Backoff, count: int, evidence: Evidence) -> Blocked:
+    """Why; while a group rests and nothing is stuck in it any more, that is what was said when it was blocked."""
     if proof is not None:
         return Blocked(proof.reason, proof.detail, count, is_room_missing=proof.reason in NO_ROOM)
-    rest_s = 0 if backoff is None else round((backoff.until - now).total_seconds())
-    return Blocked("Backoff", f"blocked lately; one replica is tried in {rest_s} s", count)
+    said = next((why for why in evidence.whys.get(group, ()) if why.reason in REASONS), None)
+    if said is not None:
+        return Blocked(said.reason, said.message, said.count)
+    return Blocked(RESTING, f"it was blocked; one replica is tried at {timestamp(backoff.until)}", count)
 
 
 def _stuck(ids: set[str], mine: Sequence[Instance]) -> set[str]:
