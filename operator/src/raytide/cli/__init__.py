@@ -6,6 +6,7 @@ from typing import Final
 import click
 
 COMMANDS: Final = {
+    "autoscaler": "run the autoscaler of one RayCluster, beside its head",
     "operator": "run the operator (RayCluster controller)",
     "sandbox": "a Kubernetes cluster on this machine, with pods as processes",
 }

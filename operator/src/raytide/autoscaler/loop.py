@@ -1,0 +1,314 @@
+"""How does one decision follow the other?
+
+`Autoscaler` turns every few seconds, or soon after a pod changed: it reads Kubernetes and the GCS side by side, asks
+`plan_tick` what follows, and carries it out in the order of the contract: patch, drains, names, report. It awaits and
+never chooses; nothing ends it but a cancel and credentials that the GCS does not accept, not even a bug in a decision
+(L-3). Built from a client, a GCS and a clock, so that it also runs in virtual time; wired by main.py (architecture §5 b).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import Key
+from raytide.autoscaler.gcs import GcsClient
+from raytide.autoscaler.model import Drained, GcsState, Report
+from raytide.autoscaler.orders import Answers, Drain, Level, LogLine, Memory, Snapshot, TickPlan, TickSettings
+from raytide.autoscaler.provider import Provider, Written
+from raytide.autoscaler.tick import plan_names, plan_tick
+from raytide.kube.client import Client
+from raytide.runtime.backoff import Backoff
+from raytide.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+UNAUTHENTICATED: Final = 401
+
+T = TypeVar("T")
+
+SHORTEST_TICK_S: Final = 1.0
+"""From the beginning of one to that of the next, however often pods change."""
+GCS_S: Final = 10.0
+"""Longest wait for the state; the wire's own deadline is shorter."""
+DRAINS_S: Final = 5.0
+STRAGGLERS_S: Final = 0.5
+"""Once one node has agreed to leave, its name is not kept waiting for the answers of others (B-21, B-28)."""
+LONGEST_REST_S: Final = 30.0
+"""Between looks while a side is away."""
+LEVELS: Final = {Level.DEBUG: logging.DEBUG, Level.INFO: logging.INFO, Level.WARNING: logging.WARNING}
+
+
+class NotLetIn(Exception):  # noqa: N818 - a reason to start anew
+    """The GCS does not accept our credentials: only a new process reads all of them again (L-6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """What one sidecar is told."""
+
+    tick: TickSettings = field(default_factory=TickSettings)
+    interval_s: float = 5.0
+    api_version: str = "v1"
+    """Of RayClusters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One turn, for those who count and tell."""
+
+    lasted_s: float
+    plan: TickPlan | None = None
+    """None: something was missing, or a decision broke."""
+    gcs: GcsState | None = None
+    skipped: str = ""
+    """Why nothing was decided: a word for counting; empty if something was."""
+    written: Written | None = None
+    """None: there was nothing to write."""
+    answers: Answers = field(default_factory=dict)
+
+
+class Skipped(Exception):  # noqa: N818 - a verdict on a tick
+    """Nothing can be decided now; `word` is for counting, the message for people."""
+
+    def __init__(self, word: str, message: str) -> None:
+        super().__init__(message)
+        self.word = word
+
+
+class Autoscaler:
+    """The sidecar's loop.
+
+    - One tick per `interval_s`, sooner when a pod changed or the plan asks for it; never two within a second.
+    - Per tick one GET, no LIST, at most two patches; the second follows the accepted drains within half a second.
+    - A side that does not answer is asked again with back-off, for ever, and mentioned once.
+    - `run` ends only when cancelled, or with `NotLetIn`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        gcs: GcsClient,
+        *,
+        clock: Clock,
+        key: Key,
+        settings: LoopSettings | None = None,
+        on_tick: Sequence[Callable[[Tick], None]] = (),
+    ) -> None:
+        self._gcs = gcs
+        self._clock = clock
+        self._settings = settings or LoopSettings()
+        self._on_tick = tuple(on_tick)
+        self._woken = asyncio.Event()
+        self.provider = Provider(
+            client, key, clock=clock, on_pods_changed=self._woken.set, api_version=self._settings.api_version
+        )
+        self._memory = Memory()
+        self._reported: tuple[str, int] | None = None
+        """Session, and the version of the report that its GCS kept when we first met it (B-5)."""
+        self._away = Backoff(first_s=self._settings.interval_s, longest_s=LONGEST_REST_S)
+        self._outrun = Backoff(first_s=SHORTEST_TICK_S, longest_s=LONGEST_REST_S)
+        self._complaint = ""
+        self._is_gcs_away = False
+        self._began_s: float | None = None
+        """When the tick that is running began."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.provider.run())
+            tasks.create_task(self._turn())
+
+    def running_s(self) -> float:
+        """For how long the present tick has been running; 0 between two."""
+        return 0.0 if self._began_s is None else self._clock.monotonic() - self._began_s
+
+    async def _turn(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.interval_s):
+                await self.provider.wait_synced()
+        while True:
+            began_s = self._clock.monotonic()
+            self._woken.clear()
+            tick = await self.tick()
+            await self._rest(self._rest_s(tick), not_before_s=began_s + SHORTEST_TICK_S)
+
+    async def _rest(self, longest_s: float, *, not_before_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(longest_s):
+                await self._woken.wait()
+        await asyncio.sleep(max(0.0, not_before_s - self._clock.monotonic()))
+
+    def _rest_s(self, tick: Tick) -> float:
+        """Until the next look, unless a pod changes."""
+        if tick.plan is None:
+            return self._away.next_s()
+        self._away.reset()
+        if tick.written in (Written.OUTRUN, Written.UNKNOWN):
+            return self._outrun.next_s()
+        if tick.written is Written.YES:
+            self._outrun.reset()
+        due_s = tick.plan.look_again_s
+        return self._settings.interval_s if due_s is None else max(0.0, min(due_s, self._settings.interval_s))
+
+    # --- one tick ----------------------------------------------------------------------------------------------------
+
+    async def tick(self) -> Tick:
+        """Look, decide, carry out; whatever goes wrong, the next one begins afresh."""
+        began_s = self._began_s = self._clock.monotonic()
+        try:
+            tick = await self._tick(began_s)
+            self._recover()
+        except Skipped as skipped:
+            self._complain(str(skipped), skipped.word)
+            tick = Tick(self._clock.monotonic() - began_s, skipped=skipped.word)
+        except NotLetIn:
+            raise
+        except Exception:
+            log.exception("this turn of the autoscaler broke; the next one begins afresh")
+            tick = Tick(self._clock.monotonic() - began_s, skipped="bug")
+        finally:
+            self._began_s = None
+        for note in self._on_tick:
+            note(tick)
+        return tick
+
+    async def _tick(self, began_s: float) -> Tick:
+        snapshot = await self._look()
+        plan = plan_tick(snapshot, self._memory)
+        self._memory = plan.memory
+        _speak(plan.log)
+        submitted = await self.provider.submit(plan.patch) if plan.patch else None
+        answers: Answers = {}
+        if plan.drains and (submitted is None or submitted.written is Written.YES):
+            answers = await self._drain(plan.drains)
+            written = submitted.cluster if submitted else None
+            await self._name(replace(snapshot, cluster=written or snapshot.cluster), plan, answers)
+        if plan.report is not None and snapshot.gcs is not None:
+            await self._report(plan.report)
+        lasted_s = self._clock.monotonic() - began_s
+        return Tick(lasted_s, plan, snapshot.gcs, written=submitted.written if submitted else None, answers=answers)
+
+    async def _look(self) -> Snapshot:
+        """Both sides at once; without the GCS there is still something to decide, without Kubernetes there is not."""
+        if not self.provider.is_synced:
+            raise Skipped("pods", f"the pods are not known yet: {self.provider.trouble or 'still listing'}")
+        async with asyncio.TaskGroup() as tasks:
+            looking_at_cluster = tasks.create_task(_outcome(self.provider.cluster()))
+            asking_ray = tasks.create_task(_outcome(self._ask_ray()))
+        cluster, gcs = looking_at_cluster.result(), asking_ray.result()
+        if isinstance(gcs, Refused) and gcs.status == UNAUTHENTICATED:
+            raise NotLetIn(str(gcs))
+        if isinstance(cluster, Exception):
+            raise Skipped("kubernetes", f"the RayCluster cannot be read: {cluster}")
+        if cluster is None:
+            raise Skipped("gone", f"there is no RayCluster {self.provider.key} any more")
+        self._note_gcs(gcs)
+        return Snapshot(
+            cluster=cluster,
+            pods=self.provider.pods(),
+            gcs=None if isinstance(gcs, Exception) else gcs,
+            now=self._clock.now(),
+            monotonic_s=self._clock.monotonic(),
+            settings=self._settings.tick,
+            reported_version=self._reported[1] if self._reported else 0,
+        )
+
+    async def _ask_ray(self) -> GcsState:
+        state = await _within(GCS_S, self._gcs.state())
+        if self._reported is None or self._reported[0] != state.session:
+            self._reported = state.session, await _within(GCS_S, self._gcs.reported_version())
+        return state
+
+    # --- carrying out ------------------------------------------------------------------------------------------------
+
+    async def _drain(self, drains: Sequence[Drain]) -> Answers:
+        """All at once (B-21). Who has not answered in time is asked again by a later tick, which sees what it did."""
+        answers: dict[str, Drained | None] = dict.fromkeys(drain.node_id for drain in drains)
+        asking = {asyncio.create_task(_outcome(self._ask_to_leave(drain))): drain.node_id for drain in drains}
+        pending: set[asyncio.Task[Drained | Exception]] = set(asking)
+        ends_at = self._clock.monotonic() + DRAINS_S
+        try:
+            while pending and (left_s := ends_at - self._clock.monotonic()) > 0:
+                done, pending = await asyncio.wait(pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    answers[asking[task]] = _answer(task.result(), asking[task])
+                if any(answer and answer.is_accepted for answer in answers.values()):
+                    ends_at = min(ends_at, self._clock.monotonic() + STRAGGLERS_S)
+        finally:
+            for task in pending:
+                task.cancel()
+        return answers
+
+    async def _ask_to_leave(self, drain: Drain) -> Drained:
+        return await self._gcs.drain(
+            drain.node_id, reason=drain.reason, message=drain.message, deadline_ms=drain.deadline_ms
+        )
+
+    async def _name(self, snapshot: Snapshot, plan: TickPlan, answers: Answers) -> None:
+        """The names of those who agreed, at once: their pods end within a second (B-28)."""
+        naming = plan_names(snapshot, plan, answers)
+        self._memory = naming.memory
+        _speak(naming.log)
+        if naming.patch:
+            await self.provider.submit(naming.patch)
+
+    async def _report(self, report: Report) -> None:
+        trouble = await _outcome(_within(GCS_S, self._gcs.report(report)))
+        if isinstance(trouble, Exception):
+            log.info("Ray was not told what we are doing, the next turn will: %s", trouble)
+
+    # --- words -------------------------------------------------------------------------------------------------------
+
+    def _note_gcs(self, found: GcsState | Exception) -> None:
+        """Once when it goes, once when it is back."""
+        is_away = isinstance(found, Exception)
+        if is_away != self._is_gcs_away:
+            self._is_gcs_away = is_away
+            if is_away:
+                log.warning("the GCS does not say what is needed, asking again until it does: %s", found)
+            else:
+                log.info("the GCS answers again")
+
+    def _complain(self, message: str, word: str) -> None:
+        """Once per kind of trouble."""
+        if word != self._complaint:
+            log.warning("nothing can be decided, trying again until it can: %s", message)
+        self._complaint = word
+
+    def _recover(self) -> None:
+        if self._complaint:
+            log.info("everything is there again, going on")
+        self._complaint = ""
+
+
+def _speak(lines: Sequence[LogLine]) -> None:
+    for line in lines:
+        values = "".join(f" {name}={value}" for name, value in line.values)
+        log.log(LEVELS[line.level], "%s%s", line.message, values)
+
+
+def _answer(outcome: Drained | Exception, node_id: str) -> Drained | None:
+    if isinstance(outcome, Exception):
+        log.info("node %s was asked to leave, and no answer came: %s", node_id, outcome)
+        return None
+    return outcome
+
+
+async def _within(seconds: float, call: Coroutine[Any, Any, T]) -> T:
+    try:
+        async with asyncio.timeout(seconds):
+            return await call
+    except TimeoutError as error:
+        raise Unavailable(f"no answer in {seconds:g} s") from error
+
+
+async def _outcome(call: Coroutine[Any, Any, T]) -> T | Exception:
+    """The answer, or the trouble of one of the two kinds that are no bug."""
+    try:
+        return await call
+    except (Unavailable, Refused) as trouble:
+        return trouble

@@ -1,0 +1,160 @@
+"""What does the sidecar count?
+
+Every metric of the autoscaler's page, declared once: those that Ray's own V2 writes, under the very same names, so that
+dashboards go on working (AS §5.2), and ours about demand, decision and the time a tick takes. A tick comes in, numbers
+change; nothing is decided by them. Written after each tick, read by main.py's page; apart from the operator's metrics,
+which another process has.
+"""
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+from raytide.autoscaler.loop import Tick
+from raytide.autoscaler.model import UNIT, Demand, GcsState, Instance, NodeType, Status
+from raytide.autoscaler.orders import TickPlan
+
+PENDING: Final = frozenset({Status.QUEUED, Status.REQUESTED, Status.ALLOCATED, Status.RAY_INSTALLING})
+ACTIVE: Final = frozenset({Status.RAY_RUNNING, Status.RAY_STOP_REQUESTED, Status.RAY_STOPPING})
+ENDING: Final = frozenset({Status.TERMINATING})
+UPDATE_BUCKETS: Final = (0.01, 0.1, 1, 10, 100, 1000)
+TICK_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+SESSION: Final = "SessionName"
+
+
+class SidecarMetrics:
+    """One registry, labelled with one session."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.session = ""
+        ProcessCollector(registry=self.registry)
+        self._rays()
+        self._ours()
+
+    def _rays(self) -> None:
+        """Names, labels and words as Ray's; the names of resources are a label that Ray spells small."""
+        self._pending_nodes = self._gauge("autoscaler_pending_nodes", "Nodes that are coming.", "NodeType")
+        self._active_nodes = self._gauge("autoscaler_active_nodes", "Nodes that run Ray, the head too.", "NodeType")
+        self._ending_nodes = self._gauge(
+            "autoscaler_recently_failed_nodes", "Nodes that are being ended; the name is Ray's.", "NodeType"
+        )
+        self._cluster_resources = self._gauge(
+            "autoscaler_cluster_resources", "Resources of active nodes, as configured.", "resource"
+        )
+        self._pending_resources = self._gauge(
+            "autoscaler_pending_resources", "Resources of coming nodes, as configured.", "resource"
+        )
+        self._started = self._counter("autoscaler_started_nodes", "Nodes asked for.")
+        self._stopped = self._counter("autoscaler_stopped_nodes", "Nodes that agreed to leave.")
+        self._exceptions = self._counter("autoscaler_update_loop_exceptions", "Ticks that broke.")
+        self._drain_exceptions = self._counter("autoscaler_drain_node_exceptions", "Drains that nobody answered.")
+        self._update_time = Histogram(
+            "autoscaler_update_time_seconds",
+            "Time of one tick, in Ray's buckets.",
+            [SESSION],
+            buckets=UPDATE_BUCKETS,
+            registry=self.registry,
+        )
+
+    def _ours(self) -> None:
+        self._demand = self._gauge("raytide_autoscaler_demand", "What Ray waits for, by kind of request.", "kind")
+        self._unmet = self._gauge("raytide_autoscaler_unmet", "What nothing was found for, by why.", "why")
+        self._wanted = self._gauge("raytide_autoscaler_wanted_replicas", "Replicas ordered, by group.", "group")
+        self._patches = self._counter(
+            "raytide_autoscaler_patches", "Patches sent first in a tick, by result.", "result"
+        )
+        self._drains = self._counter("raytide_autoscaler_drains", "Drains asked for, by answer.", "answer")
+        self._skipped = self._counter("raytide_autoscaler_skipped_ticks", "Ticks without a decision, by why.", "why")
+        self._tick_time = Histogram(
+            "raytide_autoscaler_tick_seconds",
+            "Time of one tick, reading and writing included.",
+            [SESSION],
+            buckets=TICK_BUCKETS,
+            registry=self.registry,
+        )
+
+    def note(self, tick: Tick) -> None:
+        """One more tick."""
+        self._update_time.labels(self.session).observe(tick.lasted_s)
+        self._tick_time.labels(self.session).observe(tick.lasted_s)
+        if tick.plan is None:
+            self._skipped.labels(self.session, tick.skipped).inc()
+            if tick.skipped == "bug":
+                self._exceptions.labels(self.session).inc()
+            return
+        if tick.written is not None:
+            self._patches.labels(self.session, tick.written.value).inc()
+        self._note_plan(tick.plan)
+        self._note_drains(tick)
+        if tick.gcs is not None:
+            self._note_demand(tick.gcs)
+
+    def _note_plan(self, plan: TickPlan) -> None:
+        self._note_nodes(plan.instances, plan.types)
+        self._fill(self._wanted, {group: order.replicas for group, order in plan.orders.items()})
+        decision = plan.decision
+        if decision is None:
+            return
+        self._started.labels(self.session).inc(sum(decision.launches.values()) if plan.patch else 0)
+        unplaced, impossible = _count(decision.unplaced), _count(decision.impossible)
+        self._fill(
+            self._unmet,
+            {
+                "no_room": unplaced - impossible,
+                "impossible": impossible,
+                "gangs_no_room": len(decision.unplaced_gangs) - len(decision.impossible_gangs),
+                "gangs_impossible": len(decision.impossible_gangs),
+            },
+        )
+
+    def _note_nodes(self, instances: Iterable[Instance], types: Iterable[NodeType]) -> None:
+        """As Ray counts: every type it knows has a number, resources are the type's times the nodes."""
+        resources = {node_type.name: node_type.resources for node_type in types}
+        by_status = Tally((instance.node_type, instance.status) for instance in instances if instance.node_type)
+        names = {*resources, *(name for name, _ in by_status)}
+        for gauge, statuses in (
+            (self._pending_nodes, PENDING),
+            (self._active_nodes, ACTIVE),
+            (self._ending_nodes, ENDING),
+        ):
+            self._fill(gauge, {name: sum(by_status[name, status] for status in statuses) for name in names})
+        for gauge, statuses in ((self._pending_resources, PENDING), (self._cluster_resources, ACTIVE)):
+            sums: Tally[str] = Tally()
+            for (name, status), count in by_status.items():
+                for resource, amount in resources.get(name, ()) if status in statuses else ():
+                    sums[resource] += amount * count
+            self._fill(gauge, {resource: amount / UNIT for resource, amount in sums.items()})
+
+    def _note_drains(self, tick: Tick) -> None:
+        for answer in tick.answers.values():
+            word = "none" if answer is None else "accepted" if answer.is_accepted else "refused"
+            self._drains.labels(self.session, word).inc()
+            if answer is None:
+                self._drain_exceptions.labels(self.session).inc()
+            elif answer.is_accepted:
+                self._stopped.labels(self.session).inc()
+
+    def _note_demand(self, state: GcsState) -> None:
+        self._fill(
+            self._demand,
+            {"tasks": _count(state.tasks), "gangs": len(state.gangs), "constraint": _count(state.constraint or ())},
+        )
+
+    def _gauge(self, name: str, text: str, label: str) -> Gauge:
+        return Gauge(name, text, [SESSION, label], registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, [SESSION, *labels], registry=self.registry)
+
+    def _fill(self, gauge: Gauge, values: dict[str, float] | dict[str, int]) -> None:
+        """These and no others: what has gone must not keep its last number."""
+        gauge.clear()
+        for label, value in values.items():
+            gauge.labels(self.session, label).set(value)
+
+
+def _count(demands: Iterable[Demand]) -> int:
+    return sum(demand.count for demand in demands)

@@ -1,0 +1,156 @@
+"""The supervisor with real processes: small shell scripts that live, die and listen as a test says."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PATIENCE_S = 20.0
+
+PROGRAM = """
+import ctypes, sys
+from raytide.autoscaler import supervisor
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans are ours
+supervisor.FIRST_WAIT_S, supervisor.LAST_WORDS_S = 0.05, float(sys.argv[1])
+say = lambda line: print(line, file=sys.stderr, flush=True)
+sys.exit(supervisor.Supervisor(sys.argv[2:], say=say).run())
+"""
+
+
+class Supervised:
+    """A supervisor as a process, and the file that its child writes to."""
+
+    def __init__(self, script: str, journal, *, last_words_s: float = 5.0) -> None:
+        self.journal = journal
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(last_words_s), "/bin/sh", "-c", script],
+            env={**os.environ, "JOURNAL": str(journal)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def lines(self):
+        return self.journal.read_text().splitlines() if self.journal.exists() else []
+
+    def until(self, is_so):
+        ends_at = time.monotonic() + PATIENCE_S
+        while not (found := is_so(self.lines())):
+            assert time.monotonic() < ends_at, self.lines()
+            time.sleep(0.01)
+        return found
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, said
+
+
+@pytest.fixture
+def supervised(tmp_path):
+    started = []
+
+    def start(script, **how):
+        started.append(Supervised(script, tmp_path / "journal", **how))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.end()
+
+
+LIVES = 'echo "born $$" >> "$JOURNAL"; trap "echo told >> $JOURNAL; exit 0" TERM; while :; do sleep 0.02; done'
+
+
+def test_a_killed_child_is_started_again(supervised):
+    one = supervised(LIVES)
+    (first,) = one.until(lambda lines: lines[:1])
+    os.kill(int(first.split()[1]), signal.SIGKILL)
+    one.until(lambda lines: len(lines) == 2)
+    code, said = one.end()
+    assert code == 0
+    assert "ended with signal 9, starting it again" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end_it_tells_the_child_and_ends_with_0(supervised, number):
+    one = supervised(LIVES.replace("TERM", "TERM INT"))
+    one.until(lambda lines: lines)
+    assert one.end(number)[0] == 0
+    assert one.lines()[-1] == "told"
+
+
+def test_a_child_that_does_not_listen_is_killed(supervised):
+    one = supervised('trap "" TERM; echo "born $$" >> "$JOURNAL"; while :; do sleep 0.02; done', last_words_s=0.2)
+    (line,) = one.until(lambda lines: lines)
+    code, said = one.end()
+    assert code == 0
+    assert "is killed" in said
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(line.split()[1]), 0)
+
+
+def test_bad_arguments_end_it_with_the_childs_code(supervised):
+    one = supervised("echo once >> $JOURNAL; exit 2")
+    one.process.communicate(timeout=PATIENCE_S)
+    assert one.process.returncode == 2
+    assert one.lines() == ["once"]
+
+
+def test_any_other_end_is_followed_by_a_new_child_after_longer_and_longer_rests(supervised):
+    one = supervised("echo again >> $JOURNAL; exit 0")
+    one.until(lambda lines: len(lines) >= 4)
+    code, said = one.end()
+    assert code == 0
+    rests = [line.rpartition(" in ")[2] for line in said.splitlines()]
+    assert rests[:3] == ["0.05 s", "0.1 s", "0.2 s"]
+
+
+def test_told_to_end_while_it_rests_it_ends_at_once(supervised):
+    one = supervised("echo again >> $JOURNAL; exit 1")
+    one.until(lambda lines: len(lines) >= 5)  # the rest is now 0.8 s or more
+    began = time.monotonic()
+    assert one.end()[0] == 0
+    assert time.monotonic() - began < PATIENCE_S / 4
+
+
+def test_other_signals_are_passed_on(supervised):
+    one = supervised(LIVES.replace("TERM", "HUP").replace("exit 0", "exit 3"))
+    one.until(lambda lines: lines)
+    one.process.send_signal(signal.SIGHUP)
+    one.until(lambda lines: "told" in lines)
+    one.until(lambda lines: lines.index("told") < len(lines) - 1)  # born again
+    assert "ended with code 3" in one.end(signal.SIGTERM)[1]
+
+
+def test_a_program_that_is_not_there_is_tried_again_and_again(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "1", str(tmp_path / "nothing")], stderr=subprocess.PIPE, text=True
+    )
+    line = process.stderr.readline()
+    process.terminate()
+    assert process.wait(PATIENCE_S) == 0
+    process.stderr.close()
+    assert "cannot be started" in line
+
+
+def test_a_child_finds_its_life_line_cut_when_the_supervisor_is_killed(supervised):
+    script = 'echo "born $$" >> "$JOURNAL"; read -r _ <&"$0"; echo orphan >> "$JOURNAL"'
+    one = supervised(script)
+    one.until(lambda lines: lines)
+    one.process.kill()
+    one.process.communicate(timeout=PATIENCE_S)
+    one.until(lambda lines: "orphan" in lines)
+
+
+def test_orphans_are_buried(supervised):
+    """The first program of a container inherits what others leave behind; here it asks for that."""
+    orphan = """(sleep 0.05 & echo "orphan $!" >> "$JOURNAL"); """
+    one = supervised(orphan + LIVES)
+    _, number = one.until(lambda lines: next((line.split() for line in lines if line.startswith("orphan")), None))
+    one.until(lambda _: not Path("/proc", number).exists())
+    assert one.end()[0] == 0
