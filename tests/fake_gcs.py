@@ -49,6 +49,8 @@ RPCS = {
         gcs.KV_PUT,
     )
 }
+NOBODY = "ab" * 28
+"""The id of no node."""
 REASONS = {number: reason for reason, number in gcs.REASONS.items()}
 CODES = {
     401: grpc.StatusCode.UNAUTHENTICATED,

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from fake_gcs import GcsServer, GcsWorld, fake_gcs
+from fake_gcs import NOBODY, GcsServer, GcsWorld, fake_gcs
 from raytide.api.errors import Refused, Unavailable
 from raytide.autoscaler import gcs_channel
 from raytide.autoscaler.gcs import Gcs, GcsClient, announce_metrics, is_autoscaler_v2, session_name
@@ -16,8 +16,6 @@ from raytide.autoscaler.gcs_access import GcsAccess, gcs_access
 from raytide.autoscaler.gcs_channel import connect_gcs
 from raytide.autoscaler.model import HEAD_TYPE, Drained, DrainReason, HeadDirectories, NodeStatus, Report
 from raytide.sandbox.certificates import Authority
-
-NOBODY = "ab" * 28
 
 
 @pytest.fixture
