@@ -42,6 +42,7 @@ ACTED_ON = {
     "workerGroupSpecs[].labels": {"workerGroupSpecs": [group(labels={"zone": "a"})]},
     "workerGroupSpecs[].maxReplicas": {"workerGroupSpecs": [group(high=1)]},
     "workerGroupSpecs[].minReplicas": {"workerGroupSpecs": [group(low=3)]},
+    "workerGroupSpecs[].numOfHosts": {"workerGroupSpecs": [group(numOfHosts=2)]},
     "workerGroupSpecs[].rayStartParams": {"workerGroupSpecs": [group(rayStartParams={"num-cpus": "7"})]},
     "workerGroupSpecs[].replicas": {"workerGroupSpecs": [group(replicas=3)]},
     "workerGroupSpecs[].resources": {"workerGroupSpecs": [group(resources={"CPU": "7"})]},

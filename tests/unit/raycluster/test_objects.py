@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from raytide.api.config import PodConfig
-from raytide.raycluster.objects import build_head_service, head_service_name, service_fqdn
+from raytide.raycluster.objects import (
+    build_head_service,
+    build_headless_worker_service,
+    head_service_name,
+    service_fqdn,
+)
 
 from builders import parsed, template
 
@@ -187,3 +192,17 @@ def test_building_leaves_the_users_service_alone():
     cluster = parsed(headGroupSpec=head)
     build_head_service(cluster, CONFIG)
     assert cluster.spec.head_group_spec.head_service == own_service(ports=[{"port": 1}])
+
+
+@pytest.mark.rule("RC:HL-2")
+def test_the_headless_worker_service_has_one_label_no_ports_and_shows_hosts_that_are_not_ready():
+    service = build_headless_worker_service(parsed())
+    assert service["metadata"]["name"] == "demo-headless"
+    assert service["metadata"]["labels"] == {"ray.io/headless-worker-svc": "demo"}
+    assert service["metadata"]["ownerReferences"][0]["controller"] is True
+    assert service["spec"] == {
+        "type": "ClusterIP",
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"ray.io/cluster": "demo", "ray.io/node-type": "worker"},
+    }

@@ -273,5 +273,71 @@ def test_suspended(spec, was_suspended, makes_pods):
     assert (len(todo.actions) > 1) is makes_pods
 
 
-def test_a_multi_host_group_is_left_alone():
-    assert decide(parsed(group(replicas=2, numOfHosts=4)), head(), pending("demo-cpu-worker-a")).actions == ()
+# --- groups of several hosts -----------------------------------------------------------------------------------------
+
+
+def hosts_of(todo):
+    """Replica name, replica index and host index of every worker that is created."""
+    labels = [action.manifest["metadata"]["labels"] for action in todo.actions if action.group == "cpu"]
+    return [
+        (each[names.REPLICA_NAME_LABEL], each[names.REPLICA_INDEX_LABEL], each[names.HOST_INDEX_LABEL])
+        for each in labels
+    ]
+
+
+@pytest.mark.rule("RC:HL-1", "RC:MH-6", "RM:I6")
+def test_a_multi_host_group_gets_its_service_before_the_head_and_its_hosts_replica_by_replica():
+    todo = decide(parsed(group(replicas=2, numOfHosts=2)), service=False)
+    assert told(todo)[:3] == ["create demo-head-svc", "create demo-headless", "create demo-head-00000"]
+    first, second = "cpu-00001", "cpu-00002"
+    assert hosts_of(todo) == [(first, "0", "0"), (first, "0", "1"), (second, "1", "0"), (second, "1", "1")]
+    assert len({action.name for action in todo.actions}) == 7
+
+
+@pytest.mark.rule("RC:HL-1", "D5")
+def test_once_all_hosts_and_the_headless_service_are_there_the_plan_is_empty():
+    cluster = parsed(group(replicas=2, numOfHosts=3))
+    created = [action.manifest for action in decide(cluster, service=False).actions]
+    pods = [pod_from_manifest(manifest) for manifest in created if manifest["kind"] == "Pod"]
+    services = [service_from_manifest(manifest) for manifest in created if manifest["kind"] == "Service"]
+    todo = plan(cluster, observe(cluster.metadata.uid, pods=pods, services=services), CONFIG, str)
+    assert (len(pods), len(services), todo.actions) == (7, 2, ())
+
+
+@pytest.mark.rule("RC:HL-1")
+def test_single_host_groups_need_no_headless_service():
+    assert "create demo-headless" not in told(decide(parsed(group(replicas=2, numOfHosts=1)), service=False))
+
+
+@pytest.mark.rule("RC:GRP-4")
+def test_without_the_gate_hosts_are_plain_workers_that_are_counted():
+    config = ClusterConfig(pods=PodConfig(has_multi_host_indexing=False))
+    cluster = parsed(group(replicas=2, numOfHosts=3))
+    todo = decide(cluster, head(), pod("demo-cpu-worker-a", replica_name="r", host_index=0), config=config)
+    workers = [action for action in todo.actions if action.group == "cpu"]
+    assert len(workers) == 5
+    replica_labels = {names.REPLICA_NAME_LABEL, names.REPLICA_INDEX_LABEL, names.HOST_INDEX_LABEL}
+    assert all(replica_labels.isdisjoint(action.manifest["metadata"]["labels"]) for action in workers)
+
+
+@pytest.mark.rule("RC:MH-9")
+def test_hosts_of_replicas_are_made_anew_when_the_group_has_one_host_each():
+    hosts = [pod(f"demo-cpu-worker-{i}", replica_name="r", replica_index=0, host_index=i) for i in range(2)]
+    todo = decide(parsed(group(replicas=2, numOfHosts=1)), head(), *hosts)
+    assert told(todo) == ["delete demo-cpu-worker-0", "delete demo-cpu-worker-1"]
+
+
+@pytest.mark.rule("SC:S4", "RM:I18")
+def test_a_replica_that_cannot_be_completed_is_given_up_and_no_other_begun():
+    hosts = [
+        pod(f"demo-cpu-worker-{i}", replica_name="r", replica_index=0, host_index=i, num_of_hosts=4) for i in range(2)
+    ]
+    refusal = Refusal("cpu", names.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0, times=2)
+    cluster = parsed(group(replicas=3, numOfHosts=4), group("gpu", replicas=1))
+    todo = decide(cluster, head(), *hosts, refusals=(refusal,))
+    assert [name for name in told(todo) if "headless" not in name] == [
+        "delete demo-cpu-worker-0",
+        "delete demo-cpu-worker-1",
+        "create demo-gpu-worker-00000",
+    ]
+    assert (todo.given_up, todo.look_again_in) == ({"cpu"}, 12.0)

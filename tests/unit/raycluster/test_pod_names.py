@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from raytide.api.config import PodConfig
-from raytide.raycluster.pod_names import head_pod_name, worker_pod_name, worker_pod_prefix
+from raytide.raycluster.pod_names import head_pod_name, replica_name, worker_pod_name, worker_pod_prefix
 
 from builders import parsed, template, worker_group
 
@@ -33,6 +33,20 @@ def namer(prefix: str) -> str:
 def test_a_workers_name_says_where_it_belongs(cluster, group, prefix):
     assert worker_pod_prefix(cluster, group) == prefix
     assert worker_pod_name(parsed(name=cluster), worker_group(group), namer) == f"{prefix}x2y4z"
+
+
+@pytest.mark.rule("RC §3.2")
+@pytest.mark.parametrize(
+    ("group", "prefix"),
+    [
+        pytest.param("slice", "slice-", id="the group's name as it is"),
+        pytest.param("G" * 57, "G" * 57 + "-", id="up to fifty-seven characters"),
+        pytest.param("g" * 58, "g" * 48 + "-f5dff54d-", id="one more is cut, with a hash"),
+    ],
+)
+def test_a_replicas_name_begins_with_its_group_and_fits_into_a_label(group, prefix):
+    assert replica_name(group, namer) == f"{prefix}x2y4z"
+    assert len(replica_name(group, namer)) <= 63
 
 
 @pytest.mark.rule("D15")

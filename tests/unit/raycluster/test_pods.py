@@ -8,7 +8,8 @@ import pytest
 
 from raytide.api.config import PodConfig
 from raytide.api.raycluster import RayCluster
-from raytide.raycluster.pods import build_head_pod, build_worker_template, worker_pod
+from raytide.raycluster.pods import build_head_pod, build_worker_template, host_pod, worker_pod
+from raytide.raycluster.replicas import NewHost
 
 from builders import group, parsed, raycluster, template
 
@@ -88,6 +89,22 @@ def test_workers_of_a_group_share_everything_but_their_identity():
     assert first["spec"] is second["spec"]
     assert (first["metadata"]["name"], second["metadata"]["name"]) == ("w-aaaaa", "w-bbbbb")
     assert second["metadata"]["labels"]["ray.io/worker-group-replica-index"] == "1"
+
+
+@pytest.mark.rule("RC §3.3", "D13")
+def test_a_host_says_which_replica_it_belongs_to_and_for_how_many_hosts_that_was_made():
+    cluster = parsed()
+    shared = build_worker_template(cluster, cluster.spec.worker_group_specs[0], CONFIG)
+    before = copy.deepcopy(shared)
+    pod = host_pod(shared, "w-aaaaa", NewHost("cpu-x2b4c", 2, 3), 4)
+    assert shared == before
+    assert pod["spec"] is shared["spec"]
+    assert pod["metadata"]["labels"].items() >= {
+        ("ray.io/worker-group-replica-name", "cpu-x2b4c"),
+        ("ray.io/worker-group-replica-index", "2"),
+        ("ray.io/replica-host-index", "3"),
+    }
+    assert pod["metadata"]["annotations"]["raytide.io/num-of-hosts"] == "4"
 
 
 @pytest.mark.rule("RC:POD-18")

@@ -277,8 +277,8 @@ def test_nothing_is_missing_when_all_workers_are_ready():
 
 
 def test_unsupported_names_the_fields():
-    found = condition(compute(parsed(group(numOfHosts=2))), names.UNSUPPORTED)
-    assert "spec.workerGroupSpecs[0].numOfHosts" in found["message"]
+    found = condition(compute(parsed(suspend=True)), names.UNSUPPORTED)
+    assert "spec.suspend" in found["message"]
     assert condition(compute(parsed()), names.UNSUPPORTED) is None
 
 

@@ -20,7 +20,6 @@ FIELDS = {
     "spec.authOptions.secretName": {"authOptions": {"secretName": "tok"}},
     "spec.suspend": {"suspend": True},
     "spec.upgradeStrategy.type": {"upgradeStrategy": {"type": "Recreate"}},
-    "spec.workerGroupSpecs[1].numOfHosts": {"workerGroupSpecs": [group("a"), group("b", numOfHosts=2)]},
 }
 OFF = {
     "autoscaling off": {"enableInTreeAutoscaling": False},
@@ -31,7 +30,7 @@ OFF = {
     "no ingress": {"headGroupSpec": {"enableIngress": False}},
     "not suspended": {"suspend": False},
     "upgrade None": {"upgradeStrategy": {"type": "None"}},
-    "one host": {"workerGroupSpecs": [group("a", numOfHosts=1)]},
+    "groups of several hosts, which are built": {"workerGroupSpecs": [group("a", numOfHosts=2)]},
     "the priority every group has by default": {"workerGroupSpecs": [group("a", priority=0)]},
     "a suspended group, which is built": {"workerGroupSpecs": [group("a", suspend=True)]},
 }
@@ -78,14 +77,9 @@ def test_everything_about_authentication_is_named():
     assert named({"authOptions": options}) == fields
 
 
-def test_groups_come_last_because_there_can_be_many():
-    cluster = {"workerGroupSpecs": [group("a", numOfHosts=2)]}
-    assert named(cluster, {names.ENABLE_SERVE_SERVICE_ANNOTATION: "true"})[-1] == "spec.workerGroupSpecs[0].numOfHosts"
-
-
 def test_every_entry_says_what_happens_meanwhile():
-    entries = unsupported(RayCluster.parse(raycluster(group(numOfHosts=4), suspend=True)))
+    entries = unsupported(RayCluster.parse(raycluster(tlsOptions={"enabled": True}, suspend=True)))
     assert [str(entry) for entry in entries] == [
+        "spec.tlsOptions.enabled: Ray's traffic is not encrypted",
         "spec.suspend: no pod is created, pods that run keep running",
-        "spec.workerGroupSpecs[0].numOfHosts: group 'cpu' is left as it is",
     ]
