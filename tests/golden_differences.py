@@ -29,9 +29,7 @@ server-side apply the list: it cannot merge it.
 """
 
 FEATURES: Final = {
-    r"spec\.(enableInTreeAutoscaling|autoscalerOptions)": "autoscaler",
-    r"spec\.workerGroupSpecs\[\d+\]\.(idleTimeoutSeconds|priority)": "autoscaler",
-    r"metadata\.annotations\[ray\.io/ippr\]": "autoscaler",
+    r"metadata\.annotations\[ray\.io/ippr\]": "resizing in place",
     r"spec\.workerGroupSpecs\[\d+\]\.numOfHosts": "multi-host",
     r"spec\.gcsFaultToleranceOptions": "fault tolerance",
     r"metadata\.annotations\[ray\.io/(ft-enabled|external-storage-namespace|gcs-ft-deletion-timeout)\]": "fault tolerance",
@@ -47,16 +45,10 @@ FEATURES: Final = {
 MULTI_HOST_GROUPS, RAY_CONTAINER = "<multi-host groups>", "<Ray container>"
 """Stand in a pattern for names that the file chooses."""
 RAY_START: Final = rf"Pod head/.*\.containers\.{RAY_CONTAINER}\.(args|env\.KUBERAY_GEN_RAY_START_CMD\.value)"
+SIDECAR: Final = r"Pod head/[^.]*\.spec\.containers\.autoscaler"
+V2_ENV: Final = "RAY_enable_autoscaler_v2"
 LACKING: Final = {
-    "autoscaler": (
-        r"(Role|RoleBinding|ServiceAccount) .*",
-        RAY_START,  # --no-monitor
-        r"Pod head/.*\.containers\.autoscaler",
-        rf"Pod head/.*\.containers\.{RAY_CONTAINER}\.(env\.RAY_enable_autoscaler_v2|volumeMounts\.ray-logs)",
-        r"Pod head/.*\.spec\.(volumes\.ray-logs|serviceAccount|serviceAccountName)",
-        r"Pod .*\.spec\.restartPolicy",  # Never, so that the autoscaler v2 may replace pods
-        r"event Created(Role|RoleBinding|ServiceAccount)",
-    ),
+    "resizing in place": (),
     "multi-host": (
         rf"Pod worker/({MULTI_HOST_GROUPS})/\d+",
         r"Service .*-headless",
@@ -96,6 +88,8 @@ class Fate:
     ours: Json
     unsupported: Sequence[str] = ()
     """The fields that our condition `Unsupported` names."""
+    mode: str = "raytide"
+    """Whose autoscaler the install runs by default."""
 
     @property
     def groups(self) -> list[Json]:
@@ -107,6 +101,16 @@ class Fate:
         """The name of the head's container that runs Ray."""
         name: str = self.spec["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["name"]
         return name
+
+    @property
+    def has_our_autoscaler(self) -> bool:
+        """Ours runs where the file asks for none of its own: no image, no command, and not V1."""
+        spec = self.spec["spec"]
+        options = spec.get("autoscalerOptions") or {}
+        env = spec["headGroupSpec"]["template"]["spec"]["containers"][0].get("env", ())
+        is_v1 = options.get("version") == "v1" or {"name": V2_ENV, "value": "0"} in env
+        is_own = any(options.get(field) for field in ("image", "command", "args")) or is_v1
+        return bool(spec.get("enableInTreeAutoscaling")) and self.mode == "raytide" and not is_own
 
     @property
     def is_recorded_as_invalid(self) -> bool:
@@ -168,7 +172,67 @@ def _names_workers_to_delete(fate: Fate, _place: str) -> bool:
     return any((group.get("scaleStrategy") or {}).get("workersToDelete") for group in fate.groups)
 
 
+def _is_narrower(fate: Fate, place: str) -> bool:
+    """Everything that our role allows, KubeRay's allows too."""
+    key = place.removesuffix(".rules")
+    theirs, ours = (_granted(record["objects"].get(key, {})) for record in (fate.recorded, fate.ours))
+    return bool(ours) and ours < theirs | {(group, resource, verb, True) for group, resource, verb, _ in theirs}
+
+
+def _granted(role: Json) -> set[tuple[str, str, str, bool]]:
+    return {
+        (group, resource, verb, "resourceNames" in rule)
+        for rule in role.get("rules", ())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def _has_our_autoscaler(fate: Fate, _place: str) -> bool:
+    return fate.has_our_autoscaler
+
+
+def _leaves_the_version_open(fate: Fate, _place: str) -> bool:
+    return fate.has_our_autoscaler and not (fate.spec["spec"].get("autoscalerOptions") or {}).get("version")
+
+
+def _has_an_account_of_ours(fate: Fate, _place: str) -> bool:
+    head = fate.spec["spec"]["headGroupSpec"]["template"]["spec"]
+    return fate.has_our_autoscaler and "serviceAccountName" not in head
+
+
 KNOWN: Final = (
+    Known(
+        "the autoscaler may write to its own RayCluster only (SC:S10)",
+        r"Role .*\.rules",
+        _is_narrower,
+    ),
+    Known(
+        "our own autoscaler runs beside the head: its image, command, probe and restrictions",
+        rf"{SIDECAR}\.(image|command|args|livenessProbe|securityContext|env\.KUBERAY_GEN_AUTOSCALER_START_CMD\.value)",
+        _has_our_autoscaler,
+    ),
+    Known(
+        "our own autoscaler learns which operator runs it, and where the GCS listens",
+        rf"{SIDECAR}\.env\.RAYTIDE_(OPERATOR_VERSION|GCS_ADDRESS)",
+        _has_our_autoscaler,
+    ),
+    Known(
+        "the API token is for our autoscaler alone, not for Ray and its users' code",
+        rf"{SIDECAR}\.volumeMounts(\.autoscaler-token)?|Pod head/.*\.spec\.volumes\.autoscaler-token",
+        _has_our_autoscaler,
+    ),
+    Known(
+        "the API token is for our autoscaler alone, not for Ray and its users' code",
+        r"Pod head/.*\.spec\.automountServiceAccountToken",
+        _has_an_account_of_ours,
+    ),
+    Known(
+        "our own autoscaler speaks V2, which Ray before 2.47 has to be told",
+        rf"Pod head/[^.]*\.spec\.containers\.[^.]*\.env\.{V2_ENV}",
+        _leaves_the_version_open,
+    ),
     Known("the API server refuses it at once and names the field; KubeRay takes it", r".*", _is_refused_earlier),
     Known(
         "a condition of ours: says at the object what is wrong",

@@ -9,7 +9,7 @@ apply and create.
 import asyncio
 import functools
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import looptime
@@ -19,6 +19,7 @@ import yaml
 from golden_differences import Fate, fields_without_effect
 from golden_recorder import build_record
 from golden_records import GOLDEN, NODE_TROUBLE_TOLERATIONS, read_spec, spec_files, with_server_defaults
+from raytide.api.config import AutoscalerConfig, AutoscalerMode, ClusterConfig, PodConfig
 from raytide.sandbox.apiserver.routes import Request
 
 from simulation.operator_under_test import OperatorUnderTest, WorldClock
@@ -50,6 +51,7 @@ class Seen:
     record: Json
     """In the shape of a recording."""
     raw_status: Json = field(default_factory=dict)
+    mode: AutoscalerMode = "raytide"
     notes: str = ""
     """What the events say, for what a user must be able to read there."""
 
@@ -74,7 +76,8 @@ class Seen:
 
     def fate_beside(self, recorded: Json) -> Fate:
         """Ours and KubeRay's."""
-        return Fate(read_spec(recorded["file"]), recorded, self.record, fields_without_effect(self.raw_status))
+        told = fields_without_effect(self.raw_status)
+        return Fate(read_spec(recorded["file"]), recorded, self.record, told, self.mode)
 
 
 class Fleet(World):
@@ -91,29 +94,38 @@ def fits(spec: Json) -> bool:
     return not spec.get("nodeSelector") and not any("/" in name for limit in limits for name in limit)
 
 
-@functools.cache
 def seen_of_all(way: str) -> dict[str, Seen]:
     """All files at once; `way` is apply or create."""
+    return seen_of(tuple(spec_files()), way, "raytide")
+
+
+@functools.cache
+def seen_of(files: tuple[str, ...], way: str, mode: AutoscalerMode) -> dict[str, Seen]:
+    """Some files at once; `mode` says whose autoscaler runs by default."""
     with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        return runner.run(_live(way))
+        return runner.run(_live(files, way, mode))
 
 
-async def _live(way: str) -> dict[str, Seen]:
+async def _live(files: tuple[str, ...], way: str, mode: AutoscalerMode) -> dict[str, Seen]:
     world = Fleet(random.Random(0), NAMESPACE)
     answer = world.api.handle(
         Request("POST", "/api/v1/namespaces", {}, {}, msgspec.json.encode({"metadata": {"name": NAMESPACE}}))
     )
     assert answer.status == 201, answer.body
     crashes: list[str] = []
-    operator = OperatorUnderTest(InProcess(world.api), WorldClock(world.now), random.Random(0), crashes.append)
+    config = ClusterConfig(pods=PodConfig(autoscaler=AutoscalerConfig(mode)))
+    clock = WorldClock(world.now)
+    operator = OperatorUnderTest(InProcess(world.api), clock, random.Random(0), crashes.append, config=config)
     controllers = asyncio.create_task(world.run_controllers())
     operator.start()
     await asyncio.sleep(1.0)
-    answers = {file: _submit(world, file, way) for file in spec_files()}
+    answers = {file: _submit(world, file, way) for file in files}
     await asyncio.sleep(SETTLED_AFTER_S)
     everything = [obj for plural in CHILDREN for obj in _listed(world, plural)]
     events = _listed(world, "events.events.k8s.io")
-    found = {file: _seen(world, file, applied, everything, events) for file, applied in answers.items()}
+    found = {
+        file: replace(_seen(world, file, applied, everything, events), mode=mode) for file, applied in answers.items()
+    }
     await operator.stop()
     controllers.cancel()
     assert not crashes, crashes

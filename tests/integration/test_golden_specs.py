@@ -13,7 +13,7 @@ import pytest
 
 from golden_differences import REFUSED, compare, lacking
 from golden_records import read_record, spec_files
-from golden_world import seen_of_all
+from golden_world import seen_of, seen_of_all
 from raytide.api import names
 
 INVALID = ("Warning", names.INVALID_SPEC)
@@ -21,12 +21,7 @@ INVALID = ("Warning", names.INVALID_SPEC)
 REPORTED = {"09-ft-rocksdb": "spec.gcsFaultToleranceOptions.backend"}
 """Refused by the operator, because a feature gate is its affair: condition, event, and the field both name."""
 
-AUTOSCALER = {"spec.enableInTreeAutoscaling", "spec.autoscalerOptions"}
 NOT_BUILT = {
-    "03-autoscaling-default": {"spec.enableInTreeAutoscaling"},
-    "04-autoscaling-v2-options": AUTOSCALER,
-    "05-autoscaling-v1": AUTOSCALER,
-    "06-autoscaling-two-groups": AUTOSCALER,
     "07-multi-host": {"spec.workerGroupSpecs[0].numOfHosts"},
     "08-ft-redis": {"spec.gcsFaultToleranceOptions"},
     "10-ft-annotation": {
@@ -35,21 +30,53 @@ NOT_BUILT = {
     },
     "16-ingress": {"spec.headGroupSpec.enableIngress"},
     "17-auth-token": {"spec.authOptions.mode"},
-    "18-auth-secret-autoscaling": {
-        *("spec.enableInTreeAutoscaling", "spec.authOptions.mode", "spec.authOptions.secretName"),
-    },
+    "18-auth-secret-autoscaling": {"spec.authOptions.mode", "spec.authOptions.secretName"},
     "21-suspend": {"spec.suspend"},
-    "23-group-fields": {
-        *AUTOSCALER,
-        *("spec.workerGroupSpecs[0].idleTimeoutSeconds", "spec.workerGroupSpecs[0].priority"),
-    },
-    "29-own-service-account": {"spec.enableInTreeAutoscaling"},
     "30-recreate": {"spec.upgradeStrategy.type"},
     "32-enable-serve": {"metadata.annotations[ray.io/enable-serve-service]"},
 }
 """The fields that must stand in `Unsupported`."""
 
+HEAD = "Pod head/headgroup/0.spec"
+SIDECAR = {
+    f"{HEAD}.containers.autoscaler.{field}"
+    for field in (
+        *("image", "command", "args", "livenessProbe", "securityContext", "volumeMounts.autoscaler-token"),
+        *("env.KUBERAY_GEN_AUTOSCALER_START_CMD.value", "env.RAYTIDE_OPERATOR_VERSION", "env.RAYTIDE_GCS_ADDRESS"),
+    )
+} | {f"{HEAD}.volumes.autoscaler-token"}
+"""What our own autoscaler has and Ray's has not."""
+NO_TOKEN = f"{HEAD}.automountServiceAccountToken"
+SPEAKS_V2 = f"{HEAD}.containers.ray-head.env.RAY_enable_autoscaler_v2"
+
+ROLES = {
+    "03-autoscaling-default": "as-default",
+    "04-autoscaling-v2-options": "as-v2",
+    "05-autoscaling-v1": "as-v1",
+    "06-autoscaling-two-groups": "autoscaler-demo",
+    "18-auth-secret-autoscaling": "auth-secret",
+    "23-group-fields": "group-fields",
+    "29-own-service-account": "own-sa",
+}
+"""The autoscaled files, and what their roles are called."""
+
+
+def narrow(file):
+    """The one difference that is there whoever's autoscaler runs."""
+    return f"Role {ROLES[file]}.rules"
+
+
 LISTED = {
+    "03-autoscaling-default": {narrow("03-autoscaling-default"), *SIDECAR, NO_TOKEN, SPEAKS_V2},
+    "04-autoscaling-v2-options": {
+        *{place.removesuffix(".autoscaler-token") if "Mounts" in place else place for place in SIDECAR},
+        *(narrow("04-autoscaling-v2-options"), NO_TOKEN),
+    }
+    - {f"{HEAD}.containers.autoscaler.securityContext"},
+    "05-autoscaling-v1": {narrow("05-autoscaling-v1")},
+    "06-autoscaling-two-groups": {narrow("06-autoscaling-two-groups"), *SIDECAR, NO_TOKEN, SPEAKS_V2},
+    "23-group-fields": {narrow("23-group-fields"), *SIDECAR, NO_TOKEN},
+    "29-own-service-account": {narrow("29-own-service-account"), *SIDECAR, SPEAKS_V2},
     "13-custom-resources": {"status conditions.WorkersMissing"},
     "20-long-names": {
         "Pod worker/a-rather-long-worker-group-name-one/0.metadata.name",
@@ -58,10 +85,13 @@ LISTED = {
     "22-group-suspend": {"event DeletedWorkerPod"},
     "33-workers-to-delete": {"event InvalidRayClusterSpec"},
 }
-"""Where the files differ that ask for nothing unbuilt."""
+"""Where the files differ that ask for nothing unbuilt.
+
+04 mounts one volume at two places and has a security context of its own; 05 brings an image and a command of its own.
+"""
 
 SAME = [file for file in spec_files() if file not in {*REFUSED, *REPORTED, *NOT_BUILT}]
-MUST_BE_SAME = {1, 2, 11, 12, 13, 14, 15, 19, 20, 24, 25, 26, 27, 28, 31, 33, 38}
+MUST_BE_SAME = {1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 19, 20, 23, 24, 25, 26, 27, 28, 29, 31, 33, 38}
 
 
 @pytest.fixture(scope="module", params=["apply", "create"])
@@ -107,6 +137,27 @@ def test_the_operator_names_the_field_it_refuses(seen, file, field):
 def test_the_same_objects_status_and_events_as_kuberay(seen, file):
     assert {difference.place for difference in differences_of(file, seen[file])} == LISTED.get(file, set())
     assert seen[file].condition(names.UNSUPPORTED) == {}
+
+
+@pytest.mark.rule("RC:AS-1", "RC:AS-2", "RC:AS-3", "RC:RB-1", "RC:RB-3", "RC:RB-5", "RC:POD-6", "RC:POD-19")
+@pytest.mark.parametrize("file", ROLES)
+def test_where_rays_autoscaler_is_the_rule_only_the_role_is_narrower(file):
+    found = differences_of(file, seen_of(tuple(ROLES), "apply", "ray")[file])
+    assert {difference.place for difference in found if not difference.reason.startswith("not built yet")} == {
+        narrow(file),
+        *(("status conditions.Unsupported",) if file in NOT_BUILT else ()),
+    }
+
+
+@pytest.mark.rule("RC:RB-4", "SC:S10", "RM:I12")
+@pytest.mark.parametrize("file", ROLES)
+def test_our_autoscaler_may_write_to_its_own_raycluster_and_to_nothing_else(seen, file):
+    name = ROLES[file]
+    written = [
+        rule for rule in seen[file].objects[f"Role {name}"]["rules"] if set(rule["verbs"]) - {"get", "list", "watch"}
+    ]
+    own = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"], "resourceNames": [name]}
+    assert written == [own]
 
 
 @pytest.mark.parametrize("file", NOT_BUILT)
@@ -155,8 +206,16 @@ def test_the_comparison_notices_every_kind_of_change():
 
 
 def test_a_missing_feature_explains_nothing_in_a_file_that_does_not_ask_for_it():
-    ours = seen_of_all("apply")["03-autoscaling-default"]
+    ours = seen_of_all("apply")["17-auth-token"]
     quiet = copy.deepcopy(ours.raw_status)
     quiet["conditions"] = [each for each in quiet["conditions"] if each["type"] != names.UNSUPPORTED]
-    places = {difference.place for difference in unlisted("03-autoscaling-default", replace(ours, raw_status=quiet))}
-    assert {"Role as-default", "RoleBinding as-default", "event CreatedRole"} <= places
+    places = {difference.place for difference in unlisted("17-auth-token", replace(ours, raw_status=quiet))}
+    assert {"Secret auth-token", f"{HEAD}.containers.ray-head.env.RAY_AUTH_MODE"} <= places
+
+
+def test_a_role_that_allows_more_than_kuberays_is_noticed():
+    ours = seen_of_all("apply")["03-autoscaling-default"]
+    changed = copy.deepcopy(ours.record)
+    changed["objects"]["Role as-default"]["rules"][0]["verbs"].append("delete")
+    places = {difference.place for difference in unlisted("03-autoscaling-default", replace(ours, record=changed))}
+    assert places == {"Role as-default.rules"}

@@ -24,6 +24,7 @@ from raytide.raycluster.room import RayClusterRoom, RoomOptions
 from raytide.runtime.clock import Clock
 
 RESTART_S = 1.0
+CONFIG = ClusterConfig()
 LEASE = Key("default", "raytide-leader")
 
 
@@ -77,10 +78,12 @@ class OperatorUnderTest:
         rng: random.Random,
         on_crash: Callable[[str], None],
         *,
+        config: ClusterConfig = CONFIG,
         identity: str = "operator",
         is_elected: bool = False,
     ) -> None:
         self.identity = identity
+        self._config = config
         self._transport = transport
         self._clock = clock
         self._rng = rng
@@ -102,7 +105,7 @@ class OperatorUnderTest:
         elector = self._elector = self._new_elector(line) if self._is_elected else None
         client = Client(line, clock=self._clock, write_gate=elector.may_write_s if elector else None)
         options = RoomOptions(namer=self._name)
-        self._room = RayClusterRoom(client, clock=self._clock, config=ClusterConfig(), options=options)
+        self._room = RayClusterRoom(client, clock=self._clock, config=self._config, options=options)
         self._task = asyncio.get_running_loop().create_task(self._work(self._room, elector))
         self._task.add_done_callback(lambda task: self._ended(task, line))
 

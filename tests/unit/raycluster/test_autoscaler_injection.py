@@ -269,7 +269,7 @@ def test_under_which_account_the_head_runs(head, name, expected):
     assert "serviceAccountName" not in worker_of(autoscaled(head=head, name=name))
 
 
-@pytest.mark.rule("SE:C8")
+@pytest.mark.rule("SE:C22")
 def test_only_our_sidecar_holds_the_token():
     head = head_of(autoscaled())
     assert head["automountServiceAccountToken"] is False

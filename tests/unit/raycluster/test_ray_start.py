@@ -61,6 +61,7 @@ def head_container(params: dict[str, str] | None = None, config: PodConfig = CON
         pytest.param({"nvidia.com/gpu": "2"}, {"num-gpus": "2"}, id="a GPU by the vendor's name"),
         pytest.param({"nvidia.com/mig-1g.5gb": "3"}, {"num-gpus": "3"}, id="slices of a GPU"),
         pytest.param({"b": "1", "a": "500m"}, {"resources": """'{"a":0.5,"b":1}'"""}, id="others as JSON numbers"),
+        pytest.param({"CPU": "0", "GPU": "0"}, {"num-cpus": "0", "num-gpus": "0"}, id="a zero, which keeps tasks away"),
         pytest.param({"cpu": "many", "a": "1"}, {"resources": """'{"a":1}'"""}, id="an unreadable amount is left out"),
     ],
 )

@@ -213,7 +213,7 @@ def _unprivileged(site: Site) -> Manifest:
 
 
 def _with_token(draft: Draft, site: Site) -> Draft:
-    """The API token for the sidecar alone: Ray runs its users' code, which must not scale anything (SE:C8).
+    """The API token for the sidecar alone: Ray runs its users' code, which must not scale anything (SE:C22).
 
     Where the service account is the user's, or the template says what to mount, that stays; the sidecar has its token.
     """

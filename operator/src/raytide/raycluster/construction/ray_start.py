@@ -8,6 +8,7 @@ saying no is up to validation and the API server. Steps of pods.py.
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
@@ -43,7 +44,7 @@ def add_missing_params(draft: Draft, site: Site) -> Draft:
     ours = {**role, "metrics-export-port": str(names.METRICS_PORT), AGENT_PORT_PARAM: str(names.DASHBOARD_AGENT_PORT)}
     params = {**ours, **draft.ray_start_params, BLOCK: "true"}
     resources = draft.ray.get("resources") or {}
-    limits, requests = _amounts(resources.get("limits")), _amounts(resources.get("requests"))
+    limits, requests = _without_zeros(resources.get("limits")), _without_zeros(resources.get("requests"))
     params = {**_cpus_and_memory(limits, requests), **params}
     return replace(draft, ray_start_params={**params, **_accelerators(params, limits)})
 
@@ -88,16 +89,17 @@ def _accelerators(params: Mapping[str, str], limits: Mapping[str, Quantity]) -> 
 
 
 def _amounts(resources: Mapping[str, Any] | None) -> dict[str, Quantity]:
-    """The amounts that can be read and are not zero."""
+    """The amounts that can be read."""
     amounts: dict[str, Quantity] = {}
     for name, text in (resources or {}).items():
-        try:
-            amount = Quantity.parse(text)
-        except QuantityError:
-            continue
-        if not amount.is_zero:
-            amounts[name] = amount
+        with suppress(QuantityError):
+            amounts[name] = Quantity.parse(text)
     return amounts
+
+
+def _without_zeros(resources: Mapping[str, Any] | None) -> dict[str, Quantity]:
+    """What a container may use; a zero there says nothing, unlike a group's `CPU: 0`, which keeps tasks off the node."""
+    return {name: amount for name, amount in _amounts(resources).items() if not amount.is_zero}
 
 
 def _read_resources(param: str | None) -> dict[str, Decimal] | None:
