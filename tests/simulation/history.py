@@ -33,9 +33,9 @@ from raytide.sandbox.faults import (
     WatchFault,
 )
 
-from simulation.invariants import wanted
 from simulation.manifests import NAME, NEIGHBOUR, find, group, new_cluster, stranger
 from simulation.stage import Replica, Stage, heard_by
+from simulation.wishes import wanted
 from simulation.world import NAMESPACE, RAYCLUSTERS
 
 EVENTS = 20
@@ -156,7 +156,7 @@ class Life:
             return
         pods = sorted(pod.name for pod in self.stage.census.live_in(cluster["metadata"]["uid"], name))
         named = self.rng.sample(pods, min(len(pods), self.rng.randint(0, 3)))
-        left = max(0, wanted(cluster["spec"])[name] - len(named))
+        left = max(0, wanted(cluster)[name] - len(named))
 
         def order(spec: dict[str, Any]) -> None:
             find(spec, name).update(replicas=left, scaleStrategy={"workersToDelete": [*named, "stranger"]})

@@ -8,8 +8,7 @@ end of a run (I14–I16, I18, I19) is asked in stage.py.
 
 import asyncio
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -17,37 +16,12 @@ import msgspec
 from raytide.kube.transport import Response, Transport
 
 from simulation.census import Census
+from simulation.wishes import Wish, wish_of
 from simulation.world import RAYCLUSTERS, World
 
 WRITES_PER_SECOND = 10
 ENOUGH = 20
 """So many violations make a run red enough: a product that runs wild would make it endless."""
-
-
-def wanted(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Group -> number of worker pods that the spec asks for (RC:WG-2)."""
-    counts = {}
-    for group in spec.get("workerGroupSpecs") or []:
-        low, high = group.get("minReplicas") or 0, group.get("maxReplicas", 2147483647)
-        counts[group["groupName"]] = min(max(group.get("replicas") or 0, low), high)
-    return counts
-
-
-def named_workers(spec: Mapping[str, Any]) -> frozenset[str]:
-    """Every name in any `workersToDelete`."""
-    groups = spec.get("workerGroupSpecs") or []
-    return frozenset(
-        name for group in groups for name in (group.get("scaleStrategy") or {}).get("workersToDelete") or []
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """One generation of one cluster."""
-
-    generation: int
-    counts: Mapping[str, int]
-    named: frozenset[str]
 
 
 class Judge:
@@ -69,6 +43,10 @@ class Judge:
         self.wishes: dict[str, list[Wish]] = defaultdict(list)
         self.read: dict[str, dict[str, int]] = defaultdict(dict)
         """Cluster uid -> who -> the generation that this operator read last."""
+        self._read_wish: dict[str, dict[str, int]] = defaultdict(dict)
+        """Cluster uid -> who -> the number of the wish that this operator read last."""
+        self._wish_at: dict[tuple[str, str], int] = {}
+        """(cluster uid, version) -> the number of the wish that stood in that version."""
         self._names: dict[str, str] = {}
         self._shrunk: Counter[tuple[str, str]] = Counter()
         self._grown: Counter[tuple[str, str]] = Counter()
@@ -104,16 +82,30 @@ class Judge:
         metadata = obj["metadata"]
         uid, wishes = metadata["uid"], self.wishes[metadata["uid"]]
         self._names[uid] = metadata["name"]
-        if not wishes or wishes[-1].generation != metadata["generation"]:
-            counts = wanted(obj["spec"])
-            before = wishes[-1].counts if wishes else {"headgroup": 0}
-            for group in {**before, **counts, "headgroup": 1}:
-                grown = ({**counts, "headgroup": 1}).get(group, 0) - ({"headgroup": 1, **before}).get(group, 0)
-                self._grown[uid, group] += max(0, grown)
-                self._shrunk[uid, group] += max(0, -grown)
-            wishes.append(Wish(metadata["generation"], counts, named_workers(obj["spec"])))
+        wish = wish_of(obj)
+        if not wishes or wishes[-1] != wish:
+            self._note_change(uid, wishes[-1] if wishes else None, wish)
+            wishes.append(wish)
+        self._wish_at[uid, metadata["resourceVersion"]] = len(wishes) - 1
         self._note_wellness(uid)
         self._judge_status(obj)
+
+    def _note_change(self, uid: str, before: Wish | None, wish: Wish) -> None:
+        """How many more may be made now, and how many of those that are there may go without a name (RM:I4)."""
+        was = {"headgroup": 1, **before.counts} if before else {"headgroup": 0}
+        counts = {**wish.counts, "headgroup": 1}
+        for group in {**was, **counts}:
+            self._grown[uid, group] += max(0, counts.get(group, 0) - was.get(group, 0))
+            if group not in wish.counts or (wish.may_choose and (before is None or before.may_choose)):
+                self._shrunk[uid, group] += max(0, was.get(group, 0) - counts.get(group, 0))
+            elif wish.may_choose:  # autoscaling was switched off: whoever was spared until now may go
+                self._shrunk[uid, group] += max(0, len(self.census.live_in(uid, group)) - counts[group])
+
+    def note_read(self, identity: str, metadata: dict[str, Any]) -> None:
+        """An operator has read a RayCluster as it is, or as it was."""
+        uid = metadata["uid"]
+        self.read[uid][identity] = metadata["generation"]
+        self._read_wish[uid][identity] = self._wish_at[uid, metadata["resourceVersion"]]
 
     def _on_pod(self, change: Any) -> None:
         for uid in change.entry.owners:
@@ -159,8 +151,8 @@ class Judge:
     def _count(self, uid: str, group: str) -> None:
         """A pod has just been committed: was it one too many, or one for which there was no reason (RM:I1–I3)?"""
         late, name = self._late[uid, group], f"{self._names[uid]}/{group}"
-        read = min(self.read[uid].values(), default=0)
-        counts = (wish.counts.get(group, 0) for wish in self.wishes[uid] if wish.generation >= read)
+        read = min(self._read_wish[uid].values(), default=0)
+        counts = (wish.counts.get(group, 0) for wish in self.wishes[uid][read:])
         most = 1 if group == "headgroup" else max(counts, default=0)
         alive, made = len(self.census.live_in(uid, group)), self.census.made[uid, group]
         if alive > most + late:
@@ -233,8 +225,7 @@ class Door:
             self._before_write(method, path, body)
         response = await self._inner.request(method, path, body=body, **rest)
         if method == "GET" and "/rayclusters/" in path and response.status == 200:
-            metadata = msgspec.json.decode(response.body)["metadata"]
-            self._judge.read[metadata["uid"]][self._identity()] = metadata["generation"]
+            self._judge.note_read(self._identity(), msgspec.json.decode(response.body)["metadata"])
         elif is_write:
             self._judge.writes.append(f"{method} {path} -> {response.status}")
             self._after_write(method, path, response)

@@ -20,9 +20,10 @@ from raytide.sandbox.faults import Script
 from raytide.sandbox.faulty import Faulty
 
 from simulation.census import Census, as_counts
-from simulation.invariants import Judge, named_workers, wanted
+from simulation.invariants import Judge
 from simulation.operator_under_test import LEASE, OperatorUnderTest, WorldClock
 from simulation.wire import InProcess, StorePast, Troubles
+from simulation.wishes import named_workers, wanted
 from simulation.world import NAMESPACE, RAYCLUSTERS, Kubelets, World
 
 ESR_S = 60.0
@@ -183,9 +184,9 @@ class Stage:
         return f"orphans: {orphans}" if orphans else ""
 
     def _difference_of(self, cluster: dict[str, Any]) -> str:
-        uid, spec = cluster["metadata"]["uid"], cluster["spec"]
+        uid = cluster["metadata"]["uid"]
         have = self.census.alive(uid)
-        want = {"headgroup": 1, **{k: v for k, v in wanted(spec).items() if v}}
+        want = {"headgroup": 1, **{k: v for k, v in wanted(cluster).items() if v}}
         if have != want:
             return f"have {have}, want {want}"
         services = self.world.store.find("services", NAMESPACE, f"{cluster['metadata']['name']}-head-svc")
@@ -196,7 +197,7 @@ class Stage:
             return "pods that ended are still there"
         if len({(pod.group, pod.index) for pod in members}) != len(members):
             return "two workers of a group have the same replica index"
-        named = [pod.name for pod in members if pod.name in named_workers(spec)]
+        named = [pod.name for pod in members if pod.name in named_workers(cluster)]
         return f"named and still there: {named}" if named else ""
 
     def portrait(self) -> dict[str, Any]:

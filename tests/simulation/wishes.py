@@ -1,0 +1,75 @@
+"""What does a RayCluster ask for, read independently of the product?
+
+Takes a RayCluster as it stands in the store and says how many workers each group is to have and who is to go: by its
+spec, or by the decision record of its autoscaler while that one is obeyed (the contract between operator and sidecar).
+Written from the contract and from nothing of ours but names, so that operator and oracle cannot be wrong together. Read
+by the judge and the end-state oracle.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+RECORD = "raytide.io/autoscaler-decision"
+SWITCH = "raytide.io/autoscaler"
+MOST = 2147483647
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one cluster asks for from one moment to the next."""
+
+    generation: int
+    counts: Mapping[str, int]
+    """Group -> worker pods."""
+    named: frozenset[str]
+    may_choose: bool
+    """Whether the operator may choose who goes when there are too many (RM:I4)."""
+
+
+def wish_of(cluster: Mapping[str, Any]) -> Wish:
+    """All of it."""
+    is_autoscaled = bool(cluster["spec"].get("enableInTreeAutoscaling"))
+    return Wish(cluster["metadata"]["generation"], wanted(cluster), named_workers(cluster), not is_autoscaled)
+
+
+def wanted(cluster: Mapping[str, Any]) -> dict[str, int]:
+    """Group -> number of worker pods (RC:WG-2, D19)."""
+    decided, counts = decisions(cluster), {}
+    for group in groups_of(cluster):
+        low, high = group.get("minReplicas") or 0, group.get("maxReplicas", MOST)
+        replicas = group.get("replicas") or 0
+        if (decision := decided.get(group["groupName"])) is not None:
+            is_foreign = replicas > decision["replicas"] and replicas != decision.get("foreign")
+            replicas = replicas if is_foreign else decision["replicas"]
+        counts[group["groupName"]] = max(low, min(replicas, high))
+    return counts
+
+
+def named_workers(cluster: Mapping[str, Any]) -> frozenset[str]:
+    """Every name in any `workersToDelete`, and in the record."""
+    in_spec = (name for g in groups_of(cluster) for name in (g.get("scaleStrategy") or {}).get("workersToDelete") or [])
+    in_record = (name for decision in decisions(cluster).values() for name in decision.get("delete") or ())
+    return frozenset({*in_spec, *in_record})
+
+
+def decisions(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Group -> what the record says about it, where the record rules."""
+    annotations = cluster["metadata"].get("annotations") or {}
+    if not cluster["spec"].get("enableInTreeAutoscaling") or annotations.get(SWITCH) == "paused":
+        return {}
+    if any(c["type"] == "AutoscalerDown" and c["status"] == "True" for c in _conditions(cluster)):
+        return {}
+    record = json.loads(annotations.get(RECORD) or "{}")
+    groups: Mapping[str, Any] = record.get("groups") or {}
+    return groups if record.get("cluster") == cluster["metadata"]["uid"] else {}
+
+
+def groups_of(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Its worker groups."""
+    return cluster["spec"].get("workerGroupSpecs") or []
+
+
+def _conditions(cluster: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    return iter((cluster.get("status") or {}).get("conditions") or ())
