@@ -114,7 +114,7 @@ def test_what_is_seen_is_the_status(things, more, timers, status):
     ("things", "more", "stage", "limit_s", "statuses"),
     [
         pytest.param(
-            [PENDING], {}, Stage.STARTING, 3600, (Status.ALLOCATED, Status.ALLOCATION_TIMEOUT), id="ALLOCATED 3600 s"
+            [PENDING], {}, Stage.UNPLACED, 3600, (Status.ALLOCATED, Status.ALLOCATION_TIMEOUT), id="ALLOCATED 3600 s"
         ),
         pytest.param(
             [RUNNING, node()],
@@ -150,7 +150,7 @@ def test_time_limits_are_strict(things, more, stage, limit_s, statuses):
 @pytest.mark.parametrize(
     ("things", "stage", "node_id", "limit_s"),
     [
-        pytest.param([PENDING], Stage.STARTING, "", 3600, id="ALLOCATION_TIMEOUT"),
+        pytest.param([PENDING], Stage.UNPLACED, "", 3600, id="ALLOCATION_TIMEOUT"),
         pytest.param([RUNNING, DEAD], Stage.DEAD, "n1", 90, id="RAY_STOPPED, after a restarted raylet had its chance"),
         pytest.param([RUNNING], Stage.VANISHED, "n1", 120, id="vanished from the GCS"),
     ],
@@ -182,7 +182,7 @@ def test_limits_can_be_set_from_outside():
     }
     limits = TimeLimits.from_environment(environ)
     assert limits == TimeLimits(allocate_s=60, request_retries=0)
-    assert only(see(PENDING, timers=aged(Stage.STARTING, 61), limits=limits)).status is Status.ALLOCATION_TIMEOUT
+    assert only(see(PENDING, timers=aged(Stage.UNPLACED, 61), limits=limits)).status is Status.ALLOCATION_TIMEOUT
 
 
 def test_the_defaults_are_those_of_ray():

@@ -54,7 +54,7 @@ def decide(snapshot: Snapshot, memory: Memory, standing: Standing) -> Deciding:
     limits = limit(found, types, _evidence(snapshot, standing), time_limits, snapshot.settings.recovery_s)
     question = _question(snapshot, memory, types, found, joined_s)
     choice = choose(question, limits, schedule)
-    speed = launches(choice.question, choice.decision, schedule, is_conservative=types.is_conservative)
+    speed = launches(choice, schedule, is_conservative=types.is_conservative)
     return Deciding(types, found, joined_s, limits, choice, speed)
 
 

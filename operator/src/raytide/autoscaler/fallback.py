@@ -2,12 +2,14 @@
 
 Takes what the scheduler is asked and what limits.py found, gives the decision and the fate of every stuck instance. Work
 goes to the next fitting group in the same tick; what is stuck is withdrawn, except what only waits for room while nobody
-else can do its work, and what the group's minimum demands (SC:S2, SC:S13). A node that a pending gang needs is not idle
+else can do its work, and what the group's minimum demands (SC:S2, SC:S13). Work that nobody else can do is asked of a
+group without room all the same: somebody may make room, such as an autoscaler of Kubernetes nodes. A node that a pending gang needs is not idle
 while the gang's other nodes are late or blocked (SC:S5). Pure; called by tick.py, with schedule.py as the scheduler.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from raytide.autoscaler.limits import Limits
@@ -55,10 +57,11 @@ def choose(question: SchedulingInput, limits: Limits, schedule: Scheduler) -> Ch
         recoverable={**question.recoverable, **limits.recoverable},
     )
     decision = schedule(asked)
-    kept = _kept(question, sound, limits, decision, schedule) if limits.stuck else frozenset()
+    rest = _ask_all_the_same(question, sound, limits, decision, schedule)
+    kept = _whole_replicas(limits.stuck, _within_minimum(question, sound, limits) | rest.needed)
     withdrawn = stuck_ids - kept
     return Choice(
-        decision=decision,
+        decision=replace(decision, launches=_sum(decision.launches, rest.launches)),
         question=asked,
         instances=tuple(_given_up(i) if i.instance_id in withdrawn else i for i in question.instances),
         withdrawn=frozenset(withdrawn),
@@ -79,73 +82,110 @@ def _protected(
 # --- what is stuck ---------------------------------------------------------------------------------------------------
 
 
-def _kept(
-    question: SchedulingInput, sound: Sequence[Instance], limits: Limits, decision: Decision, schedule: Scheduler
-) -> frozenset[str]:
-    """The stuck instances that are not given up: those of the minimum, and those that nobody can replace."""
-    waiting = [i for i in limits.stuck if _is_room_missing(i, limits)]
-    kept = _within_minimum(question, sound, limits) | _without_alternative(question, decision, waiting, schedule)
-    replicas = {instance.replica for instance in limits.stuck if instance.replica and instance.instance_id in kept}
-    return frozenset(i.instance_id for i in limits.stuck if i.instance_id in kept or i.replica in replicas)
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What is asked of groups without room."""
+
+    needed: frozenset[str] = frozenset()
+    """Stuck instances that go on waiting."""
+    launches: Mapping[str, int] = field(default_factory=dict)
 
 
-def _is_room_missing(instance: Instance, limits: Limits) -> bool:
-    blocked = limits.blocked.get(instance.node_type)
-    return blocked is not None and blocked.is_room_missing and instance.status in COUNTABLE
-
-
-def _within_minimum(question: SchedulingInput, sound: Sequence[Instance], limits: Limits) -> set[str]:
-    """Below its minimum a group is asked for the same pods again at once, so nothing is won by giving them up."""
-    kept: set[str] = set()
-    for node_type in question.types:
-        present = sum(i.node_type == node_type.name and i.status in COUNTABLE for i in sound)
-        stuck = [i for i in limits.stuck if i.node_type == node_type.name]
-        kept.update(i.instance_id for i in stuck[: max(0, node_type.min_nodes - present)])
-    return kept
-
-
-def _without_alternative(
-    question: SchedulingInput, decision: Decision, waiting: Sequence[Instance], schedule: Scheduler
-) -> set[str]:
-    """What waits for room and would hold work that found no place elsewhere."""
-    if not waiting:
-        return set()
-    if decision.is_constraint_unmet:
-        return {instance.instance_id for instance in waiting}
+def _ask_all_the_same(
+    question: SchedulingInput,
+    sound: Sequence[Instance],
+    limits: Limits,
+    decision: Decision,
+    schedule: Scheduler,
+) -> _Rest:
+    """What found no place elsewhere, as far as groups that only lack room could hold it."""
+    full = frozenset(name for name, blocked in limits.blocked.items() if blocked.is_room_missing)
+    if not full:
+        return _Rest()
+    waiting = tuple(i for i in limits.stuck if i.node_type in full and i.status in COUNTABLE)
+    rest = _Rest()
     work = _unplaced(decision)
-    if not work:
-        return set()
-    only_these = replace(
+    if work:
+        counts = Counter(i.node_type for i in sound if i.status in COUNTABLE)
+        types = tuple(_with_room(kind, kind.max_nodes - counts[kind.name], full) for kind in question.types)
+        rest = _of(schedule(_only(question, types, waiting, tasks=tuple(work))), waiting, full)
+    if decision.is_constraint_unmet:
+        types = tuple(_with_room(kind, kind.max_nodes, full, limits) for kind in question.types)
+        more = _of(schedule(_only(question, types, (*sound, *waiting), constraint=question.constraint)), waiting, full)
+        rest = _Rest(rest.needed | more.needed, _most(rest.launches, more.launches))
+    return rest
+
+
+def _of(answer: Decision, waiting: Iterable[Instance], full: frozenset[str]) -> _Rest:
+    return _Rest(
+        answer.needed & {i.instance_id for i in waiting},
+        {name: count for name, count in answer.launches.items() if name in full},
+    )
+
+
+def _only(
+    question: SchedulingInput,
+    types: tuple[NodeType, ...],
+    instances: tuple[Instance, ...],
+    *,
+    tasks: tuple[Demand, ...] = (),
+    constraint: tuple[Demand, ...] | None = None,
+) -> SchedulingInput:
+    """The same question about these alone, in which nothing is ended."""
+    return replace(
         question,
-        types=tuple(_exactly(node_type, waiting) for node_type in question.types),
-        instances=tuple(waiting),
-        tasks=tuple(work),
+        types=types,
+        instances=instances,
+        tasks=tasks,
         gangs=(),
-        constraint=None,
+        constraint=constraint,
         max_nodes=0,
         idle_timeout_s=None,
     )
-    return set(schedule(only_these).needed)
+
+
+def _with_room(node_type: NodeType, most: int, full: frozenset[str], limits: Limits | None = None) -> NodeType:
+    """The type with its room if only room is missing; else without any, or with what `limits` leave it."""
+    if node_type.name in full:
+        return replace(node_type, min_nodes=0, max_nodes=max(0, most))
+    left = {kind.name: kind.max_nodes for kind in limits.types} if limits else {}
+    return replace(node_type, min_nodes=0, max_nodes=left.get(node_type.name, 0))
+
+
+def _within_minimum(question: SchedulingInput, sound: Sequence[Instance], limits: Limits) -> frozenset[str]:
+    """Below its minimum a group is asked for the same pods again at once, so nothing is won by giving them up."""
+    counts = Counter(i.node_type for i in sound if i.status in COUNTABLE)
+    kept: set[str] = set()
+    for node_type in question.types:
+        stuck = [i for i in limits.stuck if i.node_type == node_type.name]
+        kept.update(i.instance_id for i in stuck[: max(0, node_type.min_nodes - counts[node_type.name])])
+    return frozenset(kept)
+
+
+def _whole_replicas(stuck: Iterable[Instance], kept: frozenset[str]) -> frozenset[str]:
+    """A replica of several hosts waits as a whole or not at all (B-8)."""
+    stuck = tuple(stuck)
+    replicas = {i.replica for i in stuck if i.replica and i.instance_id in kept}
+    return frozenset(i.instance_id for i in stuck if i.instance_id in kept or i.replica in replicas)
 
 
 def _unplaced(decision: Decision) -> list[Demand]:
     """What some node could hold; the bundles of a gang one by one, because other nodes may hold the rest of it."""
     impossible = set(decision.impossible)
     impossible_gangs = set(decision.impossible_gangs)
+    gangs = [gang for gang in decision.unplaced_gangs if gang not in impossible_gangs]
     return [
         *(demand for demand in decision.unplaced if demand not in impossible),
-        *(
-            Demand(bundle)
-            for gang in decision.unplaced_gangs
-            if gang not in impossible_gangs
-            for bundle in gang.bundles
-        ),
+        *(Demand(bundle) for gang in gangs for bundle in gang.bundles),
     ]
 
 
-def _exactly(node_type: NodeType, instances: Iterable[Instance]) -> NodeType:
-    """The type without room for any other than these, and not a reason to launch or end one."""
-    return replace(node_type, min_nodes=0, max_nodes=sum(i.node_type == node_type.name for i in instances))
+def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    return dict(Counter(first) + Counter(second))
+
+
+def _most(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    return dict(Counter(first) | Counter(second))
 
 
 def _given_up(instance: Instance) -> Instance:

@@ -13,6 +13,7 @@ from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.autoscaler.lifecycle import (
+    NO_RAY_NODE,
     Ask,
     Deaths,
     Stage,
@@ -174,7 +175,7 @@ def _stage(pod: PodView, node: RayNode | None, sight: Sight, seen: _Seen) -> Sta
     if pod.is_terminating or pod.is_finished or is_ordered:
         return Stage.LEAVING
     if node is None:
-        return Stage.STARTING
+        return Stage.STARTING if pod.node_name or pod.is_running else Stage.UNPLACED
     if node.status is NodeStatus.DEAD:
         return Stage.DEAD
     if node.status is NodeStatus.DRAINING:
@@ -291,10 +292,7 @@ def _deaths(workers: Iterable[PodView], stays: Mapping[str, Stay], timers: Timer
         if stay.joined_s == now_s:
             found.pop(pod.group, None)
         elif (
-            pod.is_finished
-            and not stay.node_id
-            and stay.since_s == now_s
-            and (old is None or old.stage is Stage.STARTING)
+            pod.is_finished and not stay.node_id and stay.since_s == now_s and (old is None or old.stage in NO_RAY_NODE)
         ):
             count = found[pod.group].count if pod.group in found else 0
             found[pod.group] = Deaths(count + 1, now_s, f"pod {pod.name} ended before its Ray node registered")

@@ -69,8 +69,10 @@ VARIABLES: Final[Mapping[str, str]] = {
 class Stage(StrEnum):
     """What is seen of an instance, without any history but the Ray node it once had."""
 
+    UNPLACED = "UNPLACED"
+    """A pod that no node of Kubernetes has taken yet."""
     STARTING = "STARTING"
-    """A pod, and no Ray node yet."""
+    """A pod on a node, and no Ray node yet."""
     VANISHED = "VANISHED"
     """A pod whose Ray node the GCS no longer lists."""
     RUNNING = "RUNNING"
@@ -81,6 +83,9 @@ class Stage(StrEnum):
     """Its pod is there, its Ray node is dead."""
     LEAVING = "LEAVING"
     """Its pod is being deleted, or is named to be, or has ended, or belongs to a group that is gone."""
+
+
+NO_RAY_NODE: Final = frozenset({Stage.UNPLACED, Stage.STARTING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,7 @@ def next_stay(old: Stay | None, stage: Stage, node_id: str, now_s: float) -> Sta
     A Ray node the GCS forgot was dying (then it is dead) or is lost for the moment (VANISHED); another Ray node in the
     same pod is a restarted raylet, and begins anew.
     """
-    if stage is Stage.STARTING and old is not None and old.node_id:
+    if stage in NO_RAY_NODE and old is not None and old.node_id:
         is_dying = old.stage in (Stage.DEAD, Stage.DRAINING)
         stage, node_id = (Stage.DEAD if is_dying else Stage.VANISHED), old.node_id
     if old is not None and (old.stage, old.node_id) == (stage, node_id):
@@ -147,7 +152,7 @@ def status_of(stay: Stay, now_s: float, limits: TimeLimits) -> Status:
     """The status of an instance that has a pod, or is a Ray node without one (AS §3.3 f, §3.4 i, j)."""
     age_s = now_s - stay.since_s
     match stay.stage:
-        case Stage.STARTING:
+        case Stage.UNPLACED | Stage.STARTING:
             return Status.ALLOCATION_TIMEOUT if age_s > limits.allocate_s else Status.ALLOCATED
         case Stage.VANISHED:
             return Status.RAY_STOPPED if age_s > limits.vanished_s else Status.ALLOCATED

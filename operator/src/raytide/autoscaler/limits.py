@@ -200,7 +200,7 @@ def _blocked(group: str, proof: _Sticking | None, backoff: Backoff, count: int, 
         return Blocked(proof.reason, proof.detail, count, is_room_missing=proof.reason in NO_ROOM)
     said = next((why for why in evidence.whys.get(group, ()) if why.reason in REASONS), None)
     if said is not None:
-        return Blocked(said.reason, said.message, said.count)
+        return Blocked(said.reason, said.message, said.count, is_room_missing=said.reason in NO_ROOM)
     return Blocked(RESTING, f"it was blocked; one replica is tried at {timestamp(backoff.until)}", count)
 
 

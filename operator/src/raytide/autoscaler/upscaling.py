@@ -9,8 +9,8 @@ by tick.py after the decision.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from raytide.autoscaler.fallback import Scheduler
-from raytide.autoscaler.model import COUNTABLE, Decision, Instance, NodeType, SchedulingInput, Status
+from raytide.autoscaler.fallback import Choice, Scheduler
+from raytide.autoscaler.model import COUNTABLE, Instance, NodeType, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +23,20 @@ class Launches:
     """By type, what has to wait for earlier ones."""
 
 
-def launches(question: SchedulingInput, decision: Decision, schedule: Scheduler, *, is_conservative: bool) -> Launches:
-    """Which of the decision's launches go out now; `question` is what it answers (`Choice.question`)."""
-    if not is_conservative or not decision.launches:
-        return Launches(dict(decision.launches))
-    at_once = schedule(replace(question, tasks=(), gangs=(), idle_timeout_s=None)).launches
-    kinds = {node_type.name: node_type for node_type in question.types}
+def launches(choice: Choice, schedule: Scheduler, *, is_conservative: bool) -> Launches:
+    """Which of the decision's launches go out now."""
+    planned = choice.decision.launches
+    if not is_conservative or not planned:
+        return Launches(dict(planned))
+    at_once = schedule(replace(choice.question, tasks=(), gangs=(), idle_timeout_s=None)).launches
+    kinds = {node_type.name: node_type for node_type in choice.question.types}
     now = {
-        name: min(count, max(at_once.get(name, 0), _room(kinds[name], question.instances)))
-        for name, count in decision.launches.items()
+        name: min(count, max(at_once.get(name, 0), _room(kinds[name], choice.instances)))
+        for name, count in planned.items()
     }
     return Launches(
         {name: count for name, count in now.items() if count},
-        {name: count - now[name] for name, count in decision.launches.items() if count > now[name]},
+        {name: count - now[name] for name, count in planned.items() if count > now[name]},
     )
 
 
