@@ -30,7 +30,6 @@ server-side apply the list: it cannot merge it.
 
 FEATURES: Final = {
     r"metadata\.annotations\[ray\.io/ippr\]": "resizing in place",
-    r"spec\.workerGroupSpecs\[\d+\]\.numOfHosts": "multi-host",
     r"spec\.gcsFaultToleranceOptions": "fault tolerance",
     r"metadata\.annotations\[ray\.io/(ft-enabled|external-storage-namespace|gcs-ft-deletion-timeout)\]": "fault tolerance",
     r"spec\.headGroupSpec\.(enableIngress|ingressOptions)": "ingress",
@@ -42,18 +41,14 @@ FEATURES: Final = {
 }
 """To which feature that is not built yet a field named in the condition `Unsupported` belongs."""
 
-MULTI_HOST_GROUPS, RAY_CONTAINER = "<multi-host groups>", "<Ray container>"
-"""Stand in a pattern for names that the file chooses."""
+RAY_CONTAINER = "<Ray container>"
+"""Stands in a pattern for a name that the file chooses."""
+HOSTS_ANNOTATION: Final = "raytide.io/num-of-hosts"
 RAY_START: Final = rf"Pod head/.*\.containers\.{RAY_CONTAINER}\.(args|env\.KUBERAY_GEN_RAY_START_CMD\.value)"
 SIDECAR: Final = r"Pod head/[^.]*\.spec\.containers\.autoscaler"
 V2_ENV: Final = "RAY_enable_autoscaler_v2"
 LACKING: Final = {
     "resizing in place": (),
-    "multi-host": (
-        rf"Pod worker/({MULTI_HOST_GROUPS})/\d+",
-        r"Service .*-headless",
-        r"status (availableWorkerReplicas|readyWorkerReplicas|state|conditions\.WorkersMissing)",
-    ),
     "fault tolerance": (
         RAY_START,  # --redis-password, --redis-username
         r"Pod head/.*\.annotations\.ray\.io/external-storage-namespace",
@@ -172,6 +167,18 @@ def _names_workers_to_delete(fate: Fate, _place: str) -> bool:
     return any((group.get("scaleStrategy") or {}).get("workersToDelete") for group in fate.groups)
 
 
+def _tells_its_hosts(fate: Fate, place: str) -> bool:
+    """A host of a multi-host group, that says nothing else that KubeRay's does not say."""
+    pod = place.partition(".metadata.annotations")[0]
+    group = pod.removeprefix("Pod worker/").rpartition("/")[0]
+    theirs, ours = (
+        record["objects"].get(pod, {}).get("metadata", {}).get("annotations", {})
+        for record in (fate.recorded, fate.ours)
+    )
+    has_hosts = any(each["groupName"] == group and (each.get("numOfHosts") or 1) > 1 for each in fate.groups)
+    return has_hosts and ours.keys() - theirs.keys() == {HOSTS_ANNOTATION} and theirs.items() <= ours.items()
+
+
 def _is_narrower(fate: Fate, place: str) -> bool:
     """Everything that our role allows, KubeRay's allows too."""
     key = place.removesuffix(".rules")
@@ -232,6 +239,11 @@ KNOWN: Final = (
         "our own autoscaler speaks V2, which Ray before 2.47 has to be told",
         rf"Pod head/[^.]*\.spec\.containers\.[^.]*\.env\.{V2_ENV}",
         _leaves_the_version_open,
+    ),
+    Known(
+        "a host says for how many hosts its replica was made, so that a change of numOfHosts can be told",
+        r"Pod worker/.*\.metadata\.annotations(\.raytide\.io/num-of-hosts)?",
+        _tells_its_hosts,
     ),
     Known("the API server refuses it at once and names the field; KubeRay takes it", r".*", _is_refused_earlier),
     Known(
@@ -298,8 +310,7 @@ def lacking(fate: Fate) -> list[str]:
 
 
 def _is_made_by(feature: str, fate: Fate, place: str) -> bool:
-    many_hosts = [group["groupName"] for group in fate.groups if (group.get("numOfHosts") or 1) > 1]
-    chosen = {MULTI_HOST_GROUPS: "|".join(map(re.escape, many_hosts)), RAY_CONTAINER: re.escape(fate.ray_container)}
+    chosen = {RAY_CONTAINER: re.escape(fate.ray_container)}
     return any(re.fullmatch(_with_names(pattern, chosen), place) for pattern in LACKING[feature])
 
 

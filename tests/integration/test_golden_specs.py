@@ -22,7 +22,6 @@ REPORTED = {"09-ft-rocksdb": "spec.gcsFaultToleranceOptions.backend"}
 """Refused by the operator, because a feature gate is its affair: condition, event, and the field both name."""
 
 NOT_BUILT = {
-    "07-multi-host": {"spec.workerGroupSpecs[0].numOfHosts"},
     "08-ft-redis": {"spec.gcsFaultToleranceOptions"},
     "10-ft-annotation": {
         "metadata.annotations[ray.io/ft-enabled]",
@@ -77,6 +76,7 @@ LISTED = {
     "06-autoscaling-two-groups": {narrow("06-autoscaling-two-groups"), *SIDECAR, NO_TOKEN, SPEAKS_V2},
     "23-group-fields": {narrow("23-group-fields"), *SIDECAR, NO_TOKEN},
     "29-own-service-account": {narrow("29-own-service-account"), *SIDECAR, SPEAKS_V2},
+    "07-multi-host": {f"Pod worker/slice/{i}.metadata.annotations" for i in range(8)},
     "13-custom-resources": {"status conditions.WorkersMissing"},
     "20-long-names": {
         "Pod worker/a-rather-long-worker-group-name-one/0.metadata.name",
@@ -91,7 +91,7 @@ LISTED = {
 """
 
 SAME = [file for file in spec_files() if file not in {*REFUSED, *REPORTED, *NOT_BUILT}]
-MUST_BE_SAME = {1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 19, 20, 23, 24, 25, 26, 27, 28, 29, 31, 33, 38}
+MUST_BE_SAME = {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 14, 15, 19, 20, 23, 24, 25, 26, 27, 28, 29, 31, 33, 38}
 
 
 @pytest.fixture(scope="module", params=["apply", "create"])
@@ -167,7 +167,7 @@ def test_every_field_of_what_is_not_built_is_named(seen, file):
     assert lacking(fate)
 
 
-@pytest.mark.parametrize("file", NOT_BUILT.keys() - {"21-suspend", "07-multi-host"})
+@pytest.mark.parametrize("file", NOT_BUILT.keys() - {"21-suspend"})
 def test_what_is_built_runs_meanwhile(seen, file):
     assert seen[file].raw_status["state"] == "ready"
     assert seen[file].condition(names.HEAD_POD_READY)["status"] == "True"
@@ -177,9 +177,14 @@ def test_a_suspended_cluster_gets_its_service_and_no_pod(seen):
     assert list(seen["21-suspend"].objects) == ["Service suspended-head-svc"]
 
 
-def test_the_other_groups_run_beside_a_multi_host_group(seen):
-    pods = [key for key in seen["07-multi-host"].objects if key.startswith("Pod ")]
-    assert pods == ["Pod head/headgroup/0", "Pod worker/single/0"]
+@pytest.mark.rule("RC §3.3", "RC:HL-2", "RC:MH-6")
+def test_the_hosts_of_a_replica_have_its_name_and_find_each_other_by_a_service(seen):
+    objects = seen["07-multi-host"].objects
+    assert "Service multi-host-headless" in objects
+    hosts = [objects[f"Pod worker/slice/{i}"]["metadata"]["labels"] for i in range(8)]
+    assert [(each[names.REPLICA_INDEX_LABEL], each[names.HOST_INDEX_LABEL]) for each in hosts] == [
+        (str(replica), str(host)) for replica in range(2) for host in range(4)
+    ]
 
 
 def test_every_file_has_its_place():

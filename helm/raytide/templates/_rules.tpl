@@ -57,6 +57,10 @@
   resources: [pods/resize]
   verbs: [patch]
 {{- end }}
+# optional: to see when a quota has room again for all hosts of a replica
+- apiGroups: [""]
+  resources: [resourcequotas]
+  verbs: [get]
 # optional: to say what happened in `kubectl describe`
 - apiGroups: ["events.k8s.io"]
   resources: [events]

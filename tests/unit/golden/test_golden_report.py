@@ -113,9 +113,14 @@ def test_reasons_hold_for_files_nobody_has_seen(tmp_path):
     text = (GOLDEN / "specs" / "07-multi-host.yaml").read_text().replace("slice", "pod-slice")
     (tmp_path / "unseen.yaml").write_text(text.replace("name: ray-head", "name: my-ray"))
     recorded = json.loads(json.dumps(read_record("07-multi-host")).replace("slice", "pod-slice"))
-    ours = captured("07-multi-host", unsupported="spec.workerGroupSpecs[0].numOfHosts: group is left as it is")
-    objects = {key: value for key, value in recorded["objects"].items() if "/pod-slice/" not in key}
-    fate = Captured({**recorded, "objects": objects}, ours.clusters, read_documents(tmp_path / "unseen.yaml"))
-    found = compare(fate.fate_beside(recorded))
-    assert len(found) == len(recorded["objects"]) - len(objects) > 0
-    assert {difference.reason for difference in found} == {"not built yet: multi-host"}
+    ours = copy.deepcopy(recorded)
+    for key in ("pod-slice/0", "pod-slice/1", "single/0"):
+        metadata = ours["objects"][f"Pod worker/{key}"]["metadata"]
+        metadata["annotations"] = {"raytide.io/num-of-hosts": "4"} | ({"a": "b"} if key.endswith("1") else {})
+    fate = Captured(ours, captured("07-multi-host").clusters, read_documents(tmp_path / "unseen.yaml"))
+    found = {difference.place: bool(difference.reason) for difference in compare(fate.fate_beside(recorded))}
+    assert found == {
+        "Pod worker/pod-slice/0.metadata.annotations": True,
+        "Pod worker/pod-slice/1.metadata.annotations": False,  # says more than that
+        "Pod worker/single/0.metadata.annotations": False,  # is no host
+    }

@@ -18,6 +18,7 @@ from raytide.api.meta import (
     NODES,
     PODS,
     RAYCLUSTERS,
+    RESOURCE_QUOTAS,
     ROLE_BINDINGS,
     ROLES,
     SERVICE_ACCOUNTS,
@@ -110,6 +111,12 @@ PERMISSIONS: Final = (
         subresource="resize",
         is_required=False,
         mode="ray",
+    ),
+    Permission(
+        RESOURCE_QUOTAS,
+        ("get",),
+        "see when a quota has room again for all hosts of a replica",
+        is_required=False,
     ),
     Permission(EVENTS, ("create", "patch"), "say what happened in `kubectl describe`", is_required=False),
     Permission(
