@@ -1,0 +1,154 @@
+"""Which nodes does a decision plan with?
+
+Turns instances into nodes of a class each: a running one with what Ray says of it, any other with what its type will
+give (AS:S-2..S-4). Resources that only one node has and nobody asks for, such as its address, are kept apart, so that
+equal nodes are equal. Instances that cannot come to run, and draining ones, are no capacity (B-6), unless Ray itself
+is to be imitated. Pure; called by schedule.py.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from raytide.autoscaler.model import COUNTABLE, UNIT, Amounts, Cause, Instance, Labels, NodeType, Status
+from raytide.autoscaler.scheduling.fleet import BookTraits, Fate, Free, Node, NodeClass, Term, Traits
+from raytide.autoscaler.scheduling.shapes import IMPLICIT, Vocabulary
+
+_Alike: TypeAlias = tuple[str, bool, Amounts, Amounts, Labels, int]
+"""Node type, head?, total, available, labels, resources kept apart."""
+
+
+class Reader:
+    """Makes nodes of instances and of types; equal ones share a class."""
+
+    def __init__(self, vocabulary: Vocabulary, types: Iterable[NodeType], *, is_exact: bool) -> None:
+        self._vocabulary = vocabulary
+        self._types: Mapping[str, NodeType] = {one.name: one for one in types}
+        self._is_exact = is_exact
+        self._running: dict[_Alike, tuple[NodeClass, float]] = {}
+        self._typed: dict[tuple[str, bool, Fate], NodeClass] = {}
+        self._traits: dict[tuple[object, ...], Traits] = {}
+
+    def nodes(self, instances: Iterable[Instance]) -> list[Node]:
+        """Those that count, in the order of the instances."""
+        nodes = []
+        for instance in instances:
+            if instance.status is Status.RAY_RUNNING:
+                nodes.append(self._read_running(instance))
+            elif instance.status in COUNTABLE and (self._is_exact or instance.status is not Status.RAY_STOP_REQUESTED):
+                node = self._read_pending(instance)
+                if node is not None:
+                    nodes.append(node)
+        return nodes
+
+    def fresh(self, node_type: NodeType) -> NodeClass:
+        """The class of nodes of this type that are to be launched."""
+        return self._of_type(node_type, Fate.COMES, is_head=False)
+
+    def _read_running(self, instance: Instance) -> Node:
+        total, available = instance.total, instance.available
+        labels = self._asked_labels(instance)
+        own: Amounts = ()
+        kept = tuple([pair for pair in total if pair[0][:5] != "node:"])
+        if len(kept) < len(total) and not self._vocabulary.node_resources:
+            free = tuple([pair for pair in available if pair[0][:5] != "node:"])
+            own = tuple([pair for pair in total if pair[0][:5] == "node:"])
+            if len(free) + len(own) == len(available) and all(pair[1] > 0 and pair in available for pair in own):
+                total, available = kept, free
+            else:
+                own = ()
+        alike = (instance.node_type, instance.is_head, total, available, labels, len(own))
+        known = self._running.get(alike)
+        if known is None:
+            known = self._running[alike] = self._read_class(alike)
+        return Node(known[0], instance, known[1], own)
+
+    def _read_class(self, alike: _Alike) -> tuple[NodeClass, float]:
+        type_name, is_head, total, available, labels, zeros = alike
+        if not self._is_exact:
+            whole = dict(total)
+            available = tuple((name, min(amount, whole.get(name, amount))) for name, amount in available)
+        traits = self._traits_of(type_name, total, available, zeros, is_head=is_head, is_running=True)
+        free = (self._vector(available), self._vector(total))
+        return NodeClass(traits, free, labels), _use(total, available, zeros)
+
+    def _read_pending(self, instance: Instance) -> Node | None:
+        node_type = self._types.get(instance.node_type)
+        if node_type is not None:
+            return Node(self._of_type(node_type, Fate.STAYS, is_head=instance.is_head), instance)
+        if self._is_exact or instance.is_unmanaged:
+            return None
+        node = Node(self._of_type(NodeType(instance.node_type), Fate.STAYS, is_head=instance.is_head), instance)
+        node.cause = Cause.OUTDATED
+        return node
+
+    def _of_type(self, node_type: NodeType, fate: Fate, *, is_head: bool) -> NodeClass:
+        key = (node_type.name, is_head, fate)
+        known = self._typed.get(key)
+        if known is None:
+            total = node_type.resources
+            traits = self._traits_of(node_type.name, total, total, 0, is_head=is_head, is_running=False)
+            asked = self._vocabulary.labels
+            labels = tuple(pair for pair in node_type.labels if pair[0] in asked)
+            vector = self._vector(total)
+            known = self._typed[key] = NodeClass(traits, (vector, vector), labels, fate=fate)
+        return known
+
+    def _asked_labels(self, instance: Instance) -> Labels:
+        """Static labels overlaid by dynamic ones, as far as anybody asks for them."""
+        asked = self._vocabulary.labels
+        if not asked:
+            return ()
+        labels = {key: value for key, value in instance.labels if key in asked}
+        labels.update((key, value) for key, value in instance.dynamic_labels if key in asked)
+        return tuple(sorted(labels.items()))
+
+    def _vector(self, amounts: Amounts) -> Free:
+        known = dict(amounts)
+        return tuple(known.get(n, UNIT if n.startswith(IMPLICIT) else 0) for n in self._vocabulary.resources)
+
+    def _traits_of(
+        self, type_name: str, total: Amounts, available: Amounts, zeros: int, *, is_head: bool, is_running: bool
+    ) -> Traits:
+        index = self._vocabulary.index
+        unasked = tuple(pair for pair in available if pair[0] not in index)
+        present = tuple(name for name, _ in available if name in index)
+        key = (type_name, is_head, is_running, total, unasked, present, zeros)
+        known = self._traits.get(key)
+        if known is None:
+            node_type = self._types.get(type_name)
+            known = self._traits[key] = Traits(
+                type_name,
+                node_type.priority if node_type else 0,
+                is_head,
+                is_running,
+                total,
+                sum(1 << index[name] for name, _ in total if name in index),
+                any(name == "GPU" and amount > 0 for name, amount in total),
+                (self._book(total, available, zeros), self._book(total, total, zeros)),
+            )
+        return known
+
+    def _book(self, total: Amounts, available: Amounts, zeros: int) -> BookTraits:
+        """The terms of AS:S-21 (4) and (5), in order of resource; those that nothing changes are constants."""
+        terms: list[Term] = []
+        is_broken = False
+        free = dict(available)
+        for name, amount in total:
+            if not amount or name not in free:
+                continue
+            whole, resource = amount / UNIT, self._vocabulary.index.get(name, -1)
+            share = (whole - free[name] / UNIT) / whole
+            term = whole * (share**3)
+            is_broken = is_broken or (resource < 0 and share < 0)
+            if resource < 0 and term == 0:
+                zeros += 1
+            else:
+                terms.append((whole, resource, term))
+        return BookTraits(tuple(terms), zeros, is_broken)
+
+
+def _use(total: Amounts, available: Amounts, zeros: int) -> float:
+    """Mean share in use over all resources, further unused ones included (AS:S-10)."""
+    free = dict(available)
+    shares = [(amount / UNIT - free.get(name, 0) / UNIT) / (amount / UNIT) for name, amount in total if amount > 0]
+    return sum(shares) / (len(shares) + zeros) if shares else 0.0

@@ -1,0 +1,106 @@
+"""How far has this decision come?
+
+Holds the fleet of one decision and how many nodes of each type are spoken for, and places one step's requests after
+another: each sees what the ones before it placed and launched. Nothing happens to the fleet before a plan is accepted.
+Shared by schedule.py and ray_exact.py, which differ in what they ask and count.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from raytide.autoscaler.model import UNIT, Amounts, Demand, NodeType, SchedulingInput
+from raytide.autoscaler.packing import Market, Pool, pack
+from raytide.autoscaler.scheduling.fleet import Fate, Fleet, Node, Plan
+from raytide.autoscaler.scheduling.reading import Reader
+from raytide.autoscaler.scheduling.shapes import Run, Vocabulary
+
+__all__ = ["UNIT", "Session", "demands_of", "idle_key", "launches_of", "resources_of"]
+
+
+class Session:
+    """One decision under way."""
+
+    def __init__(
+        self,
+        question: SchedulingInput,
+        types: Sequence[NodeType],
+        vocabulary: Vocabulary,
+        reader: Reader,
+        nodes: Iterable[Node],
+        occupied: Counter[str],
+    ) -> None:
+        self.fleet = Fleet(vocabulary, is_exact=question.is_ray_exact)
+        self.fleet.settle(nodes)
+        self.occupied = occupied
+        """Nodes by type that count against its maximum and the cluster's."""
+        self._question = question
+        self._types = types
+        self._reader = reader
+        self._vocabulary = vocabulary
+
+    def runs(self, demands: Iterable[Demand]) -> list[Run]:
+        """Demands in the order of placement."""
+        return self._vocabulary.runs(demands, is_merging=not self._question.is_ray_exact)
+
+    def plan(self, demands: Iterable[Demand], book: int, *, is_launching: bool = True) -> Plan:
+        """Where these would go."""
+        return pack(self.fleet, self.runs(demands), book, self._market(is_launching=is_launching))
+
+    def accept(self, plan: Plan) -> None:
+        """Let a plan happen."""
+        self.fleet.accept(plan)
+        for launch in plan.launches:
+            for node in launch.nodes[:1]:
+                self.occupied[node.type_name] += len(launch.nodes)
+
+    def _market(self, *, is_launching: bool) -> Market:
+        question = self._question
+        pools = []
+        for one in self._types if is_launching else ():
+            room = one.max_nodes // one.num_of_hosts * one.num_of_hosts - self.occupied[one.name]
+            if room > 0:
+                pools.append(Pool(one, self._reader.fresh(one), room))
+        room_of_all = question.max_nodes - self.occupied.total() if question.max_nodes else None
+        return Market(pools, room_of_all, question.recoverable, question.availability)
+
+
+def idle_key(node: Node) -> tuple[bool, int, float]:
+    """Ascending: which node to end first (AS:S-10): not joined yet, longest idle, least used."""
+    instance = node.instance
+    if instance is None:
+        return (False, 0, node.use)
+    is_running = node.home.traits.is_running
+    return (bool(instance.node_id) and is_running, -instance.idle_ms if is_running else 0, node.use)
+
+
+def demands_of(runs: Iterable[Run]) -> tuple[Demand, ...]:
+    """Runs as demands, equal ones joined."""
+    counts: Counter[object] = Counter()
+    requests = {}
+    for run in runs:
+        counts[run.shape] += run.count
+        requests[run.shape] = run.shape.request
+    return tuple(Demand(requests[shape], counts[shape]) for shape in requests)
+
+
+def launches_of(fleet: Fleet, types: Sequence[NodeType]) -> dict[str, int]:
+    """Nodes to launch by type, in the order of the types."""
+    counts: Counter[str] = Counter()
+    for one in fleet.classes():
+        if one.fate is Fate.COMES:
+            counts[one.traits.type_name] += len(one.members)
+    return {one.name: counts[one.name] for one in types if counts[one.name]}
+
+
+def resources_of(fleet: Fleet) -> Amounts:
+    """Totals of all nodes that will be there (AS:S-32)."""
+    sums: Counter[str] = Counter()
+    for one in fleet.classes():
+        if one.fate is Fate.ENDS:
+            continue
+        for name, amount in one.traits.total:
+            sums[name] += amount * len(one.members)
+        for node in one.members:
+            for name, amount in node.own:
+                sums[name] += amount
+    return tuple(sorted(sums.items()))

@@ -1,0 +1,175 @@
+"""What is asked for, as numbers?
+
+Turns requests into shapes: whole amounts by resource index, the label selectors as a rank, and the order in which Ray
+places them; and demands into runs, that is, how often each shape is asked for. Equal requests share one shape, so
+that all later work is per shape and never per request. Pure; read by fleet.py and packing.py (AS:S-13, AS:S-15).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from raytide.autoscaler.model import Amounts, Demand, Request, SchedulingInput
+
+IMPLICIT: Final = "node:__internal_implicit_resource_"
+"""Of a resource so named every node has one, without saying so (AS §2.4 FILL 3)."""
+
+Needs: TypeAlias = tuple[tuple[int, int], ...]
+"""(index of the resource, amount > 0)."""
+
+
+class RayFailure(Exception):  # noqa: N818 - the name says whose failure it is
+    """Ray's scheduler raises on this input; the argument is the exception's name (only when deciding as Ray)."""
+
+
+@dataclass(slots=True, eq=False)
+class Shape:
+    """One request that may be asked for many times."""
+
+    request: Request
+    needs: Needs
+    mask: int
+    """The resources of `needs`, one bit each."""
+    is_naming_gpu: bool
+    """Naming it with amount 0 counts (AS:S-21)."""
+    fixed_rank: int | None
+    """The rank of the selector that matches, where it is the same on every node."""
+    order: tuple[int, int, int, int, Amounts]
+    """Placed in descending order of this (AS:S-15)."""
+
+    @property
+    def is_label_bound(self) -> bool:
+        """Whether a node's labels decide if it fits."""
+        return self.fixed_rank is None or self.request.anti_affinity is not None
+
+    def rank(self, labels: Mapping[str, str]) -> int:
+        """How much a node with these labels is preferred: number of selectors down to 1; 0 if none matches."""
+        if self.fixed_rank is not None:
+            return self.fixed_rank
+        selectors = self.request.selectors
+        for position, selector in enumerate(selectors):
+            if all(c.is_known and (labels.get(c.key) in c.values) == c.is_in for c in selector):
+                return len(selectors) - position
+        return 0
+
+    def has_match(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels may hold it, room and company apart."""
+        return not self.request.selectors or self.rank(labels) > 0
+
+
+@dataclass(slots=True)
+class Run:
+    """The same shape, `count` times in a row."""
+
+    shape: Shape
+    count: int
+
+
+class Vocabulary:
+    """Which resources and labels does anybody ask for? Whatever nobody names cannot tell two nodes apart."""
+
+    def __init__(self, question: SchedulingInput) -> None:
+        steps = list(_steps(question))
+        requests = {request for step in steps for request in step}
+        self.resources: tuple[str, ...] = tuple(sorted({name for r in requests for name, _ in r.amounts}))
+        self.index: dict[str, int] = {name: number for number, name in enumerate(self.resources)}
+        mentioned = Counter(key for step in steps for key in {key for r in step for key in _label_keys(r)})
+        self.labels: frozenset[str] = frozenset(mentioned)
+        self.lasting_labels: frozenset[str] = frozenset(key for key, times in mentioned.items() if times > 1)
+        """Named by more than one step: a label one step adds may bind a later one."""
+        self.node_resources: frozenset[str] = frozenset(n for n in self.resources if n.startswith("node:"))
+        self._shapes: dict[Request, Shape] = {}
+
+    def shape(self, request: Request) -> Shape:
+        """The one shape of all equal requests."""
+        known = self._shapes.get(request)
+        if known is None:
+            known = self._shapes[request] = self._build(request)
+        return known
+
+    def runs(self, demands: Iterable[Demand], *, is_merging: bool) -> list[Run]:
+        """Demands in Ray's order of placement, equal neighbours joined; `is_merging` joins all equal ones."""
+        asked = [Run(self.shape(demand.request), demand.count) for demand in demands if demand.count > 0]
+        if is_merging:
+            totals: Counter[Shape] = Counter()
+            for run in asked:
+                totals[run.shape] += run.count
+            asked = sorted((Run(s, n) for s, n in totals.items()), key=lambda run: _canonical(run.shape.request))
+        asked.sort(key=lambda run: run.shape.order, reverse=True)
+        joined: list[Run] = []
+        for run in asked:
+            if joined and joined[-1].shape is run.shape:
+                joined[-1].count += run.count
+            else:
+                joined.append(run)
+        return joined
+
+    def _build(self, request: Request) -> Shape:
+        index, selectors = self.index, request.selectors
+        needs = tuple((index[name], amount) for name, amount in request.amounts if amount > 0)
+        is_fixed = not selectors or not selectors[0]
+        constraints = (request.affinity is not None) + (request.anti_affinity is not None)
+        order = (
+            constraints,
+            len(selectors[0]) if selectors else 0,
+            len(request.amounts),
+            sum(amount for _, amount in request.amounts),
+            request.amounts,
+        )
+        return Shape(
+            request,
+            needs,
+            sum(1 << resource for resource, _ in needs),
+            any(name == "GPU" for name, _ in request.amounts),
+            len(selectors) if is_fixed else None,
+            order,
+        )
+
+
+def merged_by_affinity(bundles: Sequence[Request]) -> tuple[Request, ...]:
+    """Bundles that belong on one node as one request, behind all the others (AS:S-13)."""
+    others = [bundle for bundle in bundles if bundle.affinity is None]
+    together: dict[object, _Sum] = {}
+    for bundle in bundles:
+        if bundle.affinity is not None:
+            alike = tuple(tuple(replace(c, values=tuple(sorted(c.values))) for c in s) for s in bundle.selectors)
+            together.setdefault((bundle.affinity, alike), _Sum(bundle)).add(bundle.amounts)
+    return (*others, *(one.request() for one in together.values()))
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Several bundles added up; the first one's selectors count."""
+
+    first: Request
+    amounts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, amounts: Amounts) -> None:
+        for name, amount in amounts:
+            self.amounts[name] = self.amounts.get(name, 0) + amount
+
+    def request(self) -> Request:
+        return replace(self.first, amounts=tuple(sorted(self.amounts.items())))
+
+
+def _steps(question: SchedulingInput) -> Iterable[set[Request]]:
+    """The requests of each step of the decision, in which later steps see what earlier ones placed."""
+    yield {demand.request for demand in question.constraint or ()}
+    yield {demand.request for demand in question.tasks}
+    for gang in question.gangs:
+        yield {request for bundles in (gang.bundles, *gang.alternatives) for request in bundles}
+
+
+def _label_keys(request: Request) -> Iterable[str]:
+    for selector in request.selectors:
+        for constraint in selector:
+            yield constraint.key
+    if request.anti_affinity is not None:
+        yield request.anti_affinity[0]
+
+
+def _canonical(request: Request) -> tuple[object, ...]:
+    """A total order of requests, so that the order of the input decides nothing."""
+    selectors = tuple(tuple((c.key, c.values, c.is_in, c.is_known) for c in s) for s in request.selectors)
+    return (request.amounts, selectors, request.affinity or (), request.anti_affinity or ())
