@@ -1,0 +1,210 @@
+"""How the rights of an autoscaler come to be, in virtual time on the in-process API: how often is asked, what is told."""
+
+import asyncio
+import itertools
+import random
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from raytide.api.config import ClusterConfig
+from raytide.kube.client import Client
+from raytide.kube.transport import Response
+from raytide.raycluster.room import RayClusterRoom, RoomOptions
+from unit.raycluster.test_controller import IdleWorld, VirtualClock, Wire
+
+from builders import raycluster, template
+
+pytestmark = pytest.mark.looptime
+
+KINDS = ("serviceaccounts", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io")
+PLURALS = [kind.partition(".")[0] for kind in KINDS]
+
+
+class CountingWire(Wire):
+    """Also notes which of the three kinds were read, and when."""
+
+    def __init__(self, api):
+        super().__init__(api)
+        self.reads = []
+
+    async def request(self, method, path, **rest):
+        plural = path.rsplit("/", 2)[-2]
+        if method == "GET" and plural in PLURALS:
+            self.reads.append((asyncio.get_running_loop().time(), plural))
+        return await super().request(method, path, **rest)
+
+
+@asynccontextmanager
+async def living():
+    """A room at work. No fixture: what a fixture starts counts its time-outs in real time."""
+    world = IdleWorld(random.Random(0))
+    wire, clock, suffixes = CountingWire(world.api), VirtualClock(), itertools.count()
+    options = RoomOptions(namer=lambda prefix: f"{prefix}{next(suffixes):05d}")
+    room = RayClusterRoom(Client(wire, clock=clock), clock=clock, config=ClusterConfig(), options=options)
+    running = asyncio.create_task(room.run())
+    await asyncio.sleep(0.1)
+    yield SimpleNamespace(world=world, wire=wire, room=room)
+    await room.stop()
+    await running
+
+
+def create(here, account="", name="demo"):
+    extra = {"serviceAccountName": account} if account else {}
+    head_group = {"rayStartParams": {}, "template": template("ray-head", **extra)}
+    obj = raycluster(name=name, enableInTreeAutoscaling=True, headGroupSpec=head_group)
+    here.world.create({**obj, "metadata": {"name": name, "namespace": "default"}})
+
+
+def written(here):
+    return [(method, what) for _, method, what in here.wire.writes if what not in {"events", "status"}]
+
+
+def names_of(here, plural):
+    found = sorted(obj["metadata"]["name"] for obj in here.world.store.list(plural))
+    return [name for name in found if name != "default"]
+
+
+def pods(here):
+    return names_of(here, "pods")
+
+
+def there(here):
+    return [names_of(here, kind) for kind in KINDS]
+
+
+def condition(here, kind):
+    conditions = here.world.cluster("demo").get("status", {}).get("conditions", ())
+    return next((each for each in conditions if each["type"] == kind), {})
+
+
+def notes(here):
+    return [obj.get("note", obj.get("message", "")) for obj in here.world.store.list("events")]
+
+
+@pytest.mark.rule("RC:RB-1")
+async def test_rights_first_then_head_and_workers_within_a_tenth_of_a_second():
+    async with living() as here:
+        create(here)
+        await asyncio.sleep(0.1)
+        assert there(here) == [["demo"], ["demo"], ["demo"]]
+        kinds = [what for method, what in written(here) if method == "POST"]
+        assert set(kinds[:4]) == {"services", *PLURALS}
+        assert kinds[4:] == ["pods", "pods", "pods"]
+
+
+@pytest.mark.rule("RC:RB-1", "D3", "D8")
+async def test_they_are_asked_for_once_and_again_after_the_resync_time_only():
+    async with living() as here:
+        create(here)
+        await asyncio.sleep(1700)
+        assert sorted(plural for _, plural in here.wire.reads) == sorted(PLURALS)
+        before = written(here)
+        await asyncio.sleep(3000)
+        assert 6 <= len(here.wire.reads) <= 9
+        assert written(here) == before
+
+
+@pytest.mark.rule("RC:RB-1")
+async def test_one_that_is_deleted_comes_back_at_the_latest_with_the_resync():
+    async with living() as here:
+        create(here)
+        await asyncio.sleep(1)
+        here.world.store.delete("roles.rbac.authorization.k8s.io", "default", "demo")
+        await asyncio.sleep(4000)
+        assert there(here) == [["demo"], ["demo"], ["demo"]]
+
+
+@pytest.mark.rule("RC:RB-2")
+async def test_the_users_account_is_waited_for_and_never_created():
+    async with living() as here:
+        create(here, account="mine")
+        await asyncio.sleep(20)
+        assert there(here) == [[], [], []]
+        assert pods(here) == []
+        assert [note for note in notes(here) if "service account mine" in note]
+        assert len(here.wire.reads) <= 3 * 5
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mine", "namespace": "default"}}
+        here.world.store.create("serviceaccounts", account)
+        await asyncio.sleep(6)
+        assert there(here) == [["mine"], ["demo"], ["demo"]]
+        assert len(pods(here)) == 3
+
+
+async def test_a_role_of_somebody_elses_is_left_alone_and_the_user_is_told_whose_it_is():
+    async with living() as here:
+        theirs = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": {"name": "demo", "namespace": "default"},
+            "rules": [],
+        }
+        here.world.store.create("roles.rbac.authorization.k8s.io", theirs)
+        create(here)
+        await asyncio.sleep(20)
+        message = condition(here, "ReplicaFailure")["message"]
+        assert condition(here, "ReplicaFailure")["reason"] == "FailedCreateRole"
+        assert message.endswith("and is not ours: nobody owns it")
+        assert [note for note in notes(here) if note.startswith("Failed to create role demo") and "not ours" in note]
+        assert pods(here) == []
+        attempts = [at for at, method, what in here.wire.writes if (method, what) == ("POST", "roles")]
+        assert 4 <= len(attempts) <= 7, "after 1, 2, 4 and 8 seconds"
+        here.world.store.delete("roles.rbac.authorization.k8s.io", "default", "demo")
+        await asyncio.sleep(31)
+        assert len(pods(here)) == 3
+        assert condition(here, "ReplicaFailure") == {}
+
+
+async def test_an_answer_that_was_lost_is_settled_by_looking():
+    async with living() as here:
+        lost = iter(["lost"])
+        here.wire.instead = lambda method, path: (
+            next(lost, None) if path.endswith("/roles") and method == "POST" else None
+        )
+        create(here)
+        await asyncio.sleep(5)
+        assert there(here) == [["demo"], ["demo"], ["demo"]]
+        assert written(here).count(("POST", "roles")) == 1
+        assert len(pods(here)) == 3
+
+
+async def test_missing_leave_to_read_roles_is_told_by_the_create():
+    async with living() as here:
+        body = b'{"kind":"Status","reason":"Forbidden","message":"roles is forbidden"}'
+        forbidden = Response(403, body, {})
+        here.wire.read_instead = lambda path: forbidden if "/roles/" in path else None
+        here.wire.instead = lambda _method, path: forbidden if path.endswith("/roles") else None
+        create(here)
+        await asyncio.sleep(5)
+        assert condition(here, "ReplicaFailure")["message"] == "roles is forbidden"
+
+
+async def test_a_refused_head_makes_old_answers_worthless():
+    async with living() as here:
+        create(here)
+        await asyncio.sleep(1)
+        here.world.store.delete("serviceaccounts", "default", "demo")
+        body = b'{"kind":"Status","reason":"Forbidden","message":"service account default/demo not found"}'
+        here.wire.instead = lambda method, path: (
+            Response(403, body, {}) if path.endswith("/pods") and not names_of(here, "serviceaccounts") else None
+        )
+        for pod in pods(here):
+            if "head" in pod:
+                here.world.store.delete("pods", "default", pod)
+        await asyncio.sleep(10)
+        assert there(here) == [["demo"], ["demo"], ["demo"]]
+        assert len(pods(here)) == 3
+
+
+async def test_a_cluster_of_the_same_name_starts_anew():
+    async with living() as here:
+        create(here)
+        await asyncio.sleep(1)
+        here.world.store.delete("rayclusters.ray.io", "default", "demo")
+        for kind in KINDS:
+            here.world.store.delete(kind, "default", "demo")
+        await asyncio.sleep(1)
+        create(here)
+        await asyncio.sleep(5)
+        assert there(here) == [["demo"], ["demo"], ["demo"]]

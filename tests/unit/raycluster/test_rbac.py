@@ -1,0 +1,171 @@
+"""What an autoscaler is allowed, and when that is created (RC §2.4)."""
+
+import pytest
+
+from raytide.api import names
+from raytide.api.config import AutoscalerConfig, ClusterConfig, PodConfig
+from raytide.api.meta import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
+from raytide.raycluster.observed import Observed, Refusal
+from raytide.raycluster.plan import RIGHTS_SLOT, plan, wanted_lookups
+from raytide.raycluster.rbac import Lookup, build_rights, service_account_name
+
+from builders import group, head, head_service, parsed, template
+
+OURS, RAYS = AutoscalerConfig("raytide"), AutoscalerConfig("ray")
+LONG = "a" + "b" * 52
+ALL_ABSENT = frozenset({(SERVICE_ACCOUNTS, "demo"), (ROLES, "demo"), (ROLE_BINDINGS, "demo")})
+PODS_READ = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+
+
+def autoscaled(name="demo", account="", **spec):
+    extra = {"serviceAccountName": account} if account else {}
+    head_group = {"rayStartParams": {}, "template": template("ray-head", **extra)}
+    return parsed(**{"name": name, "enableInTreeAutoscaling": True, "headGroupSpec": head_group, **spec})
+
+
+def rights(cluster, config=OURS):
+    return dict(build_rights(cluster, config))
+
+
+def decide(cluster, *pods, config=ClusterConfig(), **observed):  # noqa: B008 - frozen
+    return plan(cluster, Observed(pods=pods, services=(head_service(),), **observed), config, lambda p: f"{p}00000")
+
+
+def told(todo):
+    return [f"{action.resource.kind} {action.name}" for action in todo.actions]
+
+
+# --- what it is allowed ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("RC:RB-4", "SC:S10", "RM:I12")
+def test_it_may_read_pods_and_write_to_its_own_raycluster():
+    own = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"], "resourceNames": [LONG]}
+    assert rights(autoscaled(LONG))[ROLES]["rules"] == [PODS_READ, own]
+
+
+@pytest.mark.rule("RC:RB-4")
+def test_rays_own_may_also_resize_pods_as_under_kuberay():
+    own = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"], "resourceNames": ["demo"]}
+    assert rights(autoscaled(), RAYS)[ROLES]["rules"] == [
+        {**PODS_READ, "verbs": ["get", "list", "watch", "patch"]},
+        {"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]},
+        own,
+    ]
+
+
+@pytest.mark.rule("RC:RB-3", "RM:I8")
+@pytest.mark.parametrize("resource", [SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS], ids=lambda r: r.kind)
+def test_each_belongs_to_the_cluster_and_says_so(resource):
+    manifest = rights(autoscaled())[resource]
+    assert (manifest["apiVersion"], manifest["kind"]) == (resource.api_version, resource.kind)
+    assert manifest["metadata"]["labels"] == {
+        "ray.io/cluster": "demo",
+        "app.kubernetes.io/name": "kuberay",
+        "app.kubernetes.io/created-by": "kuberay-operator",
+    }
+    (owner,) = manifest["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("RayCluster", "demo", True)
+
+
+@pytest.mark.rule("RC:RB-5")
+@pytest.mark.parametrize(
+    ("name", "account", "role", "subject"),
+    [
+        pytest.param("demo", "", "demo", "demo", id="an account of its own"),
+        pytest.param(LONG, "", "b" * 50, "b" * 50, id="a name of 53 characters, cut as KubeRay cuts it"),
+        pytest.param("demo", "mine", "demo", "mine", id="the user's account"),
+    ],
+)
+def test_the_binding_gives_the_role_to_the_account_of_the_head(name, account, role, subject):
+    cluster = autoscaled(name, account)
+    binding = rights(cluster)[ROLE_BINDINGS]
+    assert binding["metadata"]["name"] == rights(cluster)[ROLES]["metadata"]["name"] == role
+    assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": subject, "namespace": "default"}]
+    assert service_account_name(cluster) == subject
+
+
+# --- what is looked for ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("RC:RB-1", "D3")
+def test_three_names_are_looked_for():
+    expected = {Lookup(SERVICE_ACCOUNTS, "demo"), Lookup(ROLES, "demo"), Lookup(ROLE_BINDINGS, "demo")}
+    assert set(wanted_lookups(autoscaled())) == expected
+
+
+@pytest.mark.rule("RC:RB-2")
+def test_the_users_account_only_has_to_exist():
+    assert Lookup(SERVICE_ACCOUNTS, "mine", has_to_be_ours=False) in wanted_lookups(autoscaled(account="mine"))
+    assert SERVICE_ACCOUNTS not in {
+        each.resource for each in wanted_lookups(autoscaled(account="mine")) if each.name != "mine"
+    }
+
+
+def test_nothing_is_looked_for_where_nothing_is_written():
+    dying = autoscaled()
+    dying = dying.model_copy(
+        update={"metadata": dying.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})}
+    )
+    for cluster in (parsed(), dying, autoscaled(managedBy="kueue.x-k8s.io/multikueue")):
+        assert wanted_lookups(cluster) == ()
+
+
+# --- when it is created ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("RC:RB-1", "RC:REC-6", "RC:REC-7", "RC:REC-8")
+def test_a_first_head_waits_for_its_rights():
+    todo = decide(autoscaled(), absent=ALL_ABSENT)
+    assert told(todo) == ["ServiceAccount demo", "Role demo", "RoleBinding demo"]
+    assert todo.is_continued
+    assert [(action.because, action.otherwise) for action in todo.actions] == [
+        ("CreatedServiceAccount", "FailedToCreateServiceAccount"),
+        ("CreatedRole", "FailedToCreateRole"),
+        ("CreatedRoleBinding", "FailedToCreateRoleBinding"),
+    ]
+
+
+@pytest.mark.rule("RC:RB-1")
+def test_then_it_comes():
+    kinds = [action.resource.kind for action in decide(autoscaled()).actions]
+    assert kinds == ["Pod", "Pod", "Pod"]
+
+
+@pytest.mark.rule("RC:RB-1")
+def test_only_what_is_missing_is_created_and_nothing_waits_beside_a_head_that_runs():
+    todo = decide(autoscaled(workerGroupSpecs=[group(replicas=1)]), head(), absent=frozenset({(ROLES, "demo")}))
+    assert told(todo) == ["Role demo", "Pod demo-cpu-worker-00000"]
+
+
+def test_the_mode_of_the_install_decides_on_the_role():
+    config = ClusterConfig(pods=PodConfig(autoscaler=RAYS))
+    (role,) = decide(autoscaled(), head(), config=config, absent=frozenset({(ROLES, "demo")})).actions[:1]
+    assert "patch" in role.manifest["rules"][0]["verbs"]
+
+
+@pytest.mark.rule("RC:RB-2")
+def test_without_the_users_account_no_first_head_is_made_and_the_user_is_told():
+    todo = decide(autoscaled(account="mine"), absent=frozenset({(SERVICE_ACCOUNTS, "mine"), *ALL_ABSENT}))
+    assert todo.actions == ()
+    (remark,) = todo.remarks
+    assert remark.reason == names.AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND == "AutoscalerServiceAccountNotFound"
+    assert "service account mine, which the head's template names, does not exist" in remark.note
+    assert todo.look_again_in == 5.0
+
+
+@pytest.mark.rule("RC:RB-2")
+def test_an_account_that_is_the_users_is_never_created():
+    missing = ALL_ABSENT - {(SERVICE_ACCOUNTS, "demo")}
+    assert told(decide(autoscaled(account="mine"), absent=missing)) == ["Role demo", "RoleBinding demo"]
+
+
+@pytest.mark.rule("SC:S3")
+def test_a_refusal_is_waited_for_and_holds_up_no_workers_of_a_head_that_runs():
+    refused = (Refusal(RIGHTS_SLOT, names.FAILED_TO_CREATE_ROLE, "no", 7.0),)
+    cluster = autoscaled(workerGroupSpecs=[group(replicas=1)])
+    assert told(decide(cluster, absent=ALL_ABSENT, refusals=refused)) == []
+    todo = decide(cluster, head(), absent=ALL_ABSENT, refusals=refused)
+    assert told(todo) == ["Pod demo-cpu-worker-00000"]
+    assert todo.look_again_in == 7.0
