@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "operator" / "src")]
 
+from simulation.autoscaled_scenarios import AUTOSCALED  # noqa: E402 - the path first
 from simulation.matrix import Told, inject, learn, points_of  # noqa: E402 - the path first
 from simulation.scenarios import LARGE, SCENARIOS  # noqa: E402 - same
 from simulation.test_histories import live_through  # noqa: E402 - same
@@ -25,7 +26,7 @@ CHUNK = 25
 POINTS_OF_LARGE = 3
 """Of each kind of place; a run of a hundred pods takes a second."""
 HISTORIES = "histories"
-BY_NAME = {scenario.name: scenario for scenario in (*SCENARIOS, *LARGE)}
+BY_NAME = {scenario.name: scenario for scenario in (*SCENARIOS, *AUTOSCALED, *LARGE)}
 references: dict[str, Told] = {}
 
 

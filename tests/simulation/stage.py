@@ -23,7 +23,7 @@ from simulation.census import Census, as_counts
 from simulation.invariants import Judge
 from simulation.operator_under_test import LEASE, OperatorUnderTest, WorldClock
 from simulation.wire import InProcess, StorePast, Troubles
-from simulation.wishes import named_workers, wanted
+from simulation.wishes import RECORD, hosts_by_group, named_workers, wanted, wish_of
 from simulation.world import NAMESPACE, RAYCLUSTERS, Kubelets, World
 
 ESR_S = 60.0
@@ -195,10 +195,18 @@ class Stage:
         members = self.census.members(uid)
         if len(members) != sum(want.values()):
             return "pods that ended are still there"
-        if len({(pod.group, pod.index) for pod in members}) != len(members):
+        if len({(pod.group, pod.index, pod.host) for pod in members}) != len(members):
             return "two workers of a group have the same replica index"
+        if fault := self.judge.replicas.fault(members, wish_of(cluster)):
+            return fault
+        if any(hosts > 1 for hosts in hosts_by_group(cluster).values()) and not self._has_headless_service(cluster):
+            return "the headless service is missing or another cluster's"
         named = [pod.name for pod in members if pod.name in named_workers(cluster)]
         return f"named and still there: {named}" if named else ""
+
+    def _has_headless_service(self, cluster: dict[str, Any]) -> bool:
+        service = self.world.store.find("services", NAMESPACE, f"{cluster['metadata']['name']}-headless")
+        return service is not None and service.owners == (cluster["metadata"]["uid"],)
 
     def portrait(self) -> dict[str, Any]:
         """Everything that two runs may be compared by: no times, no uids, no random names."""
@@ -227,8 +235,11 @@ def _plain(obj: dict[str, Any]) -> dict[str, Any]:
     encoded = _RANDOM.sub(rb"\1-*", msgspec.json.encode(_timeless(obj)))
     plain: dict[str, Any] = msgspec.json.decode(encoded)
     plain.get("spec", {}).pop("nodeName", None)
+    if record := plain["metadata"].get("annotations", {}).get(RECORD):
+        plain["metadata"]["annotations"][RECORD] = msgspec.json.decode(record)["groups"]
     # Which index is free when a worker comes depends on who has just gone; that no two have the same is asked elsewhere.
-    plain["metadata"].get("labels", {}).pop("ray.io/worker-group-replica-index", None)
+    for label in ("ray.io/worker-group-replica-index", "ray.io/worker-group-replica-name"):
+        plain["metadata"].get("labels", {}).pop(label, None)
     return plain
 
 

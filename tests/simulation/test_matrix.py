@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from simulation.autoscaled_scenarios import AUTOSCALED
 from simulation.matrix import Point, inject, learn, points_of
 from simulation.scenarios import SCENARIOS, Scenario
 
@@ -12,6 +13,7 @@ RULES = (
     "RM:I1",
     "RM:I2",
     "RM:I3",
+    "RM:I4",
     "RM:I5",
     "RM:I7",
     "RM:I8",
@@ -21,11 +23,12 @@ RULES = (
     "RM:I15",
     "RM:I16",
     "RM:I19",
+    "D19",
 )
 
 
 @pytest.mark.rule(*RULES)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", (*SCENARIOS, *AUTOSCALED), ids=lambda scenario: scenario.name)
 def test_a_life_ends_the_same_whatever_goes_wrong_once(scenario: Scenario, request: pytest.FixtureRequest) -> None:
     """A sample of the points, the same in every run; all of them are told by `make simulation`."""
     reference = learn(scenario)

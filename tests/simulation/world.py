@@ -198,12 +198,14 @@ def make_ready(pod: dict[str, Any]) -> None:
     """What a kubelet reports once the Ray container answers its probe."""
     if pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
         return
-    name = pod["spec"]["containers"][0]["name"]
+    names = [container["name"] for container in pod["spec"]["containers"]]
     pod["status"] = {
         "phase": "Running",
         "podIP": "10.88.0.9",
         "conditions": [{"type": "Ready", "status": "True"}],
-        "containerStatuses": [{"name": name, "ready": True, "restartCount": 0, "state": {"running": {}}}],
+        "containerStatuses": [
+            {"name": name, "ready": True, "restartCount": 0, "state": {"running": {}}} for name in names
+        ],
     }
 
 

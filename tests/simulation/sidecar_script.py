@@ -1,0 +1,92 @@
+"""What does an autoscaler do, when a story tells it what to decide?
+
+Plays the sidecar's side of the contract and nothing else: one JSON patch per decision with `test` operations, replicas,
+names and record together, under its own field manager; it writes only beside a head whose container `autoscaler` runs.
+And the other writer: somebody who sets `replicas` as GitOps tools do. Used by scenarios and tests of the operator's side;
+what to decide is the story's business.
+"""
+
+from typing import Any
+
+import msgspec
+
+from raytide.api.scaling import DecisionRecord, GroupDecision, encode_record
+from raytide.sandbox.apiserver.messages import Request
+
+from simulation.manifests import NAME
+from simulation.stage import Stage
+from simulation.wishes import RECORD
+from simulation.world import NAMESPACE
+
+GITOPS = "argocd-controller"
+SIDECAR = "raytide-autoscaler"
+
+
+class ScriptedSidecar:
+    """The autoscaler of one RayCluster."""
+
+    def __init__(self, stage: Stage, name: str = NAME) -> None:
+        self._stage = stage
+        self._name = name
+        self.decisions: dict[str, GroupDecision] = {}
+
+    async def decide(self, group: str, decision: GroupDecision) -> None:
+        """Write what was decided about one group, as soon as the sidecar runs."""
+        while (head := self._head()) is None:
+            await self._stage.pass_time(0.5)
+        cluster = self._cluster()
+        self.decisions[group] = decision
+        record = DecisionRecord(cluster["metadata"]["uid"], head, self._stage.world.now(), self.decisions)
+        index, spec = _find(cluster, group)
+        path = f"/spec/workerGroupSpecs/{index}"
+        strategy = {"workersToDelete": list(decision.delete)}
+        annotations = {**(cluster["metadata"].get("annotations") or {}), RECORD: encode_record(record)}
+        patch(
+            self._stage,
+            self._name,
+            SIDECAR,
+            [
+                {"op": "test", "path": "/metadata/uid", "value": cluster["metadata"]["uid"]},
+                {"op": "test", "path": f"{path}/groupName", "value": group},
+                {"op": "test", "path": f"{path}/replicas", "value": spec["replicas"]},
+                {"op": "replace", "path": f"{path}/replicas", "value": decision.replicas},
+                {"op": "add", "path": f"{path}/scaleStrategy", "value": strategy},
+                {"op": "add", "path": "/metadata/annotations", "value": annotations},
+            ],
+        )
+
+    def _cluster(self) -> dict[str, Any]:
+        cluster = self._stage.world.cluster(self._name)
+        assert cluster is not None
+        return cluster
+
+    def _head(self) -> str | None:
+        """The uid of the head beside which the sidecar runs now."""
+        for pod in self._stage.world.pods(self._cluster()["metadata"]["uid"]):
+            is_going = "deletionTimestamp" in pod["metadata"] or pod["metadata"]["labels"]["ray.io/node-type"] != "head"
+            containers = pod.get("status", {}).get("containerStatuses") or ()
+            if not is_going and any(c["name"] == "autoscaler" and "running" in c["state"] for c in containers):
+                return str(pod["metadata"]["uid"])
+        return None
+
+
+def rewrite(stage: Stage, group: str, replicas: int, *, by: str = GITOPS, name: str = NAME) -> None:
+    """Somebody else writes a group's replicas."""
+    cluster = stage.world.cluster(name)
+    assert cluster is not None
+    index, _ = _find(cluster, group)
+    patch(stage, name, by, [{"op": "replace", "path": f"/spec/workerGroupSpecs/{index}/replicas", "value": replicas}])
+
+
+def patch(stage: Stage, name: str, manager: str, operations: list[dict[str, Any]]) -> None:
+    """A JSON patch under a field manager's name."""
+    path = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters/{name}"
+    headers = {"content-type": "application/json-patch+json"}
+    body = msgspec.json.encode(operations)
+    answer = stage.world.api.handle(Request("PATCH", path, {"fieldManager": manager}, headers, body))
+    assert answer.status == 200, answer.body
+
+
+def _find(cluster: dict[str, Any], group: str) -> tuple[int, dict[str, Any]]:
+    groups = cluster["spec"]["workerGroupSpecs"]
+    return next((i, each) for i, each in enumerate(groups) if each["groupName"] == group)
