@@ -28,7 +28,7 @@ RULES = (
 
 
 @pytest.mark.rule(*RULES)
-@pytest.mark.parametrize("scenario", (*SCENARIOS, *AUTOSCALED), ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *AUTOSCALED], ids=lambda scenario: scenario.name)
 def test_a_life_ends_the_same_whatever_goes_wrong_once(scenario: Scenario, request: pytest.FixtureRequest) -> None:
     """A sample of the points, the same in every run; all of them are told by `make simulation`."""
     reference = learn(scenario)
