@@ -263,6 +263,23 @@ def test_a_gcs_that_lost_its_memory_does_not_end_the_workers_before_they_had_tim
     assert (only(never).status, never.to_end) == (Status.RAY_STOPPED, {RUNNING.name})
 
 
+@pytest.mark.rule("SC:S15")
+def test_while_the_head_is_away_no_time_runs_out_for_its_workers():
+    story = see(RUNNING, node(), pod("new"))
+    for minute in range(60):
+        story = see(RUNNING, pod("new"), nodes=[], timers=story.timers, now_s=1001.0 + 60 * minute)
+        assert (story.is_head_running, story.to_end) == (False, frozenset())
+    back = see(RUNNING, pod("new"), timers=story.timers, now_s=4545.0)
+    assert ([i.status for i in workers(back)], back.to_end) == ([Status.ALLOCATED] * 2, frozenset())
+    again = see(RUNNING, node(), pod("new"), timers=back.timers, now_s=4550.0)
+    assert again.timers.stays[RUNNING.name].joined_s is None, "it has been there all the time"
+
+
+def test_pods_that_end_while_the_head_is_away_are_nobodys_fault():
+    before = see(pending("w"))
+    assert see(pod("w", phase="Failed"), nodes=[], timers=before.timers, now_s=1005.0).timers.deaths == {}
+
+
 def test_a_dead_node_that_the_gcs_forgets_is_still_dead():
     before = see(RUNNING, DEAD)
     assert only(see(RUNNING, timers=before.timers, now_s=1001.0)).status is Status.RAY_STOPPED

@@ -14,12 +14,14 @@ from raytide.autoscaler.limits import Evidence, Limits, delay_s, limit, refusal_
 from raytide.autoscaler.model import NodeStatus, NodeType, RayNode, Status, amounts_of
 from raytide.autoscaler.node_types import NodeTypes
 
-from builders import pending, pod, waiting
+from builders import head, pending, pod, waiting
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CPU4 = amounts_of({"CPU": 4})
 GROUPS = ("spot", "on-demand")
 TYPES = NodeTypes(tuple(NodeType(name, max_nodes=20, resources=CPU4) for name in GROUPS))
+HEAD = head()
+HEAD_NODE = RayNode("h1", NodeStatus.IDLE, HEAD.name, "headgroup")
 SLICES = NodeTypes((NodeType("spot", max_nodes=20, resources=CPU4, num_of_hosts=2),))
 
 
@@ -37,7 +39,8 @@ class Story:
     ) -> Limits:
         pods = [thing for thing in things if isinstance(thing, PodView)]
         nodes = [thing for thing in things if isinstance(thing, RayNode)]
-        found = instances(Sight(pods, nodes, self.types, 1000.0 + at_s, wanted or {}), self.timers)
+        sight = Sight([HEAD, *pods], [HEAD_NODE, *nodes], self.types, 1000.0 + at_s, wanted or {})
+        found = instances(sight, self.timers)
         evidence = Evidence(
             NOW + timedelta(seconds=at_s), 1000.0 + at_s, more.pop("conditions", ()), self.backoffs, self.whys
         )
@@ -72,7 +75,7 @@ def most(limits: Limits, name: str = "spot") -> int:
 
 
 def names_of(found: Any) -> list[str]:
-    return [instance.instance_id for instance in found]
+    return [instance.instance_id for instance in found if not instance.is_head]
 
 
 def refused(
@@ -441,4 +444,4 @@ def test_limits_may_be_set_for_a_slower_world():
 def test_a_working_cluster_is_left_as_it_is():
     limits = Story().look(0, *at_work("a"), *at_work("b", "on-demand"))
     assert limits.types == TYPES.types
-    assert [i.status for i in limits.instances] == [Status.RAY_RUNNING] * 2
+    assert [i.status for i in limits.instances] == [Status.RAY_RUNNING] * 3

@@ -153,10 +153,10 @@ def _with_room(node_type: NodeType, most: int, full: frozenset[str], limits: Lim
 
 
 def _within_minimum(question: SchedulingInput, sound: Sequence[Instance], limits: Limits) -> frozenset[str]:
-    """Below its minimum a group is asked for the same pods again at once, so nothing is won by giving them up."""
+    """Below its minimum a blocked group is asked for the same pods again, so nothing is won by giving them up."""
     counts = Counter(i.node_type for i in sound if i.status in COUNTABLE)
     kept: set[str] = set()
-    for node_type in question.types:
+    for node_type in (kind for kind in question.types if kind.name in limits.blocked):
         stuck = [i for i in limits.stuck if i.node_type == node_type.name]
         kept.update(i.instance_id for i in stuck[: max(0, node_type.min_nodes - counts[node_type.name])])
     return frozenset(kept)

@@ -24,6 +24,7 @@ from raytide.autoscaler.lifecycle import (
     must_end,
     next_asks,
     next_stay,
+    paused,
     status_of,
 )
 from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, Instance, NodeStatus, NodeType, RayNode, Status
@@ -78,26 +79,33 @@ def instances(sight: Sight, timers: Timers = NO_TIMERS, limits: TimeLimits = DEF
     seen = _Seen.of(sight)
     head = _head([pod for pod in seen.pods if pod.is_head], seen)
     workers = [pod for pod in seen.pods if not pod.is_head]
+    is_head_running = _is_running(head, sight, seen)
     stays: dict[str, Stay] = {}
     found: list[Instance] = []
     for pod in workers if head is None else (head, *workers):
         node = seen.node_of(pod)
         stage = _stage(pod, node, sight, seen)
-        stays[pod.name] = next_stay(timers.stays.get(pod.name), stage, node.node_id if node else "", sight.now_s)
+        stay = next_stay(timers.stays.get(pod.name), stage, node.node_id if node else "", sight.now_s)
+        stays[pod.name] = stay if is_head_running else paused(stay, sight.now_s)
         found.append(_instance(pod, node, status_of(stays[pod.name], sight.now_s, limits), seen))
     staying = [pod for pod in workers if stays[pod.name].stage is not Stage.LEAVING]
     asked, asks = _asked(sight, seen, staying, timers, limits)
     every = (*(instance for instance in found if not _is_nothing(instance)), *asked, *_unmanaged(seen, head))
+    deaths = _deaths(workers, stays, timers, sight.now_s) if is_head_running else timers.deaths
     return Instances(
         instances=every,
-        timers=Timers(
-            stays, asks, _stalled(asks, workers, timers, sight.now_s), _deaths(workers, stays, timers, sight.now_s)
-        ),
+        timers=Timers(stays, asks, _stalled(asks, workers, timers, sight.now_s), deaths),
         to_end=_to_end(workers, stays, seen, sight.now_s, limits),
         overdue=_overdue(stays, sight.now_s, limits),
-        is_head_running=any(instance.is_head and instance.status is Status.RAY_RUNNING for instance in every),
+        is_head_running=is_head_running,
         pods={pod.name: pod for pod in (workers if head is None else (head, *workers))},
     )
+
+
+def _is_running(head: PodView | None, sight: Sight, seen: "_Seen") -> bool:
+    if head is None:
+        return seen.bare_head is not None
+    return _stage(head, seen.node_of(head), sight, seen) is Stage.RUNNING
 
 
 @dataclass(frozen=True, slots=True)

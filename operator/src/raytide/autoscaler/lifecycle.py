@@ -148,6 +148,12 @@ def next_stay(old: Stay | None, stage: Stage, node_id: str, now_s: float) -> Sta
     return Stay(stage, now_s, node_id, joined_s)
 
 
+def paused(stay: Stay, now_s: float) -> Stay:
+    """The same stay while the head is away: no limit runs for what only a head could change."""
+    is_waiting = stay.stage in (Stage.STARTING, Stage.VANISHED, Stage.DEAD)
+    return replace(stay, since_s=now_s) if is_waiting else stay
+
+
 def status_of(stay: Stay, now_s: float, limits: TimeLimits) -> Status:
     """The status of an instance that has a pod, or is a Ray node without one (AS §3.3 f, §3.4 i, j)."""
     age_s = now_s - stay.since_s

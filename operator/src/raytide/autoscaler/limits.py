@@ -40,7 +40,9 @@ class Stuck(StrEnum):
     NOT_SCHEDULED = "NotScheduled"
 
 
-NO_ROOM: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Cause.UNSCHEDULABLE, Cause.GATED})
+NO_ROOM: Final = frozenset(
+    {Cause.QUOTA, Cause.FORBIDDEN, Cause.UNSCHEDULABLE, Cause.GATED, Stuck.NOT_SCHEDULED, Stuck.NO_POD}
+)
 """Nothing is wrong with such a pod: it may wait for room as long as nobody else can do its work."""
 RESTING: Final = "Backoff"
 REASONS: Final = frozenset({*Cause, *Stuck})
