@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "operator" / "src")]
 
 from simulation.autoscaled_scenarios import AUTOSCALED  # noqa: E402 - the path first
 from simulation.matrix import Told, inject, learn, points_of  # noqa: E402 - the path first
+from simulation.multi_host_scenarios import MULTI_HOST  # noqa: E402 - same
 from simulation.scenarios import LARGE, SCENARIOS  # noqa: E402 - same
 from simulation.test_histories import live_through  # noqa: E402 - same
 
@@ -26,7 +27,7 @@ CHUNK = 25
 POINTS_OF_LARGE = 3
 """Of each kind of place; a run of a hundred pods takes a second."""
 HISTORIES = "histories"
-BY_NAME = {scenario.name: scenario for scenario in (*SCENARIOS, *AUTOSCALED, *LARGE)}
+BY_NAME = {scenario.name: scenario for scenario in (*SCENARIOS, *MULTI_HOST, *AUTOSCALED, *LARGE)}
 references: dict[str, Told] = {}
 
 

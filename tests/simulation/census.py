@@ -27,6 +27,7 @@ class _Owner(msgspec.Struct, gc=False):
 
 class _Metadata(msgspec.Struct, gc=False, rename="camel"):
     owner_references: list[_Owner] = msgspec.field(default_factory=list)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class _Condition(msgspec.Struct, gc=False):
@@ -58,6 +59,12 @@ class Citizen:
     group: str
     index: str
     """Its replica index within the group."""
+    replica: str
+    """The name of its multi-host replica; empty for single hosts."""
+    host: str
+    """Which host of the replica it is."""
+    made_for: str
+    """For how many hosts the replica was made, as the product says."""
     is_alive: bool
     """Neither ended nor ending."""
     is_ready: bool
@@ -137,8 +144,19 @@ class Census:
         is_alive = not entry.is_terminating and pod.status.phase not in ENDED and change.type != "DELETED"
         is_ready = is_alive and any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
         group = entry.labels.get("ray.io/group", "")
-        index = entry.labels.get("ray.io/worker-group-replica-index", "")
-        return Citizen(entry.uid, change.key.name, owner.uid, owner.name, group, index, is_alive, is_ready)
+        return Citizen(
+            uid=entry.uid,
+            name=change.key.name,
+            owner_uid=owner.uid,
+            cluster=owner.name,
+            group=group,
+            index=entry.labels.get("ray.io/worker-group-replica-index", ""),
+            replica=entry.labels.get("ray.io/worker-group-replica-name", ""),
+            host=entry.labels.get("ray.io/replica-host-index", ""),
+            made_for=pod.metadata.annotations.get("raytide.io/num-of-hosts", ""),
+            is_alive=is_alive,
+            is_ready=is_ready,
+        )
 
 
 def as_counts(counter: Counter[tuple[str, str]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 A judge between each operator and the API. It remembers what was wanted at each moment and which wish an operator had
 read, and counts pods in the store itself, not in anybody's cache. It raises nothing while a run lasts (the operator
-would swallow it): it notes violations, and the run ends red. Rules RM:I1–I5, I7–I10, I13 and D15; what must hold at the
+would swallow it): it notes violations, and the run ends red. Rules RM:I1–I10, I13 and D15; what must hold at the
 end of a run (I14–I16, I18, I19) is asked in stage.py.
 """
 
@@ -16,6 +16,7 @@ import msgspec
 from raytide.kube.transport import Response, Transport
 
 from simulation.census import Census
+from simulation.replica_judge import ReplicaJudge
 from simulation.wishes import Wish, wish_of
 from simulation.world import RAYCLUSTERS, World
 
@@ -40,6 +41,7 @@ class Judge:
         self.writes: list[str] = []
         self.is_past_believed = False
         """A new process was shown a past that nobody could tell from the present: counts of pods are not judged."""
+        self.replicas = ReplicaJudge(census)
         self.wishes: dict[str, list[Wish]] = defaultdict(list)
         self.read: dict[str, dict[str, int]] = defaultdict(dict)
         """Cluster uid -> who -> the generation that this operator read last."""
@@ -111,6 +113,7 @@ class Judge:
         for uid in change.entry.owners:
             if uid in self.wishes:
                 self._note_wellness(uid)
+                self.replicas.note_pod(uid, change)
                 if change.type == "ADDED":
                     self._count(uid, change.entry.labels.get("ray.io/group", ""))
 
@@ -137,16 +140,17 @@ class Judge:
         """An operator made a pod or service."""
         owner = next((ref for ref in obj["metadata"].get("ownerReferences") or [] if ref.get("controller")), None)
         labels, name = obj["metadata"].get("labels") or {}, obj["metadata"]["name"]
-        if owner is None or labels.get("ray.io/cluster") != owner["name"]:
+        whose = labels.get("ray.io/cluster") or labels.get("ray.io/headless-worker-svc")
+        if owner is None or whose != owner["name"]:
             self.note(f"created without owner or cluster label: {name}")
             return
         uid = owner["uid"]
         if self._names.get(uid) != owner["name"]:
             self.note(f"{name} is owned by {owner['name']} {uid}, which never was")
         if obj["kind"] == "Service":
-            services = [key for key in self.world.store.dependents(uid) if key.resource == "services"]
-            if len(services) > 1:
-                self._note_count(f"{len(services)} head services of {owner['name']}")
+            services = {key.name for key in self.world.store.dependents(uid) if key.resource == "services"}
+            if len(services - {f"{owner['name']}-headless"}) > 1:
+                self._note_count(f"{len(services)} services of {owner['name']}: {sorted(services)}")
 
     def _count(self, uid: str, group: str) -> None:
         """A pod has just been committed: was it one too many, or one for which there was no reason (RM:I1–I3)?"""
@@ -173,9 +177,10 @@ class Judge:
             self.note(f"deletes a pod of a stranger: {name}")
             return
         group = entry.labels.get("ray.io/group", "")
-        is_alive = any(pod.uid == entry.uid for pod in self.census.live_in(owner, group))
+        pod = next((pod for pod in self.census.live_in(owner, group) if pod.uid == entry.uid), None)
         is_named = any(name in wish.named for wish in self.wishes[owner])
-        if is_named or not is_alive or group == "headgroup":
+        goes_with_replica = pod is not None and self.replicas.may_end(owner, pod, self.wishes[owner])
+        if is_named or pod is None or goes_with_replica or group == "headgroup":
             return
         taken = self._taken[owner, group]
         taken.add(entry.uid)

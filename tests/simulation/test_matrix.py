@@ -7,6 +7,7 @@ import pytest
 
 from simulation.autoscaled_scenarios import AUTOSCALED
 from simulation.matrix import Point, inject, learn, points_of
+from simulation.multi_host_scenarios import MULTI_HOST
 from simulation.scenarios import SCENARIOS, Scenario
 
 RULES = (
@@ -15,6 +16,7 @@ RULES = (
     "RM:I3",
     "RM:I4",
     "RM:I5",
+    "RM:I6",
     "RM:I7",
     "RM:I8",
     "RM:I9",
@@ -28,7 +30,7 @@ RULES = (
 
 
 @pytest.mark.rule(*RULES)
-@pytest.mark.parametrize("scenario", [*SCENARIOS, *AUTOSCALED], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *MULTI_HOST, *AUTOSCALED], ids=lambda scenario: scenario.name)
 def test_a_life_ends_the_same_whatever_goes_wrong_once(scenario: Scenario, request: pytest.FixtureRequest) -> None:
     """A sample of the points, the same in every run; all of them are told by `make simulation`."""
     reference = learn(scenario)

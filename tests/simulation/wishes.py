@@ -23,6 +23,8 @@ class Wish:
     generation: int
     counts: Mapping[str, int]
     """Group -> worker pods."""
+    hosts: Mapping[str, int]
+    """Group -> pods of one replica."""
     named: frozenset[str]
     may_choose: bool
     """Whether the operator may choose who goes when there are too many (RM:I4)."""
@@ -31,7 +33,13 @@ class Wish:
 def wish_of(cluster: Mapping[str, Any]) -> Wish:
     """All of it."""
     is_autoscaled = bool(cluster["spec"].get("enableInTreeAutoscaling"))
-    return Wish(cluster["metadata"]["generation"], wanted(cluster), named_workers(cluster), not is_autoscaled)
+    return Wish(
+        generation=cluster["metadata"]["generation"],
+        counts=wanted(cluster),
+        hosts=hosts_by_group(cluster),
+        named=named_workers(cluster),
+        may_choose=not is_autoscaled,
+    )
 
 
 def wanted(cluster: Mapping[str, Any]) -> dict[str, int]:
@@ -43,8 +51,13 @@ def wanted(cluster: Mapping[str, Any]) -> dict[str, int]:
         if (decision := decided.get(group["groupName"])) is not None:
             is_foreign = replicas > decision["replicas"] and replicas != decision.get("foreign")
             replicas = replicas if is_foreign else decision["replicas"]
-        counts[group["groupName"]] = max(low, min(replicas, high))
+        counts[group["groupName"]] = max(low, min(replicas, high)) * group.get("numOfHosts", 1)
     return counts
+
+
+def hosts_by_group(cluster: Mapping[str, Any]) -> dict[str, int]:
+    """Group -> pods of one replica."""
+    return {group["groupName"]: group.get("numOfHosts", 1) for group in groups_of(cluster)}
 
 
 def named_workers(cluster: Mapping[str, Any]) -> frozenset[str]:
