@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 
 from oracle_cases import random_case
 from oracle_ray import Answer, answer_of, answer_of_ray
-
 from raytide.autoscaler.model import SchedulingInput
 from raytide.autoscaler.schedule import schedule
 
@@ -67,6 +66,7 @@ def tell(question: SchedulingInput) -> None:
 
 
 def main() -> int:
+    """Ask, compare, tell."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cases", type=int, default=500)

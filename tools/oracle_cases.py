@@ -56,6 +56,7 @@ class Case:
         return self._rng.random() < share
 
     def question(self) -> SchedulingInput:
+        """All of it."""
         rng = self._rng
         head = NodeType(HEAD_TYPE, 0, 1, amounts_of({"CPU": 4, "memory": 64}))
         types = [head, *self._types()]
@@ -76,10 +77,7 @@ class Case:
     def _types(self) -> list[NodeType]:
         rng, types = self._rng, []
         for number in range(rng.randint(0 if self._maybe(0.05) else 1, 6)):
-            if types and self._maybe(0.25):
-                resources = types[-1].resources
-            else:
-                resources = self._resources()
+            resources = types[-1].resources if types and self._maybe(0.25) else self._resources()
             least = rng.choice((0, 0, 0, 1, 2, 5))
             most = least + rng.choice((0, 1, 3, 10, 40))
             if self._is_odd and self._maybe(0.2):

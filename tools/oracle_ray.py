@@ -42,6 +42,7 @@ class Answer:
 
 
 def floats(amounts: model.Amounts) -> dict[str, float]:
+    """Ray's numbers."""
     return {name: amount / model.UNIT for name, amount in amounts}
 
 
@@ -68,6 +69,7 @@ def request_of(request: model.Request) -> Any:
 
 
 def demands_of(demands: tuple[model.Demand, ...]) -> list[Any]:
+    """Requests by count."""
     return [
         autoscaler_pb2.ResourceRequestByCount(request=request_of(demand.request), count=demand.count)
         for demand in demands
@@ -87,6 +89,7 @@ def gang_of(gang: model.Gang) -> Any:
 
 
 def instance_of(instance: model.Instance) -> Any:
+    """A row of Ray's instance manager, with the node's state if Ray runs on it."""
     row = instance_manager_pb2.Instance(
         instance_id=instance.instance_id,
         instance_type=instance.node_type,

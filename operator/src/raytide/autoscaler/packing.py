@@ -10,7 +10,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import accumulate, count
+from itertools import accumulate
+from itertools import count as counting
 from typing import TypeAlias
 
 from raytide.autoscaler.model import UNIT, NodeType
@@ -87,7 +88,7 @@ class Contest:
         self._heap: list[tuple[Key, int, int, Candidate]] = []
         self._users: list[list[tuple[int, int, int, Candidate]]] = [[] for _ in runs]
         """By run: candidates that take from it, the greediest first."""
-        self._numbers = count()
+        self._numbers = counting()
         self._refresh()
 
     def _refresh(self) -> None:
@@ -186,7 +187,7 @@ class Contest:
         if has_more and winner not in disappointed:
             self._push(winner)
 
-    def _fill(self, free: Free, labels: Mapping[str, str]) -> Fill:
+    def _fill(self, free: Free, labels: Mapping[str, str]) -> Fill:  # noqa: C901 - the hot loop, kept in one piece
         """FILL of AS §2.4: in order, without going back."""
         left, takes, marks = list(free), [], []
         counts, shapes, least = self.counts, self.shapes, self._least
@@ -346,13 +347,13 @@ def _fill_existing(contest: Contest, winner: Candidate, plan: Plan) -> None:
 
 def _launch(contest: Contest, market: Market, plan: Plan) -> None:
     """Launch the best type, fill its node, and so on (AS:S-20); a replica begun is launched to its end (B-8)."""
-    numbers = count()
+    numbers = counting()
+    pools = {pool.home: pool for pool in market.pools}
     for pool in market.pools:
         if pool.room >= pool.type.num_of_hosts:
             contest.admit(pool.home, next(numbers), pool=pool)
     while (winner := contest.best()) is not None:
-        pool = winner.pool
-        assert pool is not None
+        pool = pools[winner.home]
         hosts = pool.type.num_of_hosts
         if not pool.begun and market.room is not None and market.room < hosts:
             contest.dismiss(winner)

@@ -1,9 +1,193 @@
-"""What should the cluster become?"""
+"""What should the cluster become?
 
-from raytide.autoscaler.model import Decision, SchedulingInput
+Takes the node types, the instances and everything asked for; gives launches per type, instances to end, what finds no
+place and whether it ever could. Ray's own order of steps (AS §2.2) on classes of equal nodes, better where Ray's has
+defects: ending, draining and unknown nodes are no capacity and never stop the rest (B-1, B-6, B-7), replicas come and
+go whole (B-8), a constraint that fits in part launches that part (B-15), nodes joined by hand are used and left alone
+(V-9, B-24). Asking again, with the launches on their way, launches nothing more. Pure; called by tick.py; with
+`is_ray_exact` it decides as Ray does, for comparison.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from raytide.autoscaler.model import Decision, Demand, Gang, NodeType, Request, SchedulingInput, Termination
+from raytide.autoscaler.scheduling.fleet import CONSTRAINT, DEMAND, Node
 from raytide.autoscaler.scheduling.ray_exact import decide_as_ray
+from raytide.autoscaler.scheduling.reading import Reader
+from raytide.autoscaler.scheduling.replicas import (
+    end_excess,
+    end_idle,
+    hosts_of,
+    least_replicas,
+    replicas_by_type,
+)
+from raytide.autoscaler.scheduling.session import Session, demands_of, launches_of, resources_of
+from raytide.autoscaler.scheduling.shapes import Vocabulary, merged_by_affinity
+
+MOST_ROUNDS = 16
+"""Each round but the last launches something more; in practice the second is the last."""
 
 
 def schedule(question: SchedulingInput) -> Decision:
     """Decide."""
-    return decide_as_ray(question)
+    return decide_as_ray(question) if question.is_ray_exact else _Scheduler(question).decide()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """One round of packing."""
+
+    session: Session
+    unplaced: tuple[Demand, ...] = ()
+    unplaced_gangs: tuple[Gang, ...] = ()
+    is_constraint_unmet: bool = False
+
+    @property
+    def is_short(self) -> bool:
+        """Whether anything found no place."""
+        return bool(self.unplaced or self.unplaced_gangs)
+
+
+class _Scheduler:
+    """One question and what is read of it once."""
+
+    def __init__(self, question: SchedulingInput) -> None:
+        self._question = question
+        self._types = {one.name: one for one in question.types}
+        self._reader = Reader(Vocabulary(question), question.types, is_exact=False)
+        ordered = sorted(question.instances, key=lambda instance: instance.instance_id)
+        self._nodes = self._reader.nodes(ordered)
+        self._replicas = end_excess(replicas_by_type(self._nodes, self._types), self._types, self._most_workers())
+        self._occupied = hosts_of(self._replicas, question.types)
+        self._occupied.update(node.type_name for node in self._nodes if node.is_head)
+
+    def decide(self) -> Decision:
+        """Pack until the launches are enough, even if they compete with what is there on the next tick."""
+        launched = self._to_minimum()
+        for _ in range(MOST_ROUNDS):
+            draft = self._draft(launched)
+            launches = Counter(launches_of(draft.session.fleet, self._question.types))
+            if launches == launched:
+                break
+            launched = launches
+        return self._decision(draft)
+
+    def _most_workers(self) -> int | None:
+        heads = sum(node.is_head for node in self._nodes)
+        return self._question.max_nodes - heads if self._question.max_nodes else None
+
+    def _to_minimum(self) -> Counter[str]:
+        """Nodes to launch so that every type has its minimum, as far as the cluster's limit allows (AS:S-7)."""
+        launched: Counter[str] = Counter()
+        limit, total = self._question.max_nodes, self._occupied.total()
+        for one in self._question.types:
+            hosts = one.num_of_hosts
+            missing = least_replicas(one) - self._occupied[one.name] // hosts
+            if limit:
+                missing = min(missing, (limit - total) // hosts)
+            if missing > 0:
+                launched[one.name] = missing * hosts
+                total += missing * hosts
+        return launched
+
+    def _draft(self, launched: Counter[str]) -> _Draft:
+        """Place everything, given these launches."""
+        question = self._question
+        coming = [Node(self._reader.fresh(one)) for one in question.types for _ in range(launched[one.name])]
+        for node in self._nodes:
+            node.forget()
+        session = Session(question, question.types, self._reader, [*self._nodes, *coming], self._occupied + launched)
+        draft = _Draft(session)
+        if question.constraint:
+            plan = session.plan(question.constraint, CONSTRAINT)
+            session.accept(plan)
+            draft.is_constraint_unmet = bool(plan.left)
+        draft.unplaced_gangs = tuple(gang for gang in _in_order(question.gangs) if not self._place(gang, session))
+        plan = session.plan(question.tasks, DEMAND)
+        session.accept(plan)
+        draft.unplaced = demands_of(plan.left)
+        return draft
+
+    @staticmethod
+    def _place(gang: Gang, session: Session) -> bool:
+        """Place the bundles as a whole, or the first alternative that fits as a whole (AS:S-12, B-24)."""
+        for bundles in (gang.bundles, *gang.alternatives):
+            plan = session.plan(_demands(bundles), DEMAND)
+            if not plan.left:
+                session.accept(plan)
+                return True
+        return False
+
+    def _decision(self, draft: _Draft) -> Decision:
+        session, question = draft.session, self._question
+        possible = _Possible(self._reader, question.types, self._nodes if draft.is_short else ())
+        impossible = tuple(demand for demand in draft.unplaced if not possible.request(demand.request))
+        impossible_gangs = tuple(gang for gang in draft.unplaced_gangs if not possible.gang(gang))
+        launches = launches_of(session.fleet, question.types)
+        self._hold(session, [gang for gang in draft.unplaced_gangs if gang not in impossible_gangs])
+        end_idle(self._replicas, question, _is_needed)
+        staying = [node for node in session.fleet.nodes() if node.cause is None]
+        return Decision(
+            launches=launches,
+            terminations=tuple(
+                Termination(node.instance.instance_id, node.cause)
+                for node in self._nodes
+                if node.instance is not None and node.cause is not None
+            ),
+            unplaced=draft.unplaced,
+            impossible=impossible,
+            unplaced_gangs=draft.unplaced_gangs,
+            impossible_gangs=impossible_gangs,
+            is_constraint_unmet=draft.is_constraint_unmet,
+            cluster_resources=resources_of(staying),
+            needed=frozenset(n.instance.instance_id for n in staying if n.instance is not None and _is_needed(n)),
+        )
+
+    @staticmethod
+    def _hold(session: Session, gangs: Iterable[Gang]) -> None:
+        """A node that some waiting gang needs is not idle: put the part of it that fits on what is there."""
+        for gang in gangs:
+            session.accept(session.plan(_demands(gang.bundles), DEMAND, is_launching=False))
+
+
+class _Possible:
+    """Could a request ever be held, by an empty node of some type or by one that is there? (B-14)"""
+
+    def __init__(self, reader: Reader, types: Sequence[NodeType], nodes: Iterable[Node]) -> None:
+        self._vocabulary = reader.vocabulary
+        fresh = {reader.fresh(one): None for one in types}
+        fresh.update((node.home, None) for node in nodes if node.cause is None and node.home.traits.is_running)
+        self._homes = {(reader.whole(home), home.labels): home.label_map for home in fresh}
+
+    def request(self, request: Request) -> bool:
+        shape = self._vocabulary.shape(request)
+        return any(
+            all(whole[resource] >= amount for resource, amount in shape.needs) and shape.has_match(labels)
+            for (whole, _), labels in self._homes.items()
+        )
+
+    def gang(self, gang: Gang) -> bool:
+        return any(
+            all(self.request(bundle) for bundle in merged_by_affinity(bundles))
+            for bundles in (gang.bundles, *gang.alternatives)
+        )
+
+
+def _in_order(gangs: Iterable[Gang]) -> list[Gang]:
+    """Those that are hardest to place first (AS:S-12), the same whatever the order of the input."""
+
+    def hardness(gang: Gang) -> tuple[int, int]:
+        bound = sum((b.affinity is not None) + (b.anti_affinity is not None) for b in gang.bundles)
+        return (bound, len(gang.bundles))
+
+    return sorted(sorted(gangs, key=lambda gang: gang.details), key=hardness, reverse=True)
+
+
+def _demands(bundles: Sequence[Request]) -> list[Demand]:
+    return [Demand(bundle) for bundle in merged_by_affinity(bundles)]
+
+
+def _is_needed(node: Node) -> bool:
+    return any(placed.is_used for placed in node.home.placed)

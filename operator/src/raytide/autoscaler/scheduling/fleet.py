@@ -91,10 +91,10 @@ class NodeClass:
 class Node:
     """One node that exists, is on its way, or is to be launched."""
 
-    __slots__ = ("cause", "home", "instance", "marks", "own", "position", "use")
+    __slots__ = ("_first_home", "cause", "home", "instance", "marks", "own", "position", "use")
 
     def __init__(self, home: NodeClass, instance: Instance | None = None, use: float = 0.0, own: Amounts = ()) -> None:
-        self.home = home
+        self.home = self._first_home = home
         self.instance = instance
         self.use = use
         """Mean share in use, without what this decision places (AS:S-10)."""
@@ -105,6 +105,11 @@ class Node:
         """In the order of the fleet; negative before it belongs to one."""
         self.marks: frozenset[tuple[str, str]] = frozenset()
         """Labels this decision added; Ray compares them where our classes need not."""
+
+    def forget(self) -> None:
+        """Be as before any packing, for another fleet."""
+        self.home = self._first_home
+        self.position = -1
 
     @property
     def is_head(self) -> bool:

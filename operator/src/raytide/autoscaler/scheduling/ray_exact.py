@@ -29,10 +29,9 @@ def decide_as_ray(question: SchedulingInput) -> Decision:
 
 def _decide(question: SchedulingInput) -> Decision:
     types = [replace(one, num_of_hosts=1) for one in question.types]
-    vocabulary = Vocabulary(question)
-    reader = Reader(vocabulary, types, is_exact=True)
+    reader = Reader(Vocabulary(question), types, is_exact=True)
     nodes = _within_limits(question, types, reader)
-    session = Session(question, types, vocabulary, reader, nodes, Counter(node.type_name for node in nodes))
+    session = Session(question, types, reader, nodes, Counter(node.type_name for node in nodes))
     is_unmet = False
     if question.constraint is not None:
         plan = session.plan(question.constraint, CONSTRAINT)
@@ -54,7 +53,7 @@ def _decide(question: SchedulingInput) -> Decision:
         unplaced=demands_of(plan.left),
         unplaced_gangs=tuple(unplaced_gangs),
         is_constraint_unmet=is_unmet,
-        cluster_resources=resources_of(session.fleet),
+        cluster_resources=resources_of([node for node in settled if node.cause is None]),
     )
 
 

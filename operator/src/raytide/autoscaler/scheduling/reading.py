@@ -21,7 +21,7 @@ class Reader:
     """Makes nodes of instances and of types; equal ones share a class."""
 
     def __init__(self, vocabulary: Vocabulary, types: Iterable[NodeType], *, is_exact: bool) -> None:
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
         self._types: Mapping[str, NodeType] = {one.name: one for one in types}
         self._is_exact = is_exact
         self._running: dict[_Alike, tuple[NodeClass, float]] = {}
@@ -44,12 +44,16 @@ class Reader:
         """The class of nodes of this type that are to be launched."""
         return self._of_type(node_type, Fate.COMES, is_head=False)
 
+    def whole(self, home: NodeClass) -> Free:
+        """What such a node holds when it is empty."""
+        return self._vector(home.traits.total)
+
     def _read_running(self, instance: Instance) -> Node:
         total, available = instance.total, instance.available
         labels = self._asked_labels(instance)
         own: Amounts = ()
         kept = tuple([pair for pair in total if pair[0][:5] != "node:"])
-        if len(kept) < len(total) and not self._vocabulary.node_resources:
+        if len(kept) < len(total) and not self.vocabulary.node_resources:
             free = tuple([pair for pair in available if pair[0][:5] != "node:"])
             own = tuple([pair for pair in total if pair[0][:5] == "node:"])
             if len(free) + len(own) == len(available) and all(pair[1] > 0 and pair in available for pair in own):
@@ -87,7 +91,7 @@ class Reader:
         if known is None:
             total = node_type.resources
             traits = self._traits_of(node_type.name, total, total, 0, is_head=is_head, is_running=False)
-            asked = self._vocabulary.labels
+            asked = self.vocabulary.labels
             labels = tuple(pair for pair in node_type.labels if pair[0] in asked)
             vector = self._vector(total)
             known = self._typed[key] = NodeClass(traits, (vector, vector), labels, fate=fate)
@@ -95,7 +99,7 @@ class Reader:
 
     def _asked_labels(self, instance: Instance) -> Labels:
         """Static labels overlaid by dynamic ones, as far as anybody asks for them."""
-        asked = self._vocabulary.labels
+        asked = self.vocabulary.labels
         if not asked:
             return ()
         labels = {key: value for key, value in instance.labels if key in asked}
@@ -104,12 +108,12 @@ class Reader:
 
     def _vector(self, amounts: Amounts) -> Free:
         known = dict(amounts)
-        return tuple(known.get(n, UNIT if n.startswith(IMPLICIT) else 0) for n in self._vocabulary.resources)
+        return tuple(known.get(n, UNIT if n.startswith(IMPLICIT) else 0) for n in self.vocabulary.resources)
 
     def _traits_of(
         self, type_name: str, total: Amounts, available: Amounts, zeros: int, *, is_head: bool, is_running: bool
     ) -> Traits:
-        index = self._vocabulary.index
+        index = self.vocabulary.index
         unasked = tuple(pair for pair in available if pair[0] not in index)
         present = tuple(name for name, _ in available if name in index)
         key = (type_name, is_head, is_running, total, unasked, present, zeros)
@@ -136,7 +140,7 @@ class Reader:
         for name, amount in total:
             if not amount or name not in free:
                 continue
-            whole, resource = amount / UNIT, self._vocabulary.index.get(name, -1)
+            whole, resource = amount / UNIT, self.vocabulary.index.get(name, -1)
             share = (whole - free[name] / UNIT) / whole
             term = whole * (share**3)
             is_broken = is_broken or (resource < 0 and share < 0)

@@ -6,15 +6,13 @@ Shared by schedule.py and ray_exact.py, which differ in what they ask and count.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from raytide.autoscaler.model import UNIT, Amounts, Demand, NodeType, SchedulingInput
+from raytide.autoscaler.model import Amounts, Demand, NodeType, SchedulingInput
 from raytide.autoscaler.packing import Market, Pool, pack
 from raytide.autoscaler.scheduling.fleet import Fate, Fleet, Node, Plan
 from raytide.autoscaler.scheduling.reading import Reader
-from raytide.autoscaler.scheduling.shapes import Run, Vocabulary
-
-__all__ = ["UNIT", "Session", "demands_of", "idle_key", "launches_of", "resources_of"]
+from raytide.autoscaler.scheduling.shapes import Run
 
 
 class Session:
@@ -24,23 +22,21 @@ class Session:
         self,
         question: SchedulingInput,
         types: Sequence[NodeType],
-        vocabulary: Vocabulary,
         reader: Reader,
         nodes: Iterable[Node],
         occupied: Counter[str],
     ) -> None:
-        self.fleet = Fleet(vocabulary, is_exact=question.is_ray_exact)
+        self.fleet = Fleet(reader.vocabulary, is_exact=question.is_ray_exact)
         self.fleet.settle(nodes)
         self.occupied = occupied
         """Nodes by type that count against its maximum and the cluster's."""
         self._question = question
         self._types = types
         self._reader = reader
-        self._vocabulary = vocabulary
 
     def runs(self, demands: Iterable[Demand]) -> list[Run]:
         """Demands in the order of placement."""
-        return self._vocabulary.runs(demands, is_merging=not self._question.is_ray_exact)
+        return self._reader.vocabulary.runs(demands, is_merging=not self._question.is_ray_exact)
 
     def plan(self, demands: Iterable[Demand], book: int, *, is_launching: bool = True) -> Plan:
         """Where these would go."""
@@ -57,6 +53,8 @@ class Session:
         question = self._question
         pools = []
         for one in self._types if is_launching else ():
+            if one.is_head and not question.is_ray_exact:
+                continue
             room = one.max_nodes // one.num_of_hosts * one.num_of_hosts - self.occupied[one.name]
             if room > 0:
                 pools.append(Pool(one, self._reader.fresh(one), room))
@@ -92,15 +90,14 @@ def launches_of(fleet: Fleet, types: Sequence[NodeType]) -> dict[str, int]:
     return {one.name: counts[one.name] for one in types if counts[one.name]}
 
 
-def resources_of(fleet: Fleet) -> Amounts:
-    """Totals of all nodes that will be there (AS:S-32)."""
+def resources_of(nodes: Collection[Node]) -> Amounts:
+    """Totals of all these nodes (AS:S-32)."""
+    alike = Counter(node.home.traits for node in nodes)
     sums: Counter[str] = Counter()
-    for one in fleet.classes():
-        if one.fate is Fate.ENDS:
-            continue
-        for name, amount in one.traits.total:
-            sums[name] += amount * len(one.members)
-        for node in one.members:
-            for name, amount in node.own:
-                sums[name] += amount
+    for traits, count in alike.items():
+        for name, amount in traits.total:
+            sums[name] += amount * count
+    for node in nodes:
+        for name, amount in node.own:
+            sums[name] += amount
     return tuple(sorted(sums.items()))

@@ -1,0 +1,135 @@
+"""Which replicas are there, which must end for a limit, and which are idle?
+
+A replica is what is launched and ended as a whole: one node, or all hosts of a multi-host group (B-8). Takes nodes,
+groups them into replicas, and picks the ones to end: those of types nobody configures (B-1), above a maximum, or idle
+for longer than their type allows, in Ray's order of preference (AS:S-10). Never below a type's minimum, never the head,
+never a node that joined by hand (V-9). Marks nodes; called by schedule.py.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from raytide.autoscaler.model import Cause, NodeType, SchedulingInput
+from raytide.autoscaler.scheduling.fleet import Fate, Node
+from raytide.autoscaler.scheduling.session import idle_key
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """Nodes that come and go together."""
+
+    nodes: list[Node]
+
+    @property
+    def key(self) -> tuple[bool, int, float]:
+        """Ends as late as the host that should end last."""
+        return max(idle_key(node) for node in self.nodes)
+
+    def end(self, cause: Cause) -> None:
+        """Mark all its nodes."""
+        for node in self.nodes:
+            node.cause = cause
+
+
+def replicas_by_type(nodes: Iterable[Node], types: Mapping[str, NodeType]) -> dict[str, list[Replica]]:
+    """Staying workers as replicas, in the order of the nodes; a type nobody configures has replicas of one node."""
+    found: dict[str, list[Replica]] = defaultdict(list)
+    named: dict[tuple[str, str], Replica] = {}
+    nameless: dict[str, Replica] = {}
+    for node in nodes:
+        name = node.type_name
+        if not name or node.is_head or node.cause is not None:
+            continue
+        hosts = types[name].num_of_hosts if name in types else 1
+        label = node.instance.replica if node.instance else ""
+        known = None
+        if hosts > 1:
+            known = named.get((name, label)) if label else nameless.get(name)
+        if known is not None and (label or len(known.nodes) < hosts):
+            known.nodes.append(node)
+            continue
+        replica = Replica([node])
+        found[name].append(replica)
+        if hosts > 1 and label:
+            named[name, label] = replica
+        elif hosts > 1:
+            nameless[name] = replica
+    return found
+
+
+def end_excess(
+    found: dict[str, list[Replica]], types: Mapping[str, NodeType], most_nodes: int | None
+) -> dict[str, list[Replica]]:
+    """End what is above a maximum; what stays, by type (AS:S-8, AS:S-9).
+
+    The limit of the whole cluster ends nothing that a minimum asks for: two limits that contradict each other are no
+    reason to end anybody's work.
+    """
+    staying: dict[str, list[Replica]] = {}
+    for name, replicas in found.items():
+        node_type = types.get(name)
+        if node_type is None:
+            _end_all(replicas, Cause.OUTDATED)
+            continue
+        excess = max(0, len(replicas) - node_type.max_nodes // node_type.num_of_hosts)
+        ordered = sorted(replicas, key=lambda one: one.key) if excess else replicas
+        _end_all(ordered[:excess], Cause.MAX_NUM_NODE_PER_TYPE)
+        staying[name] = ordered[excess:]
+    if most_nodes is None:
+        return staying
+    too_many = sum(len(one.nodes) for replicas in staying.values() for one in replicas) - most_nodes
+    if too_many > 0:
+        left = {name: len(replicas) for name, replicas in staying.items()}
+        for name, one in sorted(((n, r) for n, rs in staying.items() for r in rs), key=lambda pair: pair[1].key):
+            if too_many > 0 and left[name] > least_replicas(types[name]):
+                one.end(Cause.MAX_NUM_NODES)
+                left[name] -= 1
+                too_many -= len(one.nodes)
+    return {name: [one for one in replicas if one.nodes[0].cause is None] for name, replicas in staying.items()}
+
+
+def end_idle(
+    found: Mapping[str, Sequence[Replica]], question: SchedulingInput, is_needed: Callable[[Node], bool]
+) -> None:
+    """End replicas of which every host is idle for too long and needed by nobody (AS:S-30)."""
+    for node_type in question.types:
+        timeout_s = question.idle_timeout_s if node_type.idle_timeout_s is None else node_type.idle_timeout_s
+        replicas = found.get(node_type.name, ())
+        if timeout_s is None or not replicas:
+            continue
+        idle = [
+            one
+            for one in replicas
+            if all(_is_idle(node, timeout_s * 1000) for node in one.nodes) and not any(map(is_needed, one.nodes))
+        ]
+        there = sum(any(node.home.fate is Fate.STAYS for node in one.nodes) for one in replicas)
+        spare = max(0, there - least_replicas(node_type))
+        for one in sorted(idle, key=lambda replica: replica.key)[:spare]:
+            one.end(Cause.IDLE)
+
+
+def least_replicas(node_type: NodeType) -> int:
+    """How many replicas the minimum asks for, never more than the maximum allows (B-20)."""
+    hosts = node_type.num_of_hosts
+    return max(0, min(-(-node_type.min_nodes // hosts), node_type.max_nodes // hosts))
+
+
+def hosts_of(found: Mapping[str, Sequence[Replica]], types: Iterable[NodeType]) -> Counter[str]:
+    """Nodes that count against the limits: a replica that is not complete yet counts whole."""
+    return Counter({one.name: len(found.get(one.name, ())) * one.num_of_hosts for one in types})
+
+
+def _is_idle(node: Node, timeout_ms: float) -> bool:
+    instance = node.instance
+    return (
+        instance is not None
+        and node.home.traits.is_running
+        and not instance.is_idle_blocked
+        and instance.idle_ms > timeout_ms
+    )
+
+
+def _end_all(replicas: Iterable[Replica], cause: Cause) -> None:
+    for one in replicas:
+        one.end(cause)
