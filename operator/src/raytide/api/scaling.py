@@ -19,6 +19,7 @@ from raytide.api.quantity import MAX_INT32
 VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 64 * 1024
 MAX_NAMES_PER_GROUP: Final = 500
+MAX_MESSAGE_LENGTH: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def _list(found: Any) -> list[Any]:
 class _Room:
     """How much of each may be written."""
 
-    message_length: int = MAX_RECORD_BYTES
+    message_length: int = MAX_MESSAGE_LENGTH
     reasons: int = MAX_RECORD_BYTES
     has_backoff: bool = True
     names: int = MAX_NAMES_PER_GROUP
@@ -177,8 +178,8 @@ _ROOMS: Final = (
 def encode_record(record: DecisionRecord) -> str:
     """The annotation's text: at most 64 KiB, at most 500 names per group, always valid JSON.
 
-    What does not fit is given up in this order: long messages, messages, all but one reason, reasons, back-off, names,
-    and in the end the groups that come last. What is given up of an order is in the spec all the same.
+    Messages longer than 1,000 characters are cut. What does not fit then is given up in this order: long messages, all
+    messages, all but one reason, reasons, back-off, names, and in the end the groups that come last. What is given up of an order is in the spec all the same.
     """
     text = b""
     for room in _ROOMS:
