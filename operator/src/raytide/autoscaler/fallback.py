@@ -22,6 +22,7 @@ from raytide.autoscaler.model import (
     SchedulingInput,
     Status,
 )
+from raytide.autoscaler.scheduling.shapes import merged_by_affinity
 
 Scheduler: TypeAlias = Callable[[SchedulingInput], Decision]
 """`schedule.schedule`, or another with the same promise."""
@@ -176,7 +177,7 @@ def _unplaced(decision: Decision) -> list[Demand]:
     gangs = [gang for gang in decision.unplaced_gangs if gang not in impossible_gangs]
     return [
         *(demand for demand in decision.unplaced if demand not in impossible),
-        *(Demand(bundle) for gang in gangs for bundle in gang.bundles),
+        *(Demand(bundle) for gang in gangs for bundle in merged_by_affinity(gang.bundles)),
     ]
 
 
