@@ -116,3 +116,61 @@ def test_words_that_repeat_are_shared_so_that_ten_thousand_pods_stay_cheap():
     one, other = (decode_pod(json.dumps(POD).encode()) for _ in range(2))
     for field in ("namespace", "owner_uid", "cluster", "group", "node_type", "phase", "node_name", "ray_container"):
         assert getattr(one, field) is getattr(other, field), field
+
+
+# --- containers ------------------------------------------------------------------------------------------------------
+
+
+def with_container(state, *, phase="Running", name="ray", kind="containerStatuses"):
+    """A pod with one container in that state, whose container 0 is called `ray`."""
+    return pod_from_manifest(
+        {
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "ray"}]},
+            "status": {"phase": phase, kind: [{"name": name, "restartCount": 3, "state": state}]},
+        }
+    )
+
+
+@pytest.mark.rule("D19")
+@pytest.mark.parametrize(
+    ("pod", "is_running"),
+    [
+        pytest.param(with_container({"running": {}}, name="autoscaler"), True, id="it runs, restarted or not"),
+        pytest.param(
+            with_container({"running": {}}, name="autoscaler", kind="initContainerStatuses"),
+            True,
+            id="a native sidecar",
+        ),
+        pytest.param(
+            with_container({"waiting": {"reason": "CrashLoopBackOff"}}, name="autoscaler"), False, id="a crash loop"
+        ),
+        pytest.param(with_container({"terminated": {"exitCode": 0}}, name="autoscaler"), False, id="it has ended"),
+        pytest.param(with_container({}, name="autoscaler"), False, id="not reported yet"),
+        pytest.param(with_container(None, name="autoscaler"), False, id="no state"),
+        pytest.param(with_container({"running": {}}), False, id="another container"),
+        pytest.param(with_container({"running": {}}, phase="Failed", name="autoscaler"), False, id="the pod has ended"),
+    ],
+)
+def test_whether_a_container_runs(pod, is_running):
+    assert pod.is_container_running("autoscaler") is is_running
+
+
+@pytest.mark.rule("D19")
+@pytest.mark.parametrize(
+    ("state", "name", "ended_at"),
+    [
+        pytest.param({"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T12:00:00Z"}}, "ray", True, id="exited 0"),
+        pytest.param({"terminated": {"exitCode": 1, "finishedAt": "2026-01-01T12:00:00Z"}}, "ray", False, id="failed"),
+        pytest.param(
+            {"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T12:00:00Z"}},
+            "sidecar",
+            False,
+            id="a sidecar ended",
+        ),
+        pytest.param({"terminated": {"exitCode": 0, "finishedAt": None}}, "ray", False, id="nobody knows when"),
+        pytest.param({"running": {"startedAt": "2026-01-01T12:00:00Z"}}, "ray", False, id="it runs"),
+    ],
+)
+def test_when_the_ray_container_ended_well(state, name, ended_at):
+    assert with_container(state, name=name).ended_well_at == ("2026-01-01T12:00:00Z" if ended_at else "")

@@ -179,10 +179,10 @@ def test_what_is_written_is_read_back(record):
 
 
 @pytest.mark.rule("D19")
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     record=records,
-    groups=st.integers(1, 1500),
+    groups=st.integers(1, 1200),
     names=st.integers(0, 700),
     reasons=st.integers(0, 5),
     message=st.integers(0, 2_000),

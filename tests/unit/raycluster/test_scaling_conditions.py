@@ -4,8 +4,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from raytide.api import names
+from raytide.api.actions import Delete
 from raytide.api.conditions import find_condition, timestamp
 from raytide.api.config import ClusterConfig
 from raytide.api.pod import ContainerView
@@ -32,9 +35,17 @@ class Story:
         self.obj = raycluster(*groups, enableInTreeAutoscaling=True)
         self.obj["metadata"]["managedFields"] = []
         self.writes = 0
+        self.last = None
+        self.deletes = ()
+
+    @property
+    def replicas(self):
+        """As the first group's spec has them."""
+        return self.obj["spec"]["workerGroupSpecs"][0]["replicas"]
 
     def decide(self, record=DecisionRecord(CLUSTER_UID, HEAD.uid), **decisions):  # noqa: B008 - frozen
         """The sidecar writes its record."""
+        self.head = record.head
         text = encode_record(replace(record, groups=decisions))
         self.obj["metadata"].setdefault("annotations", {})[names.AUTOSCALER_DECISION_ANNOTATION] = text
 
@@ -53,7 +64,11 @@ class Story:
         for _ in range(times):
             cluster = RayCluster.parse(self.obj)
             world = Observed(pods=pods or (HEAD,), services=(head_service(),), seen_at=now)
-            computed = status(cluster, world, plan(cluster, world, ClusterConfig(), str), (), now)
+            todo = plan(cluster, world, ClusterConfig(), str)
+            self.deletes = [
+                action for action in todo.actions if isinstance(action, Delete) and action.group != names.HEAD_GROUP
+            ]
+            computed = status(cluster, world, todo, (), now)
             self.next_look_s = look_again_in(cluster, world, computed, now)
             self.writes += status_patch(cluster, computed) is not None
             self.obj = {**self.obj, "status": computed}
@@ -365,3 +380,47 @@ def test_looking_again_writes_nothing_and_times_move_only_with_a_status(story):
     times = {c["type"]: c["lastTransitionTime"] for c in first}
     assert times == {c["type"]: c["lastTransitionTime"] for c in story.look(9)}
     assert story.writes == written_before + 1
+
+
+# --- whatever happens ------------------------------------------------------------------------------------------------
+
+LOW, HIGH = 1, 9
+WORKERS = tuple(pod(f"demo-cpu-worker-{i:05d}") for i in range(6))
+some_names = st.lists(st.sampled_from([worker.name for worker in WORKERS]), max_size=2).map(tuple)
+happenings = st.one_of(
+    st.tuples(st.just("rewrite"), st.integers(0, 12)),
+    st.tuples(st.just("decide"), st.builds(GroupDecision, st.integers(0, 12), some_names)),
+    st.tuples(st.just("head"), st.sampled_from([HEAD, OTHER_HEAD, head(), None])),
+    st.tuples(st.just("wait"), st.integers(1, 400)),
+)
+
+
+def is_valid(story, here):
+    """Whether the last record was made beside this head, and its autoscaler runs."""
+    return here is not None and bool(here.containers) and here.uid == story.head
+
+
+@pytest.mark.rule("D19", "RM:I4", "RM:I21", "SC:S6")
+@given(st.lists(happenings, max_size=12))
+def test_whatever_is_written_in_whatever_order_nobody_goes_without_a_name(steps):
+    story = Story(group(replicas=2, low=LOW, high=HIGH))
+    here, at, ordered, foreign = HEAD, 0, set(), None
+    for kind, what in steps:
+        at += what if kind == "wait" else 1
+        if kind == "rewrite":
+            story.rewrite(at, what)
+        elif kind == "decide" and here is not None:
+            raised = None if story.last is None else story.last.foreign_raise(story.replicas)
+            foreign = foreign if raised is None else raised
+            story.last = replace(what, replicas=raised or what.replicas, foreign=foreign)
+            ordered |= set(what.delete)
+            story.decide(DecisionRecord(CLUSTER_UID, here.uid), cpu=story.last)
+            story.rewrite(at, story.last.replicas, by=names.AUTOSCALER_FIELD_MANAGER)
+        elif kind == "head":
+            here = what
+        pods = (*((here,) if here else ()), *WORKERS)
+        conditions = story.look(at, *pods, times=2)
+        assert {delete.name for delete in story.deletes} <= ordered
+        assert LOW <= story.obj["status"]["desiredWorkerReplicas"] <= HIGH
+        is_down = find_condition(conditions, names.AUTOSCALER_DOWN) is not None
+        assert is_down == (story.last is not None and not is_valid(story, here))
