@@ -51,8 +51,8 @@ simulation: setup ## 1,000 random histories and every fault at every write, call
 mutate: setup ## seven deliberate mutations must each turn the simulation red
 	@$(BIN)/python tools/mutate.py
 
-golden: setup control-plane tools ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir)
-	@PYTHONPATH=tests $(BIN)/python tools/golden.py $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)")
+golden: setup control-plane tools ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir MODE=ray)
+	@PYTHONPATH=tests $(BIN)/python tools/golden.py $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)") $(if $(MODE),--autoscaler-mode "$(MODE)")
 
 bench: setup ## one figure: make bench P=P6 (SB1, P6, P7, P8, TAKEOVER; on a real control plane P3, P5, P6K, P12)
 	@test -n "$(filter $(ASKED),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }

@@ -41,11 +41,11 @@ class Captured:
     clusters: Sequence[Json]
     documents: Sequence[Json]
 
-    def fate_beside(self, recorded: Json) -> Fate:
-        """This one and the reference's."""
+    def fate_beside(self, recorded: Json, mode: str = "raytide") -> Fate:
+        """This one and the reference's; `mode` says whose autoscaler the operator ran."""
         specs = [document for document in self.documents if document["kind"] == "RayCluster"]
         told = [field for cluster in self.clusters for field in fields_without_effect(cluster.get("status", {}))]
-        return Fate(specs[0] if specs else {}, recorded, self.record, tuple(told))
+        return Fate(specs[0] if specs else {}, recorded, self.record, tuple(told), mode)
 
 
 @dataclass(frozen=True)

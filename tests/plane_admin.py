@@ -18,6 +18,7 @@ from typing import Any, Self
 import aiohttp
 import yaml
 
+from raytide.api.config import AutoscalerMode
 from raytide.api.permissions import Scope, permissions_for
 
 CRD = Path(__file__).parents[1] / "crds" / "ray.io_rayclusters.yaml"
@@ -115,9 +116,11 @@ class PlaneAdmin:
     async def _do_nodes_take_pods(self) -> bool:
         return all(map(_takes_pods, (await self.call("GET", "/api/v1/nodes"))["items"]))
 
-    async def operator_account(self, namespace: str, folder: Path, name: str = "raytide-operator") -> Path:
-        """A service account with the operator's rights; returns its kubeconfig."""
-        everywhere, at_home = _rules(Scope.WATCHED, Scope.CLUSTER), _rules(Scope.OWN)
+    async def operator_account(
+        self, namespace: str, folder: Path, name: str = "raytide-operator", mode: AutoscalerMode = "raytide"
+    ) -> Path:
+        """A service account with the operator's rights where that autoscaler is the rule; returns its kubeconfig."""
+        everywhere, at_home = _rules(mode, Scope.WATCHED, Scope.CLUSTER), _rules(mode, Scope.OWN)
         for path, kind, rules in (("", "ClusterRole", everywhere), (f"/namespaces/{namespace}", "Role", at_home)):
             role = {"apiVersion": RBAC_VERSION, "kind": kind, "metadata": {"name": name}, "rules": rules}
             await self.apply(f"{RBAC}{path}/{kind.lower()}s", role)
@@ -178,10 +181,10 @@ def _takes_pods(node: Json) -> bool:
     return conditions.get("Ready") == "True" and not node["spec"].get("taints")
 
 
-def _rules(*scopes: Scope) -> list[Json]:
+def _rules(mode: AutoscalerMode, *scopes: Scope) -> list[Json]:
     return [
         {"apiGroups": [permission.group], "resources": [permission.resource], "verbs": list(permission.verbs)}
-        for permission in permissions_for("raytide")
+        for permission in permissions_for(mode)
         if permission.scope in scopes
     ]
 

@@ -24,6 +24,7 @@ from kube_tools import ToolMissing, find_tool
 from kwok_process import Kwok
 from operator_process import OperatorProcess
 from plane_admin import PlaneAdmin
+from raytide.api.config import AutoscalerMode
 from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings, PlaneTrouble, find_binary
 
 NODES = 3
@@ -38,22 +39,25 @@ def main() -> int:
     parser.add_argument("--specs", type=Path, default=GOLDEN / "specs", help="folder with RayCluster files")
     parser.add_argument("--reference", type=Path, default=GOLDEN / "kuberay", help="folder with recordings of them")
     parser.add_argument("--out", type=Path, help="folder for the recordings of ours; none are kept without it")
+    parser.add_argument(
+        "--autoscaler-mode", choices=["raytide", "ray"], default="raytide", help="whose autoscaler the operator runs"
+    )
     options = parser.parse_args()
     files = sorted(options.specs.glob("*.yaml"))
     if not files:
         print(f"no *.yaml in {options.specs}")
         return 2
     try:
-        captured = asyncio.run(capture_on_own_plane(files))
+        captured = asyncio.run(capture_on_own_plane(files, options.autoscaler_mode))
     except (PlaneTrouble, ToolMissing) as trouble:
         print(trouble)
         return 2
     if options.out:
         write_records(options.out, captured)
-    return report(captured, options.reference)
+    return report(captured, options.reference, options.autoscaler_mode)
 
 
-async def capture_on_own_plane(files: Sequence[Path]) -> dict[str, Captured]:
+async def capture_on_own_plane(files: Sequence[Path], mode: AutoscalerMode) -> dict[str, Captured]:
     """Start everything, look, and end everything."""
     kwok, kubectl = find_tool("kwok"), find_tool("kubectl")
     with ExitStack() as stack:
@@ -66,8 +70,8 @@ async def capture_on_own_plane(files: Sequence[Path]) -> dict[str, Captured]:
             await admin.install_crd()
             await admin.make_fake_nodes(NODES)
             await admin.make_namespaces(OPERATOR_NAMESPACE)
-            account = await admin.operator_account(OPERATOR_NAMESPACE, folder)
-            own = {"POD_NAMESPACE": OPERATOR_NAMESPACE}
+            account = await admin.operator_account(OPERATOR_NAMESPACE, folder, mode=mode)
+            own = {"POD_NAMESPACE": OPERATOR_NAMESPACE, "RAYTIDE_AUTOSCALER_MODE": mode}
             stack.enter_context(OperatorProcess(account, folder / "operator.log", environment=own))
             return await capture(admin, Kubectl(kubectl, plane.kubeconfig, folder / "kubectl"), files)
 
@@ -92,7 +96,7 @@ def write_records(folder: Path, captured: dict[str, Captured]) -> None:
 
 
 # --- telling people ----------------------------------------------------------------------------------------------------
-def report(captured: dict[str, Captured], reference: Path) -> int:
+def report(captured: dict[str, Captured], reference: Path, mode: AutoscalerMode = "raytide") -> int:
     """One paragraph per file that differs, and the sum."""
     print(
         f"\nCompared with {reference}; versions of the operator and its recreate hash ({HASH_ANNOTATION}) never count.\n"
@@ -104,7 +108,7 @@ def report(captured: dict[str, Captured], reference: Path) -> int:
             print(f"UNLISTED   {name}: no recording {recorded}")
             unlisted += 1
             continue
-        found = compare(ours.fate_beside(json.loads(recorded.read_text())))
+        found = compare(ours.fate_beside(json.loads(recorded.read_text()), mode))
         odd = [difference for difference in found if not difference.reason]
         print(file_line(name, found, odd))
         for difference in odd:

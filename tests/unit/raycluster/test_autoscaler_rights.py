@@ -169,6 +169,18 @@ async def test_an_answer_that_was_lost_is_settled_by_looking():
         assert len(pods(here)) == 3
 
 
+async def test_a_role_that_is_not_known_everywhere_yet_is_no_refusal():
+    async with living() as here:
+        body = b'{"kind":"Status","reason":"NotFound","message":"roles.rbac.authorization.k8s.io \\"demo\\" not found"}'
+        answers = iter([Response(404, body, {})] * 2)
+        here.wire.instead = lambda _method, path: next(answers, None) if path.endswith("/rolebindings") else None
+        create(here)
+        await asyncio.sleep(2)
+        assert there(here) == [["demo"], ["demo"], ["demo"]]
+        assert len(pods(here)) == 3
+        assert [note for note in notes(here) if "Failed" in note] == []
+
+
 async def test_missing_leave_to_read_roles_is_told_by_the_create():
     async with living() as here:
         body = b'{"kind":"Status","reason":"Forbidden","message":"roles is forbidden"}'

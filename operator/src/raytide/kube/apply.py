@@ -94,7 +94,7 @@ class Executor:
       It is not called cut short when calls stayed without an answer, or nothing was done: that asks for back-off.
     - Creates and deletes are in the overlay before they are sent, and stay as long as their outcome is unknown.
     - `look_for` settles a create of unknown outcome by looking, without asking for it once more.
-    - A create that is answered Conflict is tried again soon; it is no refusal.
+    - A create that is answered Conflict, or that what it refers to is not there, is tried again soon; it is no refusal.
     - A create that is answered AlreadyExists is done if the object is ours, of that group, and not terminating (D15).
     - A delete of what is gone, or of what is another object by now, is done.
     - A patch carries the uid it means.
@@ -220,7 +220,9 @@ class Executor:
             return await self._client.create_as(reader.read, action.resource, action.manifest)
         except Refused as refused:
             if not refused.is_already_exists:
-                if refused.status == 409:  # two creates at once met at a quota's counter: nobody said no
+                # Two creates at once met at a quota's counter, or a role just made is not known everywhere yet: nobody
+                # said no.
+                if refused.status == 409 or refused.is_not_found:
                     raise Unavailable(f"{action.name} could not be created just now: {refused}") from refused
                 raise
             live = await self._client.get(action.resource, _key(action))

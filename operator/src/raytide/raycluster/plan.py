@@ -14,7 +14,7 @@ from raytide.api import names
 from raytide.api.actions import Action, Create, Delete
 from raytide.api.conditions import is_condition_true
 from raytide.api.config import ClusterConfig
-from raytide.api.meta import PODS, SERVICE_ACCOUNTS, SERVICES, Manifest
+from raytide.api.meta import PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVICES, Manifest
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.raycluster.groups import NEWEST, GroupPlan, Victim, plan_group, removed_groups
@@ -163,8 +163,8 @@ def ensure_headless_worker_service(now: Situation) -> Plan:
 def ensure_autoscaler_rights(now: Situation) -> Plan:
     """Account, role and binding of an autoscaler before the head in which it runs (RC:RB-1, RC:RB-2).
 
-    Only what is known to be missing is created, and nothing is changed. A first head waits for them, because the API
-    server refuses a pod whose account is missing; beside a head that runs nothing waits.
+    Only what is known to be missing is created, and nothing is changed. A binding waits for its role and a first head for
+    all of them, because the API server refuses what refers to something missing; beside a head that runs nothing waits.
     """
     account = named_service_account(now.cluster)
     is_last = not any(not head.is_terminating for head in now.observed.heads)
@@ -181,6 +181,8 @@ def ensure_autoscaler_rights(now: Situation) -> Plan:
     ]
     if not missing:
         return NOTHING
+    if any(create.resource == ROLES for create in missing):
+        missing = [create for create in missing if create.resource != ROLE_BINDINGS]
     return replace(_unless_refused(now, RIGHTS_SLOT, lambda: missing), is_last=is_last, is_continued=True)
 
 

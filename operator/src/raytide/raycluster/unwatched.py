@@ -83,10 +83,12 @@ class Unwatched:
             name = outcome.action.resource, outcome.action.name
             if name in book.answers and outcome.result is Result.DONE:
                 book.answers[name] = self._answer(is_there=True)
-            elif name in book.answers and outcome.result is Result.UNKNOWN:
-                del book.answers[name]
+            elif name in book.answers and outcome.result in (Result.UNKNOWN, Result.UNAVAILABLE):
+                book.answers.clear()  # perhaps it exists by now, or what it refers to does not
+                return
             elif outcome.result is Result.REFUSED and outcome.action.group == names.HEAD_GROUP:
                 book.answers.clear()  # perhaps because its service account is gone
+                return
 
     def forget(self, key: Key) -> None:
         """The cluster is gone."""
