@@ -37,10 +37,13 @@ class Standing:
         recorded = None if self.record is None else self.record.groups.get(group.name)
         if recorded is not None:
             return recorded
-        ordered = (self.written or {}).get(group.name, group.standing_replicas)
-        return GroupDecision(
-            ordered if not self.is_recorded else group.standing_replicas, group.workers_to_delete or ()
-        )
+        names_there = group.workers_to_delete or ()
+        if not self.is_recorded:
+            return GroupDecision((self.written or {}).get(group.name, group.standing_replicas), names_there)
+        # What stood in the spec before our first word is another writer's wish, and followed already: a manifest that
+        # is applied again and again with the same number must not bring those workers back (SC:S6).
+        replicas = group.standing_replicas
+        return GroupDecision(replicas, names_there, foreign=group.replicas if replicas > group.min_replicas else None)
 
     def raised(self, group: SpecGroup) -> int | None:
         """The higher number of another writer that is adopted now."""

@@ -123,13 +123,14 @@ def _writing(snapshot: Snapshot, memory: Memory, standing: Standing, orders: Map
 
 
 def _changes(standing: Standing, orders: Mapping[str, GroupDecision]) -> list[GroupChange]:
-    """What has to be different in the spec; a number that the operator clamps to ours anyway may stay."""
+    """What has to be different in the spec; an absent number that the operator reads as ours may stay absent."""
     changes = []
     for group in standing.groups:
         order = orders.get(group.name)
         if order is not None:
-            is_same = group.is_suspended or group.standing_replicas == group.clamp(order.replicas)
-            changes.append(GroupChange(group, None if is_same else order.replicas, order.delete))
+            is_understood = group.replicas is None and group.standing_replicas == order.replicas
+            is_left = group.is_suspended or is_understood
+            changes.append(GroupChange(group, None if is_left else order.replicas, order.delete))
     return changes
 
 
