@@ -1,0 +1,39 @@
+"""The messages in the tree are those of gcs.proto, and any protobuf since 5 can make them."""
+
+import sys
+
+import pytest
+
+import gcs as tool
+from raytide.autoscaler import gcs_pb2
+
+
+def test_what_is_committed_is_what_the_generator_writes() -> None:
+    assert {path.name: path.read_text() == text for path, text in tool.generate().items()} == {
+        "gcs_pb2.py": True,
+        "gcs_pb2.pyi": True,
+    }
+
+
+def test_a_file_that_was_changed_by_hand_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    (tmp_path / "gcs_pb2.py").write_text("by hand")
+    (tmp_path / "gcs_pb2.pyi").write_text("right")
+    monkeypatch.setattr(tool, "generate", lambda: {tmp_path / "gcs_pb2.py": "right", tmp_path / "gcs_pb2.pyi": "right"})
+    monkeypatch.setattr(sys, "argv", ["gcs.py", "--check"])
+    with pytest.raises(SystemExit, match=r"not as gcs.proto says: gcs_pb2.py; run `make gcs`"):
+        tool.main()
+    monkeypatch.setattr(sys, "argv", ["gcs.py"])
+    tool.main()
+    assert (tmp_path / "gcs_pb2.py").read_text() == "right"
+
+
+def test_no_version_of_protobuf_is_asked_for() -> None:
+    assert "runtime_version" not in (tool.FOLDER / "gcs_pb2.py").read_text()
+
+
+def test_the_messages_live_in_a_pool_of_their_own() -> None:
+    from google.protobuf import descriptor_pool
+
+    with pytest.raises(KeyError):
+        descriptor_pool.Default().FindFileByName("gcs.proto")
+    assert gcs_pb2.NodeState(node_id=b"1").node_id == b"1"
