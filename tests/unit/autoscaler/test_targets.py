@@ -1,0 +1,147 @@
+"""How many replicas a group should have, and which of them leave how."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from raytide.api.pod import PodView
+from raytide.autoscaler.model import Cause, Instance, Status
+from raytide.autoscaler.spec_groups import SpecGroup
+from raytide.autoscaler.targets import Fate, GroupQuestion, group_target
+
+CPU = SpecGroup(0, "cpu", max_replicas=10)
+
+
+def instance(name: str, status: Status = Status.RAY_RUNNING, **extra: Any) -> Instance:
+    has_node = status in (Status.RAY_RUNNING, Status.RAY_STOPPING, Status.RAY_STOP_REQUESTED)
+    return Instance(name, "cpu", status, pod=name, node_id=f"node-{name}" if has_node else "", **extra)
+
+
+def pod(name: str, **extra: Any) -> PodView:
+    return PodView(namespace="default", name=name, phase="Running", group="cpu", node_type="worker", **extra)
+
+
+def question(*instances: Instance, group: SpecGroup = CPU, **extra: Any) -> GroupQuestion:
+    pods = {one.pod: pod(one.pod) for one in instances if one.pod}
+    return GroupQuestion(group, instances, {**pods, **extra.pop("pods", {})}, **extra)
+
+
+@pytest.mark.parametrize(
+    ("status", "fate"),
+    [
+        (Status.ALLOCATED, Fate.STAYS),
+        (Status.RAY_INSTALLING, Fate.STAYS),
+        (Status.RAY_RUNNING, Fate.STAYS),
+        (Status.RAY_STOP_REQUESTED, Fate.DRAINS),
+        (Status.RAY_STOPPING, Fate.DRAINS),
+        (Status.RAY_STOPPED, Fate.DRAINS),
+        (Status.ALLOCATION_TIMEOUT, Fate.DRAINS),
+    ],
+)
+def test_the_fate_of_a_pod_follows_its_status(status: Status, fate: Fate):
+    assert [unit.fate for unit in group_target(question(instance("a", status))).units] == [fate]
+
+
+def test_what_is_there_and_what_is_asked_for_and_what_is_new_add_up():
+    asked = Instance("cpu-requested-0", "cpu", Status.REQUESTED)
+    target = group_target(question(instance("a"), instance("b", Status.ALLOCATED), asked, kept=1, launches=3))
+    assert target.replicas == 2 + 1 + 3
+
+
+def test_a_node_that_the_scheduler_ends_is_drained_first_and_not_named():
+    target = group_target(question(instance("a"), instance("b"), doomed={"b": Cause.IDLE}))
+    assert (target.replicas, target.names, [u.name for u in target.fated(Fate.LEAVES)]) == (1, (), ["b"])
+
+
+def test_a_pod_without_a_ray_node_that_the_scheduler_ends_is_named_at_once():
+    target = group_target(question(instance("a", Status.ALLOCATED), doomed={"a": Cause.MAX_NUM_NODE_PER_TYPE}))
+    assert (target.replicas, target.names) == (0, ("a",))
+
+
+@pytest.mark.rule("RM:I22")
+def test_a_busy_node_under_drain_is_not_named_and_an_idle_one_is():
+    busy, idle = instance("a", Status.RAY_STOPPING), instance("b", Status.RAY_STOPPING, idle_ms=1)
+    assert group_target(question(busy, idle)).names == ("b",)
+
+
+def test_a_busy_node_under_drain_is_named_when_its_time_is_up():
+    assert group_target(question(instance("a", Status.RAY_STOPPING), overdue={"node-a"})).names == ("a",)
+
+
+def test_a_pod_under_drain_holds_a_place_only_while_another_is_to_come():
+    drained = instance("a", Status.RAY_STOPPING)
+    assert group_target(question(drained, instance("b"))).replicas == 1
+    assert group_target(question(drained, instance("b"), launches=1)).replicas == 3
+    assert group_target(question(drained, instance("b"), kept=1)).replicas == 3
+
+
+def test_the_maximum_holds_whatever_is_under_drain():
+    small = replace(CPU, max_replicas=2)
+    assert (
+        group_target(question(instance("a", Status.RAY_STOPPING), instance("b"), group=small, launches=1)).replicas == 2
+    )
+
+
+def test_a_dying_or_ended_pod_does_not_count_and_is_not_named():
+    pods = {"a": pod("a", deletion_timestamp="2026-01-01T00:00:00Z")}
+    target = group_target(question(instance("a", Status.TERMINATING), pods=pods))
+    assert (target.replicas, target.names) == (0, ())
+
+
+def test_names_stay_until_their_pods_are_gone():
+    pods = {"a": pod("a", deletion_timestamp="2026-01-01T00:00:00Z")}
+    target = group_target(question(instance("a", Status.TERMINATING), pods=pods, named=("a", "gone")))
+    assert target.names == ("a",)
+
+
+def test_no_more_leave_at_once_than_the_record_can_name():
+    crowd = [instance(f"p{n}") for n in range(600)]
+    target = group_target(
+        question(*crowd, group=replace(CPU, max_replicas=1000), doomed={one.pod: Cause.IDLE for one in crowd})
+    )
+    assert (len(target.fated(Fate.LEAVES)), target.replicas) == (500, 100)
+
+
+# --- several hosts ---------------------------------------------------------------------------------------------------
+
+SLICE = replace(CPU, num_of_hosts=2)
+
+
+def hosts(replica: str, *statuses: Status) -> list[Instance]:
+    return [instance(f"{replica}-{n}", status, replica=replica) for n, status in enumerate(statuses)]
+
+
+@pytest.mark.rule("B-8", "RM:I6")
+@pytest.mark.parametrize(
+    ("statuses", "fate"),
+    [
+        pytest.param((Status.RAY_RUNNING, Status.RAY_RUNNING), Fate.STAYS, id="both run"),
+        pytest.param((Status.RAY_RUNNING, Status.ALLOCATED), Fate.STAYS, id="one is still starting"),
+        pytest.param((Status.RAY_RUNNING,), Fate.STAYS, id="one has no pod yet"),
+        pytest.param((Status.RAY_RUNNING, Status.RAY_STOPPED), Fate.LEAVES, id="one died: the other is drained"),
+        pytest.param((Status.RAY_RUNNING, Status.RAY_STOPPING), Fate.LEAVES, id="one is drained: the other too"),
+        pytest.param((Status.RAY_STOPPED, Status.RAY_STOPPING), Fate.DRAINS, id="one works off its drain"),
+    ],
+)
+def test_a_replica_shares_the_fate_of_its_hosts(statuses: tuple[Status, ...], fate: Fate):
+    target = group_target(question(*hosts("r", *statuses), group=SLICE))
+    assert [unit.fate for unit in target.units] == [fate]
+
+
+def test_an_incomplete_replica_and_its_missing_host_are_one_replica():
+    missing = Instance("cpu-requested-0", "cpu", Status.REQUESTED, replica="r")
+    running = hosts("q", Status.RAY_RUNNING, Status.RAY_RUNNING)
+    target = group_target(question(*running, *hosts("r", Status.RAY_RUNNING), missing, group=SLICE, kept=1))
+    assert target.replicas == 2
+
+
+def test_a_replica_that_lost_a_pod_is_left_to_the_operator():
+    target = group_target(
+        question(
+            *hosts("r", Status.RAY_RUNNING, Status.TERMINATING),
+            group=SLICE,
+            pods={"r-1": pod("r-1", deletion_timestamp="2026-01-01T00:00:00Z")},
+        )
+    )
+    assert ([unit.fate for unit in target.units], target.names) == ([Fate.GONE], ())
