@@ -8,7 +8,7 @@ takes, and a winner wins as often in a row as nothing changes (AS §7.4). Change
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate
 from itertools import count as counting
@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from raytide.autoscaler.model import UNIT, NodeType
 from raytide.autoscaler.scheduling.fleet import (
+    NOTHING,
     Fate,
     Fill,
     Fleet,
@@ -29,6 +30,7 @@ from raytide.autoscaler.scheduling.fleet import (
 )
 from raytide.autoscaler.scheduling.shapes import RayFailure, Run, Shape
 
+EMPTY = Fill([], ())
 Key: TypeAlias = tuple[float, ...]
 """The score, availabilities and priority of a candidate, negated: the least is the best."""
 
@@ -71,7 +73,7 @@ class Candidate:
     """Members before it are taken."""
     pool: Pool | None = None
     key: Key = ()
-    fill: Fill = field(default_factory=lambda: Fill([], ()))
+    fill: Fill = EMPTY
     version: int = 0
     """Of `key` and `fill`; entries with another are out of date."""
 
@@ -89,6 +91,8 @@ class Contest:
         self._users: list[list[tuple[int, int, int, Candidate]]] = [[] for _ in runs]
         """By run: candidates that take from it, the greediest first."""
         self._numbers = counting()
+        self._alone = [placed_after(NOTHING, ((number, 1),), self.shapes) for number in range(len(runs))]
+        self._beside: dict[str, Key] = {}
         self._refresh()
 
     def _refresh(self) -> None:
@@ -141,6 +145,11 @@ class Contest:
                 return candidate
             heappop(heap)
         return None
+
+    def is_tied(self, winner: Candidate) -> bool:
+        """Whether another would have done as well."""
+        rival = self._top()
+        return rival is not None and rival.key == winner.key
 
     def dismiss(self, candidate: Candidate) -> None:
         """It competes no more."""
@@ -234,21 +243,20 @@ class Contest:
     def _key(self, candidate: Candidate) -> Key:
         home, market = candidate.home, self._market
         name = home.traits.type_name
-        beside = (
-            -market.recoverable.get(name, 1.0),
-            -home.traits.priority,
-            -market.availability.get(name, 1.0),
-        )
-        score = self._score(home, candidate.fill)
-        if candidate.pool is not None and candidate.pool.begun:
-            return (-1.0, *score, *beside)
-        return (0.0, *score, *beside)
+        beside = self._beside.get(name)
+        if beside is None:
+            recoverable, availability = market.recoverable.get(name, 1.0), market.availability.get(name, 1.0)
+            beside = self._beside[name] = (-recoverable, -home.traits.priority, -availability)
+        is_begun = candidate.pool is not None and candidate.pool.begun > 0
+        return (-is_begun, *self._score(home, candidate.fill), *beside)
 
     def _score(self, home: NodeClass, fill: Fill) -> Key:
         """The five values of AS:S-21, each negated, in exactly Ray's floating point operations."""
         traits, book = home.traits, self._book
         placed = home.placed[book]
-        if fill.takes:
+        if len(fill.takes) == 1 and placed is NOTHING:
+            placed = self._alone[fill.takes[0][0]]
+        elif fill.takes:
             placed = placed_after(placed, fill.takes, self.shapes)
         facts = traits.books[book]
         terms, left = [], fill.left
@@ -266,7 +274,7 @@ class Contest:
         mean = sum(terms) / (len(terms) + facts.zeros) if terms else 0.0
         matching = (placed.mask & traits.total_mask).bit_count()
         is_gpu_right = not traits.is_gpu_node or placed.is_naming_gpu
-        rank = _rank(placed, {**home.label_map, **dict(fill.marks)} if fill.marks else home.label_map)
+        rank = _rank(placed, home, fill) if placed.ranked else 0
         return (-rank, -is_gpu_right, -matching, -least, -mean)
 
 
@@ -298,21 +306,21 @@ def _tiers(fleet: Fleet, plan: Plan) -> Iterable[list[list[Node]]]:
             continue
         if not one.traits.is_running:
             pending.append(one.members)
-        elif _fits_any(one.free[plan.book], plan.shapes):
+        elif not fleet.is_exact or _fits_any(one.free[plan.book], plan.shapes):
             running.append(one.members)
         else:
             plan.dull.append(one)
     if not fleet.is_exact:
         return running, pending
-    return ([*running, *_by_state(pending, plan.book)],)
+    return ([*running, *_by_state(pending, plan.book, fleet)],)
 
 
-def _by_state(pending: list[list[Node]], book: int) -> list[list[Node]]:
+def _by_state(pending: list[list[Node]], book: int, fleet: Fleet) -> list[list[Node]]:
     """Pending nodes in lines of equal state, as Ray's cache tells them apart."""
 
     def state(node: Node) -> tuple[object, ...]:
         home = node.home
-        return (home.traits, home.free[book], home.labels, node.marks)
+        return (home.traits, home.free[book], home.labels, fleet.marks.get(node))
 
     lines: dict[tuple[object, ...], list[Node]] = {}
     for node in sorted((node for members in pending for node in members), key=_position):
@@ -354,6 +362,7 @@ def _launch(contest: Contest, market: Market, plan: Plan) -> None:
             contest.admit(pool.home, next(numbers), pool=pool)
     while (winner := contest.best()) is not None:
         pool = pools[winner.home]
+        plan.is_tied = plan.is_tied or contest.is_tied(winner)
         hosts = pool.type.num_of_hosts
         if not pool.begun and market.room is not None and market.room < hosts:
             contest.dismiss(winner)
@@ -387,8 +396,9 @@ def _reserve(pool: Pool, market: Market, nodes: int) -> None:
         market.room -= nodes
 
 
-def _rank(placed: Placed, labels: Mapping[str, str]) -> int:
+def _rank(placed: Placed, home: NodeClass, fill: Fill) -> int:
     """Of the first placed request of which a selector matches (AS:S-21, first value)."""
+    labels = {**home.label_map, **dict(fill.marks)} if fill.marks else home.label_map
     return next((rank for shape in placed.ranked if (rank := shape.rank(labels))), 0)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from raytide.autoscaler.model import Decision, Demand, Gang, NodeType, Request, SchedulingInput, Termination
-from raytide.autoscaler.scheduling.fleet import CONSTRAINT, DEMAND, Node
+from raytide.autoscaler.scheduling.fleet import CONSTRAINT, DEMAND, Fate, Node
 from raytide.autoscaler.scheduling.ray_exact import decide_as_ray
 from raytide.autoscaler.scheduling.reading import Reader
 from raytide.autoscaler.scheduling.replicas import (
@@ -43,6 +43,8 @@ class _Draft:
     unplaced: tuple[Demand, ...] = ()
     unplaced_gangs: tuple[Gang, ...] = ()
     is_constraint_unmet: bool = False
+    is_repeatable: bool = False
+    """With its launches pending instead of to be launched, each would win the same again: no need to try."""
 
     @property
     def is_short(self) -> bool:
@@ -65,22 +67,25 @@ class _Scheduler:
 
     def decide(self) -> Decision:
         """Pack until the launches are enough, even if they compete with what is there on the next tick."""
-        launched = self._to_minimum()
+        coming = self._to_minimum()
         for _ in range(MOST_ROUNDS):
-            draft = self._draft(launched)
-            launches = Counter(launches_of(draft.session.fleet, self._question.types))
-            if launches == launched:
+            draft = self._draft(coming)
+            launched = [node for node in draft.session.fleet.nodes() if node.home.fate is Fate.COMES]
+            if len(launched) == len(coming) or (draft.is_repeatable and not coming and not self._has_pending()):
                 break
-            launched = launches
+            coming = launched
         return self._decision(draft)
+
+    def _has_pending(self) -> bool:
+        return any(not node.home.traits.is_running for node in self._nodes)
 
     def _most_workers(self) -> int | None:
         heads = sum(node.is_head for node in self._nodes)
         return self._question.max_nodes - heads if self._question.max_nodes else None
 
-    def _to_minimum(self) -> Counter[str]:
+    def _to_minimum(self) -> list[Node]:
         """Nodes to launch so that every type has its minimum, as far as the cluster's limit allows (AS:S-7)."""
-        launched: Counter[str] = Counter()
+        coming: list[Node] = []
         limit, total = self._question.max_nodes, self._occupied.total()
         for one in self._question.types:
             hosts = one.num_of_hosts
@@ -88,17 +93,18 @@ class _Scheduler:
             if limit:
                 missing = min(missing, (limit - total) // hosts)
             if missing > 0:
-                launched[one.name] = missing * hosts
+                coming += [Node(self._reader.fresh(one)) for _ in range(missing * hosts)]
                 total += missing * hosts
-        return launched
+        return coming
 
-    def _draft(self, launched: Counter[str]) -> _Draft:
+    def _draft(self, coming: Sequence[Node]) -> _Draft:
         """Place everything, given these launches."""
         question = self._question
-        coming = [Node(self._reader.fresh(one)) for one in question.types for _ in range(launched[one.name])]
-        for node in self._nodes:
+        nodes = [*self._nodes, *coming]
+        for node in nodes:
             node.forget()
-        session = Session(question, question.types, self._reader, [*self._nodes, *coming], self._occupied + launched)
+        occupied = self._occupied + Counter(node.type_name for node in coming)
+        session = Session(question, question.types, self._reader, nodes, occupied)
         draft = _Draft(session)
         if question.constraint:
             plan = session.plan(question.constraint, CONSTRAINT)
@@ -108,6 +114,8 @@ class _Scheduler:
         plan = session.plan(question.tasks, DEMAND)
         session.accept(plan)
         draft.unplaced = demands_of(plan.left)
+        is_simple = not question.constraint and not question.gangs
+        draft.is_repeatable = is_simple and not plan.is_tied and all(t.num_of_hosts == 1 for t in question.types)
         return draft
 
     @staticmethod

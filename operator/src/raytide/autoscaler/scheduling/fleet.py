@@ -91,7 +91,7 @@ class NodeClass:
 class Node:
     """One node that exists, is on its way, or is to be launched."""
 
-    __slots__ = ("_first_home", "cause", "home", "instance", "marks", "own", "position", "use")
+    __slots__ = ("_first_home", "cause", "home", "instance", "own", "position", "use")
 
     def __init__(self, home: NodeClass, instance: Instance | None = None, use: float = 0.0, own: Amounts = ()) -> None:
         self.home = self._first_home = home
@@ -103,8 +103,6 @@ class Node:
         self.cause: Cause | None = None
         self.position = -1
         """In the order of the fleet; negative before it belongs to one."""
-        self.marks: frozenset[tuple[str, str]] = frozenset()
-        """Labels this decision added; Ray compares them where our classes need not."""
 
     def forget(self) -> None:
         """Be as before any packing, for another fleet."""
@@ -122,7 +120,7 @@ class Node:
         return self.home.traits.type_name
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Fill:
     """What one node takes: how many of which run, and what is left of it."""
 
@@ -150,6 +148,8 @@ class Plan:
     dull: list[NodeClass] = field(default_factory=list)
     """Running classes that none of the shapes fits: Ray puts them behind the others (AS:S-17)."""
     left: list[Run] = field(default_factory=list)
+    is_tied: bool = False
+    """Whether two types to launch were equally good at some point."""
 
 
 class Fleet:
@@ -160,6 +160,8 @@ class Fleet:
         self.is_exact = is_exact
         self._classes: dict[tuple[object, ...], NodeClass] = {}
         self._next_position = 0
+        self.marks: dict[Node, frozenset[tuple[str, str]]] = {}
+        """Labels this decision added; Ray compares them where our classes need not (only deciding as Ray)."""
 
     def settle(self, nodes: Iterable[Node]) -> None:
         """Put nodes into their classes, behind those already there, in this order."""
@@ -226,7 +228,7 @@ class Fleet:
                 node.home = goal
                 goal.members.append(node)
             if self.is_exact and move.fill.marks:
-                node.marks |= frozenset(move.fill.marks)
+                self.marks[node] = self.marks.get(node, frozenset()) | set(move.fill.marks)
         return goals.values()
 
     def _after(self, home: NodeClass, fill: Fill, plan: Plan) -> NodeClass:
