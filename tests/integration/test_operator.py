@@ -12,7 +12,9 @@ import pytest_asyncio
 
 from integration.clusters import APIS, COLLECTED_S, new_cluster
 from integration.rig import Operator, holds_for, until
+from integration.surface import RAYCLUSTERS, path_of
 from raytide.api import names
+from raytide.api.scaling import DecisionRecord, GroupDecision, Why, encode_record
 
 from builders import group, raycluster, template
 
@@ -287,3 +289,59 @@ async def test_unsupported_fields_are_named(cluster, namespace):
     cluster.apply(raycluster(group(replicas=1, numOfHosts=2), namespace=namespace))
     condition = await until("it is told", lambda: cluster.condition(namespace, "demo", names.UNSUPPORTED))
     assert "spec.workerGroupSpecs[0].numOfHosts" in condition["message"]
+
+
+# --- the decision record -----------------------------------------------------------------------------------------------
+
+RUNNING = {
+    "ready": True,
+    "started": True,
+    "restartCount": 0,
+    "image": "img",
+    "imageID": "img",
+    "state": {"running": {}},
+}
+
+
+def decide(cluster, namespace, decision):
+    """The sidecar's patch: the number and the record, under its own name."""
+    obj = cluster.get(RAYCLUSTERS, namespace, "demo")
+    (head,) = cluster.pods(namespace, "headgroup")
+    record = DecisionRecord(obj["metadata"]["uid"], head["metadata"]["uid"], groups={"cpu": decision})
+    annotations = {names.AUTOSCALER_DECISION_ANNOTATION: encode_record(record)}
+    operations = [
+        {"op": "test", "path": "/metadata/uid", "value": obj["metadata"]["uid"]},
+        {"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": decision.replicas},
+        {"op": "add", "path": "/metadata/annotations", "value": annotations},
+    ]
+    path, manager = path_of(RAYCLUSTERS, namespace, "demo"), names.AUTOSCALER_FIELD_MANAGER
+    cluster.done("PATCH", path, operations, content_type="application/json-patch+json", fieldManager=manager)
+
+
+@pytest.mark.rule("D19", "SC:S6", "RM:I4")
+async def test_who_rewrites_replicas_beside_an_autoscaler_ends_nobody_and_is_named(cluster, namespace):
+    """managedFields are the API server's: who they name is only shown on a real one."""
+    manifest = raycluster(group(replicas=1), namespace=namespace, enableInTreeAutoscaling=True)
+    cluster.apply(manifest)
+    await until("head and worker", lambda: len(cluster.names(namespace)) == 2)
+    cluster.make_ready(namespace)
+    (head,) = cluster.pods(namespace, "headgroup")
+    statuses = [{"name": container["name"], **RUNNING} for container in head["spec"]["containers"]]
+    cluster.set_pod_status(namespace, head["metadata"]["name"], containerStatuses=statuses)
+    decide(cluster, namespace, GroupDecision(3, why=(Why("MaxReached", 4),)))
+    await until("the record is obeyed", lambda: len(workers(cluster, namespace)) == 3)
+    await until(
+        "it is told why there are no more",
+        lambda: cluster.condition(namespace, "demo", names.SCALING_LIMITED).get("reason") == "MaxReached",
+    )
+
+    del manifest["metadata"]["uid"], manifest["metadata"]["generation"]
+    query = {"content_type": "application/apply-patch+yaml", "fieldManager": "gitops-loop", "force": "true"}
+    cluster.done("PATCH", path_of(RAYCLUSTERS, namespace, "demo"), manifest, **query)
+    told = "group cpu: replicas is 1 (written by gitops-loop), the autoscaler decided 3"
+    await until(
+        "it is told who differs",
+        lambda: cluster.condition(namespace, "demo", names.REPLICAS_CONTENDED).get("message") == told,
+    )
+    await holds_for("nobody goes", lambda: len(workers(cluster, namespace)) == 3)
+    assert cluster.status(namespace, "demo")["desiredWorkerReplicas"] == 3
