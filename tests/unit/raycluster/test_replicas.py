@@ -155,11 +155,22 @@ FAILED = {"phase": "Failed"}
 )
 def test_takes_its_replica_with_it_and_no_other(lost):
     decision = decide(group_of(2), [*replica(0, [0, 1, 3]), lost, *replica(1)], unready_nodes={"away"})
-    gone = ["00", "01", "03"] if lost.is_terminating else ["00", "01", "02", "03"]
-    assert victims(decision) == gone
-    assert f"{lost.name} of its replica {'is being deleted' if lost.is_terminating else 'has ended'}" in reasons(
-        decision
-    )
+    assert victims(decision) == ["00", "01", "03"]
+    end = "is being deleted" if lost.is_terminating else "has ended"
+    assert reasons(decision) == {f"{lost.name} of its replica {end}"}
+    assert decision.is_continued is lost.is_finished
+
+
+@pytest.mark.rule("RC:MH-3", "RM:I6")
+def test_the_host_that_ended_goes_last_because_it_alone_says_why_the_others_have_to():
+    """An operator that is killed half-way leaves a reason behind to go on."""
+    pods = [*replica(0, [0, 1, 3]), host(0, 2, **FAILED)]
+    half_way = [each.marked_terminating(LATER) if each.host_index == 0 else each for each in pods]
+    assert victims(decide(group_of(1), half_way)) == ["01", "03"]
+    assert victims(decide(group_of(1), [each for each in half_way if not each.is_terminating])) == ["01", "03"]
+    all_told = [each if each.is_finished else each.marked_terminating(LATER) for each in pods]
+    decision = decide(group_of(1), all_told)
+    assert (victims(decision), decision.is_continued) == (["02"], False)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +192,7 @@ def test_a_host_is_kept(well):
     ("named", "gone"),
     [
         pytest.param((), [], id="for a moment longer"),
-        pytest.param(("demo-cpu-worker-02",), all_of(0), id="unless its autoscaler has named it"),
+        pytest.param(("demo-cpu-worker-02",), ["00", "01", "03"], id="unless its autoscaler has named it"),
     ],
 )
 def test_a_host_that_exited_0_counts_as_it_is(named, gone):
@@ -464,7 +475,11 @@ def test_never_too_many_never_a_stranger_and_a_second_look_finds_nothing_to_do(w
     after = carry_out(pods, decision)
     assert not decision.new_hosts or len(after) <= clamp_replicas(group) * 3, "the dying included"
     again = decide(group, after, may_choose_victims=may_choose)
-    assert (again.new_hosts, again.victims) == ((), ())
+    assert again.new_hosts == ()
+    assert not again.victims or decision.is_continued
+    assert all(victim.pod.is_finished for victim in again.victims), "the last of their replicas"
+    last = decide(group, carry_out(after, again), may_choose_victims=may_choose)
+    assert (last.new_hosts, last.victims) == ((), ())
 
 
 @pytest.mark.rule("RM:I6", "RM:I14")

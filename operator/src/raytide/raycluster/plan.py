@@ -308,6 +308,7 @@ def _resize_by_replica(now: Situation, group: WorkerGroupSpec) -> Plan:
         actions=tuple(_create_hosts(now, group, decision.new_hosts)) if decision.new_hosts else (),
         given_up=frozenset({group.group_name} if decision.has_given_up else ()),
         look_again_in=refusal.look_again_in if refusal else None,
+        is_continued=decision.is_continued,
     )
     return _shrink(group, decision, circumstances) + growth
 

@@ -54,6 +54,8 @@ class ReplicaPlan:
     """Names in `workersToDelete` that are not workers of this group; nobody touches them."""
     has_given_up: bool = False
     """Some of the victims belong to a replica whose other hosts the API refuses."""
+    is_continued: bool = False
+    """Once these victims are told to go, others follow: the ended hosts that are the reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,8 +114,9 @@ def plan_replicas(
     leaving = _count_leaving(pods, kept, unready_nodes)
     has_to_give_up = refusal is not None and refusal.times >= ATTEMPTS and not leaving
     given_up = _given_up(kept, wish.size) if has_to_give_up else []
+    going = {replica.name for replica in replicas if replica.verdict} - {""}
     victims = (
-        *_ended_or_doubled(pods, replicas),
+        *_ended_or_doubled(pods, replicas, going),
         *(Victim(host, replica.verdict) for replica in replicas if replica.verdict for host in replica.hosts),
         *_victims_of(surplus, f"group {group.group_name} has {len(sound)} of {wish.wanted} replicas"),
         *_victims_of(given_up, "the API refuses the other hosts of its replica"),
@@ -130,6 +133,7 @@ def plan_replicas(
         victims=victims,
         strangers=strangers_among(order.names - {pod.name for pod in pods}, foreign_names),
         has_given_up=bool(given_up),
+        is_continued=any(pod.is_finished and pod.replica_name in going for pod in pods),
     )
 
 
@@ -224,11 +228,18 @@ def _given_up(kept: Iterable[_Replica], size: int) -> list[_Replica]:
     return found
 
 
-def _ended_or_doubled(pods: Iterable[PodView], replicas: Iterable[_Replica]) -> Iterator[Victim]:
-    """Pods that go whatever becomes of their replica."""
+def _ended_or_doubled(
+    pods: Iterable[PodView], replicas: Iterable[_Replica], going: Collection[str]
+) -> Iterator[Victim]:
+    """Pods that go whatever becomes of their replica.
+
+    A host that has ended stays until all others of its replica are told to go: it is the only thing that says why they
+    have to, and another operator may have to finish what this one begins.
+    """
     hosts = _identities(replicas)
     for pod in pods:
-        if not pod.is_terminating and (pod.uid, pod.name) not in hosts:
+        is_evidence = pod.is_finished and pod.replica_name in going
+        if not pod.is_terminating and not is_evidence and (pod.uid, pod.name) not in hosts:
             is_double = f"host {pod.host_index} of replica {pod.replica_name} is there twice"
             yield Victim(pod, why_finished(pod) if pod.is_finished else is_double)
 
