@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 HISTORIES = "tests/simulation/test_histories.py"
 LEADERSHIP = "tests/simulation/test_leadership.py"
+RIVALS = "tests/simulation/test_matrix.py::test_a_life_ends_the_same_whatever_goes_wrong_once[autoscaler-two-writers]"
 MUTATIONS = {
     "no-overlay": HISTORIES,
     "no-uid-precondition": HISTORIES,
@@ -20,6 +21,8 @@ MUTATIONS = {
     "new-name-on-retry": HISTORIES,
     "no-write-gate": LEADERSHIP,
     "no-relist-in-term": LEADERSHIP,
+    "no-record": RIVALS,
+    "victims-by-choice": RIVALS,
 }
 """Each with the lives that must turn red."""
 JUDGED = "--- violations"
@@ -44,7 +47,7 @@ def tell(mutation: str, *tests: str) -> subprocess.CompletedProcess[str]:
 
 def main() -> int:
     """One line per mutation."""
-    healthy = tell("", HISTORIES, LEADERSHIP)
+    healthy = tell("", HISTORIES, LEADERSHIP, RIVALS)
     if healthy.returncode:
         print(healthy.stdout[-3000:])
         print("the simulation is red without any mutation")

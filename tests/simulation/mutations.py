@@ -1,8 +1,9 @@
 """Would the simulation notice?
 
-Seven deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
-reference, a new name on retry, no write gate, a term of leadership that trusts old lists. `pytest --mutation NAME` applies one before the histories are told, and `make mutate`
-demands that each turns them red (RM: tests of the tests).
+Nine deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
+reference, a new name on retry, no write gate, a term of leadership that trusts old lists, a decision record that nobody
+reads, victims chosen beside an autoscaler. `pytest --mutation NAME` applies one before the lives are told, and
+`make mutate` demands that each turns them red (RM: tests of the tests).
 """
 
 import dataclasses
@@ -15,8 +16,9 @@ import pytest
 from raytide.api.actions import Create
 from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations
-from raytide.raycluster import objects, pods
+from raytide.raycluster import objects, plan, pods
 from raytide.raycluster.room import RayClusterRoom
+from raytide.raycluster.scaling import Scaling
 
 
 def no_overlay(patch: pytest.MonkeyPatch) -> None:
@@ -79,6 +81,16 @@ def no_relist_in_term(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RayClusterRoom, "_relist", synced)
 
 
+def no_record(patch: pytest.MonkeyPatch) -> None:
+    """The spec rules, whatever the autoscaler wrote beside it."""
+    patch.setattr(plan, "scaling_of", lambda cluster, _: Scaling(cluster.is_autoscaled))
+
+
+def victims_by_choice(patch: pytest.MonkeyPatch) -> None:
+    """Too many workers are deleted without a name, under autoscaling too."""
+    patch.setattr(Scaling, "may_choose_victims", lambda *_, **__: True)
+
+
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "no-overlay": no_overlay,
     "no-uid-precondition": no_uid_precondition,
@@ -87,4 +99,6 @@ MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "new-name-on-retry": new_name_on_retry,
     "no-write-gate": no_write_gate,
     "no-relist-in-term": no_relist_in_term,
+    "no-record": no_record,
+    "victims-by-choice": victims_by_choice,
 }

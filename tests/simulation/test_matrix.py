@@ -34,7 +34,7 @@ RULES = (
 def test_a_life_ends_the_same_whatever_goes_wrong_once(scenario: Scenario, request: pytest.FixtureRequest) -> None:
     """A sample of the points, the same in every run; all of them are told by `make simulation`."""
     reference = learn(scenario)
-    assert reference.violations == []
+    assert reference.violations == [], "\n--- violations\nwithout any fault: " + "\n".join(reference.violations)
     points = list(points_of(reference))
     sample = random.Random(scenario.name).sample(points, min(len(points), request.config.getoption("--points")))
     red = {str(point): told.violations for point in sample if (told := inject(scenario, reference, point)).violations}
