@@ -177,7 +177,7 @@ def test_limits_can_be_set_from_outside():
     environ = {
         "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S": "60",
         "RAY_AUTOSCALER_RECONCILE_REQUEST_STATUS_TIMEOUT_S": "soon",
-        "RAY_AUTOSCALER_RECONCILE_TERMINATING_STATUS_TIMEOUT_S": "-1",
+        "RAY_AUTOSCALER_RECONCILE_RAY_STOP_REQUESTED_STATUS_TIMEOUT_S": "-1",
         "RAY_AUTOSCALER_RECONCILE_MAX_NUM_RETRY_REQUEST_TO_ALLOCATE": "0",
     }
     limits = TimeLimits.from_environment(environ)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from raytide.autoscaler.fallback import Choice, choose
 from raytide.autoscaler.instances import Instances, Sight, instances
-from raytide.autoscaler.lifecycle import Stage, TimeLimits
+from raytide.autoscaler.lifecycle import Stage
 from raytide.autoscaler.limits import Evidence, Limits, limit
 from raytide.autoscaler.model import GcsState, Instance, SchedulingInput
 from raytide.autoscaler.node_types import NodeTypes, asked_resources, node_types
@@ -44,7 +44,7 @@ def decide(snapshot: Snapshot, memory: Memory, standing: Standing) -> Deciding:
     """See and decide."""
     state = snapshot.gcs or GcsState()
     types = node_types(snapshot.cluster["spec"], state.nodes, asked_resources(state))
-    time_limits = replace(TimeLimits(), allocate_s=snapshot.settings.allocate_timeout_s)
+    time_limits = snapshot.settings.time_limits
     found = instances(_sight(snapshot, memory, standing, types, state), memory.timers, time_limits)
     joined_s = _joined(found.instances, memory.joined_s, snapshot.monotonic_s)
     if snapshot.gcs is None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.autoscaler.lifecycle import (
+    DEFAULT_LIMITS,
     NO_RAY_NODE,
     Ask,
     Deaths,
@@ -37,7 +38,6 @@ MOST_ASKS: Final = 10_000
 NEWEST: Final = "~"
 """Sorts after every timestamp."""
 NO_TIMERS: Final = Timers()
-DEFAULT_LIMITS: Final = TimeLimits()
 
 
 @dataclass(frozen=True, slots=True)

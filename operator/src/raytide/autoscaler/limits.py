@@ -20,7 +20,7 @@ from raytide.api.pod import PodView
 from raytide.api.pod_trouble import Cause, trouble_of, trouble_of_refusal
 from raytide.api.scaling import Backoff, Why
 from raytide.autoscaler.instances import Instances
-from raytide.autoscaler.lifecycle import Deaths, Stay, TimeLimits
+from raytide.autoscaler.lifecycle import DEFAULT_LIMITS, Deaths, Stay, TimeLimits
 from raytide.autoscaler.model import COUNTABLE, Instance, NodeType, Status
 from raytide.autoscaler.node_types import NodeTypes, with_limits
 
@@ -103,12 +103,12 @@ def limit(
     found: Instances,
     types: NodeTypes,
     evidence: Evidence,
-    time_limits: TimeLimits | None = None,
+    time_limits: TimeLimits = DEFAULT_LIMITS,
     recovery_s: float = RECOVERY_S,
 ) -> Limits:
     """What is left of types and instances when blocked groups and stuck nodes are taken out."""
     views = [
-        _view(node_type, found, evidence, time_limits or TimeLimits())
+        _view(node_type, found, evidence, time_limits)
         for node_type in types.types
         if not node_type.is_head and node_type.name not in types.suspended
     ]

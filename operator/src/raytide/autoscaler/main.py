@@ -260,7 +260,7 @@ def loop_settings(settings: SidecarSettings) -> LoopSettings:
         is_recorded=settings.is_under_raytide,
         head_pod=settings.head_pod,
         pending_idle_timeout_s=settings.pending_idle_timeout_s,
-        allocate_timeout_s=settings.allocate_timeout_s,
+        time_limits=settings.time_limits,
         recovery_s=settings.recovery_s,
         has_gpu_conservation=settings.has_gpu_conservation,
     )

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
 from raytide.api.scaling import DecisionRecord, GroupDecision
-from raytide.autoscaler.lifecycle import Timers
+from raytide.autoscaler.lifecycle import DEFAULT_LIMITS, TimeLimits, Timers
 from raytide.autoscaler.model import Decision, Drained, DrainReason, GcsState, Instance, NodeType, Report
 
 Operation: TypeAlias = Mapping[str, Any]
@@ -36,7 +36,8 @@ class TickSettings:
     """RAY_HEAD_POD_NAME; empty: the head is found by its label."""
     pending_idle_timeout_s: float | None = None
     """RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S; None: off (AS:S-33)."""
-    allocate_timeout_s: float = 3600.0
+    time_limits: TimeLimits = DEFAULT_LIMITS
+    """RAY_AUTOSCALER_RECONCILE_*_TIMEOUT_S (AS §3.4 j)."""
     recovery_s: float = 600.0
     """RAY_AUTOSCALER_AVAILABILITY_RECOVERY_S (AS:S-23)."""
     has_gpu_conservation: bool = True
@@ -84,6 +85,8 @@ class Memory:
     """By Ray node id, when it was first seen."""
     unneeded_s: Mapping[str, float] = field(default_factory=dict)
     """By group, since when replicas that were asked for and have no pod yet are needed by nobody."""
+    pending_s: Mapping[str, float] = field(default_factory=dict)
+    """By instance id, since when a pod without a Ray node is needed by nobody; empty where that is no reason to end."""
     leaving_s: Mapping[str, float] = field(default_factory=dict)
     """By Ray node id, since when it has agreed to leave, or is being moved out of a group that is too large."""
     refusals: Mapping[str, Refusal] = field(default_factory=dict)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from raytide.autoscaler.lifecycle import TimeLimits
+
 HUGE: Final = 2**31 - 1
 """What Ray makes of the word `inf`."""
 RAY_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
@@ -22,10 +24,7 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "AUTOSCALER_MAX_LAUNCH_BATCH": "it belongs to Ray's autoscaler V1",
     "AUTOSCALER_MAX_RESOURCE_DEMAND_VECTOR_SIZE": "it belongs to Ray's autoscaler V1",
     "RAY_AUTOSCALER_UTILIZATION_SCORER": "it belongs to Ray's autoscaler V1",
-    "RAY_AUTOSCALER_RECONCILE_REQUEST_STATUS_TIMEOUT_S": "targets are absolute and asserted anew, nothing times out",
-    "RAY_AUTOSCALER_RECONCILE_MAX_NUM_RETRY_REQUEST_TO_ALLOCATE": "targets are absolute and asserted anew",
     "RAY_AUTOSCALER_RECONCILE_RAY_INSTALL_STATUS_TIMEOUT_S": "nothing is installed on Kubernetes, as with Ray's own",
-    "RAY_AUTOSCALER_RECONCILE_RAY_STOP_REQUESTED_STATUS_TIMEOUT_S": "a drain is answered within seconds or asked again",
     "RAY_AUTOSCALER_RECONCILE_TERMINATING_STATUS_TIMEOUT_S": "the operator deletes named pods until they are gone",
     "RAY_AUTOSCALER_RECONCILE_TRANSIENT_STATUS_WARN_INTERVAL_S": "every group's reason is told when it changes",
 }
@@ -72,7 +71,7 @@ class SidecarSettings:
     has_gpu_conservation: bool
     pending_idle_timeout_s: float | None
     recovery_s: float
-    allocate_timeout_s: float
+    time_limits: TimeLimits
     metrics_port: int
     health_port: int
     head_pod: str
@@ -93,7 +92,7 @@ def read_settings(environ: Mapping[str, str]) -> SidecarSettings:
         has_gpu_conservation=read.whole("AUTOSCALER_CONSERVE_GPU_NODES", 1, at_least=None) == 1,
         pending_idle_timeout_s=None if pending_idle_s < 0 else float(pending_idle_s),
         recovery_s=float(read.whole("RAY_AUTOSCALER_AVAILABILITY_RECOVERY_S", 600, at_least=1)),
-        allocate_timeout_s=read.lenient("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", 3600),
+        time_limits=TimeLimits.from_environment(environ),
         metrics_port=read.port("AUTOSCALER_METRIC_PORT", 44217),
         health_port=read.port("RAYTIDE_AUTOSCALER_HEALTH_PORT", 44218),
         head_pod=read.text("RAY_HEAD_POD_NAME"),
@@ -163,13 +162,6 @@ class _Reader:
         if at_least is not None and number < at_least:
             raise BadSetting(f"{name}={words} is too small: write at least {at_least}, or unset it")
         return number
-
-    def lenient(self, name: str, default: int) -> float:
-        """A whole number; anything else is the default, as Ray reads its time limits of reconciling."""
-        try:
-            return float(int(self.text(name, str(default))))
-        except ValueError:
-            return float(default)
 
     def port(self, name: str, default: int) -> int:
         number = self.whole(name, default, at_least=0)
