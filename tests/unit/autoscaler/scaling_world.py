@@ -77,6 +77,7 @@ class World:
     groups: list[dict[str, Any]] = field(default_factory=lambda: [group("cpu", replicas=0)])
     spec: dict[str, Any] = field(default_factory=dict)
     is_recorded: bool = True
+    pending_idle_timeout_s: float | None = None
     start_s: int = 10
     now_s: int = 0
     blocked: set[str] = field(default_factory=set)
@@ -363,7 +364,7 @@ class World:
             gcs=None if self.is_gcs_away else self._state(),
             now=self.moment(),
             monotonic_s=1000.0 + self.now_s,
-            settings=TickSettings(is_recorded=self.is_recorded),
+            settings=TickSettings(is_recorded=self.is_recorded, pending_idle_timeout_s=self.pending_idle_timeout_s),
         )
 
     def _head(self) -> PodView:

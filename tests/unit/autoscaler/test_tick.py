@@ -125,6 +125,23 @@ def test_a_group_without_room_gives_its_work_to_the_next_one():
     assert took_s <= 30
 
 
+@pytest.mark.rule("AS:S-33")
+@pytest.mark.parametrize(
+    ("limit_s", "left"),
+    [
+        pytest.param(None, 4, id="unset: they come up and idle out"),
+        pytest.param(30, 1, id="30 s: all but the minimum go"),
+    ],
+)
+def test_pods_that_start_for_nobody_end_when_their_time_is_up(limit_s: float | None, left: int):
+    world = World([group("cpu", replicas=0, low=1)], start_s=500, pending_idle_timeout_s=limit_s)
+    world.demand(4)
+    world.run(10)
+    world.demand(0)
+    world.run(60)
+    assert (len(world.live()), len(world.created)) == (left, 4)
+
+
 # --- down ------------------------------------------------------------------------------------------------------------
 
 

@@ -15,11 +15,26 @@ from hypothesis import strategies as st
 from raytide.api import names
 from unit.autoscaler.scaling_world import World
 
-from builders import group
+from builders import group, template
 
 GRACE_S = 320
 SETTLE_S = 400
 REST_S = 60
+
+KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "two groups": lambda: [
+        group("spot", replicas=0, high=6, priority=10),
+        group("solid", replicas=0, high=8, priority=5),
+    ],
+    "replicas of two hosts": lambda: [
+        group("spot", replicas=0, high=3, priority=10, numOfHosts=2),
+        group("solid", replicas=0, high=8, priority=5),
+    ],
+    "nodes of two sizes": lambda: [
+        group("spot", replicas=0, high=6, priority=10),
+        group("solid", replicas=0, high=8, priority=5, template=template("ray-worker", cpu="2")),
+    ],
+}
 
 EVENTS = st.one_of(
     st.tuples(st.just("demand"), st.integers(0, 14)),
@@ -147,13 +162,17 @@ def check_rest(world: World) -> None:
 
 
 @pytest.mark.rule("RM:I21", "RM:I22", "RM:I23", "RM:I24", "D12")
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(EVENTS, min_size=1, max_size=14), st.booleans(), st.integers(0, 12))
-def test_every_history_comes_to_rest_where_demand_is(events: list[tuple[str, Any]], is_recorded: bool, last: int):  # noqa: FBT001
-    world = World(
-        [group("spot", replicas=0, high=6, priority=10), group("solid", replicas=0, high=8, priority=5)],
-        is_recorded=is_recorded,
-    )
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    events=st.lists(EVENTS, min_size=1, max_size=14),
+    kind=st.sampled_from(sorted(KINDS)),
+    is_recorded=st.booleans(),
+    last=st.integers(0, 12),
+)
+def test_every_history_comes_to_rest_where_demand_is(
+    events: list[tuple[str, Any]], kind: str, *, is_recorded: bool, last: int
+):
+    world = World(KINDS[kind](), is_recorded=is_recorded)
     for event in events:
         tell(world, event)
     heal(world)

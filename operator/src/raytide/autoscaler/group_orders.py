@@ -15,13 +15,14 @@ from raytide.api.scaling import GroupDecision, Why
 from raytide.autoscaler.deciding import Deciding, dead_after_drain
 from raytide.autoscaler.fallback import Choice
 from raytide.autoscaler.limits import Limits
-from raytide.autoscaler.model import HEAD_TYPE, Cause, Instance, Status
+from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, Cause, Instance, Status
 from raytide.autoscaler.orders import Memory, Snapshot
 from raytide.autoscaler.reasons import Situation, head_down, reasons
 from raytide.autoscaler.spec_groups import SpecGroup
 from raytide.autoscaler.standing import Standing
 from raytide.autoscaler.targets import UNSEEN, Fate, GroupQuestion, GroupTarget, group_target
 
+STARTING: Final = frozenset({Status.ALLOCATED, Status.RAY_INSTALLING})
 HOLD_S: Final = 10.0
 """How long replicas that were asked for and have no pod yet may be needed by nobody before they are withdrawn."""
 SILENCE_S: Final = 10.0
@@ -59,6 +60,7 @@ class Outcomes:
     cluster_why: tuple[Why, ...] = ()
     """Reasons that concern no group of the spec."""
     unneeded_s: Mapping[str, float] = field(default_factory=dict)
+    pending_s: Mapping[str, float] = field(default_factory=dict)
     leaving_s: Mapping[str, float] = field(default_factory=dict)
 
     def orders(self) -> dict[str, GroupDecision]:
@@ -84,7 +86,7 @@ def _hold(
     silent_s = snapshot.monotonic_s - (snapshot.monotonic_s if memory.silent_s is None else memory.silent_s)
     why = (head_down(deciding.why_not),) if silent_s >= SILENCE_S else ()
     groups = tuple(_left(group, standing, pods, why or None) for group in standing.groups)
-    return Outcomes(groups, (), memory.unneeded_s, memory.leaving_s)
+    return Outcomes(groups, (), memory.unneeded_s, memory.pending_s, memory.leaving_s)
 
 
 def _left(
@@ -119,9 +121,10 @@ class _Round:
         by_group: dict[str, list[Instance]] = {}
         for instance in self.deciding.found.instances:
             by_group.setdefault(instance.node_type, []).append(instance)
+        pending_s = self._pending_since()
         exits = _Exits(
             doomed={end.instance_id: end.cause for end in self.choice.decision.terminations},
-            ended=self._ended(),
+            ended=self._ended(pending_s),
             leaving_s=self._leaving_s(by_group),
         )
         unneeded_s: dict[str, float] = {}
@@ -140,6 +143,7 @@ class _Round:
             ),
             cluster_why=why.get(HEAD_TYPE, ()),
             unneeded_s=unneeded_s,
+            pending_s=pending_s,
             leaving_s=exits.leaving_s,
         )
 
@@ -195,10 +199,37 @@ class _Round:
 
     # --- what leaves -------------------------------------------------------------------------------------------------
 
-    def _ended(self) -> frozenset[str]:
+    def _ended(self, pending_s: Mapping[str, float]) -> frozenset[str]:
         """Pods that need no drain any more."""
         found = self.deciding.found
-        return found.to_end | dead_after_drain(found, self.memory) | self.choice.withdrawn
+        return (
+            found.to_end | dead_after_drain(found, self.memory) | self.choice.withdrawn | self._idle_pending(pending_s)
+        )
+
+    def _pending_since(self) -> dict[str, float]:
+        """Since when each pod without a Ray node is needed by nobody, where such pods are to end (AS:S-33)."""
+        if self.snapshot.settings.pending_idle_timeout_s is None:
+            return {}
+        return {
+            i.instance_id: self.memory.pending_s.get(i.instance_id, self.snapshot.monotonic_s)
+            for i in self.deciding.found.instances
+            if i.status in STARTING and not i.is_head and i.pod and not self._is_needed(i)
+        }
+
+    def _idle_pending(self, pending_s: Mapping[str, float]) -> frozenset[str]:
+        """Those whose time is up, the oldest first, whole replicas, and none that the minimum asks for."""
+        limit_s = self.snapshot.settings.pending_idle_timeout_s
+        if limit_s is None:
+            return frozenset()
+        due = {name for name, since_s in pending_s.items() if self.snapshot.monotonic_s - since_s > limit_s}
+        found: set[str] = set()
+        for kind in self.deciding.types.types:
+            mine = [i for i in self.deciding.found.instances if i.node_type == kind.name and i.status in COUNTABLE]
+            held = {i.replica for i in mine if i.replica and i.instance_id not in due}
+            may_go = [i.instance_id for i in mine if i.instance_id in due and i.replica not in held]
+            room = max(0, len(mine) - kind.min_nodes) // kind.num_of_hosts * kind.num_of_hosts
+            found.update(sorted(may_go, key=lambda name: pending_s[name])[:room])
+        return frozenset(found)
 
     def _leaving_s(self, by_group: Mapping[str, Sequence[Instance]]) -> dict[str, float]:
         """Since when each node is on its way out, as long as its pod lives.

@@ -209,6 +209,7 @@ def _next_memory(
         replicas_written=ordered if writing.patch else memory.replicas_written,
         joined_s=deciding.joined_s,
         unneeded_s=outcomes.unneeded_s,
+        pending_s=outcomes.pending_s,
         leaving_s=outcomes.leaving_s,
         refusals={node_id: refusal for node_id, refusal in memory.refusals.items() if node_id in there},
         timers=deciding.found.timers,

@@ -1,0 +1,328 @@
+"""Reasons, lines, events and the report: the same words for the same situation, and never too many."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from raytide.api.pod import PodCondition, PodView
+from raytide.api.scaling import DecisionRecord, GroupDecision, Why
+from raytide.autoscaler.drains import FIRST_REST_S, LONGEST_REST_S, named_after, refusals_after
+from raytide.autoscaler.fitting import could_hold
+from raytide.autoscaler.model import (
+    Cause,
+    Decision,
+    Demand,
+    Drained,
+    DrainReason,
+    Gang,
+    GcsState,
+    Instance,
+    LabelConstraint,
+    NodeType,
+    Request,
+    Status,
+    amounts_of,
+    labels_of,
+)
+from raytide.autoscaler.orders import Drain, Refusal
+from raytide.autoscaler.pacing import Change, change_between, since_last_write_s, wait_s
+from raytide.autoscaler.reasons import Situation, reasons, shape_of
+from raytide.autoscaler.report import FailedGroup, Reported, build_report
+from raytide.autoscaler.saying import Told, impossible_events, reason_lines, resize_events
+from raytide.autoscaler.spec_groups import SpecGroup
+from raytide.autoscaler.standing import Standing
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HEAD = NodeType("headgroup", max_nodes=1)
+CPU = NodeType("cpu", max_nodes=2, resources=amounts_of({"CPU": 4}), labels=labels_of({"zone": "a"}))
+
+
+def request(labels: dict[str, str] | None = None, **resources: float) -> Request:
+    selector = tuple(LabelConstraint(key, (value,)) for key, value in (labels or {}).items())
+    return Request(amounts_of(resources), selectors=(selector,))
+
+
+def codes(decision: Decision | None = None, nodes: int = 0, **extra: Any) -> dict[str, list[tuple[str, int]]]:
+    found = reasons(Situation((HEAD, CPU), decision or Decision(), {"cpu": nodes}, **extra))
+    return {group: [(why.reason, why.count) for why in whys] for group, whys in found.items()}
+
+
+# --- could it ever fit ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        pytest.param(request(CPU=4), True, id="all of an empty node"),
+        pytest.param(request(CPU=5), False, id="more than a node has"),
+        pytest.param(request(GPU=1), False, id="a resource it does not have"),
+        pytest.param(request(GPU=0), True, id="none of a resource it does not have"),
+        pytest.param(request({"zone": "a"}, CPU=1), True, id="its label"),
+        pytest.param(request({"zone": "b"}, CPU=1), False, id="another label"),
+        pytest.param(
+            Request((), ((LabelConstraint("zone", ("b",)),), (LabelConstraint("zone", ("b",), is_in=False),))),
+            True,
+            id="the second alternative",
+        ),
+        pytest.param(
+            Request((), ((LabelConstraint("zone", ("a",), is_known=False),),)), False, id="an unknown operator"
+        ),
+        pytest.param(request(**{"node:__internal_implicit_resource_x": 1}), True, id="what every node has one of"),
+    ],
+)
+@pytest.mark.rule("B-14")
+def test_whether_an_empty_node_could_hold_it(asked: Request, *, expected: bool):
+    assert could_hold(CPU, asked) is expected
+
+
+# --- reasons ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("situation", "expected"),
+    [
+        pytest.param({}, {}, id="all is well"),
+        pytest.param(
+            {"decision": Decision(unplaced=(Demand(request(CPU=1), 7),)), "nodes": 2},
+            {"cpu": [("MaxReached", 7)]},
+            id="work waits and the group is at its maximum",
+        ),
+        pytest.param(
+            {"decision": Decision(unplaced=(Demand(request(CPU=1), 7),)), "nodes": 1}, {}, id="there is room still"
+        ),
+        pytest.param(
+            {
+                "decision": Decision(unplaced=(Demand(request(GPU=1), 3),), impossible=(Demand(request(GPU=1), 3),)),
+                "nodes": 2,
+            },
+            {"headgroup": [("NoFittingGroup", 3)]},
+            id="no group could ever hold it: the maximum is not to blame",
+        ),
+        pytest.param(
+            {"decision": Decision(unplaced_gangs=(Gang("g", (request(CPU=1),) * 4),)), "nodes": 2},
+            {"cpu": [("MaxReached", 4)]},
+            id="a gang waits",
+        ),
+        pytest.param(
+            {
+                "limits": {"cpu": Why("QuotaExceeded", 5, "no")},
+                "nodes": 2,
+                "decision": Decision(unplaced=(Demand(request(CPU=1)),)),
+            },
+            {"cpu": [("QuotaExceeded", 5)]},
+            id="what blocks the group comes before its maximum",
+        ),
+        pytest.param({"held_back": {"cpu": 6}}, {"cpu": [("UpscalingLimited", 6)]}, id="Conservative holds some back"),
+        pytest.param({"leaving": {"cpu": 2}}, {"cpu": [("Draining", 2)]}, id="nodes work off their drain"),
+        pytest.param(
+            {"problems": {"odd": "mend it"}}, {"odd": [("InvalidGroup", 1)]}, id="a group that cannot be read"
+        ),
+        pytest.param({"problems": {"": "mend it"}}, {"headgroup": [("InvalidGroup", 1)]}, id="the spec as a whole"),
+        pytest.param(
+            {"decision": Decision(is_constraint_unmet=True)},
+            {"headgroup": [("ConstraintUnmet", 1)]},
+            id="request_resources() asks for too much",
+        ),
+    ],
+)
+@pytest.mark.rule("SC:S21")
+def test_the_reason_when(situation: dict[str, Any], expected: dict[str, list[tuple[str, int]]]):
+    assert codes(**situation) == expected
+
+
+def test_a_sentence_names_three_shapes_and_counts_the_others():
+    demands = tuple(Demand(request(CPU=0.5 * n), n) for n in range(1, 6))
+    found = reasons(Situation((HEAD, CPU), Decision(unplaced=demands), {"cpu": 2}))["cpu"][0]
+    assert found.message == (
+        "{CPU: 0.5} x 1, {CPU: 1.5} x 3, {CPU: 1} x 2 and 2 other shapes wait: the group is at its maximum of 2"
+    )
+
+
+def test_the_same_situation_makes_the_same_words_in_any_order():
+    demands = [Demand(request(CPU=n), n) for n in range(1, 4)]
+    first, second = (
+        reasons(Situation((HEAD, CPU), Decision(unplaced=tuple(order)), {"cpu": 2}))
+        for order in (demands, demands[::-1])
+    )
+    assert first == second
+
+
+def test_a_shape_tells_its_labels():
+    assert shape_of(request({"zone": "a"}, CPU=1)) == "{CPU: 1} where zone in [a]"
+
+
+# --- lines and events ------------------------------------------------------------------------------------------------
+
+
+def test_a_reason_is_said_when_it_is_new_and_not_when_its_count_moves():
+    first, said = reason_lines({"cpu": (Why("MaxReached", 4, "four"),)}, frozenset())
+    again, said = reason_lines({"cpu": (Why("MaxReached", 5, "five"),)}, said)
+    _, said = reason_lines({}, said)
+    back, _ = reason_lines({"cpu": (Why("MaxReached", 4, "four"),)}, said)
+    assert ([line.message for line in first], again, len(back)) == (["MaxReached: four"], (), 1)
+
+
+def test_drivers_hear_what_is_added_and_removed_in_rays_words():
+    told = Told({"cpu": 3, "gpu": 0}, {("cpu", Cause.IDLE): 2}, amounts_of({"CPU": 12.5, "GPU": 2}))
+    assert [event.message for event in resize_events(told)] == [
+        "Adding 3 node(s) of type cpu.",
+        "Removing 2 nodes of type cpu (idle).",
+        "Resized to 12 CPUs, 2 GPUs.",
+    ]
+
+
+def test_drivers_are_warned_of_the_impossible_only():
+    decision = Decision(
+        unplaced=(Demand(request(CPU=1)), Demand(request(GPU=8), 2)), impossible=(Demand(request(GPU=8), 2),)
+    )
+    (warning,) = impossible_events(decision)
+    assert "{GPU: 8}*2" in warning.message
+    assert "CPU" not in warning.message
+
+
+# --- report ----------------------------------------------------------------------------------------------------------
+
+
+def reported(**extra: Any) -> Reported:
+    fields = {"state": GcsState(version=7), "instances": (), "decision": Decision(), "coming": {}, "types": (HEAD, CPU)}
+    return Reported(**{**fields, "pods": {}, "now": NOW, **extra})
+
+
+@pytest.mark.rule("B-5")
+@pytest.mark.parametrize(("kept", "version"), [(0, 1767225600000), (1767225600000 + 5, 1767225600000 + 5)])
+def test_the_version_is_the_time_and_never_below_what_the_gcs_keeps(kept: int, version: int):
+    assert build_report(reported(at_least=kept)).version == version
+
+
+@pytest.mark.rule("B-14", "AS:G-11")
+def test_a_constraint_that_only_finds_no_room_is_not_infeasible():
+    tight, too_big = (Demand(request(CPU=1), 99),), (Demand(request(CPU=9), 1),)
+    for asked, expected in ((tight, None), (too_big, too_big)):
+        told = reported(state=GcsState(constraint=asked), decision=Decision(is_constraint_unmet=True))
+        assert build_report(told).infeasible_constraint == expected
+
+
+def test_a_pending_pod_says_what_blocks_it():
+    stuck = PodView(
+        namespace="n", name="p", phase="Pending", scheduled=PodCondition("False", "Unschedulable", "no node")
+    )
+    found = build_report(reported(instances=(Instance("p", "cpu", Status.ALLOCATED, pod="p"),), pods={"p": stuck}))
+    assert [(one.instance_id, one.details) for one in found.pending_instances] == [("p", "Unschedulable: no node")]
+
+
+def test_a_blocked_group_is_a_failed_request():
+    found = build_report(reported(failed=(FailedGroup("cpu", "QuotaExceeded", "full", 3),))).failed_requests
+    assert [(one.node_type, one.count, one.reason) for one in found] == [("cpu", 3, "QuotaExceeded: full")]
+
+
+def test_a_huge_number_of_pending_nodes_does_not_fill_the_report():
+    assert len(build_report(reported(coming={"cpu": 2_000_000_000})).pending_requests) == 10_000
+
+
+# --- pace ------------------------------------------------------------------------------------------------------------
+
+GROUP = SpecGroup(0, "cpu", replicas=2, max_replicas=10)
+
+
+def standing(
+    decision: GroupDecision | None = None, group: SpecGroup = GROUP, at: datetime = NOW, **extra: Any
+) -> Standing:
+    record = None if decision is None else DecisionRecord("uid", "head", at, {"cpu": decision})
+    return Standing((group,), "head", is_recorded=True, record=record, **extra)
+
+
+@pytest.mark.parametrize(
+    ("before", "order", "change"),
+    [
+        pytest.param(None, GroupDecision(2, foreign=2), Change.NONE, id="no record and the spec already says so"),
+        pytest.param(GroupDecision(2), GroupDecision(2), Change.NONE, id="the same"),
+        pytest.param(GroupDecision(2), GroupDecision(3), Change.MIND, id="another number"),
+        pytest.param(GroupDecision(2), GroupDecision(2, ("a",)), Change.MIND, id="a name more"),
+        pytest.param(GroupDecision(2, foreign=1), GroupDecision(2, foreign=2), Change.MIND, id="a number was adopted"),
+        pytest.param(GroupDecision(5), GroupDecision(5), Change.RIVAL, id="the same, but the spec says otherwise"),
+        pytest.param(GroupDecision(2), GroupDecision(2, why=(Why("X"),)), Change.WORDS, id="only the reasons"),
+    ],
+)
+def test_what_kind_of_change_it_is(before: GroupDecision | None, order: GroupDecision, change: Change):
+    assert change_between(standing(before), {"cpu": order}) is change
+
+
+def test_a_record_of_another_head_is_written_anew():
+    assert change_between(standing(GroupDecision(2), is_record_foreign=True), {"cpu": GroupDecision(2)}) is Change.MIND
+
+
+@pytest.mark.parametrize(
+    ("change", "since_s", "expected"),
+    [
+        (Change.MIND, None, 0.0),
+        (Change.MIND, 1.5, 0.5),
+        (Change.MIND, 2.0, 0.0),
+        (Change.RIVAL, 4.0, 6.0),
+        (Change.WORDS, 9.0, 1.0),
+        (Change.NONE, 0.0, 0.0),
+    ],
+)
+def test_how_long_a_change_waits(change: Change, since_s: float | None, expected: float):
+    assert wait_s(change, since_s) == expected
+
+
+@pytest.mark.rule("D12")
+@pytest.mark.parametrize(
+    ("wrote_s", "age_s", "expected"),
+    [
+        pytest.param(95.0, 1, 5.0, id="our own memory counts"),
+        pytest.param(None, 7, 7.0, id="after a restart the record's time does"),
+        pytest.param(None, -60, None, id="a record from the future says nothing"),
+    ],
+)
+def test_the_time_of_the_last_write(wrote_s: float | None, age_s: int, expected: float | None):
+    found = standing(GroupDecision(2), at=NOW - timedelta(seconds=age_s))
+    assert since_last_write_s(found, wrote_s, 100.0, NOW) == expected
+
+
+# --- drains ----------------------------------------------------------------------------------------------------------
+
+
+def drain(node: str, unit: str, *, is_ready: bool = True, reason: DrainReason = DrainReason.IDLE_TERMINATION) -> Drain:
+    return Drain(node, f"pod-{node}", "cpu", unit, reason, "", is_pod_ready=is_ready)
+
+
+HOSTS = tuple(Instance(f"pod-{n}", "cpu", Status.RAY_RUNNING, pod=f"pod-{n}", replica="r") for n in "ab")
+
+
+@pytest.mark.parametrize(
+    ("drains", "answers", "named"),
+    [
+        pytest.param(("a", "b"), {"a": True, "b": True}, ("pod-a", "pod-b"), id="both hosts agree"),
+        pytest.param(("a", "b"), {"a": True, "b": False}, (), id="one refuses: the replica is not named"),
+        pytest.param(("a", "b"), {"a": True, "b": None}, (), id="one does not answer and its pod is Ready"),
+        pytest.param(("a",), {"a": True}, ("pod-a", "pod-b"), id="the other has no Ray node: both are named"),
+    ],
+)
+@pytest.mark.rule("B-8")
+def test_a_replica_is_named_when(drains: tuple[str, ...], answers: dict[str, bool | None], named: tuple[str, ...]):
+    said = {node: None if yes is None else Drained(yes) for node, yes in answers.items()}
+    assert named_after([drain(node, "r") for node in drains], said, HOSTS).get("cpu", ()) == named
+
+
+def test_without_an_answer_only_a_pod_that_is_not_ready_is_named():
+    found = named_after([drain("a", "r", is_ready=False), drain("b", "r", is_ready=False)], {}, HOSTS)
+    assert found == {"cpu": ("pod-a", "pod-b")}
+
+
+@pytest.mark.rule("RM:I22")
+def test_a_node_under_preemption_is_never_named_at_once():
+    asked = [drain(node, "r", reason=DrainReason.PREEMPTION) for node in "ab"]
+    assert named_after(asked, {"a": Drained(True), "b": Drained(True)}, HOSTS) == {}
+
+
+def test_each_refusal_in_a_row_doubles_the_rest_and_an_agreement_ends_it():
+    refusals: dict[str, Refusal] = {}
+    rests = []
+    for _ in range(8):
+        refusals = refusals_after(refusals, [drain("a", "r")], {"a": Drained(False)}, 0.0)
+        rests.append(refusals["a"].until_s)
+    assert rests[:3] == [FIRST_REST_S, 2 * FIRST_REST_S, 4 * FIRST_REST_S]
+    assert rests[-1] == LONGEST_REST_S
+    assert refusals_after(refusals, [drain("a", "r")], {"a": Drained(True)}, 0.0) == {}
