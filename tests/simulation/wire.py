@@ -94,7 +94,8 @@ class InProcess:
         try:
             while True:
                 try:
-                    due_at, line = await asyncio.wait_for(late.get(), min(BOOKMARK_S, silence_s))
+                    async with asyncio.timeout(min(BOOKMARK_S, silence_s)):  # wait_for may swallow a cancel (3.11)
+                        due_at, line = await late.get()
                 except TimeoutError:
                     cursor.add_bookmark()
                     continue

@@ -1,0 +1,301 @@
+"""The loop in virtual time: what is asked how often, in which order it is carried out, and what trouble does to it."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+
+from raytide.api.errors import Refused, Unavailable
+from raytide.autoscaler import loop as looping
+from raytide.autoscaler.loop import NotLetIn
+from raytide.autoscaler.model import Drained
+from raytide.autoscaler.orders import Memory
+from raytide.autoscaler.provider import Written
+from unit.autoscaler.loop_stage import Stage
+from unit.kube.scripted import refusal
+
+pytestmark = pytest.mark.looptime
+
+
+@pytest.fixture
+async def stage():
+    return Stage()
+
+
+async def scaled_up(stage, workers):
+    """Workers came for tasks and stand idle, as after a burst."""
+    stage.edit(lambda obj: obj["spec"]["workerGroupSpecs"][0].update(replicas=workers))
+
+
+async def test_demand_becomes_replicas_in_one_patch(stage):
+    stage.ask_for(3)
+    async with stage.running():
+        await stage.until("three replicas", lambda: stage.group["replicas"] == 3, within_s=5)
+        await asyncio.sleep(30)
+    assert stage.count("PATCH") == 1
+
+
+@pytest.mark.rule("PF:P9")
+async def test_a_tick_is_one_get_and_one_question_and_no_list(stage):
+    async with stage.running():
+        await stage.until("a first tick", lambda: stage.ticks)
+        ticks, gets, lists = len(stage.ticks), stage.count("GET demo"), stage.count("GET pods")
+        states = stage.gcs.calls["GetClusterResourceState"]
+        await asyncio.sleep(100)
+    turned = len(stage.ticks) - ticks
+    assert turned == pytest.approx(20, abs=1)
+    assert stage.count("GET demo") - gets == pytest.approx(turned, abs=1)
+    assert stage.gcs.calls["GetClusterResourceState"] - states == pytest.approx(turned, abs=1)
+    assert stage.count("GET pods") == lists == 1
+
+
+async def test_a_changed_pod_is_looked_at_soon_and_many_only_once_a_second(stage):
+    async with stage.running(interval_s=1000):
+        await stage.until("a first tick", lambda: stage.ticks)
+        await asyncio.sleep(10)
+        ticks = len(stage.ticks)
+        stage.touch_pod("demo-head", "x")
+        assert await stage.until("a tick", lambda: len(stage.ticks) > ticks) < 0.1
+        for number in range(100):
+            stage.touch_pod("demo-head", str(number))
+            await asyncio.sleep(0.05)
+    assert len(stage.ticks) - ticks == pytest.approx(6, abs=1)
+
+
+@pytest.mark.rule("AS:B-21", "AS:B-28")
+async def test_scale_down_lowers_then_drains_then_names_at_once(stage):
+    await scaled_up(stage, 2)
+    drained_at = []
+
+    def drain(node, reason):
+        drained_at.append((stage.clock.monotonic(), stage.group["replicas"], stage.count("PATCH")))
+        return Drained(is_accepted=True)
+
+    stage.gcs.answer_drain = drain
+    for number in range(2):
+        stage.gcs.make_idle(f"demo-cpu-worker-{number}")
+    async with stage.running():
+        await stage.until("both are named", lambda: len(names_to_delete(stage)) == 2, within_s=120)
+        named_at = stage.clock.monotonic()
+    assert [(replicas, patches) for _, replicas, patches in drained_at] == [(0, 1), (0, 1)]
+    assert named_at - drained_at[-1][0] < 0.1
+    assert "workersToDelete" not in str(stage.writes()[0])
+
+
+def names_to_delete(stage):
+    return stage.group.get("scaleStrategy", {}).get("workersToDelete", [])
+
+
+@pytest.mark.rule("AS:B-21")
+async def test_a_drain_without_an_answer_does_not_keep_the_names_of_others_waiting(stage):
+    await scaled_up(stage, 3)
+    inner = looping.Autoscaler._ask_to_leave
+    silent = stage.gcs.node("demo-cpu-worker-1").node_id
+
+    async def ask(self, drain):
+        if drain.node_id == silent:
+            await asyncio.sleep(3600)
+        return await inner(self, drain)
+
+    for number in range(3):
+        stage.gcs.make_idle(f"demo-cpu-worker-{number}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(looping.Autoscaler, "_ask_to_leave", ask)
+        async with stage.running():
+            await stage.until("the first drain", lambda: stage.gcs.drains, within_s=120)
+            assert await stage.until("two are named", lambda: len(names_to_delete(stage)) == 2) < 1.0
+    assert next(tick for tick in stage.ticks if tick.answers).answers[silent] is None
+
+
+@pytest.mark.parametrize("status", [409, 422])
+@pytest.mark.rule("AS:B-25", "RM:I24")
+async def test_a_patch_that_was_outrun_is_decided_anew(stage, status):
+    stage.ask_for(3)
+    refused = []
+
+    def outrun(method, path, body):
+        if method == "PATCH" and not refused:
+            refused.append(path)
+            stage.edit(lambda obj: obj["spec"]["workerGroupSpecs"][0].update(maxReplicas=2))
+            return refusal(status, "Invalid", "the server rejected our request")
+        return None
+
+    stage.front.intercept = outrun
+    async with stage.running():
+        took_s = await stage.until("two replicas", lambda: stage.group["replicas"] == 2, within_s=20)
+    assert took_s < 15
+    assert stage.ticks[0].written is Written.OUTRUN
+
+
+async def test_without_the_first_patch_nobody_is_drained(stage):
+    await scaled_up(stage, 2)
+    for number in range(2):
+        stage.gcs.make_idle(f"demo-cpu-worker-{number}")
+    stage.front.intercept = lambda method, _path, _body: refusal(422, "Invalid") if method == "PATCH" else None
+    async with stage.running():
+        await asyncio.sleep(120)
+    assert stage.count("PATCH") > 1
+    assert stage.gcs.drains == []
+
+
+async def test_a_patch_that_was_written_although_the_answer_was_lost_is_not_written_twice(stage):
+    stage.ask_for(3)
+    lost = []
+
+    def lose(method, path, body):
+        if method == "PATCH" and not lost:
+            lost.append(path)
+            return Unavailable("connection reset", is_outcome_unknown=True)
+        return None
+
+    stage.front.after = lose
+    async with stage.running():
+        await stage.until("the second tick", lambda: len(stage.ticks) > 2)
+        await asyncio.sleep(20)
+    assert stage.group["replicas"] == 3
+    assert stage.ticks[0].written is Written.UNKNOWN
+    assert stage.count("PATCH") == 1
+
+
+@pytest.mark.rule("AS:B-17")
+async def test_a_gcs_that_is_away_for_hours_is_mentioned_once_and_heard_when_it_is_back(stage, caplog):
+    caplog.set_level(logging.INFO, logger="raytide")
+    async with stage.running():
+        await stage.until("a first tick", lambda: stage.ticks)
+        stage.gcs.is_away = True
+        stage.ask_for(3)
+        await asyncio.sleep(3 * 3600)
+        assert stage.group["replicas"] == 0
+        stage.gcs.is_away = False
+        assert await stage.until("three replicas", lambda: stage.group["replicas"] == 3) <= looping.LONGEST_REST_S + 1
+    lines = [record.message for record in caplog.records if "GCS" in record.message]
+    assert len([line for line in lines if "asking again until" in line]) == 1
+    assert len([line for line in lines if "answers again" in line]) == 1
+
+
+async def test_an_api_server_that_is_away_is_mentioned_once_and_asked_less_and_less(stage, caplog):
+    async with stage.running():
+        await stage.until("a first tick", lambda: stage.ticks)
+        stage.front.intercept = lambda *_: Unavailable("connection refused")
+        began = len(stage.ticks)
+        await asyncio.sleep(3600)
+        assert 100 < len(stage.ticks) - began < 140
+        assert {tick.skipped for tick in stage.ticks[began + 1 :]} == {"kubernetes"}
+        stage.front.intercept = lambda *_: None
+        stage.ask_for(3)
+        await stage.until("three replicas", lambda: stage.group["replicas"] == 3)
+    assert len([r for r in caplog.records if "nothing can be decided" in r.message]) == 1
+
+
+async def test_pods_that_are_not_listed_yet_are_waited_for(stage):
+    stage.ask_for(3)
+    stage.front.intercept = lambda _method, path, _body: Unavailable("not now") if path.endswith("/pods") else None
+    async with stage.running():
+        await asyncio.sleep(60)
+        assert {tick.skipped for tick in stage.ticks} == {"pods"}
+        assert stage.count("PATCH") == 0
+        stage.front.intercept = lambda *_: None
+        await stage.until("three replicas", lambda: stage.group["replicas"] == 3)
+
+
+async def test_a_deleted_raycluster_is_no_reason_to_end(stage):
+    async with stage.running() as task:
+        await stage.until("a first tick", lambda: stage.ticks)
+        stage.front.intercept = lambda _m, path, _b: refusal(404, "NotFound") if path.endswith("/demo") else None
+        await asyncio.sleep(60)
+        assert stage.ticks[-1].skipped == "gone"
+        assert not task.done()
+
+
+@pytest.mark.rule("L-3")
+async def test_a_bug_in_a_decision_is_logged_and_the_next_tick_decides(stage, caplog, monkeypatch):
+    stage.ask_for(3)
+    decide, broken = looping.plan_tick, []
+
+    def sometimes(snapshot, memory):
+        if len(broken) < 2:
+            broken.append(memory)
+            raise KeyError("a bug")
+        return decide(snapshot, memory)
+
+    monkeypatch.setattr(looping, "plan_tick", sometimes)
+    async with stage.running():
+        await stage.until("three replicas", lambda: stage.group["replicas"] == 3)
+    assert [tick.skipped for tick in stage.ticks[:3]] == ["bug", "bug", ""]
+    assert broken == [Memory(), Memory()]
+    assert len([record for record in caplog.records if record.exc_info]) == 2
+
+
+@pytest.mark.rule("L-6")
+async def test_credentials_that_ray_does_not_accept_end_the_loop(stage):
+    stage.gcs.trouble["GetClusterResourceState"] = Refused(401, "Unauthenticated", "InvalidAuthToken")
+    async with stage.running() as task:
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await asyncio.wait_for(asyncio.shield(task), 60)
+    assert caught.group_contains(NotLetIn)
+
+
+@pytest.mark.rule("AS:B-5")
+async def test_after_a_restart_the_report_is_not_below_the_one_that_ray_keeps(stage):
+    async with stage.running():
+        await stage.until("a report", lambda: stage.gcs.reports)
+        await asyncio.sleep(20)
+    before = stage.gcs.kept.autoscaler_state_version
+    count = len(stage.gcs.reports)
+    async with stage.running():
+        await stage.until("a report of the next process", lambda: len(stage.gcs.reports) > count)
+    assert stage.gcs.reports[count].autoscaler_state_version >= before
+    assert stage.gcs.kept is stage.gcs.reports[-1]
+
+
+async def test_a_gcs_that_lost_its_memory_is_asked_anew_for_what_it_keeps(stage):
+    async with stage.running():
+        await stage.until("a first tick", lambda: stage.ticks)
+        asked = stage.gcs.calls["GetClusterStatus"]
+        stage.gcs.session = "session_2"
+        await asyncio.sleep(20)
+    assert (asked, stage.gcs.calls["GetClusterStatus"]) == (1, 2)
+
+
+async def test_a_gcs_that_does_not_take_the_report_changes_nothing(stage):
+    stage.ask_for(3)
+    stage.gcs.trouble["ReportAutoscalingState"] = Unavailable("busy")
+    async with stage.running():
+        await stage.until("three replicas", lambda: stage.group["replicas"] == 3)
+        await asyncio.sleep(20)
+    assert {tick.skipped for tick in stage.ticks} == {""}
+
+
+async def test_a_slow_api_server_and_a_slow_gcs_are_read_side_by_side(stage):
+    stage.front.delay_s = stage.gcs.delay_s = 2.0
+    async with stage.running():
+        await stage.until("two ticks", lambda: len(stage.ticks) >= 3)
+    assert stage.ticks[-1].lasted_s == pytest.approx(4.0, abs=0.2)  # both reads at once, then the report
+
+
+@pytest.mark.rule("D12")
+async def test_a_sidecar_killed_at_any_moment_leaves_the_next_one_to_finish(stage):
+    stage.ask_for(4)
+    for after_s in [0.0005 * step for step in range(12)]:
+        async with stage.running():
+            await asyncio.sleep(after_s)
+    async with stage.running():
+        await stage.until("four replicas", lambda: stage.group["replicas"] == 4)
+        await asyncio.sleep(20)
+    assert stage.group["replicas"] == 4
+    assert stage.count("PATCH") <= 2
+
+
+async def test_the_state_of_two_ticks_does_not_share_a_snapshot(stage, monkeypatch):
+    """What a plan says of memory is what the next one gets, whatever became of the writes."""
+    memories, decide = [], looping.plan_tick
+
+    def watch(snapshot, memory):
+        memories.append(memory)
+        return replace(decide(snapshot, memory), memory=replace(memory, report_version=memory.report_version + 1))
+
+    monkeypatch.setattr(looping, "plan_tick", watch)
+    async with stage.running():
+        await stage.until("three ticks", lambda: len(stage.ticks) >= 3)
+    assert [memory.report_version for memory in memories[:3]] == [0, 1, 2]
