@@ -162,6 +162,16 @@ def test_nobody_is_down_who_is_not_asked(story, change):
     assert story.condition(names.AUTOSCALER_DOWN, 1, OTHER_HEAD) is None
 
 
+@pytest.mark.rule("D19", "RC:SU-4")
+def test_a_suspended_cluster_has_no_autoscaler_to_miss(story):
+    story.look(0, OTHER_HEAD)
+    story.obj["spec"]["suspend"] = True
+    assert story.condition(names.AUTOSCALER_DOWN, 1, OTHER_HEAD) is None
+    assert story.condition(names.AUTOSCALER_DOWN, 900, OTHER_HEAD) is None
+    story.obj["spec"]["suspend"] = False
+    assert story.condition(names.AUTOSCALER_DOWN, 901, OTHER_HEAD) == OBEYED
+
+
 # --- ReplicasContended -----------------------------------------------------------------------------------------------
 
 DIFFERS, CONTENDED = ("False", "ReplicasDiffer"), ("True", "ReplicasRewritten")
