@@ -7,12 +7,12 @@ PYTEST := $(BIN)/pytest
 # kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
 BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
 export PATH := $(PATH)$(if $(BUILT_TOOLS),:$(BUILT_TOOLS))
-FIGURES := SB1 P3 P5 P6 P6K P7 P8 P12 TAKEOVER
+FIGURES := SB1 P1 P2 GANGS P3 P5 P6 P6K P7 P8 P12 TAKEOVER
 ON_CONTROL_PLANE := P3 P5 P6K P12
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-down test lint test-ray test-kube bench mutate simulation golden crds gcs ray-versions chart e2e e2e-kind locks verify presubmit control-plane tools clean
+.PHONY: help setup demo demo-down test lint test-ray test-kube bench mutate simulation oracle golden crds gcs ray-versions chart e2e e2e-kind locks verify presubmit control-plane tools clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,10 +54,13 @@ mutate: setup ## nine deliberate mutations must each turn the simulation red
 golden: setup control-plane tools ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir MODE=ray)
 	@PYTHONPATH=tests $(BIN)/python tools/golden.py $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)") $(if $(MODE),--autoscaler-mode "$(MODE)")
 
-bench: setup ## one figure: make bench P=P6 (SB1, P6, P7, P8, TAKEOVER; on a real control plane P3, P5, P6K, P12)
+bench: setup ## one figure: make bench P=P6 (SB1, P1, P2, GANGS, P6, P7, P8, TAKEOVER; on a real control plane P3, P5, P6K, P12)
 	@test -n "$(filter $(ASKED),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
 	@$(if $(filter $(ASKED),$(ON_CONTROL_PLANE)),$(MAKE) -s control-plane)
 	@PYTHONPATH=tests $(BIN)/python bench/$(shell echo $(P) | tr A-Z a-z).py
+
+oracle: setup ## our scheduler against Ray's own on random questions, all fields (SEED=n CASES=n)
+	@$(BIN)/python tools/oracle.py $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
 
 crds: setup ## write the CRDs from tools/crds.py
 	@$(BIN)/python tools/crds.py

@@ -58,6 +58,7 @@ class _Scheduler:
     def __init__(self, question: SchedulingInput) -> None:
         self._question = question
         self._types = {one.name: one for one in question.types}
+        self._turns = {one.name: turn for turn, one in enumerate(question.types)}
         self._reader = Reader(Vocabulary(question), question.types, is_exact=False)
         ordered = sorted(question.instances, key=lambda instance: instance.instance_id)
         self._nodes = self._reader.nodes(ordered)
@@ -100,7 +101,7 @@ class _Scheduler:
     def _draft(self, coming: Sequence[Node]) -> _Draft:
         """Place everything, given these launches."""
         question = self._question
-        nodes = [*self._nodes, *coming]
+        nodes = sorted([*self._nodes, *coming], key=self._turn)
         for node in nodes:
             node.forget()
         occupied = self._occupied + Counter(node.type_name for node in coming)
@@ -117,6 +118,10 @@ class _Scheduler:
         is_simple = not question.constraint and not question.gangs
         draft.is_repeatable = is_simple and not plan.is_tied and all(t.num_of_hosts == 1 for t in question.types)
         return draft
+
+    def _turn(self, node: Node) -> int:
+        """Running nodes first, then pending ones by type: one that is launched now stands where it will stand then."""
+        return -1 if node.home.traits.is_running else self._turns.get(node.type_name, len(self._turns))
 
     @staticmethod
     def _place(gang: Gang, session: Session) -> bool:
