@@ -1,0 +1,133 @@
+"""What holds of instances and limits for whatever is seen."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raytide.api.pod import ContainerView, PodCondition
+from raytide.api.scaling import Backoff
+from raytide.autoscaler.instances import Instances, Sight, instances
+from raytide.autoscaler.lifecycle import Timers
+from raytide.autoscaler.limits import Evidence, limit
+from raytide.autoscaler.model import COUNTABLE, NodeStatus, NodeType, RayNode, Status, amounts_of
+from raytide.autoscaler.node_types import NodeTypes
+
+from builders import head, pod
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+CPU = amounts_of({"CPU": 1})
+TYPES = NodeTypes(
+    (
+        NodeType("headgroup", max_nodes=1),
+        NodeType("a", min_nodes=1, max_nodes=5, resources=CPU),
+        NodeType("b", max_nodes=8, resources=CPU, num_of_hosts=2),
+        NodeType("s", resources=CPU),
+    ),
+    skipped=frozenset({"odd"}),
+    suspended=frozenset({"s"}),
+)
+NAMES = [f"w{index}" for index in range(6)]
+GROUPS = ["a", "b", "s", "odd", "gone"]
+
+PODS = st.builds(
+    lambda name, group, phase, node, dying, reason, scheduled, replica: pod(
+        name,
+        group=group,
+        phase=phase,
+        node_name=node,
+        deletion_timestamp=dying,
+        restart_policy="Never",
+        containers=(ContainerView("ray-worker", "waiting" if reason else "running", reason),),
+        scheduled=PodCondition("False", scheduled) if scheduled else PodCondition(),
+        replica_name=replica if group == "b" else "",
+    ),
+    st.sampled_from(NAMES),
+    st.sampled_from(GROUPS),
+    st.sampled_from(["Pending", "Running", "Failed", ""]),
+    st.sampled_from(["", "n"]),
+    st.sampled_from(["", "", "2026-01-01T00:00:00Z"]),
+    st.sampled_from(["", "", "ErrImagePull", "CrashLoopBackOff"]),
+    st.sampled_from(["", "", "Unschedulable", "SchedulingGated"]),
+    st.sampled_from(["r0", "r1"]),
+)
+NODES = st.builds(
+    RayNode,
+    st.sampled_from([f"n{index}" for index in range(8)]),
+    st.sampled_from(NodeStatus),
+    st.sampled_from([*NAMES, "", "elsewhere"]),
+    st.sampled_from(["a", "b", ""]),
+    st.just(CPU),
+    st.just(CPU),
+)
+WORLDS = st.tuples(
+    st.lists(PODS, max_size=6, unique_by=lambda view: view.name),
+    st.lists(NODES, max_size=8, unique_by=lambda node: node.node_id),
+    st.dictionaries(st.sampled_from(GROUPS), st.integers(0, 9), max_size=4),
+    st.sets(st.sampled_from(NAMES), max_size=2),
+    st.sets(st.sampled_from(["n0", "n1"]), max_size=2),
+)
+HEAD = head()
+
+
+def see(world, now_s: float = 1000.0, timers: Timers | None = None) -> Instances:
+    pods, nodes, wanted, to_delete, drains = world
+    alive = RayNode("h", NodeStatus.IDLE, HEAD.name, "headgroup")
+    sight = Sight([HEAD, *pods], [alive, *nodes], TYPES, now_s, wanted, to_delete, drains)
+    return instances(sight, timers or Timers())
+
+
+@given(WORLDS)
+def test_every_instance_is_itself(world):
+    found = see(world)
+    ids = [instance.instance_id for instance in found.instances]
+    assert len(ids) == len(set(ids))
+    assert sum(instance.is_head for instance in found.instances) == 1
+
+
+@given(WORLDS)
+def test_nobody_is_to_end_at_first_sight(world):
+    assert see(world).to_end == frozenset()
+
+
+@given(WORLDS, st.integers(1, 5))
+@pytest.mark.rule("D12")
+def test_a_restart_within_the_limits_changes_nothing(world, ticks):
+    timers = Timers()
+    for tick in range(ticks):
+        going_on = see(world, 1000.0 + 5 * tick, timers)
+        assert going_on.instances == see(world, 1000.0 + 5 * tick).instances
+        timers = going_on.timers
+
+
+@given(WORLDS, st.randoms(use_true_random=False))
+@pytest.mark.rule("RM:I23")
+def test_the_order_in_which_things_are_told_changes_nothing(world, dice):
+    pods, nodes, *rest = world
+    shuffled = [*pods], sorted(nodes, key=lambda node: node.instance_id)
+    dice.shuffle(shuffled[0])
+    one = see((pods, sorted(nodes, key=lambda node: node.instance_id), *rest))
+    assert see((*shuffled, *rest)) == one
+
+
+@given(WORLDS, st.floats(0, 10_000))
+def test_what_leaves_is_never_capacity(world, later_s):
+    pods, *_ = world
+    leaving = {view.name for view in pods if view.is_terminating or view.is_finished or view.group in ("s", "gone")}
+    found = see(world, 1000.0 + later_s, see(world).timers)
+    assert not leaving & {i.instance_id for i in found.instances if i.status in COUNTABLE}
+
+
+@given(WORLDS, st.floats(0, 10_000), st.none() | st.integers(1, 9), st.integers(-700, 300))
+def test_limits_take_only_what_does_not_come(world, later_s, n, until_s):
+    found = see(world, 1000.0 + later_s, see(world).timers)
+    backoffs = {"a": None if n is None else Backoff(n, NOW + timedelta(seconds=until_s))}
+    limits = limit(found, TYPES, Evidence(NOW, 1000.0 + later_s, (), backoffs))
+    assert {i.instance_id for i in (*limits.instances, *limits.stuck)} == {i.instance_id for i in found.instances}
+    assert all(i.status is not Status.RAY_RUNNING for i in limits.stuck)
+    for before, after in zip(TYPES.types, limits.types, strict=True):
+        sound = sum(i.node_type == after.name and i.status in COUNTABLE for i in limits.instances)
+        assert 0 <= after.min_nodes <= after.max_nodes <= before.max_nodes
+        assert after.max_nodes >= min(before.max_nodes, sound), "a block ends nobody"
+    assert limits.blocked.keys() <= limits.backoffs.keys()
