@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raytide.api.pod import ContainerView, PodCondition
@@ -69,6 +69,7 @@ WORLDS = st.tuples(
     st.sets(st.sampled_from(["n0", "n1"]), max_size=2),
 )
 HEAD = head()
+quickly = settings(max_examples=60, deadline=None)
 
 
 def see(world, now_s: float = 1000.0, timers: Timers | None = None) -> Instances:
@@ -78,6 +79,7 @@ def see(world, now_s: float = 1000.0, timers: Timers | None = None) -> Instances
     return instances(sight, timers or Timers())
 
 
+@quickly
 @given(WORLDS)
 def test_every_instance_is_itself(world):
     found = see(world)
@@ -86,11 +88,13 @@ def test_every_instance_is_itself(world):
     assert sum(instance.is_head for instance in found.instances) == 1
 
 
+@quickly
 @given(WORLDS)
 def test_nobody_is_to_end_at_first_sight(world):
     assert see(world).to_end == frozenset()
 
 
+@quickly
 @given(WORLDS, st.integers(1, 5))
 @pytest.mark.rule("D12")
 def test_a_restart_within_the_limits_changes_nothing(world, ticks):
@@ -101,6 +105,7 @@ def test_a_restart_within_the_limits_changes_nothing(world, ticks):
         timers = going_on.timers
 
 
+@quickly
 @given(WORLDS, st.randoms(use_true_random=False))
 @pytest.mark.rule("RM:I23")
 def test_the_order_in_which_things_are_told_changes_nothing(world, dice):
@@ -111,6 +116,7 @@ def test_the_order_in_which_things_are_told_changes_nothing(world, dice):
     assert see((*shuffled, *rest)) == one
 
 
+@quickly
 @given(WORLDS, st.floats(0, 10_000))
 def test_what_leaves_is_never_capacity(world, later_s):
     pods, *_ = world
@@ -119,6 +125,7 @@ def test_what_leaves_is_never_capacity(world, later_s):
     assert not leaving & {i.instance_id for i in found.instances if i.status in COUNTABLE}
 
 
+@quickly
 @given(WORLDS, st.floats(0, 10_000), st.none() | st.integers(1, 9), st.integers(-700, 300))
 def test_limits_take_only_what_does_not_come(world, later_s, n, until_s):
     found = see(world, 1000.0 + later_s, see(world).timers)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raytide.api.quantity import MAX_INT32
@@ -382,6 +382,7 @@ GROUPS = st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=6)
 PARAMS = st.dictionaries(st.sampled_from(["num-cpus", "num-gpus", "memory", "resources", "labels"]), JSON, max_size=4)
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     spec=st.fixed_dictionaries(
         {},
@@ -399,6 +400,7 @@ def test_no_json_makes_it_fail(spec):
     assert len({kind.name for kind in found.types}) == len(found.types)
 
 
+@settings(max_examples=60, deadline=None)
 @given(params=PARAMS, resources=JSON, limits=JSON, requests=JSON, selector=JSON)
 def test_no_amount_makes_it_fail(params, resources, limits, requests, selector):
     container = {"resources": {"limits": limits, "requests": requests}}
