@@ -6,6 +6,7 @@ mark in its environment and is ended by it: never `ray stop`, which would end th
 """
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import secrets
@@ -15,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +30,7 @@ from raytide.autoscaler.gcs_channel import connect_gcs
 PYTHON_VARIABLE = "RAYTIDE_TEST_RAY"
 MARK = "RAYTIDE_TEST_MARK"
 PATIENCE_S = 30.0
+DRIVER_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -170,9 +173,10 @@ class RayNodes:
             "RAY_TMPDIR": str(self.folder),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_enable_autoscaler_v2": "1",
-            "RAY_DISABLE_IMPORT_WARNING": "1",
+            "RAY_raylet_start_wait_time_s": "120",  # of a machine that has much else to do
         }
         self.environ.pop("PYTHONPATH", None)
+        self.nodes: list[subprocess.Popen[bytes]] = []
         self.drivers: list[subprocess.Popen[str]] = []
 
     @property
@@ -212,12 +216,13 @@ class RayNodes:
             *options,
         ]
         with (self.folder / f"{instance_id}.out").open("wb") as out:
-            subprocess.Popen(command, env=environ, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+            node = subprocess.Popen(command, env=environ, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        self.nodes.append(node)
 
-    def drive(self, program: str) -> None:
+    def drive(self, program: str, *arguments: str) -> None:
         """Run a program as a driver until the end; returns when it has printed its first line."""
         driver = subprocess.Popen(
-            [self.ray.python, "-c", program, self.address],
+            [self.ray.python, "-c", program, self.address, *arguments],
             env=self.environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -226,11 +231,15 @@ class RayNodes:
         )
         self.drivers.append(driver)
         assert driver.stdout is not None
+        patience = threading.Timer(DRIVER_PATIENCE_S, driver.kill)
+        patience.start()
         lines = []
         for line in driver.stdout:
             if line.strip() == "ready":
+                patience.cancel()
                 return
             lines.append(line)
+        patience.cancel()
         raise AssertionError("".join(lines))
 
     def said(self) -> str:
@@ -256,11 +265,10 @@ class RayNodes:
             driver.communicate()
         while pids := marked_pids(self.mark):
             for pid in pids:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
-                except (ProcessLookupError, ChildProcessError):
-                    continue
+            for node in self.nodes:
+                node.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def pids(self, program: str) -> list[int]:
