@@ -266,6 +266,12 @@ def test_an_entry_without_a_name_of_its_own_is_left_out(groups, message):
     assert [kind.name for kind in found.types] in (["headgroup"], ["headgroup", "a"])
 
 
+def test_all_problems_of_a_group_are_told_together():
+    told = read(group("cpu", labels={"ok": "not ok"}, priority="high")).problems_by_group()["cpu"]
+    assert "labels[ok]" in told
+    assert "; priority is 'high'" in told or "priority is 'high'" in told.split("; ")[0]
+
+
 def test_groups_that_are_no_list_are_none():
     found = node_types({"workerGroupSpecs": {"a": 1}})
     assert [problem.group for problem in found.problems] == [""]

@@ -268,7 +268,7 @@ class _Round:
                     name: Why(blocked.reason, blocked.count, blocked.detail)
                     for name, blocked in self.limits.blocked.items()
                 },
-                problems={problem.group: problem.message for problem in self.deciding.types.problems},
+                problems=self.deciding.types.problems_by_group(),
                 leaving={outcome.group.name: outcome.draining for outcome in groups},
                 held_back=speed.held_back if speed else {},
             )

@@ -72,6 +72,13 @@ class NodeTypes:
         """The types by name."""
         return {node_type.name: node_type for node_type in self.types}
 
+    def problems_by_group(self) -> dict[str, str]:
+        """All that is wrong with each group, in one sentence."""
+        found: dict[str, list[str]] = {}
+        for problem in self.problems:
+            found.setdefault(problem.group, []).append(problem.message)
+        return {group: "; ".join(messages) for group, messages in found.items()}
+
 
 def node_types(
     spec: Mapping[str, Any], live: Sequence[RayNode] = (), asked: Collection[str] = frozenset()
