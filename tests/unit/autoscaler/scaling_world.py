@@ -198,12 +198,15 @@ class World:
         self._delete(self.pods[pod])
 
     def idle_above_minimum(self) -> list[str]:
-        """Nodes without work that no minimum asks for."""
+        """Replicas without any work that no minimum asks for."""
         found = []
         for spec in self.groups_now():
-            mine = [n for n in self.nodes.values() if n.group == spec["groupName"] and n.status is NodeStatus.RUNNING]
-            idle = [n.node_id for n in mine if not self._busy(n)]
-            found += idle[: max(0, len(mine) - spec["minReplicas"] * spec.get("numOfHosts", 1))]
+            nodes_by_replica: dict[str, list[Node]] = {}
+            for node in self.nodes.values():
+                if node.group == spec["groupName"] and node.status is NodeStatus.RUNNING:
+                    nodes_by_replica.setdefault(self.pods[node.pod].replica or node.pod, []).append(node)
+            idle = [name for name, nodes in nodes_by_replica.items() if not any(map(self._busy, nodes))]
+            found += idle[: max(0, len(nodes_by_replica) - spec["minReplicas"])]
         return found
 
     def groups_now(self) -> list[dict[str, Any]]:
