@@ -57,7 +57,7 @@ async def test_two_slices_of_three_are_up_and_the_third_comes_when_the_quota_has
         assert await partial_s(stage, TEN_MINUTES_S) <= PARTIAL_FOR_S
         up = set(workers(stage, "a"))
         assert len(up) == 2 * HOSTS
-        assert deletes(stage) <= MOST_DELETES
+        assert deletes(stage) <= HOSTS - 1 < MOST_DELETES, "what was given up once is not begun without room"
         assert "ReplicaFailure" in stage.true_conditions("life")
 
         limit.hard = 12
@@ -77,7 +77,7 @@ async def test_where_quotas_may_not_be_read_it_is_tried_ever_more_rarely(seed: i
         stage.wire.admission = forbid_quotas(limit)
         assert await partial_s(stage, TEN_MINUTES_S) <= PARTIAL_FOR_S
         assert len(workers(stage, "a")) == 2 * HOSTS
-        assert 2 * 2 <= deletes(stage) <= MOST_DELETES + 2, "at first more than one replica may be incomplete"
+        assert 2 * 2 <= deletes(stage) <= MOST_DELETES
         limit.hard = 12
         await stage.settle(within_s=TEN_MINUTES_S)
         await stage.close()

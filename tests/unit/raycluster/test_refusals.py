@@ -81,3 +81,73 @@ def test_forgotten_clusters_leave_nothing():
     note(refusals, outcome())
     refusals.forget(KEY)
     assert waits(refusals, 0.0) == {}
+
+
+# --- hosts of replicas -----------------------------------------------------------------------------------------------
+
+
+def host(result=Result.REFUSED):
+    metadata = {"name": "demo-cpu-worker-abcde", "labels": {names.HOST_INDEX_LABEL: "0"}}
+    return Outcome(
+        Create(PODS, {"metadata": metadata}, "Did", "FailedTo", "cpu"), result, "Forbidden", "exceeded quota"
+    )
+
+
+def only(refusals, now):
+    (refusal,) = refusals.waiting(KEY, "u", 1, now)
+    return refusal
+
+
+@pytest.mark.rule("SC:S4")
+def test_hosts_are_asked_for_again_soon_once_and_then_slowly():
+    refusals = Refusals()
+    note(refusals, host(Result.DONE), host())
+    assert (only(refusals, 0.0).retry_in_s, only(refusals, 0.0).times) == (5.0, 1)
+    note(refusals, host(), now=5.0)
+    assert (only(refusals, 5.0).retry_in_s, only(refusals, 5.0).times) == (30.0, 2)
+
+
+@pytest.mark.rule("SC:S4")
+def test_after_a_replica_was_given_up_hosts_may_come_and_new_replicas_ever_later():
+    refusals, waits_s, now = Refusals(), [], 0.0
+    for _ in range(6):
+        note(refusals, host(Result.DONE), host(), now=now)
+        refusals.give_up(KEY, {"cpu"}, now)
+        refusal = only(refusals, now)
+        assert (refusal.retry_in_s, refusal.times) == (0.0, 0)
+        waits_s.append(refusal.replicas_in_s)
+        assert refusal.look_again_in == refusal.replicas_in_s
+        now += refusal.replicas_in_s
+    assert waits_s == [60, 120, 240, 480, 600, 600]
+
+
+@pytest.mark.rule("SC:S4")
+def test_a_replica_that_was_completed_meanwhile_does_not_end_the_wait_of_the_others():
+    refusals = Refusals()
+    note(refusals, host())
+    refusals.give_up(KEY, {"cpu"}, 0.0)
+    note(refusals, host(Result.DONE), now=10.0)
+    assert only(refusals, 10.0).replicas_in_s == 50.0
+    note(refusals, host(Result.DONE), now=61.0)
+    note(refusals, host(), now=62.0)
+    refusals.give_up(KEY, {"cpu"}, 62.0)
+    assert only(refusals, 62.0).replicas_in_s == 60.0, "a success after the wait begins anew"
+
+
+@pytest.mark.parametrize(
+    ("moment", "waits_s"),
+    [pytest.param(20.0, {}, id="there is room"), pytest.param(90.0, {"cpu": 70.0}, id="there is none yet")],
+)
+def test_who_knows_the_quota_says_when_the_next_replica_is_begun(moment, waits_s):
+    refusals = Refusals()
+    note(refusals, host())
+    refusals.give_up(KEY, {"cpu"}, 0.0)
+    refusals.begin_replicas_at(KEY, "cpu", moment)
+    assert {each.group: each.replicas_in_s for each in refusals.waiting(KEY, "u", 1, 20.0)} == waits_s
+
+
+def test_giving_up_what_was_never_refused_changes_nothing():
+    refusals = Refusals()
+    refusals.give_up(KEY, {"cpu"}, 0.0)
+    refusals.begin_replicas_at(KEY, "cpu", 5.0)
+    assert refusals.waiting(KEY, "u", 1, 0.0) == ()

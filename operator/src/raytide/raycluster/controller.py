@@ -153,8 +153,10 @@ class RayClusterReconciler:
     # --- observe, apply ------------------------------------------------------------------------------------------
 
     async def _look_for_room(self, cluster: RayCluster) -> None:
-        for group in await self._wires.quotas.groups_with_room(cluster, self._waiting(cluster)):
-            self._refusals.make_room(cluster.key, group, self._clock.monotonic())
+        known = await self._wires.quotas.has_room_by_group(cluster, self._waiting(cluster))
+        now = self._clock.monotonic()
+        for group, has_room in known.items():
+            self._refusals.begin_replicas_at(cluster.key, group, now if has_room else now + 2 * LOOK_EVERY_S)
 
     def _observe(self, cluster: RayCluster, seen_at: datetime) -> Observed:
         """Everything at this instant: no await in here. `seen_at` is one moment for the whole pass."""

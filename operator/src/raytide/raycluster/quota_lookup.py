@@ -1,8 +1,8 @@
 """Has a quota grown again for those who wait for it?
 
 Takes the refusals that hold back multi-host replicas, reads the ResourceQuotas they name, each at most every ten seconds,
-and gives the groups whose replicas would fit now. Nobody watches quotas, for few clusters ever meet one; where they may
-not be read, nobody learns of room before the wait is over. Kept by the controller's shell (SC:S4).
+and says for each group whether a whole replica would fit now. Nobody watches quotas, for few clusters ever meet one; where
+they may not be read, nothing is said and the wait runs its course. Kept by the controller's shell (SC:S4).
 """
 
 import logging
@@ -26,7 +26,7 @@ class QuotaLookup:
     """Reads a quota when a group waits for it.
 
     - A group is looked after at most every ten seconds.
-    - A quota that cannot be read has no room.
+    - A quota that is gone has room; of one that cannot be read nothing is said.
     """
 
     def __init__(self, client: Client, *, clock: Clock) -> None:
@@ -34,18 +34,19 @@ class QuotaLookup:
         self._clock = clock
         self._looked_at: dict[Key, dict[str, float]] = {}
 
-    async def groups_with_room(self, cluster: RayCluster, refusals: Iterable[Refusal]) -> tuple[str, ...]:
-        """The groups in which all hosts of one more replica would be admitted."""
+    async def has_room_by_group(self, cluster: RayCluster, refusals: Iterable[Refusal]) -> dict[str, bool]:
+        """Group -> whether all hosts of one more replica would be admitted; only what was looked at just now."""
         hosts_by_group = {group.group_name: group.num_of_hosts for group in cluster.spec.worker_group_specs}
-        found = []
+        found: dict[str, bool] = {}
         for refusal in refusals:
             shortage = shortage_of(refusal.message)
             hosts = hosts_by_group.get(refusal.group)
             if refusal.replicas_in_s <= 0 or shortage is None or hosts is None:
                 continue
-            if self._is_due(cluster.key, refusal.group) and await self._has_room(cluster.key, shortage, hosts):
-                found.append(refusal.group)
-        return tuple(found)
+            if self._is_due(cluster.key, refusal.group):
+                has_room = await self._has_room(cluster.key, shortage, hosts)
+                found |= {} if has_room is None else {refusal.group: has_room}
+        return found
 
     def forget(self, key: Key) -> None:
         """The cluster is gone."""
@@ -58,10 +59,10 @@ class QuotaLookup:
         looked_at[group] = now
         return True
 
-    async def _has_room(self, key: Key, shortage: Shortage, hosts: int) -> bool:
+    async def _has_room(self, key: Key, shortage: Shortage, hosts: int) -> bool | None:
         try:
             quota = await self._client.get(RESOURCE_QUOTAS, Key(key.namespace, shortage.quota))
         except (Refused, Unavailable) as trouble:
             log.debug("cannot look at quota %s: %s", shortage.quota, trouble)
-            return False
+            return None
         return has_room(shortage, quota, hosts)

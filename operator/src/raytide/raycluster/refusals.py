@@ -53,7 +53,7 @@ class Refusals:
     - A refused create holds its group, and no other, for a while.
     - A create that succeeds forgets what held its group, unless others of its pass were refused: then the count begins
       anew. While no new replica may be begun, the refusal that was the reason stays.
-    - `give_up` holds the group's new replicas, ever longer; `make_room` ends that at once.
+    - `give_up` holds the group's new replicas, ever longer; whoever knows better says `begin_replicas_at`.
     - Another uid or generation of the cluster starts anew.
     """
 
@@ -97,11 +97,11 @@ class Refusals:
                     held.given_up, first_s=GIVEN_UP_FIRST_S, longest_s=GIVEN_UP_LONGEST_S
                 )
 
-    def make_room(self, key: Key, group: str, now: float) -> None:
-        """A replica may be begun, for there is room for all of its hosts."""
+    def begin_replicas_at(self, key: Key, group: str, moment: float) -> None:
+        """Somebody knows whether there is room for a whole replica: now, or not before that moment."""
         book = self._books.get(key)
         if book is not None and group in book.held:
-            book.held[group].replicas_at = now
+            book.held[group].replicas_at = moment
 
     def forget(self, key: Key) -> None:
         """The cluster is gone."""

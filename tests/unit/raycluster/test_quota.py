@@ -1,0 +1,125 @@
+"""What a refusal says of a quota, and when there is room for a whole replica."""
+
+import pytest
+
+from raytide.api import names
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import RESOURCE_QUOTAS, Key
+from raytide.api.quantity import Quantity
+from raytide.raycluster.observed import Refusal
+from raytide.raycluster.quota import Shortage, has_room, shortage_of
+from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup
+
+from builders import group, parsed
+
+WORDS = (
+    'pods "demo-cpu-worker-*" is forbidden: exceeded quota: team, requested: pods=1,requests.cpu=500m, '
+    "used: pods=10,requests.cpu=5, limited: pods=10,requests.cpu=5"
+)
+SHORTAGE = Shortage("team", {"pods": Quantity.parse("1"), "requests.cpu": Quantity.parse("500m")})
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        pytest.param(WORDS, SHORTAGE, id="the API server's words name quota and amounts"),
+        pytest.param('pods "x" is forbidden: violates PodSecurity', None, id="another refusal is none of a quota"),
+        pytest.param("exceeded quota: team, requested: pods=many, used: pods=1", None, id="amounts nobody can read"),
+        pytest.param("", None, id="no words at all"),
+    ],
+)
+def test_a_refusal(message, expected):
+    assert shortage_of(message) == expected
+
+
+def quota(hard, used):
+    return {"status": {"hard": hard, "used": used}}
+
+
+@pytest.mark.rule("SC:S4")
+@pytest.mark.parametrize(
+    ("found", "is_enough"),
+    [
+        pytest.param(quota({"pods": "12"}, {"pods": "8"}), True, id="exactly enough for all hosts"),
+        pytest.param(quota({"pods": "11"}, {"pods": "8"}), False, id="one host too few"),
+        pytest.param(quota({"pods": "99", "requests.cpu": "1"}, {"pods": "0"}), False, id="every amount counts"),
+        pytest.param(quota({"pods": "4", "limits.memory": "0"}, {}), True, id="amounts nobody asked for do not"),
+        pytest.param(quota({"pods": "?"}, {}), False, id="an amount nobody can read is no room"),
+        pytest.param(None, True, id="a quota that is gone admits everything"),
+    ],
+)
+def test_room_for_four_hosts(found, is_enough):
+    assert has_room(SHORTAGE, found, 4) is is_enough
+
+
+class Quotas:
+    """A client that knows quotas by name; an error in place of one is raised."""
+
+    def __init__(self, **quotas):
+        self.quotas = quotas
+        self.asked = []
+
+    async def get(self, resource, key):
+        assert resource is RESOURCE_QUOTAS
+        self.asked.append(key)
+        found = self.quotas.get(key.name)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+class Hands:
+    """A clock somebody turns."""
+
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+def waiting(message=WORDS, group="cpu", replicas_in_s=60.0):
+    return Refusal(group, names.FAILED_TO_CREATE_WORKER_POD, message, 0.0, 0, replicas_in_s)
+
+
+CLUSTER = parsed(group(numOfHosts=4))
+
+
+@pytest.mark.rule("SC:S4")
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        pytest.param(quota({"pods": "12"}, {"pods": "8"}), {"cpu": True}, id="has room"),
+        pytest.param(quota({"pods": "10"}, {"pods": "8"}), {"cpu": False}, id="has no room"),
+        pytest.param(Refused(403, "Forbidden", "no"), {}, id="may not be read: nothing is said"),
+        pytest.param(Unavailable("away"), {}, id="nobody answers: nothing is said"),
+    ],
+)
+async def test_a_quota_that_is_waited_for(found, told):
+    client = Quotas(team=found)
+    assert await QuotaLookup(client, clock=Hands()).has_room_by_group(CLUSTER, [waiting()]) == told
+    assert client.asked == [Key("default", "team")]
+
+
+async def test_it_is_read_at_most_every_ten_seconds():
+    client, clock = Quotas(team=quota({"pods": "10"}, {"pods": "8"})), Hands()
+    lookup = QuotaLookup(client, clock=clock)
+    for passed_s in (0.0, 1.0, LOOK_EVERY_S - 1.5, 1.0):
+        clock.now += passed_s
+        await lookup.has_room_by_group(CLUSTER, [waiting()])
+    assert len(client.asked) == 2
+    lookup.forget(CLUSTER.key)
+    assert await lookup.has_room_by_group(CLUSTER, [waiting()]) == {"cpu": False}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(waiting(replicas_in_s=0.0), id="a refusal that holds back no replica"),
+        pytest.param(waiting("violates PodSecurity"), id="a refusal that is no quota's"),
+        pytest.param(waiting(group="gone"), id="a group that is no longer there"),
+    ],
+)
+async def test_asks_nobody(refusal):
+    client = Quotas()
+    assert await QuotaLookup(client, clock=Hands()).has_room_by_group(CLUSTER, [refusal]) == {}
+    assert client.asked == []
