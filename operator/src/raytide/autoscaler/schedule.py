@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from raytide.autoscaler.model import Decision, Demand, Gang, NodeType, Request, SchedulingInput, Termination
+from raytide.autoscaler.model import Cause, Decision, Demand, Gang, NodeType, Request, SchedulingInput, Termination
 from raytide.autoscaler.scheduling.fleet import CONSTRAINT, DEMAND, Fate, Node
 from raytide.autoscaler.scheduling.ray_exact import decide_as_ray
 from raytide.autoscaler.scheduling.reading import Reader
@@ -65,6 +65,8 @@ class _Scheduler:
         self._replicas = end_excess(replicas_by_type(self._nodes, self._types), self._types, self._most_workers())
         self._occupied = hosts_of(self._replicas, question.types)
         self._occupied.update(node.type_name for node in self._nodes if node.is_head)
+        # A cluster above its limit launches nothing until it is below: what must end may still refuse to.
+        self._occupied[""] = sum(node.cause is Cause.MAX_NUM_NODES for node in self._nodes)
 
     def decide(self) -> Decision:
         """Pack until the launches are enough, even if they compete with what is there on the next tick."""
