@@ -91,8 +91,8 @@ def refused(
 @pytest.mark.parametrize(
     ("thing", "limit_s", "reason"),
     [
-        pytest.param(no_node("a"), 10, "Unschedulable", id="no node fits: 10 s"),
-        pytest.param(no_node("a", "SchedulingGated"), 10, "SchedulingGated", id="gated: 10 s"),
+        pytest.param(no_node("a"), 8, "Unschedulable", id="no node fits: 8 s"),
+        pytest.param(no_node("a", "SchedulingGated"), 8, "SchedulingGated", id="gated: 8 s"),
         pytest.param(
             spot("a", node_name="n", containers=(waiting("ray", "ImagePullBackOff"),)),
             60,

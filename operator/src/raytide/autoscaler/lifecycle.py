@@ -34,7 +34,7 @@ class TimeLimits:
     """The GCS forgot a node whose pod lives on: after its own restart it hears from it again."""
     warn_s: float = 90.0
     """On the way out for so long that it is worth a word."""
-    capacity_s: float = 10.0
+    capacity_s: float = 8.0
     """A pod for which Kubernetes says that there is no room (yet): unschedulable, gated, quota."""
     broken_s: float = 60.0
     """A pod whose image, configuration or program does not work."""
