@@ -140,6 +140,24 @@ def test_the_five_minutes_are_waited_for(story):
     assert story.next_look_s is None or story.next_look_s > 1
 
 
+@pytest.mark.rule("D19", "RM:I13")
+def test_an_invalid_cluster_is_not_looked_at_for_ever(story):
+    story.look(0, OTHER_HEAD)
+    story.rewrite(1, 1)
+    story.look(1, HEAD)
+    story.obj["spec"]["workerGroupSpecs"][0]["minReplicas"] = 99
+    story.look(400, OTHER_HEAD)
+    assert find_condition(story.obj["status"]["conditions"], names.INVALID)
+    assert story.next_look_s is None
+
+
+@pytest.mark.rule("D19")
+def test_a_copied_record_is_said_not_to_be_obeyed(story):
+    story.decide(DecisionRecord("uid-of-the-backup", HEAD.uid), cpu=AGREED)
+    assert story.condition(names.AUTOSCALER_DOWN, 0) == ("False", "RecordOfAnotherCluster")
+    assert "spec.replicas rules" in story.message(names.AUTOSCALER_DOWN)
+
+
 @pytest.mark.rule("D19")
 def test_desired_workers_follow_who_rules(story):
     story.decide(cpu=GroupDecision(7))

@@ -23,8 +23,6 @@ from raytide.raycluster.scaling import STALE_AFTER, Scaling, clamp, clamp_replic
 
 CONTENDED_AFTER: Final = timedelta(seconds=10)
 SETTLED_AFTER: Final = timedelta(seconds=15)
-SOON_S: Final = 0.1
-"""A deadline that has come in the same instant: look again, but not in this one."""
 OTHER_REASON: Final = "Other"
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
 """What the API server takes for the reason of a condition; one bad word would cost the whole status."""
@@ -44,7 +42,11 @@ def scaling_sayings(cluster: RayCluster, scaling: Scaling, now: datetime) -> dic
 def next_look_in(
     cluster: RayCluster, scaling: Scaling, computed: Sequence[ConditionJson], now: datetime
 ) -> float | None:
-    """Seconds until one of them has to change though nothing happens; None when only news matter."""
+    """Seconds until one of them has to change though nothing happens; None when only news matter.
+
+    `now` is the moment for which they were computed. A deadline that was past even then is nobody's any more: an invalid
+    cluster keeps its conditions as they were, and looking again would change nothing, for ever.
+    """
     waits = []
     down = find_condition(computed, names.AUTOSCALER_DOWN)
     if down is not None and down.get("status") == "False":
@@ -54,7 +56,7 @@ def next_look_in(
         waits.append((_agreed_since(cluster, contended, now) + SETTLED_AFTER - now).total_seconds())
     elif contended is not None and contended.get("status") == "False":
         waits.append(_left(contended, CONTENDED_AFTER, now))
-    return max(SOON_S, min(waits)) if waits else None
+    return min((wait for wait in waits if wait > 0), default=None)
 
 
 def autoscaler_down(cluster: RayCluster, scaling: Scaling, now: datetime) -> Saying | None:
@@ -63,11 +65,12 @@ def autoscaler_down(cluster: RayCluster, scaling: Scaling, now: datetime) -> Say
     if fault is None:
         return None
     minutes = int(STALE_AFTER.total_seconds() // 60)
-    if is_stale(cluster, now):
-        message = f"{fault.message}; for more than {minutes} minutes: spec.replicas rules, nobody is deleted for it"
-        return Saying(names.AUTOSCALER_DOWN, status=True, reason=fault.reason, message=message)
-    message = f"{fault.message}; the last decision is obeyed until it has been so for {minutes} minutes"
-    return Saying(names.AUTOSCALER_DOWN, status=False, reason=fault.reason, message=message)
+    if scaling.record is None:
+        who = "spec.replicas rules, nobody is deleted for it"
+    else:
+        who = f"the last decision is obeyed until it has been so for {minutes} minutes"
+    message = f"{fault.message}; {who}"
+    return Saying(names.AUTOSCALER_DOWN, status=is_stale(cluster, now), reason=fault.reason, message=message)
 
 
 def replicas_contended(cluster: RayCluster, scaling: Scaling, now: datetime) -> Saying | None:

@@ -64,7 +64,8 @@ def status_patch(cluster: RayCluster, computed: Mapping[str, Any]) -> Status | N
 
 def look_again_in(cluster: RayCluster, observed: Observed, computed: Mapping[str, Any], now: datetime) -> float | None:
     """Seconds until the status has to change though nothing happens; None when only news matter."""
-    scaling = next_look_in(cluster, scaling_of(cluster, observed), computed.get("conditions") or (), now)
+    conditions = computed.get("conditions") or ()
+    scaling = next_look_in(cluster, scaling_of(cluster, observed), conditions, observed.seen_at)
     return sooner(leaves_ready_in(computed, now), scaling)
 
 
