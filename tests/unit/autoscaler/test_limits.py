@@ -175,6 +175,11 @@ def test_a_refusal_that_concerns_nobody_any_more_blocks_nobody():
         pytest.param(
             refused(text="pods is forbidden", reason="FailedDeleteWorkerPod"), None, id="a delete that was refused"
         ),
+        pytest.param(
+            [{**refused(reason="FailedDeleteWorkerPod")[0], "message": "group spot: no; group spot: exceeded quota"}],
+            "QuotaExceeded",
+            id="a delete and a create of the same group",
+        ),
         pytest.param([{**refused()[0], "status": "False"}], None, id="a condition that does not hold"),
         pytest.param([{"type": "ReplicaFailure", "status": "True"}], None, id="no words"),
         pytest.param(

@@ -306,14 +306,13 @@ def refusal_of(conditions: Sequence[ConditionJson], group: str) -> tuple[str, st
         return None
     message = str(condition.get("message") or "")
     parts = _ENTRY.split(message)
-    text = dict(zip(parts[1::2], parts[2::2], strict=True)).get(group)
-    if text is None and len(parts) == 1 and f"-{group}-worker-" in message:  # KubeRay names the pod, not the group
-        text = message
-    if text is None:
-        return None
-    trouble = trouble_of_refusal("", text)
-    is_create = trouble.cause is Cause.QUOTA or condition.get("reason") == CREATE_FAILED
-    return (trouble.cause, trouble.detail) if is_create else None
+    texts = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name == group]
+    if len(parts) == 1 and f"-{group}-worker-" in message:  # KubeRay names the pod, not the group
+        texts = [message]
+    for trouble in (trouble_of_refusal("", text) for text in texts):
+        if trouble.cause is Cause.QUOTA or condition.get("reason") == CREATE_FAILED:
+            return trouble.cause, trouble.detail
+    return None
 
 
 CREATE_FAILED: Final = "FailedCreateWorkerPod"
