@@ -88,6 +88,7 @@ class GcsWorld:
 
     session: str = "session_1"
     ray_version: str = "2.60.0"
+    temp_dir: str = "/tmp/ray"
     nodes: dict[str, RayNode] = field(default_factory=dict)
     """By node id."""
     tasks: list[Demand] = field(default_factory=list)
@@ -257,8 +258,8 @@ class GcsWorld:
                     node_id=bytes.fromhex(node.node_id),
                     state=pb.NodeInfo.ALIVE if node.is_alive else pb.NodeInfo.DEAD,
                     is_head_node=node.node_type == HEAD_TYPE,
-                    temp_dir="/tmp/ray",
-                    session_dir=f"/tmp/ray/{self.session}",
+                    temp_dir=self.temp_dir,
+                    session_dir=f"{self.temp_dir}/{self.session}",
                 )
                 for node in self.nodes.values()
             ],
