@@ -239,6 +239,16 @@ def test_a_group_that_leaves_the_spec_stops_nobody_else():
     assert (world.waiting(), world.live("old"), world.replicas("cpu")) == (0, [], 3)
 
 
+@pytest.mark.rule("B-1")
+def test_where_nobody_deletes_the_workers_of_a_removed_group_they_are_drained_once():
+    world = World([group("cpu", replicas=0), group("old", replicas=2)], is_recorded=False)
+    world.run(30)
+    world.has_operator = False
+    world.cluster["spec"]["workerGroupSpecs"].pop()
+    world.run(30)
+    assert (len(world.drain_calls), {node.status.value for node in world.nodes.values()}) == (2, {"DEAD"})
+
+
 def test_a_suspended_group_is_left_as_it_is():
     world = World([group("cpu", replicas=0), group("off", replicas=3, suspend=True)])
     world.demand(2)

@@ -6,7 +6,7 @@ replicas that may be named: every host agreed, or does not answer and its pod is
 scale-down"). Refusals are remembered, so that a node that refuses for ever does not make the group flap. Called by tick.py.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -48,6 +48,19 @@ def drains_of(group: str, target: GroupTarget, terms: DrainTerms) -> tuple[Drain
             break
         found += [_drain(group, unit, host, terms) for host in unit.draining]
     return tuple(found)
+
+
+def drains_of_removed(
+    found: Iterable[Instance], groups: Collection[str], leaving_s: Mapping[str, float], terms: DrainTerms
+) -> tuple[Drain, ...]:
+    """Nodes whose group has left the spec: nobody can name them any more, so they are asked to end by themselves (B-1)."""
+    drains: list[Drain] = []
+    for host in found:
+        is_removed = host.pod and host.node_id and not host.is_head and host.node_type and host.node_type not in groups
+        if is_removed and host.node_id not in leaving_s and not terms.is_resting(host.node_id):
+            unit = Unit(host.replica or host.pod, (host,), Fate.LEAVES)
+            drains.append(_drain(host.node_type, unit, host, terms))
+    return tuple(drains[:MOST_DRAINS])
 
 
 def _drain(group: str, unit: Unit, host: Instance, terms: DrainTerms) -> Drain:

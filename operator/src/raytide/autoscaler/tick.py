@@ -12,7 +12,14 @@ from datetime import datetime
 
 from raytide.api.scaling import MAX_NAMES_PER_GROUP, DecisionRecord, GroupDecision, encode_record, parse_record
 from raytide.autoscaler.deciding import DEMAND_LAG_S, Deciding, decide
-from raytide.autoscaler.drains import DrainTerms, drains_of, leaving_since, named_after, refusals_after
+from raytide.autoscaler.drains import (
+    DrainTerms,
+    drains_of,
+    drains_of_removed,
+    leaving_since,
+    named_after,
+    refusals_after,
+)
 from raytide.autoscaler.group_orders import HOLD_S, Outcomes, group_outcomes
 from raytide.autoscaler.orders import Answers, Drain, Level, LogLine, Memory, NamesPlan, Operation, Snapshot, TickPlan
 from raytide.autoscaler.pacing import Change, change_between, is_lowering_pending, since_last_write_s, wait_s
@@ -35,7 +42,7 @@ def plan_tick(snapshot: Snapshot, memory: Memory) -> TickPlan:
     report = report_of(snapshot, memory, deciding, outcomes)
     return TickPlan(
         patch=writing.patch,
-        drains=_drains(snapshot, memory, standing, outcomes, is_written=bool(writing.patch)),
+        drains=_drains(snapshot, memory, standing, deciding, outcomes, is_written=bool(writing.patch)),
         report=report,
         memory=replace(
             _next_memory(snapshot, memory, deciding, outcomes, writing),
@@ -67,7 +74,7 @@ def plan_names(snapshot: Snapshot, plan: TickPlan, answers: Answers) -> NamesPla
         refusals=refusals_after(plan.memory.refusals, plan.drains, answers, now_s),
     )
     orders = dict(plan.orders)
-    named = named_after(plan.drains, answers, plan.instances)
+    named = {g: names for g, names in named_after(plan.drains, answers, plan.instances).items() if g in orders}
     for group, names in named.items():
         together = tuple(dict.fromkeys([*orders[group].delete, *names]))[:MAX_NAMES_PER_GROUP]
         orders[group] = replace(orders[group], delete=together)
@@ -160,7 +167,13 @@ def _whole(moment: datetime) -> datetime:
 
 
 def _drains(
-    snapshot: Snapshot, memory: Memory, standing: Standing, outcomes: Outcomes, *, is_written: bool
+    snapshot: Snapshot,
+    memory: Memory,
+    standing: Standing,
+    deciding: Deciding,
+    outcomes: Outcomes,
+    *,
+    is_written: bool,
 ) -> tuple[Drain, ...]:
     """Only of groups whose number is lowered already, or in this very patch: else what leaves would be replaced (B-28)."""
     if is_paused(snapshot.cluster):
@@ -172,13 +185,15 @@ def _drains(
         grace_s=snapshot.settings.preemption_grace_s,
         refusals=memory.refusals,
     )
-    return tuple(
+    drains = tuple(
         drain
         for outcome in outcomes.groups
         if outcome.target is not None
         and (is_written or not is_lowering_pending(standing, outcome.group, outcome.order))
         for drain in drains_of(outcome.group.name, outcome.target, terms)
     )
+    in_spec = frozenset(group.name for group in standing.groups)
+    return (*drains, *drains_of_removed(deciding.found.instances, in_spec, memory.leaving_s, terms))
 
 
 def _refusal_lines(drains: tuple[Drain, ...], answers: Answers) -> tuple[LogLine, ...]:
