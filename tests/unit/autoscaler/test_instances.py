@@ -318,7 +318,8 @@ def test_workers_of_a_group_that_cannot_be_read_are_capacity_and_left_alone():
         Status.RAY_RUNNING,
         True,
     )
-    much_later = see(odd, node(odd.name, NodeStatus.DEAD), types=skipped, timers=found.timers, now_s=9000.0)
+    dead = see(odd, node(odd.name, NodeStatus.DEAD), types=skipped, timers=found.timers, now_s=2000.0)
+    much_later = see(odd, node(odd.name, NodeStatus.DEAD), types=skipped, timers=dead.timers, now_s=9000.0)
     assert (workers(much_later), much_later.to_end) == ([], frozenset())
 
 

@@ -157,6 +157,13 @@ def test_a_refused_create_blocks_at_once_and_takes_what_is_asked_for_with_it():
     assert (most(limits), names_of(limits.instances), len(limits.stuck)) == (1, ["a"], 4)
 
 
+def test_what_a_blocked_group_was_asked_for_is_no_capacity_even_before_its_pod_is_there():
+    story = Story()
+    story.look(0, no_node("a"), wanted={"spot": 3})
+    limits = story.look(11, no_node("a"), wanted={"spot": 3})
+    assert (most(limits), len(limits.stuck), names_of(limits.instances)) == (0, 3, [])
+
+
 def test_a_refusal_that_concerns_nobody_any_more_blocks_nobody():
     assert Story().look(0, *at_work("a"), wanted={"spot": 1}, conditions=refused()).blocked == {}
 

@@ -3,8 +3,8 @@
 Takes what the scheduler is asked and what limits.py found, gives the decision and the fate of every stuck instance. Work
 goes to the next fitting group in the same tick; what is stuck is withdrawn, except what only waits for room while nobody
 else can do its work, and what the group's minimum demands (SC:S2, SC:S13). Work that nobody else can do is asked of a
-group without room all the same: somebody may make room, such as an autoscaler of Kubernetes nodes. A node that a pending gang needs is not idle
-while the gang's other nodes are late or blocked (SC:S5). Pure; called by tick.py, with schedule.py as the scheduler.
+group without room all the same: somebody may make room, such as an autoscaler of Kubernetes nodes. Pure; called by
+tick.py with schedule.py as the scheduler, which promises that a node some waiting gang needs is not idle (SC:S5).
 """
 
 from collections import Counter
@@ -53,7 +53,7 @@ def choose(question: SchedulingInput, limits: Limits, schedule: Scheduler) -> Ch
     asked = replace(
         question,
         types=limits.types,
-        instances=_protected(question, sound, limits, schedule),
+        instances=sound,
         availability={**question.availability, **limits.availability},
         recoverable={**question.recoverable, **limits.recoverable},
     )
@@ -68,16 +68,6 @@ def choose(question: SchedulingInput, limits: Limits, schedule: Scheduler) -> Ch
         withdrawn=frozenset(withdrawn),
         kept=kept,
     )
-
-
-def _protected(
-    question: SchedulingInput, sound: tuple[Instance, ...], limits: Limits, schedule: Scheduler
-) -> tuple[Instance, ...]:
-    """The sound instances; those a gang would use if nothing were blocked are not to be ended as idle (SC:S5)."""
-    if not question.gangs or not (limits.backoffs or limits.stuck):
-        return sound
-    needed = schedule(replace(question, tasks=(), constraint=None, idle_timeout_s=None)).needed
-    return tuple(replace(i, is_idle_blocked=True) if i.instance_id in needed else i for i in sound)
 
 
 # --- what is stuck ---------------------------------------------------------------------------------------------------

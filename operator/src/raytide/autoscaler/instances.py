@@ -156,7 +156,7 @@ def _node_by_pod(nodes: Iterable[RayNode], names: Collection[str]) -> dict[str, 
     for node in nodes:
         if node.instance_id in names:
             known = found.get(node.instance_id)
-            if known is None or node.is_alive or not known.is_alive:
+            if known is None or not known.is_alive:
                 found[node.instance_id] = node
     return found
 
