@@ -117,6 +117,7 @@ class World:
         self.drain_calls: list[tuple[int, str, DrainReason]] = []
         self.next_tick_s = 0
         self.constraint: tuple[Demand, ...] | None = None
+        self.extra_tasks: tuple[Demand, ...] = ()
 
     # --- what tests turn -------------------------------------------------------------------------------------------
 
@@ -170,7 +171,9 @@ class World:
 
     def reasons(self) -> set[str]:
         record = self.record()
-        return {why.reason for d in record.groups.values() for why in d.why} if record else set()
+        if record is None:
+            return set()
+        return {why.reason for d in record.groups.values() for why in d.why} | {why.reason for why in record.why}
 
     def lines_and_reasons(self) -> str:
         """Everything that was said."""
@@ -410,7 +413,7 @@ class World:
         one = Request(amounts_of({"CPU": 1}), selectors=((),))
         return GcsState(
             nodes=((head,) if self.is_head_up else ()) + tuple(self._ray_node(node) for node in self.nodes.values()),
-            tasks=(Demand(one, self.told_tasks),) if self.told_tasks else (),
+            tasks=((Demand(one, self.told_tasks),) if self.told_tasks else ()) + self.extra_tasks,
             gangs=tuple(
                 Gang(
                     f"{gang}:STRICT_SPREAD|PENDING",

@@ -350,6 +350,31 @@ def test_only_the_impossible_is_reported_as_infeasible_and_said_once():
     assert not [event for event in world.events if "No available node types" in event and "resource requests" in event]
 
 
+@pytest.mark.rule("SC:S21", "B-14")
+def test_what_no_group_could_hold_is_nobodys_fault_and_is_said_once():
+    world = World([group("cpu", replicas=0)])
+    world.constraint = None
+    world.extra_tasks = (Demand(Request(amounts_of({"GPU": 8})), 2),)
+    world.run(60)
+    assert [(why.reason, why.count) for why in world.record().why] == [("NoFittingGroup", 2)]
+    assert world.reports[-1].infeasible == world.extra_tasks
+    assert (len(world.writes), len([e for e in world.events if "No available node types" in e])) == (1, 1)
+    world.extra_tasks = ()
+    took_s = world.run_until(lambda: world.record().why == (), 20)
+    assert took_s <= 10
+
+
+@pytest.mark.rule("SC:S21")
+def test_a_head_that_is_down_is_the_only_reason_told_and_is_forgotten_afterwards():
+    world = at_work(2)
+    world.is_head_up = False
+    world.run(30)
+    assert world.reasons() == {"HeadDown"}
+    world.is_head_up = True
+    world.run(20)
+    assert (world.reasons(), world.replicas(), world.deleted) == (set(), 2, [])
+
+
 @pytest.mark.rule("B-5")
 def test_report_versions_never_fall_even_when_the_clock_does():
     world = World()

@@ -6,6 +6,7 @@ waits who need not, and no node is idle above the minimum (RM:I21–I24, D12).
 """
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -180,3 +181,17 @@ def test_every_history_comes_to_rest_where_demand_is(
     world.demand(last)
     world.run(SETTLE_S + (GRACE_S if world.is_over_max_expected else 0))
     check_rest(world)
+
+
+@pytest.mark.rule("SC:S7")
+@pytest.mark.parametrize("seed", range(6))
+def test_demand_that_goes_up_and_down_under_faults_is_followed_within_a_minute(seed: int):
+    dice = Random(seed)
+    world = World([group("cpu", replicas=0, high=40)], spec={"autoscalerOptions": {"idleTimeoutSeconds": 10}})
+    world.fate_of_patches = lambda: dice.choice(["ok", "ok", "ok", "lost", "unheard"])
+    world.dies_at = lambda: dice.choice(["", "", "", "patch", "drain"])
+    for demand in (0, 42, 10, 40):
+        world.demand(demand)
+        world.run(60)
+        assert len(world.live()) == min(demand, 40), world.portrait()
+        assert not world.reports[-1].pending_requests, "nothing is launching any more"

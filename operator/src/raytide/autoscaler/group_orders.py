@@ -64,11 +64,8 @@ class Outcomes:
     leaving_s: Mapping[str, float] = field(default_factory=dict)
 
     def orders(self) -> dict[str, GroupDecision]:
-        """By group; reasons without a group under the head's name."""
-        found = {outcome.group.name: outcome.order for outcome in self.groups}
-        if self.cluster_why:
-            found[HEAD_TYPE] = GroupDecision(1, why=self.cluster_why)
-        return found
+        """By group."""
+        return {outcome.group.name: outcome.order for outcome in self.groups}
 
 
 def group_outcomes(snapshot: Snapshot, memory: Memory, standing: Standing, deciding: Deciding) -> Outcomes:
@@ -84,9 +81,10 @@ def _hold(
 ) -> Outcomes:
     """Everything stays as it was ordered, within minimum and maximum."""
     silent_s = snapshot.monotonic_s - (snapshot.monotonic_s if memory.silent_s is None else memory.silent_s)
-    why = (head_down(deciding.why_not),) if silent_s >= SILENCE_S else ()
-    groups = tuple(_left(group, standing, pods, why or None) for group in standing.groups)
-    return Outcomes(groups, (), memory.unneeded_s, memory.pending_s, memory.leaving_s)
+    is_long = silent_s >= SILENCE_S
+    groups = tuple(_left(group, standing, pods, () if is_long else None) for group in standing.groups)
+    why = (head_down(deciding.why_not),) if is_long else standing.why
+    return Outcomes(groups, why, memory.unneeded_s, memory.pending_s, memory.leaving_s)
 
 
 def _left(

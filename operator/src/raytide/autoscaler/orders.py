@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
-from raytide.api.scaling import DecisionRecord, GroupDecision
+from raytide.api.scaling import DecisionRecord, GroupDecision, Why
 from raytide.autoscaler.lifecycle import DEFAULT_LIMITS, TimeLimits, Timers
 from raytide.autoscaler.model import Decision, Drained, DrainReason, GcsState, Instance, NodeType, Report
 
@@ -168,6 +168,8 @@ class TickPlan:
     """Something becomes due then; None: the usual interval will do."""
     orders: Mapping[str, GroupDecision] = field(default_factory=dict)
     """What was decided by group, whether it had to be written or not."""
+    why: tuple[Why, ...] = ()
+    """Reasons that concern no group: no fitting group, the head is down."""
     decision: Decision | None = None
     """None: nothing was decided, and `why_not` says why."""
     instances: tuple[Instance, ...] = ()

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from raytide.api.scaling import GroupDecision
+from raytide.api.scaling import GroupDecision, Why
 from raytide.autoscaler.spec_groups import SpecGroup
 from raytide.autoscaler.standing import Standing
 
@@ -29,13 +29,14 @@ class Change(StrEnum):
 PAUSE_S: Final[Mapping[Change, float]] = {Change.MIND: 2.0, Change.RIVAL: 10.0, Change.WORDS: 10.0}
 
 
-def change_between(standing: Standing, orders: Mapping[str, GroupDecision]) -> Change:
-    """The most pressing change of any group."""
+def change_between(standing: Standing, orders: Mapping[str, GroupDecision], why: tuple[Why, ...] = ()) -> Change:
+    """The most pressing change of any group; `why` are the reasons that concern none of them."""
     found = {_change_of(standing, group, orders[group.name]) for group in standing.groups if group.name in orders}
     if standing.is_recorded:
         if standing.is_record_foreign:
             return Change.MIND
-        found.add(_change_of_others(standing, orders))
+        if why != standing.why:
+            found.add(Change.WORDS)
     return next((change for change in (Change.MIND, Change.RIVAL, Change.WORDS) if change in found), Change.NONE)
 
 
@@ -72,12 +73,3 @@ def _change_of(standing: Standing, group: SpecGroup, order: GroupDecision) -> Ch
     ):
         return Change.RIVAL
     return Change.WORDS if standing.is_recorded and order.why != before.why else Change.NONE
-
-
-def _change_of_others(standing: Standing, orders: Mapping[str, GroupDecision]) -> Change:
-    """Reasons that concern no group of the spec."""
-    in_spec = {group.name for group in standing.groups}
-    recorded = {} if standing.record is None else standing.record.groups
-    said = {name: decision.why for name, decision in recorded.items() if name not in in_spec and decision.why}
-    to_say = {name: decision.why for name, decision in orders.items() if name not in in_spec and decision.why}
-    return Change.NONE if said == to_say else Change.WORDS

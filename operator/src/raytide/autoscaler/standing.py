@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raytide.api import names
-from raytide.api.scaling import DecisionRecord, GroupDecision, parse_record
+from raytide.api.scaling import DecisionRecord, GroupDecision, Why, parse_record
 from raytide.autoscaler.orders import Memory, Snapshot
 from raytide.autoscaler.spec_groups import SpecGroup, spec_groups
 
@@ -31,6 +31,11 @@ class Standing:
     """There is a record, and it was made for another cluster (a copied manifest) or beside another head."""
     written: Mapping[str, int] | None = None
     """What this process ordered last, where nothing is recorded."""
+
+    @property
+    def why(self) -> tuple[Why, ...]:
+        """The reasons that concern no group, as recorded."""
+        return () if self.record is None else self.record.why
 
     def decision(self, group: SpecGroup) -> GroupDecision:
         """What stands for that group, as if it had been recorded."""

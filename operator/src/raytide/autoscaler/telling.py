@@ -60,7 +60,9 @@ def report_of(snapshot: Snapshot, memory: Memory, deciding: Deciding, outcomes: 
 def words_of(memory: Memory, standing: Standing, deciding: Deciding, outcomes: Outcomes, written: Change) -> Words:
     """Lines and events; `written` is the change that is written now."""
     orders = outcomes.orders()
-    lines, said = reason_lines({name: order.why for name, order in orders.items()}, memory.words)
+    lines, said = reason_lines(
+        {**{name: order.why for name, order in orders.items()}, "": outcomes.cluster_why}, memory.words
+    )
     if written is Change.MIND:
         lines = (*resizing_lines(_resizing(outcome) for outcome in outcomes.groups), *lines)
     elif written is Change.RIVAL:

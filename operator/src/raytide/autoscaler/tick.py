@@ -8,9 +8,8 @@ other decisions and has no rule of its own but their order (contract, "Order of 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 
-from raytide.api.scaling import MAX_NAMES_PER_GROUP, DecisionRecord, GroupDecision, encode_record, parse_record
+from raytide.api.scaling import MAX_NAMES_PER_GROUP, DecisionRecord, GroupDecision, Why, encode_record, parse_record
 from raytide.autoscaler.deciding import DEMAND_LAG_S, Deciding, decide
 from raytide.autoscaler.drains import (
     DrainTerms,
@@ -37,7 +36,7 @@ def plan_tick(snapshot: Snapshot, memory: Memory) -> TickPlan:
     deciding = decide(snapshot, memory, standing)
     outcomes = group_outcomes(snapshot, memory, standing, deciding)
     orders = outcomes.orders()
-    writing = _writing(snapshot, memory, standing, orders)
+    writing = _writing(snapshot, memory, standing, orders, outcomes.cluster_why)
     words = words_of(memory, standing, deciding, outcomes, writing.written)
     report = report_of(snapshot, memory, deciding, outcomes)
     return TickPlan(
@@ -53,6 +52,7 @@ def plan_tick(snapshot: Snapshot, memory: Memory) -> TickPlan:
         events=words.events,
         look_again_s=_look_again_s(snapshot, deciding, outcomes, writing),
         orders=orders,
+        why=outcomes.cluster_why,
         decision=None if deciding.choice is None else deciding.choice.decision,
         instances=deciding.found.instances,
         types=deciding.types.types,
@@ -81,7 +81,9 @@ def plan_names(snapshot: Snapshot, plan: TickPlan, answers: Answers) -> NamesPla
     if not named:
         return NamesPlan(memory=memory, log=_refusal_lines(plan.drains, answers))
     standing = standing_of(snapshot, memory)
-    patch = build_patch(snapshot.cluster, _changes(standing, orders), _record_text(standing, orders, snapshot))
+    patch = build_patch(
+        snapshot.cluster, _changes(standing, orders), _record_text(standing, orders, plan.why, snapshot)
+    )
     lines = tuple(
         LogLine(Level.INFO, f"group {group}: {len(names)} drained and named", (("group", group), ("named", len(names))))
         for group, names in named.items()
@@ -117,16 +119,23 @@ class _Writing:
         return self.change if self.patch else Change.NONE
 
 
-def _writing(snapshot: Snapshot, memory: Memory, standing: Standing, orders: Mapping[str, GroupDecision]) -> _Writing:
+def _writing(
+    snapshot: Snapshot,
+    memory: Memory,
+    standing: Standing,
+    orders: Mapping[str, GroupDecision],
+    why: tuple[Why, ...],
+) -> _Writing:
     if is_paused(snapshot.cluster):
         return _Writing()
-    text = _record_text(standing, orders, snapshot)
-    change = change_between(standing, _as_read(orders, text))
+    text = _record_text(standing, orders, why, snapshot)
+    record = parse_record(text)
+    change = change_between(standing, _as_read(orders, record), why if record is None else record.why)
     since_s = since_last_write_s(standing, memory.wrote_s, snapshot.monotonic_s, snapshot.now)
     waits_s = wait_s(change, since_s)
     if change is Change.NONE or waits_s > 0:
         return _Writing(change, wait_s=waits_s)
-    return _Writing(change, build_patch(snapshot.cluster, _changes(standing, orders), text), parse_record(text))
+    return _Writing(change, build_patch(snapshot.cluster, _changes(standing, orders), text), record)
 
 
 def _changes(standing: Standing, orders: Mapping[str, GroupDecision]) -> list[GroupChange]:
@@ -141,26 +150,22 @@ def _changes(standing: Standing, orders: Mapping[str, GroupDecision]) -> list[Gr
     return changes
 
 
-def _record_text(standing: Standing, orders: Mapping[str, GroupDecision], snapshot: Snapshot) -> str | None:
+def _record_text(
+    standing: Standing, orders: Mapping[str, GroupDecision], why: tuple[Why, ...], snapshot: Snapshot
+) -> str | None:
     if not standing.is_recorded:
         return None
-    return encode_record(
-        DecisionRecord(snapshot.cluster["metadata"]["uid"], standing.head, _whole(snapshot.now), orders)
-    )
+    at = snapshot.now.replace(microsecond=0)
+    return encode_record(DecisionRecord(snapshot.cluster["metadata"]["uid"], standing.head, at, orders, why))
 
 
-def _as_read(orders: Mapping[str, GroupDecision], text: str | None) -> dict[str, GroupDecision]:
+def _as_read(orders: Mapping[str, GroupDecision], record: DecisionRecord | None) -> dict[str, GroupDecision]:
     """The orders as the record gives them back: long words are cut, and a cut is no change of mind."""
-    record = parse_record(text)
     read = {} if record is None else record.groups
     return {
         name: replace(order, why=read[name].why, backoff=read[name].backoff) if name in read else order
         for name, order in orders.items()
     }
-
-
-def _whole(moment: datetime) -> datetime:
-    return moment.replace(microsecond=0)
 
 
 # --- drains ----------------------------------------------------------------------------------------------------------
