@@ -50,8 +50,9 @@ def build_patch(
     if not needed and record is None:
         return ()
     guards: list[Operation] = [_test(UID_PATH, cluster["metadata"]["uid"])]
-    if any(map(_is_blind, needed)):
-        guards.append(_test(GENERATION_PATH, cluster["metadata"]["generation"]))
+    generation = cluster["metadata"].get("generation")
+    if generation is not None and any(map(_is_blind, needed)):
+        guards.append(_test(GENERATION_PATH, generation))
     writes = [operation for change in needed for operation in _group_operations(change)]
     return (*guards, *writes, *(_record_operations(cluster, record) if record is not None else ()))
 
