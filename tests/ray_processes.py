@@ -62,6 +62,11 @@ class Ray:
         """Before 2.52 a GCS answers anybody."""
         return self.version >= (2, 52)
 
+    @property
+    def has_client_server(self) -> bool:
+        """A minimal installation has none, and refuses to be told its port."""
+        return (self.package.parent / "grpc").is_dir()
+
 
 def free_port() -> int:
     """Free a moment ago."""
@@ -95,7 +100,11 @@ class BareGcs:
 
     async def __aenter__(self) -> Self:
         self.start()
-        await self.until_it_answers()
+        try:
+            await self.until_it_answers()
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -192,7 +201,7 @@ class RayNodes:
             "--no-monitor",
             "--include-dashboard=false",
             f"--port={self.gcs_port}",
-            f"--ray-client-server-port={free_port()}",
+            *([f"--ray-client-server-port={free_port()}"] if self.ray.has_client_server else []),
             *options,
         )
 
@@ -267,8 +276,8 @@ class RayNodes:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            for node in self.nodes:
-                node.wait()
+        for node in self.nodes:
+            node.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def pids(self, program: str) -> list[int]:
