@@ -140,6 +140,7 @@ async def test_probes(cluster, operators, tmp_path, namespace):
         "[+]stream-rayclusters",
         "[+]stream-pods",
         "[+]stream-services",
+        "[+]stream-headless-services",
         "[+]api",
         "[+]queue",
         "[+]rights",
