@@ -19,6 +19,7 @@ from raytide.autoscaler.gcs import GcsClient
 from raytide.autoscaler.model import Drained, GcsState, Report
 from raytide.autoscaler.orders import Answers, Drain, Level, LogLine, Memory, Snapshot, TickPlan, TickSettings
 from raytide.autoscaler.provider import Provider, Written
+from raytide.autoscaler.quiet import would_repeat
 from raytide.autoscaler.tick import plan_names, plan_tick
 from raytide.kube.client import Client
 from raytide.runtime.backoff import Backoff
@@ -107,6 +108,8 @@ class Autoscaler:
             client, key, clock=clock, on_pods_changed=self._woken.set, api_version=self._settings.api_version
         )
         self._memory = Memory()
+        self._decided: tuple[Snapshot, TickPlan] | None = None
+        """The last full turn that was told to Ray, which need not be repeated while nothing happens."""
         self._reported: tuple[str, int] | None = None
         """Session, and the version of the report that its GCS kept when we first met it (B-5)."""
         self._away = Backoff(first_s=self._settings.interval_s, longest_s=LONGEST_REST_S)
@@ -178,6 +181,9 @@ class Autoscaler:
 
     async def _tick(self, began_s: float) -> Tick:
         snapshot = await self._look()
+        if self._decided is not None and would_repeat(*self._decided, snapshot):
+            return Tick(self._clock.monotonic() - began_s, self._decided[1], snapshot.gcs)
+        self._decided = None
         plan = plan_tick(snapshot, self._memory)
         self._memory = plan.memory
         _speak(plan.log)
@@ -188,7 +194,8 @@ class Autoscaler:
             written = submitted.cluster if submitted else None
             await self._name(replace(snapshot, cluster=written or snapshot.cluster), plan, answers)
         if plan.report is not None and snapshot.gcs is not None:
-            await self._report(plan.report)
+            is_reported = await self._report(plan.report)
+            self._decided = (snapshot, replace(plan, log=(), events=())) if is_reported else None
         lasted_s = self._clock.monotonic() - began_s
         return Tick(lasted_s, plan, snapshot.gcs, written=submitted.written if submitted else None, answers=answers)
 
@@ -256,10 +263,13 @@ class Autoscaler:
         if naming.patch:
             await self.provider.submit(naming.patch)
 
-    async def _report(self, report: Report) -> None:
+    async def _report(self, report: Report) -> bool:
+        """Whether Ray has it."""
         trouble = await _outcome(_within(GCS_S, self._gcs.report(report)))
         if isinstance(trouble, Exception):
             log.info("Ray was not told what we are doing, the next turn will: %s", trouble)
+            return False
+        return True
 
     # --- words -------------------------------------------------------------------------------------------------------
 

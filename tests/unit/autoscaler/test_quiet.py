@@ -1,0 +1,62 @@
+"""When may a turn be spared? Only where nothing runs against a clock and nothing has changed."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from raytide.api.scaling import Backoff, GroupDecision, Why
+from raytide.autoscaler.model import Demand, GcsState, Instance, NodeStatus, RayNode, Request, Status
+from raytide.autoscaler.orders import Snapshot, TickPlan
+from raytide.autoscaler.quiet import LONGEST_QUIET_S, would_repeat
+
+from builders import head, pod, raycluster
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NODE = RayNode("aa", NodeStatus.RUNNING, "w", "cpu")
+STATE = GcsState(nodes=(NODE,), version=1, session="s")
+CLUSTER = {**raycluster(), "metadata": {"name": "demo", "uid": "u", "resourceVersion": "7"}}
+BEFORE = Snapshot(CLUSTER, (head(), pod("w")), STATE, NOW, 0.0)
+AFTER = replace(BEFORE, gcs=replace(STATE, version=2), monotonic_s=5.0)
+RUNNING = Instance("w", "cpu", Status.RAY_RUNNING)
+PLAN = TickPlan(orders={"cpu": GroupDecision(1)}, instances=(RUNNING,))
+
+
+def test_a_turn_in_which_nothing_happens_is_spared():
+    assert would_repeat(BEFORE, PLAN, AFTER)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(replace(AFTER, monotonic_s=LONGEST_QUIET_S), id="a minute is over"),
+        pytest.param(replace(AFTER, pods=(head(),)), id="a pod has gone"),
+        pytest.param(replace(AFTER, gcs=None), id="the GCS does not answer"),
+        pytest.param(replace(AFTER, gcs=replace(STATE, session="t")), id="the GCS is another one"),
+        pytest.param(replace(AFTER, gcs=replace(STATE, nodes=(replace(NODE, idle_ms=5),))), id="a node is idle"),
+        pytest.param(replace(AFTER, gcs=replace(STATE, tasks=(Demand(Request(())),))), id="a task waits"),
+        pytest.param(replace(AFTER, gcs=replace(STATE, constraint=(Demand(Request(())),))), id="a constraint stands"),
+        pytest.param(
+            replace(AFTER, cluster={**CLUSTER, "metadata": {"uid": "u", "resourceVersion": "8"}}), id="an edit"
+        ),
+    ],
+)
+def test_whatever_changes_is_decided_on(after):
+    assert not would_repeat(BEFORE, PLAN, after)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(replace(PLAN, patch=({"op": "test"},)), id="a patch was sent, and may have been lost"),
+        pytest.param(replace(PLAN, look_again_s=3.0), id="something becomes due"),
+        pytest.param(replace(PLAN, why_not="paused"), id="nothing was decided"),
+        pytest.param(replace(PLAN, instances=(replace(RUNNING, status=Status.REQUESTED),)), id="a node is coming"),
+        pytest.param(
+            replace(PLAN, orders={"cpu": GroupDecision(1, why=(Why("MaxReached"),))}), id="a group has a reason"
+        ),
+        pytest.param(replace(PLAN, orders={"cpu": GroupDecision(1, backoff=Backoff(1, NOW))}), id="a group rests"),
+    ],
+)
+def test_wherever_a_clock_runs_it_is_decided_anew(plan):
+    assert not would_repeat(BEFORE, plan, AFTER)
