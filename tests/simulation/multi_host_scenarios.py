@@ -118,6 +118,8 @@ async def quota(stage: Stage) -> None:
     limit = WorkerQuota(stage, HOSTS + 2)
     stage.world.create(new_cluster([slices("a", 2), group("b", 0)]))
     await stage.pass_time(QUOTA_S)
+    if not stage.script.met and len(workers(stage, "a")) != HOSTS:
+        stage.judge.note(f"under a quota for one replica and a half: {len(workers(stage, 'a'))} hosts")
     limit.hard = 2 * HOSTS
     stage.trouble_until = stage.loop.time()
     await stage.settle()
