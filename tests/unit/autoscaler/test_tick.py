@@ -1,13 +1,14 @@
 """What one tick after the other orders, told sentence by sentence in the world of scaling_world.py."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from raytide.api import names
 from raytide.autoscaler.model import Demand, DrainReason, Request, Status, amounts_of
 from raytide.autoscaler.orders import Memory, Snapshot
-from raytide.autoscaler.tick import plan_tick
+from raytide.autoscaler.tick import plan_names, plan_tick
 from unit.autoscaler.scaling_world import World
 
 from builders import group
@@ -163,6 +164,36 @@ def test_nobody_is_replaced_and_the_names_are_taken_back_when_the_pods_are_gone(
     world.demand(0)
     world.run(60)
     assert (len(world.created), len(world.deleted), world.replicas(), world.named()) == (3, 3, 0, [])
+
+
+def idle_and_about_to_shrink() -> World:
+    """Two nodes that have been idle for long enough, and a sidecar that has not looked since."""
+    world = at_work(2)
+    world.demand(0)
+    world.next_tick_s = 10**6
+    world.run(30)
+    return world
+
+
+@pytest.mark.rule("B-28")
+def test_nobody_is_drained_while_the_lower_number_has_to_wait():
+    world = idle_and_about_to_shrink()
+    now_s = world.snapshot().monotonic_s
+    too_soon = plan_tick(world.snapshot(), replace(world.memory, wrote_s=now_s - 1))
+    in_time = plan_tick(world.snapshot(), replace(world.memory, wrote_s=now_s - 2))
+    assert (too_soon.patch, too_soon.drains, too_soon.look_again_s) == ((), (), 1.0)
+    assert (bool(in_time.patch), len(in_time.drains)) == (True, 2)
+
+
+@pytest.mark.rule("D12")
+def test_a_drained_node_whose_name_was_never_written_is_named_by_the_next_tick():
+    world = idle_and_about_to_shrink()
+    plan = plan_tick(world.snapshot(), world.memory)
+    answers = {drain.node_id: world.drain(drain.node_id, drain.reason) for drain in plan.drains}
+    lost = plan_names(world.snapshot(), plan, answers)
+    assert lost.patch
+    following = plan_tick(world.snapshot(), replace(lost.memory, wrote_s=None))
+    assert sorted(following.orders["cpu"].delete) == sorted(world.pods)
 
 
 def test_a_refused_drain_takes_the_number_up_again_and_is_not_asked_every_tick():
