@@ -19,7 +19,9 @@ from raytide.autoscaler.schedule import schedule
 HEAD = NodeType(HEAD_TYPE, 0, 1, amounts_of({"CPU": 0}))
 
 
-def group(name: str, *, most: int = 10, least: int = 0, hosts: int = 1, labels=None, idle=None, priority=0, **resources):
+def group(
+    name: str, *, most: int = 10, least: int = 0, hosts: int = 1, labels=None, idle=None, priority=0, **resources
+):
     """A worker group; counts are nodes."""
     return NodeType(name, least, most, amounts_of(resources), labels_of(labels or {}), idle, priority, hosts)
 

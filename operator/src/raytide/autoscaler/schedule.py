@@ -51,6 +51,10 @@ class _Draft:
         """Whether anything found no place."""
         return bool(self.unplaced or self.unplaced_gangs)
 
+    def coming(self) -> list[Node]:
+        """Nodes to launch."""
+        return [node for node in self.session.fleet.nodes() if node.home.fate is Fate.COMES]
+
 
 class _Scheduler:
     """One question and what is read of it once."""
@@ -72,11 +76,13 @@ class _Scheduler:
         """Pack until the launches are enough, even if they compete with what is there on the next tick."""
         coming = self._to_minimum()
         for _ in range(MOST_ROUNDS):
-            draft = self._draft(coming)
-            launched = [node for node in draft.session.fleet.nodes() if node.home.fate is Fate.COMES]
+            draft = self._draft(self._nodes, coming)
+            launched = draft.coming()
             if len(launched) == len(coming) or (draft.is_repeatable and not coming and not self._has_pending()):
                 break
-            coming = launched
+            coming = self._draft([node.twin() for node in self._nodes], [node.twin() for node in launched]).coming()
+            if len(launched) == len(coming):
+                break
         return self._decision(draft)
 
     def _has_pending(self) -> bool:
@@ -100,10 +106,10 @@ class _Scheduler:
                 total += missing * hosts
         return coming
 
-    def _draft(self, coming: Sequence[Node]) -> _Draft:
+    def _draft(self, there: Sequence[Node], coming: Sequence[Node]) -> _Draft:
         """Place everything, given these launches."""
         question = self._question
-        nodes = sorted([*self._nodes, *coming], key=self._turn)
+        nodes = sorted([*there, *coming], key=self._turn)
         for node in nodes:
             node.forget()
         occupied = self._occupied + Counter(node.type_name for node in coming)

@@ -109,6 +109,12 @@ class Node:
         self.home = self._first_home
         self.position = -1
 
+    def twin(self) -> "Node":
+        """Another such node, as before any packing."""
+        twin = Node(self._first_home, self.instance, self.use, self.own)
+        twin.cause = self.cause
+        return twin
+
     @property
     def is_head(self) -> bool:
         """Whether the head runs on it."""

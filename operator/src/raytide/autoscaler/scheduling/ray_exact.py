@@ -103,10 +103,7 @@ def _each_its_own(nodes: list[Node]) -> list[Node]:
     seen: set[Node] = set()
     own = []
     for node in nodes:
-        one = node
-        if node in seen:
-            one = Node(node.home, node.instance, node.use, node.own)
-            one.cause = node.cause
+        one = node.twin() if node in seen else node
         seen.add(one)
         own.append(one)
     return own
