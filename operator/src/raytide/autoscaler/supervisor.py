@@ -28,6 +28,9 @@ ENDING: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 PASSED_ON: Final = frozenset({signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT})
 EXPECTED: Final = ENDING | PASSED_ON | {signal.SIGCHLD}
 
+FRUGAL: Final = {"MALLOC_ARENA_MAX": "1"}
+"""For the child, unless the container says otherwise: its threads, which are gRPC's, keep no heaps of their own."""
+
 
 class Supervisor:
     """One child, for ever.
@@ -76,8 +79,9 @@ class Supervisor:
 
     def _start(self, life_line: str) -> None:
         command = [*self._command, life_line]
+        environ = {**FRUGAL, **os.environ}
         try:
-            self._child = os.posix_spawn(command[0], command, os.environ, setsigmask=(), setsigdef=EXPECTED)
+            self._child = os.posix_spawn(command[0], command, environ, setsigmask=(), setsigdef=EXPECTED)
         except OSError as error:  # no memory, no process left: as good as a child that ended at once
             self._exit_code = 1
             self._say(f"the autoscaler cannot be started: {error}")
