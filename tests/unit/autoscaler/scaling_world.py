@@ -78,6 +78,7 @@ class World:
     spec: dict[str, Any] = field(default_factory=dict)
     is_recorded: bool = True
     pending_idle_timeout_s: float | None = None
+    has_gpu_conservation: bool = True
     start_s: int = 10
     now_s: int = 0
     blocked: set[str] = field(default_factory=set)
@@ -370,7 +371,11 @@ class World:
             gcs=None if self.is_gcs_away else self._state(),
             now=self.moment(),
             monotonic_s=1000.0 + self.now_s,
-            settings=TickSettings(is_recorded=self.is_recorded, pending_idle_timeout_s=self.pending_idle_timeout_s),
+            settings=TickSettings(
+                is_recorded=self.is_recorded,
+                pending_idle_timeout_s=self.pending_idle_timeout_s,
+                has_gpu_conservation=self.has_gpu_conservation,
+            ),
         )
 
     def _head(self) -> PodView:

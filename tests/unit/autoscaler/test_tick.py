@@ -126,6 +126,18 @@ def test_a_group_without_room_gives_its_work_to_the_next_one():
     assert took_s <= 30
 
 
+@pytest.mark.rule("AS:1.3")
+@pytest.mark.parametrize(("is_conserving", "chosen"), [(True, "large"), (False, "gpu")])
+def test_gpu_nodes_are_kept_for_gpu_work_unless_ray_is_told_otherwise(*, is_conserving: bool, chosen: str):
+    large = group("large", replicas=0, resources={"CPU": "4"})
+    world = World(
+        [group("gpu", replicas=0, resources={"CPU": "1", "GPU": "1"}), large], has_gpu_conservation=is_conserving
+    )
+    world.demand(1)
+    world.run(2)
+    assert (world.replicas("gpu"), world.replicas("large")) == ((0, 1) if chosen == "large" else (1, 0))
+
+
 @pytest.mark.rule("AS:S-33")
 @pytest.mark.parametrize(
     ("limit_s", "left"),

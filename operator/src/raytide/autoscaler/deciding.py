@@ -96,6 +96,7 @@ def _question(
         constraint=state.constraint,
         max_nodes=types.max_nodes,
         idle_timeout_s=types.idle_timeout_s,
+        has_gpu_conservation=snapshot.settings.has_gpu_conservation,
     )
 
 

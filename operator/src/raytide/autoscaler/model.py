@@ -268,6 +268,8 @@ class SchedulingInput:
     """By type, only types that failed lately (AS:S-22)."""
     recoverable: Mapping[str, float] = field(default_factory=dict)
     """By type (AS:S-23)."""
+    has_gpu_conservation: bool = True
+    """Rather no GPU node for work that asks for no GPU (AS §2.4 score 2; AUTOSCALER_CONSERVE_GPU_NODES)."""
     is_ray_exact: bool = False
     """Decide bit for bit as Ray 2.60, defects included (AS §8); for comparison only."""
 

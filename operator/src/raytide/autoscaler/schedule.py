@@ -63,7 +63,9 @@ class _Scheduler:
         self._question = question
         self._types = {one.name: one for one in question.types}
         self._turns = {one.name: turn for turn, one in enumerate(question.types)}
-        self._reader = Reader(Vocabulary(question), question.types, is_exact=False)
+        self._reader = Reader(
+            Vocabulary(question), question.types, is_exact=False, is_conserving_gpu=question.has_gpu_conservation
+        )
         ordered = sorted(question.instances, key=lambda instance: instance.instance_id)
         self._nodes = self._reader.nodes(ordered)
         self._replicas = end_excess(replicas_by_type(self._nodes, self._types), self._types, self._most_workers())

@@ -20,10 +20,13 @@ _Alike: TypeAlias = tuple[str, bool, Amounts, Amounts, Labels, int]
 class Reader:
     """Makes nodes of instances and of types; equal ones share a class."""
 
-    def __init__(self, vocabulary: Vocabulary, types: Iterable[NodeType], *, is_exact: bool) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, types: Iterable[NodeType], *, is_exact: bool, is_conserving_gpu: bool = True
+    ) -> None:
         self.vocabulary = vocabulary
         self._types: Mapping[str, NodeType] = {one.name: one for one in types}
         self._is_exact = is_exact
+        self._is_conserving_gpu = is_conserving_gpu
         self._running: dict[_Alike, tuple[NodeClass, float]] = {}
         self._typed: dict[tuple[str, bool, Fate], NodeClass] = {}
         self._traits: dict[tuple[object, ...], Traits] = {}
@@ -127,7 +130,7 @@ class Reader:
                 is_running,
                 total,
                 sum(1 << index[name] for name, _ in total if name in index),
-                any(name == "GPU" and amount > 0 for name, amount in total),
+                self._is_conserving_gpu and any(name == "GPU" and amount > 0 for name, amount in total),
                 (self._book(total, available, zeros), self._book(total, total, zeros)),
             )
         return known
