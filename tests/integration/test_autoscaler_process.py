@@ -260,7 +260,7 @@ async def test_a_gcs_that_goes_and_comes_back_does_not_end_the_loop(cluster, wor
 async def test_pages_of_health_and_metrics(world, start):
     health, metrics = free_port(), free_port()
     sidecar = await start(RAYTIDE_AUTOSCALER_HEALTH_PORT=str(health), AUTOSCALER_METRIC_PORT=str(metrics))
-    await until("two reports", lambda: len(world.reports) >= 2)
+    await until("two turns", lambda: world.calls["GetClusterResourceState"] >= 2)
     status, words = await page(health, "/healthz")
     assert status == 200, words
     _, text = await page(metrics, "/metrics")
@@ -289,7 +289,7 @@ async def test_a_token_that_ray_does_not_accept_is_read_again_by_a_new_process(
 async def test_logs_that_are_not_ours_to_write_cost_one_line_each(world, start, tmp_path):
     (tmp_path / "session_latest").unlink()
     sidecar = await start()
-    await until("two reports", lambda: len(world.reports) >= 2)
+    await until("two turns", lambda: world.calls["GetClusterResourceState"] >= 2)
     assert await sidecar.end() == 0
     assert sidecar.log.count("cannot be written") == 2
 
