@@ -17,7 +17,7 @@ from simulation.world import NAMESPACE
 
 HOSTS = 4
 QUOTA = "team"
-QUOTA_S = 40.0
+QUOTA_S = 14.0
 RAISED_WITHIN_S = 15.0
 """So long after a quota was raised the replica it kept out is there (SC:S4)."""
 
