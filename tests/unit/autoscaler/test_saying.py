@@ -29,7 +29,7 @@ from raytide.autoscaler.orders import Drain, Refusal
 from raytide.autoscaler.pacing import Change, change_between, since_last_write_s, wait_s
 from raytide.autoscaler.reasons import Situation, reasons, shape_of
 from raytide.autoscaler.report import FailedGroup, Reported, build_report
-from raytide.autoscaler.saying import Told, impossible_events, reason_lines, resize_events
+from raytide.autoscaler.saying import Resizing, Told, impossible_events, reason_lines, resize_events, resizing_lines
 from raytide.autoscaler.spec_groups import SpecGroup
 from raytide.autoscaler.standing import Standing
 
@@ -161,6 +161,35 @@ def test_a_reason_is_said_when_it_is_new_and_not_when_its_count_moves():
     _, said = reason_lines({}, said)
     back, _ = reason_lines({"cpu": (Why("MaxReached", 4, "four"),)}, said)
     assert ([line.message for line in first], again, len(back)) == (["MaxReached: four"], (), 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        pytest.param(
+            {"after": GroupDecision(4), "launches": 4}, "group cpu: 0 -> 4 (4 more nodes needed)", id="it grows"
+        ),
+        pytest.param({"after": GroupDecision(1), "launches": 1}, "group cpu: 0 -> 1 (1 more node needed)", id="by one"),
+        pytest.param(
+            {"before": GroupDecision(3, delete=("a", "b")), "after": GroupDecision(3)},
+            "group cpu: stays at 3 (2 named pods gone)",
+            id="only the names are taken back",
+        ),
+        pytest.param(
+            {"before": GroupDecision(1), "after": GroupDecision(6), "raised": 6},
+            "group cpu: 1 -> 6 (6 replicas set by another writer are adopted once)",
+            id="a person raised it",
+        ),
+    ],
+)
+def test_a_change_is_one_sentence_when(change: dict[str, Any], line: str):
+    (found,) = resizing_lines([Resizing(**{"group": "cpu", "before": GroupDecision(0), **change})])
+    assert found.message == line
+
+
+def test_a_reason_of_the_whole_cluster_names_no_group():
+    (line,), _ = reason_lines({"": (Why("HeadDown", 1, "no head"),)}, frozenset())
+    assert line.values == (("reason", "HeadDown"), ("count", 1))
 
 
 def test_drivers_hear_what_is_added_and_removed_in_rays_words():

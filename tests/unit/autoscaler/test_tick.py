@@ -445,7 +445,7 @@ def test_each_pending_node_is_one_entry_of_the_report():
 
 def test_a_change_of_mind_is_one_line_and_the_drivers_hear_of_it():
     world = at_work(3)
-    assert [line for line in world.lines if "group cpu" in line] == ["group cpu: 0 -> 3 (3 more nodes are needed)"]
+    assert [line for line in world.lines if "group cpu" in line] == ["group cpu: 0 -> 3 (3 more nodes needed)"]
     assert world.events == ["Adding 3 node(s) of type cpu.", "Resized to 3 CPUs."]
 
 

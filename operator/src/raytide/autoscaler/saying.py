@@ -92,19 +92,23 @@ def _why(one: Resizing) -> str:
     leaving = {} if one.target is None else _leaving(one.target)
     parts = [
         *([f"{one.raised} replicas set by another writer are adopted once"] if one.raised is not None else []),
-        *([f"{one.launches} more nodes are needed"] if one.launches else []),
+        *([f"{counted(one.launches, 'more node')} needed"] if one.launches else []),
         *(f"{count} {word}" for word, count in leaving.items()),
-        *([f"{one.withdrawn} asked for are no longer needed"] if one.withdrawn else []),
+        *([f"{one.withdrawn} asked for, no longer needed"] if one.withdrawn else []),
     ]
     gone = len(set(one.before.delete) - set(one.after.delete))
     if gone:
-        parts.append(f"{gone} named pods are gone")
+        parts.append(f"{counted(gone, 'named pod')} gone")
     if not parts:
         parts.append("as many as stay" if one.after.replicas < one.before.replicas else "between minimum and maximum")
-    change = (
-        f"{one.before.replicas} -> {one.after.replicas}" if one.before.replicas != one.after.replicas else "names only"
-    )
+    is_same = one.before.replicas == one.after.replicas
+    change = f"stays at {one.after.replicas}" if is_same else f"{one.before.replicas} -> {one.after.replicas}"
     return f"{change} ({', '.join(parts)})"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _leaving(target: GroupTarget) -> dict[str, int]:
@@ -117,7 +121,8 @@ def _leaving(target: GroupTarget) -> dict[str, int]:
 
 
 def _values(group: str, why: Why) -> tuple[tuple[str, str | int | float], ...]:
-    return (("group", group), ("reason", why.reason), ("count", why.count))
+    whose = (("group", group),) if group else ()
+    return (*whose, ("reason", why.reason), ("count", why.count))
 
 
 # --- for drivers -----------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from raytide.autoscaler.group_orders import HOLD_S, Outcomes, group_outcomes
 from raytide.autoscaler.orders import Answers, Drain, Level, LogLine, Memory, NamesPlan, Operation, Snapshot, TickPlan
 from raytide.autoscaler.pacing import Change, change_between, is_lowering_pending, since_last_write_s, wait_s
 from raytide.autoscaler.patch import GroupChange, build_patch
+from raytide.autoscaler.saying import counted
 from raytide.autoscaler.standing import Standing, is_paused, standing_of
 from raytide.autoscaler.telling import report_of, words_of
 
@@ -85,7 +86,11 @@ def plan_names(snapshot: Snapshot, plan: TickPlan, answers: Answers) -> NamesPla
         snapshot.cluster, _changes(standing, orders), _record_text(standing, orders, plan.why, snapshot)
     )
     lines = tuple(
-        LogLine(Level.INFO, f"group {group}: {len(names)} drained and named", (("group", group), ("named", len(names))))
+        LogLine(
+            Level.INFO,
+            f"group {group}: {counted(len(names), 'node')} agreed to leave, named for the operator to delete",
+            (("group", group), ("named", len(names))),
+        )
         for group, names in named.items()
     )
     return NamesPlan(patch, replace(memory, wrote_s=now_s), (*lines, *_refusal_lines(plan.drains, answers)))
