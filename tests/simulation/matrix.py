@@ -239,7 +239,7 @@ def learn(scenario: Scenario) -> Told:
         await look_again(stage)
         return told
 
-    return _play(tell)
+    return _play(tell, scenario.stage)
 
 
 def inject(scenario: Scenario, reference: Told, point: Point) -> Told:
@@ -269,7 +269,7 @@ def inject(scenario: Scenario, reference: Told, point: Point) -> Told:
         await look_again(stage)
         return told
 
-    return _play(tell)
+    return _play(tell, scenario.stage)
 
 
 async def until_like(stage: Stage, reference: Told) -> float:
@@ -311,11 +311,11 @@ async def look_again(stage: Stage) -> None:
         stage.judge.note(f"writes of a fresh operator although all is as wanted: {later[:5]}")
 
 
-def _play(tell: Callable[[Stage], Any]) -> Told:
+def _play(tell: Callable[[Stage], Any], kind: type[Stage]) -> Told:
     """In a loop of its own with virtual time."""
 
     async def play() -> Told:
-        stage = Stage(SEED, kubelets=KUBELETS)
+        stage = kind(SEED, kubelets=KUBELETS)
         with heard_by(stage.judge):
             stage.open()
             told: Told = await tell(stage)

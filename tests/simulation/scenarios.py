@@ -31,6 +31,8 @@ class Scenario:
     """False where the number of pods made depends on who was faster."""
     is_quiet: bool = False
     """True where the operator has nothing to write from the beginning to the end (RM:I19)."""
+    stage: type[Stage] = Stage
+    """Where it is played."""
 
 
 async def live_cluster(stage: Stage, *groups: dict[str, Any]) -> None:

@@ -52,7 +52,7 @@ class Replica:
             self.wire,
             self.script,
             troubles=Troubles(),
-            on_kill=self._kill,
+            on_kill=lambda: stage.strike(self),
             on_late_commit=stage.judge.expect_late,
             past=StorePast(stage.world.api, stage.world.store, stage.loop.time),
         )
@@ -66,9 +66,6 @@ class Replica:
             is_elected=is_elected,
         )
         self.wire.witness = lambda request: stage.judge.witness(self.operator.identity, request.method, request.path)
-
-    def _kill(self) -> None:
-        self.operator.kill()
 
 
 class Stage:
@@ -136,6 +133,10 @@ class Stage:
     def kill(self) -> None:
         """SIGKILL for whoever works; it comes back a moment later."""
         self.leader().operator.kill()
+
+    def strike(self, replica: Replica) -> None:
+        """The script kills this one in the middle of a call."""
+        replica.operator.kill()
 
     async def pass_time(self, seconds: float) -> None:
         """Let so much virtual time go by, or less when the run is red enough."""

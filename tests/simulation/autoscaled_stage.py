@@ -1,0 +1,152 @@
+"""Where do operator and autoscaler live together?
+
+A stage with Ray in it: the head's container `autoscaler` runs the real loop, as long as the container does, and raylets run
+in the workers' pods. Both programs meet the faults of one script, so that a fault goes to whoever makes that call; the GCS
+has faults of its own. All is as wanted when the tasks that users ask for run, on no more workers than they need, and
+nobody is named any more. Rules RM:I14, I15, I19, I21 to I24.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from raytide.api.meta import Key
+from raytide.sandbox.apiserver.store import Change
+from raytide.sandbox.faults import Answer
+from raytide.sandbox.faulty import Faulty
+
+from simulation.manifests import NAME
+from simulation.operator_under_test import WorldClock
+from simulation.ray_world import RayWorld
+from simulation.sidecar_judge import SidecarDoor, SidecarJudge
+from simulation.sidecar_under_test import SidecarUnderTest
+from simulation.stage import Replica, Stage
+from simulation.wire import InProcess, StorePast, Troubles
+from simulation.wishes import groups_of, named_workers
+from simulation.world import NAMESPACE, Kubelets
+
+CONTAINER = "autoscaler"
+
+
+class AutoscaledStage(Stage):
+    """One RayCluster `life`, its operator, its autoscalers (one per head) and its Ray."""
+
+    def __init__(self, seed: int, *, kubelets: Kubelets | None = None) -> None:
+        super().__init__(seed, kubelets=kubelets)
+        self.ray = RayWorld(self.world, NAME, self.judge.note)
+        self.rights = SidecarJudge(self.judge, self.ray)
+        self.sidecars: dict[str, SidecarUnderTest] = {}
+        """By the uid of the head beside which they live."""
+        self.wire_of_sidecar = InProcess(self.world.api, lag_s=self.lag)
+        self._past = StorePast(self.world.api, self.world.store, self.loop.time)
+        self.is_judging_demand = True
+        """False while the spec rules."""
+        self.both_die = False
+        """A kill takes both programs at once."""
+        self._doors: dict[str, SidecarDoor] = {}
+        self.world.store.subscribe(self._on_head, "pods")
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    def _on_head(self, change: Change) -> None:
+        entry = change.entry
+        if entry.labels.get("ray.io/node-type") != "head" or entry.labels.get("ray.io/cluster") != NAME:
+            return
+        runs = change.type != "DELETED" and _runs(entry.obj())
+        if runs and entry.uid not in self.sidecars:
+            self.sidecars[entry.uid] = self._new_sidecar(entry.uid, change.key.name)
+            self.sidecars[entry.uid].start()
+        elif not runs and (sidecar := self.sidecars.get(entry.uid)):
+            sidecar.end()
+
+    def _new_sidecar(self, head_uid: str, head_name: str) -> SidecarUnderTest:
+        faulty = Faulty(
+            self.wire_of_sidecar,
+            self.script,
+            troubles=Troubles(),
+            on_kill=lambda: self.kill() if self.both_die else self.kill_sidecar(head_uid),
+            past=self._past,
+        )
+        door = self._doors[head_uid] = self.rights.door(faulty)
+        return SidecarUnderTest(
+            door,
+            self.ray.client(head_uid),
+            WorldClock(self.world.now),
+            Key(NAMESPACE, NAME),
+            head_name,
+            self.judge.note,
+        )
+
+    def kill_sidecar(self, head_uid: str) -> None:
+        """SIGKILL for the loop beside that head."""
+        self._doors[head_uid].forget()
+        self.sidecars[head_uid].kill()
+
+    def strike(self, replica: Replica) -> None:
+        """The script kills the operator, and perhaps the autoscaler with it."""
+        if self.both_die:
+            self.kill()
+        else:
+            super().strike(replica)
+
+    def kill(self) -> None:
+        """SIGKILL for both."""
+        super().kill()
+        for head_uid in self.sidecars:
+            self.kill_sidecar(head_uid)
+
+    def begin(self) -> None:
+        """Calls of the GCS are counted, too."""
+        self.ray.recount()
+        super().begin()
+
+    async def close(self) -> None:
+        """The ordered end of everything."""
+        for sidecar in self.sidecars.values():
+            await sidecar.stop()
+        await super().close()
+
+    def withdraw_rights(self, *, is_withdrawn: bool = True) -> None:
+        """Somebody deletes the autoscaler's RoleBinding, or brings it back."""
+        refusal = Answer(403, message="RBAC: the RoleBinding is gone")
+        self.wire_of_sidecar.admission = lambda _request: refusal if is_withdrawn else None
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def _faults_over_s(self) -> float:
+        met_s = self.ray.last_met_s
+        return max(super()._faults_over_s(), met_s + self.fault_lasts_s if met_s is not None else 0.0)
+
+    def difference(self) -> str:
+        """What is not as specs and users want it."""
+        if found := super().difference():
+            return found
+        cluster = self.world.cluster(NAME)
+        if cluster is None or not self.is_judging_demand:
+            return ""
+        have = sum(count for group, count in self.census.alive(cluster["metadata"]["uid"]).items() if group != "headgroup")
+        most, need = needed(cluster, self.ray.asked)
+        if have != need:
+            return f"{have} workers for {self.ray.asked} tasks, needed are {need}"
+        if self.ray.working != min(most, self.ray.asked):
+            return f"{self.ray.working} tasks of {self.ray.asked} run"
+        if names := named_workers(cluster):
+            return f"still named: {sorted(names)}"
+        report = self.ray.gcs.kept
+        if report is not None and (report.pending_instance_requests or report.pending_instances):
+            return "something is still shown as launching"
+        return ""
+
+
+def needed(cluster: Mapping[str, Any], tasks: int) -> tuple[int, int]:
+    """How many workers there may be at most, and how many so many tasks of one CPU need; for one group."""
+    (group,) = groups_of(cluster)
+    hosts = group.get("numOfHosts", 1)
+    most, least = group["maxReplicas"] * hosts, group["minReplicas"] * hosts
+    return most, min(most, max(least, -(-tasks // hosts) * hosts))
+
+
+def _runs(pod: Mapping[str, Any]) -> bool:
+    status = pod.get("status", {})
+    return status.get("phase") == "Running" and any(
+        each["name"] == CONTAINER and "running" in each["state"] for each in status.get("containerStatuses") or ()
+    )

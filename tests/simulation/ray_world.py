@@ -1,0 +1,357 @@
+"""What does Ray do inside the pods of the simulation?
+
+A GCS that lives as long as the head's pod, raylets that join it some time after their pods run, and work of one CPU each
+that is placed where there is room. Idle clocks run; a raylet that is idle agrees to leave and ends, and its pod with it; a
+busy one refuses. What a lost raylet worked on is waiting again. Nothing here reads Kubernetes for its decisions but pods as
+they are in the store; faults of the GCS come by the number of its calls, or for a while (RM:F13, AS:G-2 to G-12).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fake_gcs import GcsWorld, fake_gcs, node_id_of
+from raytide.api.errors import Refused, Unavailable
+from raytide.autoscaler.gcs import DRAIN, GET_STATE, GcsClient, Rpc
+from raytide.autoscaler.model import HEAD_TYPE, Demand, Drained, DrainReason, NodeStatus, RayNode, Request, amounts_of
+from raytide.sandbox.apiserver.store import Change, Entry
+
+from simulation.world import NAMESPACE, World
+
+ONE_CPU = Request(amounts_of({"CPU": 1}))
+JOIN_S = (0.3, 2.0)
+"""From a pod that is Ready to its raylet in the GCS."""
+PLACE_S = (0.1, 0.8)
+"""From room to the task that takes it; raylets tell what waits up to a second late (AS:G-6)."""
+NOTICED_S = (0.5, 4.0)
+"""From a raylet that was lost to a GCS that says so."""
+EXIT_S = (0.1, 1.0)
+"""From a drain that was accepted to the end of the pod."""
+ORPHANED_S = (2.0, 6.0)
+"""How long raylets live without their GCS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """From this call on the GCS cannot be reached for a while."""
+
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """The answer to this call comes so much later."""
+
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """The call is carried out, and nobody hears of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The call is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reborn:
+    """The GCS dies and comes back under another session, knowing nobody: raylets register again one by one."""
+
+
+GcsFault = Away | Slow | NoAnswer | Denied | Reborn
+
+
+@dataclass(slots=True)
+class Raylet:
+    """One of the living."""
+
+    pod: str
+    uid: str
+    group: str
+    idle_since_s: float
+    tasks: int = 0
+    cpus: int = 1
+
+    @property
+    def node_id(self) -> str:
+        return node_id_of(self.pod)
+
+
+@dataclass
+class _Gcs(GcsWorld):
+    """The fake GCS, filled afresh before each answer."""
+
+    ray: "RayWorld" = field(default=None, repr=False)  # type: ignore[assignment]
+
+    async def answer(self, rpc: Rpc[Any, Any], request: Any) -> Any:
+        return await self.ray.serve(rpc, request, super().answer)
+
+
+class RayWorld:
+    """The Ray cluster of one RayCluster.
+
+    - `ask(n)` is how many tasks of one CPU the users want to run; they hold their place until fewer are asked for.
+    - `client(head_uid)` is how the sidecar beside that head reaches its GCS.
+    - `faults` are met by the number of the GCS's call; `calls` keeps the names of all calls since `recount`.
+    """
+
+    def __init__(self, world: World, name: str, note: Callable[[str], None]) -> None:
+        self._world = world
+        self._name = name
+        self._note = note
+        self._rng = world.rng
+        self._loop = asyncio.get_running_loop()
+        self.raylets: dict[str, Raylet] = {}
+        """By node id."""
+        self.waiting = 0
+        self.asked = 0
+        self.head = ""
+        """The uid of the pod in which the GCS runs; empty: there is none."""
+        self.gcs = _Gcs(ray=self)
+        self.gcs.answer_drain = self._answer_drain
+        self.gcs.on_death = self._drained
+        self.faults: dict[int, GcsFault] = {}
+        self.calls: list[str] = []
+        self.last_met_s: float | None = None
+        self.on_drain: Callable[[Raylet, DrainReason], None] = lambda _raylet, _reason: None
+        """Told of every idle raylet that is asked to leave, before it agrees."""
+        self.late_tasks = 0
+        """So many tasks still come to a node in the moment in which it is asked to leave."""
+        self._away_until_s = 0.0
+        self._sessions = 0
+        self._told = 0
+        world.store.subscribe(self._on_pod, "pods")
+
+    # --- people ------------------------------------------------------------------------------------------------------
+
+    def ask(self, tasks: int) -> None:
+        """So many tasks from now on; those without a place are given up first, then the youngest raylets' own."""
+        surplus = self.asked - tasks
+        self.asked = tasks
+        if surplus < 0:
+            self.waiting -= surplus
+        else:
+            given_up = min(surplus, self.waiting)
+            self.waiting -= given_up
+            busy = (raylet for raylet in reversed(self.raylets.values()) if raylet.tasks)
+            for raylet, _ in zip(busy, range(surplus - given_up), strict=False):
+                self._work(raylet, -1)
+        self._place_soon()
+
+    def busy(self, pod: str) -> bool:
+        """Whether something runs on the raylet in that pod."""
+        raylet = self.raylets.get(node_id_of(pod))
+        return raylet is not None and raylet.tasks > 0
+
+    def lives(self, pod: str) -> bool:
+        """Whether the raylet in that pod does."""
+        return node_id_of(pod) in self.raylets
+
+    # --- the GCS -----------------------------------------------------------------------------------------------------
+
+    def client(self, head_uid: str) -> GcsClient:
+        """As seen from beside that head."""
+        return _FromHead(self, head_uid)  # type: ignore[return-value]
+
+    def recount(self) -> None:
+        """The next call is number 0."""
+        self.calls.clear()
+
+    async def serve(self, rpc: Rpc[Any, Any], request: Any, answer: Callable[[Any, Any], Any]) -> Any:
+        """One call, as well as the faults let it."""
+        number, name = len(self.calls), rpc.path.rpartition("/")[2]
+        self.calls.append(name)
+        fault = self.faults.pop(number, None)
+        if fault is not None:
+            self.last_met_s = self._loop.time()
+        match fault:
+            case Away(for_s):
+                self._away_until_s = self._loop.time() + for_s
+            case Slow(for_s):
+                await asyncio.sleep(for_s)
+            case Denied():
+                raise Refused(403, "PermissionDenied", f"{name}: on purpose")
+            case Reborn():
+                self.reborn()
+        if not self.head or self._loop.time() < self._away_until_s:
+            raise Unavailable(f"{name}: connection refused", is_outcome_unknown=rpc.is_write)
+        if rpc is GET_STATE:
+            self._show()
+        if rpc is DRAIN and self.late_tasks and (raylet := self.raylets.get(request.node_id.hex())):
+            self.late_tasks -= 1
+            self.asked += 1
+            self._work(raylet, 1)
+        found = await answer(rpc, request)
+        if isinstance(fault, NoAnswer):
+            raise Unavailable(f"{name}: the answer was lost", is_outcome_unknown=rpc.is_write)
+        return found
+
+    def _show(self) -> None:
+        now_s = self._loop.time()
+        for node_id, raylet in self.raylets.items():
+            idle_ms = 0 if raylet.tasks else int((now_s - raylet.idle_since_s) * 1000) + 1
+            if node_id in self.gcs.nodes:
+                self.gcs.nodes[node_id] = replace(
+                    self.gcs.nodes[node_id],
+                    status=NodeStatus.RUNNING if raylet.tasks else NodeStatus.IDLE,
+                    idle_ms=idle_ms,
+                    available=amounts_of({"CPU": raylet.cpus - raylet.tasks} if raylet.cpus > raylet.tasks else {}),
+                )
+        self.gcs.tasks = [Demand(ONE_CPU, self._told)] if self._told else []
+
+    def _answer_drain(self, node: RayNode | None, reason: DrainReason) -> Drained:
+        raylet = self.raylets.get(node.node_id) if node else None
+        if raylet is None:
+            return Drained(is_accepted=True)
+        if raylet.tasks and reason is DrainReason.IDLE_TERMINATION:
+            return Drained(is_accepted=False, message="The node is not idle: it runs leased workers.")
+        self.on_drain(raylet, reason)
+        return Drained(is_accepted=True)
+
+    def _drained(self, node: RayNode) -> None:
+        """The raylet has agreed and ends; the container ends with it."""
+        if raylet := self.raylets.pop(node.node_id, None):
+            self._resubmit(raylet.tasks)
+            self._later(EXIT_S, lambda: self._exit(raylet, "Succeeded"))
+
+    def reborn(self) -> None:
+        """Another session; whoever lives registers again."""
+        self._sessions += 1
+        self.gcs.restart(f"session_{self._sessions}")
+        self._told = 0
+        self._later((0.5, 1.0), self._tell)
+        self._register_head()
+        for raylet in self.raylets.values():
+            self._later(JOIN_S, lambda raylet=raylet: self._register(raylet))
+
+    # --- pods --------------------------------------------------------------------------------------------------------
+
+    def _on_pod(self, change: Change) -> None:
+        entry = change.entry
+        if entry.labels.get("ray.io/cluster") != self._name:
+            return
+        is_head = entry.labels.get("ray.io/node-type") == "head"
+        is_gone = change.type == "DELETED"
+        pod = None if is_gone else entry.obj()
+        runs = pod is not None and pod.get("status", {}).get("phase") == "Running"
+        if is_head:
+            self._on_head(entry, runs=runs)
+        elif runs and not entry.is_terminating and not self.lives(change.key.name):
+            self._later(JOIN_S, lambda: self._join(change.key.name, entry.uid, entry.labels["ray.io/group"]))
+        elif not runs or entry.is_terminating:
+            self._lose(change.key.name, entry.uid)
+
+    def _on_head(self, entry: Entry, *, runs: bool) -> None:
+        if runs and not entry.is_terminating and not self.head:
+            self.head = entry.uid
+            self._head_name = entry.obj()["metadata"]["name"]
+            self.reborn()
+        elif entry.uid == self.head and (not runs or entry.is_terminating):
+            self.head = ""
+            for raylet in self.raylets.values():
+                self._later(ORPHANED_S, lambda raylet=raylet: self._exit(raylet, "Failed"))
+
+    def _register_head(self) -> None:
+        self.gcs.add_node(self._head_name, HEAD_TYPE, resources={}, status=NodeStatus.IDLE, idle_ms=1)
+
+    def _join(self, name: str, uid: str, group: str) -> None:
+        pod = self._pod(name, uid)
+        if pod is None or self.lives(name) or self.gcs.nodes.get(node_id_of(name)) is not None:
+            return
+        if not self.head:
+            self._later(JOIN_S, lambda: self._join(name, uid, group))
+            return
+        raylet = Raylet(name, uid, group, self._loop.time())
+        self.raylets[raylet.node_id] = raylet
+        self._register(raylet)
+
+    def _register(self, raylet: Raylet) -> None:
+        if raylet.node_id in self.raylets and self.head:
+            self.gcs.add_node(raylet.pod, raylet.group, resources={"CPU": float(raylet.cpus)})
+            self._place_soon()
+
+    def _lose(self, name: str, uid: str) -> None:
+        raylet = self.raylets.get(node_id_of(name))
+        if raylet is None or raylet.uid != uid:
+            return
+        del self.raylets[raylet.node_id]
+
+        def notice() -> None:
+            if self.head and raylet.node_id in self.gcs.nodes:
+                self.gcs.kill_node(name)
+            self._resubmit(raylet.tasks)
+
+        self._later(NOTICED_S, notice)
+
+    def _exit(self, raylet: Raylet, phase: str) -> None:
+        pod = self._pod(raylet.pod, raylet.uid)
+        if pod is not None and "deletionTimestamp" not in pod["metadata"]:
+            self._world.kill_pod(raylet.pod, phase)
+
+    def _pod(self, name: str, uid: str) -> dict[str, Any] | None:
+        """The pod if it still runs."""
+        entry = self._world.store.find("pods", NAMESPACE, name)
+        if entry is None or entry.uid != uid or entry.is_terminating:
+            return None
+        pod = entry.obj()
+        return pod if pod.get("status", {}).get("phase") == "Running" else None
+
+    # --- work --------------------------------------------------------------------------------------------------------
+
+    def _resubmit(self, tasks: int) -> None:
+        self.waiting += max(0, min(tasks, self.asked - self.waiting - self.working))
+        self._place_soon()
+
+    @property
+    def working(self) -> int:
+        """How many tasks run."""
+        return sum(raylet.tasks for raylet in self.raylets.values())
+
+    def _place_soon(self) -> None:
+        self._later(PLACE_S, self._place)
+
+    def _place(self) -> None:
+        for raylet in self._with_room():
+            if not self.waiting:
+                break
+            self.waiting -= 1
+            self._work(raylet, 1)
+        self._later((0.0, 1.0), self._tell)
+
+    def _tell(self) -> None:
+        self._told = self.waiting
+
+    def _with_room(self) -> Iterator[Raylet]:
+        if self.head and self._loop.time() >= self._away_until_s:
+            yield from (
+                raylet for raylet in self.raylets.values() if raylet.tasks < raylet.cpus and raylet.node_id in self.gcs.nodes
+            )
+        elif self.waiting:
+            self._place_soon()
+
+    def _work(self, raylet: Raylet, tasks: int) -> None:
+        raylet.tasks += tasks
+        raylet.idle_since_s = self._loop.time()
+
+    def _later(self, within_s: tuple[float, float], act: Callable[[], None]) -> None:
+        self._loop.call_later(self._rng.uniform(*within_s), act)
+
+
+class _FromHead:
+    """A way to the GCS from beside one head; it leads nowhere once the GCS runs beside another."""
+
+    def __init__(self, ray: RayWorld, head_uid: str) -> None:
+        self._ray = ray
+        self._head_uid = head_uid
+        self._gcs = fake_gcs(ray.gcs)
+
+    def __getattr__(self, name: str) -> Any:
+        if self._ray.head != self._head_uid:
+            return self._refuse
+        return getattr(self._gcs, name)
+
+    async def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise Unavailable("connection refused")

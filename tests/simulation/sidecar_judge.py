@@ -1,0 +1,181 @@
+"""What must hold at every write of the autoscaler, and at every node that it lets go?
+
+A judge between the sidecar and the API, which knows what runs on every raylet at that instant. It counts in the store and
+in Ray, not in what the sidecar read; it raises nothing while a run lasts, but notes. Rules RM:I7 and I21 to I24 and the
+orders of the contract: lower `replicas` first, then drain, then name; two decisions are two seconds apart.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from raytide.autoscaler.model import DrainReason
+from raytide.kube.transport import Response, Transport
+
+from simulation.invariants import Judge
+from simulation.manifests import NAME
+from simulation.ray_world import Raylet, RayWorld
+from simulation.wishes import groups_of, named_workers, wanted
+from simulation.world import NAMESPACE
+
+PAUSE_S = 2.0
+"""Between two decisions of one process; names may follow a decision at once."""
+GROUPS = "/spec/workerGroupSpecs/"
+
+
+class SidecarJudge:
+    """What one cluster's autoscaler may do."""
+
+    def __init__(self, judge: Judge, ray: RayWorld) -> None:
+        self._judge = judge
+        self._ray = ray
+        self.patches = 0
+        """How many were sent."""
+        ray.on_drain = self._before_drain
+
+    def door(self, inner: Transport) -> "SidecarDoor":
+        """Where one container comes in."""
+        return SidecarDoor(self, inner)
+
+    def note(self, text: str) -> None:
+        """Something is wrong."""
+        self._judge.note(f"autoscaler: {text}")
+
+    def _cluster(self) -> Mapping[str, Any] | None:
+        return self._judge.world.cluster(NAME)
+
+    def before_call(self, method: str, path: str, body: bytes | None) -> None:
+        """A request leaves the sidecar, which may do very little (RC §2.4)."""
+        own = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters/{NAME}"
+        if method == "GET" and path in (own, f"/api/v1/namespaces/{NAMESPACE}/pods"):
+            return
+        if method != "PATCH" or path != own:
+            self.note(f"its role has no such right: {method} {path}")
+            return
+        self.patches += 1
+        cluster = self._cluster()
+        if cluster is not None:
+            self._judge_patch(cluster, msgspec.json.decode(body or b"[]"))
+
+    def after_patch(self, path: str, status: int) -> None:
+        """For those who ask whether anything is written at rest."""
+        self._judge.writes.append(f"PATCH {path} by the autoscaler -> {status}")
+
+    def _judge_patch(self, cluster: Mapping[str, Any], patch: list[dict[str, Any]]) -> None:
+        tested = {op["path"]: op["value"] for op in patch if op["op"] == "test"}
+        if "/metadata/uid" not in tested:
+            self.note("a patch without a test of the uid (RM:I24)")
+        if tested.get("/metadata/uid") != cluster["metadata"]["uid"]:
+            return  # it will be refused
+        for op in patch:
+            if op["op"] != "test":
+                self._judge_operation(cluster, op, tested)
+
+    def _judge_operation(self, cluster: Mapping[str, Any], op: Mapping[str, Any], tested: Mapping[str, Any]) -> None:
+        path = op["path"]
+        if path.startswith("/metadata/annotations"):
+            return
+        index, _, what = path.removeprefix(GROUPS).partition("/")
+        name = tested.get(f"{GROUPS}{index}/groupName")
+        is_guarded = path in tested or "/metadata/generation" in tested
+        if not path.startswith(GROUPS) or what.split("/")[0] not in ("replicas", "scaleStrategy"):
+            self.note(f"writes what is not its own (RM:I7): {path}")
+        elif name is None or not is_guarded and not what.endswith("scaleStrategy"):
+            self.note(f"a patch without a test of the group or its old value (RM:I24): {path}")
+        elif (group := next((each for each in groups_of(cluster) if each["groupName"] == name), None)) is not None:
+            if what == "replicas":
+                self._judge_replicas(group, op["value"])
+            else:
+                named = op["value"]["workersToDelete"] if isinstance(op["value"], dict) else op["value"]
+                self._judge_names(cluster, name, set(named) - named_workers(cluster))
+
+    def _judge_replicas(self, group: Mapping[str, Any], replicas: int) -> None:
+        low, high = group.get("minReplicas") or 0, group.get("maxReplicas", replicas)
+        if not low <= replicas <= high:
+            self.note(f"{replicas} replicas of {group['groupName']}, allowed are {low} to {high} (RM:I21)")
+
+    def _judge_names(self, cluster: Mapping[str, Any], group: str, names: set[str]) -> None:
+        """Nobody is named at work, or before it agreed to leave (RM:I22, contract)."""
+        for pod in self._judge.census.live_in(cluster["metadata"]["uid"], group):
+            if pod.name not in names:
+                continue
+            if self._ray.busy(pod.name):
+                self.note(f"{pod.name} is named at work (RM:I22)")
+            elif self._ray.lives(pod.name) and pod.is_ready and pod.replica not in self._broken(cluster, group):
+                self.note(f"{pod.name} is named before it agreed to leave")
+
+    def _broken(self, cluster: Mapping[str, Any], group: str) -> set[str]:
+        """Replicas of several hosts that have lost one: the others go with it."""
+        size = next(each.get("numOfHosts", 1) for each in groups_of(cluster) if each["groupName"] == group)
+        hosts: dict[str, int] = {}
+        for pod in self._judge.census.live_in(cluster["metadata"]["uid"], group):
+            hosts[pod.replica] = hosts.get(pod.replica, 0) + self._ray.lives(pod.name)
+        return {replica for replica, count in hosts.items() if replica and count < size}
+
+    def _before_drain(self, raylet: Raylet, reason: DrainReason) -> None:
+        """Whoever leaves now must not be replaced: the number is lowered first (contract, "Order of a scale-down")."""
+        cluster = self._cluster()
+        if cluster is None or reason is not DrainReason.IDLE_TERMINATION:
+            return
+        if raylet.tasks:
+            self.note(f"{raylet.pod} leaves at work")
+        uid = cluster["metadata"]["uid"]
+        names = named_workers(cluster)
+        staying = [
+            pod.name
+            for pod in self._judge.census.live_in(uid, raylet.group)
+            if pod.name != raylet.pod and pod.name not in names and (self._ray.lives(pod.name) or not pod.is_ready)
+        ]
+        most = wanted(cluster).get(raylet.group, 0)
+        if self._has_group(cluster, raylet.group) and len(staying) < most:
+            self.note(f"{raylet.pod} leaves while {most} of {raylet.group} are wanted and {len(staying)} stay")
+
+    @staticmethod
+    def _has_group(cluster: Mapping[str, Any], name: str) -> bool:
+        return any(group["groupName"] == name for group in groups_of(cluster))
+
+
+class SidecarDoor:
+    """Carries the requests of one container on and looks at each: a Transport around a Transport."""
+
+    def __init__(self, judge: SidecarJudge, inner: Transport) -> None:
+        self._judge = judge
+        self._inner = inner
+        self._decided_s: deque[float] = deque(maxlen=2)
+
+    def stream(self, path: str, **rest: Any) -> AsyncIterator[bytes]:
+        """A watch."""
+        self._judge.before_call("GET", path, None)
+        return self._inner.stream(path, **rest)
+
+    async def close(self) -> None:
+        """Let go."""
+        await self._inner.close()
+
+    def forget(self) -> None:
+        """Another process comes in from now on."""
+        self._decided_s.clear()
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, **rest: Any) -> Response:
+        """One call, looked at before and after."""
+        self._judge.before_call(method, path, body)
+        if method == "PATCH":
+            self._note_pace(body)
+        response = await self._inner.request(method, path, body=body, **rest)
+        if method == "PATCH":
+            self._judge.after_patch(path, response.status)
+        return response
+
+    def _note_pace(self, body: bytes | None) -> None:
+        if not any(op["path"].endswith("/replicas") for op in _writes(body)):
+            return
+        self._decided_s.append(asyncio.get_running_loop().time())
+        if len(self._decided_s) > 1 and self._decided_s[1] - self._decided_s[0] < PAUSE_S - 0.1:
+            self._judge.note(f"two decisions within {self._decided_s[1] - self._decided_s[0]:.2f} s")
+
+
+def _writes(body: bytes | None) -> Iterator[dict[str, Any]]:
+    return (op for op in msgspec.json.decode(body or b"[]") if op["op"] != "test")

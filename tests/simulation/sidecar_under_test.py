@@ -1,0 +1,126 @@
+"""How does the autoscaler live in the simulation?
+
+As its own `main.py` wires it, without sockets, log files and a supervisor: the real loop over a client over the transport
+it is given, beside a GCS that is played. It can be killed at any instant, which drops all its memory, and is started again
+a moment later as its supervisor would; it ends for good with its container. What it decides from is kept, so that every
+decision can be asked for twice (RM:I23). A loop that ends by itself is a finding.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from raytide.api.meta import Key
+from raytide.autoscaler.gcs import GcsClient
+from raytide.autoscaler.loop import Autoscaler, LoopSettings, Tick
+from raytide.autoscaler.orders import Memory, Snapshot, TickPlan, TickSettings
+from raytide.autoscaler.tick import plan_tick
+from raytide.kube.client import Client
+from raytide.kube.transport import Transport
+from raytide.runtime.clock import Clock
+
+from simulation.operator_under_test import RESTART_S, Line
+
+TIMEOUT_S = 10.0
+"""How long one call to the API server may take."""
+ASKED_TWICE_EVERY = 5
+"""Of the decisions that order nothing; those that do are all asked twice."""
+
+
+class _Watched(Autoscaler):
+    """Keeps what the present decision is made from."""
+
+    seen: tuple[Snapshot, Memory] | None = None
+
+    async def _look(self) -> Snapshot:
+        snapshot = await super()._look()
+        self.seen = snapshot, self._memory
+        return snapshot
+
+
+class SidecarUnderTest:
+    """The container `autoscaler` of one head.
+
+    - `start` and `end` are its container's; `kill` is SIGKILL for the loop, which comes back a moment later.
+    - `note` is told of whatever is wrong.
+    """
+
+    def __init__(
+        self, transport: Transport, gcs: GcsClient, clock: Clock, key: Key, head: str, note: Callable[[str], None]
+    ) -> None:
+        self._transport = transport
+        self._gcs = gcs
+        self._clock = clock
+        self._key = key
+        self._head = head
+        self._note = note
+        self._line: Line | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._restarting: asyncio.TimerHandle | None = None
+        self._has_ended = False
+        self._autoscaler: _Watched | None = None
+        self._decisions = 0
+        self.lives = 0
+        """How many loops there have been."""
+
+    def start(self) -> None:
+        """A new loop with nothing in its memory."""
+        line = self._line = Line(self._transport)
+        self._autoscaler = _Watched(
+            Client(line, clock=self._clock, timeout_s=TIMEOUT_S),
+            self._gcs,
+            clock=self._clock,
+            key=self._key,
+            settings=LoopSettings(tick=TickSettings(head_pod=self._head)),
+            on_tick=(self._judge,),
+        )
+        self.lives += 1
+        self._task = asyncio.get_running_loop().create_task(self._autoscaler.run())
+        self._task.add_done_callback(lambda task: self._ended(task, line))
+
+    def _ended(self, task: asyncio.Task[None], line: Line) -> None:
+        if not task.cancelled() and (trouble := task.exception()) and not line.is_dead:
+            self._note(f"the autoscaler ended by itself: {trouble!r}")
+
+    def _judge(self, tick: Tick) -> None:
+        """The same snapshot has the same answer, and what is not decided anew would have come out the same (RM:I23)."""
+        assert self._autoscaler is not None
+        if tick.plan is None or self._autoscaler.seen is None:
+            return
+        self._decisions += 1
+        orders = bool(tick.plan.patch or tick.plan.drains)
+        if not orders and self._decisions % ASKED_TWICE_EVERY:
+            return
+        again = plan_tick(*self._autoscaler.seen)
+        if _orders(again) != _orders(tick.plan):
+            self._note(f"the same snapshot has two answers: {_orders(tick.plan)}, then {_orders(again)}")
+
+    def kill(self) -> None:
+        """SIGKILL for the loop: nothing is finished, nothing is remembered; the next one starts in a moment."""
+        self._drop()
+        if not self._has_ended:
+            self._restarting = asyncio.get_running_loop().call_later(RESTART_S, self.start)
+
+    def end(self) -> None:
+        """The container is gone."""
+        self._has_ended = True
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._line is not None:
+            self._line.is_dead = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._restarting is not None:
+            self._restarting.cancel()
+
+    async def stop(self) -> None:
+        """End, and wait for it."""
+        self.end()
+        if self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+
+def _orders(plan: TickPlan) -> tuple[object, ...]:
+    return plan.patch, plan.drains, plan.orders
