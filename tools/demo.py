@@ -1,9 +1,10 @@
-"""Does the main job work on this machine, from an empty cluster to real Ray and back?
+"""Does the main job work on this machine: a RayCluster with real Ray that follows its demand, from nothing and back?
 
-Starts a sandbox and the operator as processes of their own, applies `samples/raycluster.yaml` as a user would, runs a
-real Ray job, scales, kills a worker, deletes. Shows what it waits for; every wait has a deadline, and the exit code says
-whether all of it worked. `make demo` calls it; with --keep the cluster stays and its addresses are printed. However it
-ends, Ctrl-C included, it clears up; what a killed demo leaves, the next one clears up.
+Starts a sandbox and the operator as processes of their own, applies `samples/raycluster-autoscaler.yaml` as a user would
+(0 workers), submits a Ray job and shows how demand, wanted replicas, pods and Ray nodes follow each other, up and down to
+zero; then deletes. Every wait has a deadline, and the exit code says whether all of it worked. `make demo` calls it; with
+--keep the cluster stays and its addresses are printed. However it ends, Ctrl-C included, it clears up; what a killed demo
+leaves, the next one clears up.
 """
 
 import argparse
@@ -18,41 +19,31 @@ from typing import Any
 
 import yaml
 from rich.console import Console
+from rich.markup import escape
 
+from raytide.api.names import DASHBOARD_PORT
 from raytide.sandbox.state import AlreadyRunning, StateDirectory
 
 from demo_cluster import DemoCluster, Failed
+from demo_job import Job
 from demo_operator import DemoOperator
+from demo_scaling import Timeline
 from demo_story import Story
 
+Manifest = dict[str, Any]
+
 ROOT = Path(__file__).resolve().parent.parent
-SAMPLE = ROOT / "samples" / "raycluster.yaml"
+SAMPLE = ROOT / "samples" / "raycluster-autoscaler.yaml"
 RAYTIDE = Path(sys.executable).parent / "raytide"
 STATE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raytide" / "demo"
 PLAINLY: dict[str, Any] = {"highlight": False, "soft_wrap": True}
 """Lines to copy: as they are, however narrow the terminal."""
 
-JOB = """
-import collections, os, time, ray
-ray.init()
-@ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
-def where(i):
-    time.sleep(0.25)
-    return os.environ["RAY_CLOUD_INSTANCE_ID"]
-print("RAN-ON", *sorted(set(ray.get([where.remote(i) for i in range({tasks})]))))
-"""
-
-KILL = """
-import os, signal
-for pid in filter(str.isdigit, os.listdir("/proc")):
-    try:
-        words = open(f"/proc/{pid}/cmdline").read().split(chr(0))
-    except OSError:
-        continue
-    if "start" in words and "--block" in words and any(w.endswith("/ray") for w in words):
-        print("killing", pid)
-        os.kill(int(pid), signal.SIGKILL)
-"""
+IDLE_TIMEOUT_S = 5
+"""Instead of the sample's minute, so that the demo is short."""
+MOST_WORKERS = 4
+TASKS = 12
+GANG = 3
 
 
 def call_sandbox(*words: str) -> str:
@@ -81,43 +72,43 @@ async def sandbox(*words: str) -> str:
         raise
 
 
-async def run_job(cluster: DemoCluster, story: Story, head: str, nodes: int) -> None:
-    """Submit a real Ray job in the head pod and see on which pods its tasks ran."""
-    async with story.step(f"a Ray job on all {nodes} nodes", deadline_s=120) as step:
-        for attempt in range(1, 4):
-            submit = ["ray", "job", "submit", "--address", "http://127.0.0.1:8265", "--", "python", "-c"]
-            output, code = await cluster.execute(head, [*submit, JOB.format(tasks=nodes * 6)], timeout_s=100)
-            ran = next((line.split()[1:] for line in output.splitlines() if line.startswith("RAN-ON")), [])
-            step.note(f"attempt {attempt}: exit code {code}, tasks ran on {len(ran)} of {nodes} nodes")
-            if code == 0 and len(ran) == nodes:
-                return
-        raise Failed(f"the job did not run on {nodes} nodes; its last words:\n{output[-1500:]}")
+def demo_copy(sample: Manifest) -> Manifest:
+    """The sample with little patience, and as large as a laptop bears."""
+    spec = sample["spec"]
+    spec["autoscalerOptions"]["idleTimeoutSeconds"] = IDLE_TIMEOUT_S
+    (group,) = spec["workerGroupSpecs"]
+    group["maxReplicas"] = MOST_WORKERS
+    for params in (spec["headGroupSpec"]["rayStartParams"], group["rayStartParams"]):
+        params["object-store-memory"] = "100000000"
+    return sample
 
 
-async def tell(story: Story, cluster: DemoCluster, manifest: dict) -> None:  # type: ignore[type-arg]
+async def follow(story: Story, cluster: DemoCluster, name: str, timeline: Timeline) -> None:
+    """Demand comes and goes; the cluster follows."""
+    job = Job(cluster, await cluster.head(name), timeline)
+    async with cluster.gcs(name) as gcs, timeline.followed(lambda: cluster.look(name, gcs)), job.running(TASKS, GANG):
+        beside = timeline.table if story.is_on_terminal else None
+        async with story.step(f"{TASKS} tasks of 1 CPU: workers come", deadline_s=150, beside=beside) as step:
+            await step.until(job.has_capacity)
+        async with story.step("the tasks end on workers that came", deadline_s=90, beside=beside) as step:
+            await step.until(lambda: job.has_done(TASKS))
+        async with story.step(f"STRICT_SPREAD: {GANG} bundles, {GANG} workers", deadline_s=60, beside=beside) as step:
+            await step.until(lambda: job.has_spread(GANG))
+        async with story.step("the job ends", deadline_s=60, beside=beside) as step:
+            await step.until(job.has_ended)
+        title = f"idle for {IDLE_TIMEOUT_S} s: workers are drained and gone"
+        async with story.step(title, deadline_s=90, beside=beside) as step:
+            await step.until(timeline.is_at_zero)
+
+
+async def tell(story: Story, cluster: DemoCluster, manifest: Manifest, timeline: Timeline) -> None:
     """The main job, step by step."""
     name = manifest["metadata"]["name"]
-    group = manifest["spec"]["workerGroupSpecs"][0]["groupName"]
-    async with story.step("apply samples/raycluster.yaml", deadline_s=10):
+    async with story.step("apply samples/raycluster-autoscaler.yaml", deadline_s=10):
         await cluster.create(manifest)
-    async with story.step("head and 2 workers Ready", deadline_s=300) as step:
-        await step.until(lambda: cluster.are_ready(name, workers=2))
-    head = await cluster.head(name)
-    await run_job(cluster, story, head, 3)
-    async with story.step("scale 2 → 4 workers", deadline_s=180) as step:
-        await cluster.scale(name, group, 4)
-        await step.until(lambda: cluster.are_ready(name, workers=4))
-    await run_job(cluster, story, head, 5)
-    crashed, lost, *_ = await cluster.workers(name)
-    async with story.step("kill -9 a worker's Ray: the kubelet restarts it", deadline_s=120) as step:
-        output, _ = await cluster.execute(crashed, ["python", "-c", KILL], timeout_s=20, is_cut_allowed=True)
-        step.note(output.strip())
-        await step.until(lambda: cluster.has_restarted(crashed))
-    async with story.step("lose a worker's pod: the operator replaces it", deadline_s=120) as step:
-        await cluster.lose(lost)
-        await step.until(lambda: cluster.are_ready(name, workers=4, without=lost))
-    async with story.step("raycluster says ready", deadline_s=30) as step:
-        await step.until(lambda: cluster.says_ready(name))
+    async with story.step("head Ready, no workers", deadline_s=300) as step:
+        await step.until(lambda: cluster.is_head_ready(name))
+    await follow(story, cluster, name, timeline)
 
 
 async def finish(story: Story, cluster: DemoCluster, name: str) -> None:
@@ -133,27 +124,28 @@ async def clear_up(operator: DemoOperator) -> bool:
     return "No sandbox" not in await sandbox("down") or had_operator
 
 
-async def play(story: Story, operator: DemoOperator, isolation: str, *, is_kept: bool) -> str:
+async def play(story: Story, operator: DemoOperator, timeline: Timeline, isolation: str, *, is_kept: bool) -> str:
     """From an empty sandbox to the end of the story; the dashboard's address when the cluster is kept."""
-    manifest = yaml.safe_load(SAMPLE.read_text())
+    manifest = demo_copy(yaml.safe_load(SAMPLE.read_text()))
     name = manifest["metadata"]["name"]
     async with story.step("sandbox up", deadline_s=60) as step:
         step.note((await sandbox("up", f"--isolation={isolation}")).partition(": ")[2].partition("\n")[0])
     operator.start()
     async with DemoCluster.at(operator.kubeconfig) as cluster:
-        await tell(story, cluster, manifest)
+        await tell(story, cluster, manifest, timeline)
         if is_kept:
-            return await cluster.expose_dashboard(name)
+            async with cluster.exposed(name, "dashboard", DASHBOARD_PORT, is_kept=True) as address:
+                return f"http://{address}"
         await finish(story, cluster, name)
         return ""
 
 
 def show_failure(console: Console, failure: Failed) -> None:
     """Why it failed, and the last lines of those who may know more."""
-    console.print(f"[red bold]failed:[/] {failure}", highlight=False)
+    console.print(f"[red bold]failed:[/] {escape(str(failure))}", **PLAINLY)
     for log in (STATE / "operator.log", STATE / "sandbox.log"):
         lines = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
-        console.print(f"--- {log}\n" + "\n".join(lines), highlight=False, markup=False, style="dim")
+        console.print(f"--- {log}\n" + "\n".join(lines), **PLAINLY, markup=False, style="dim")
 
 
 def cancel_on_signals() -> None:
@@ -167,11 +159,11 @@ async def main(isolation: str, *, is_kept: bool) -> int:
     """Tell the whole story; 0 when all of it worked."""
     cancel_on_signals()
     console, operator = Console(), DemoOperator(STATE, RAYTIDE)
-    story, address, interrupted = Story(console), "", False
+    story, timeline, address, interrupted = Story(console), Timeline(console), "", False
     try:
         if await clear_up(operator):
             console.print("[dim]ended what an earlier demo left running[/]")
-        address = await play(story, operator, isolation, is_kept=is_kept)
+        address = await play(story, operator, timeline, isolation, is_kept=is_kept)
     except Failed as failure:
         story.fail()
         show_failure(console, failure)
@@ -182,6 +174,8 @@ async def main(isolation: str, *, is_kept: bool) -> int:
         if not address:
             await clear_up(operator)
     story.table()
+    if timeline.looks:
+        timeline.sum_up()
     if address:
         console.print(f"\nexport KUBECONFIG={operator.kubeconfig}\ndashboard: {address}", **PLAINLY)
         console.print("end it: make demo-down", **PLAINLY)

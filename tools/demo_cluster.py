@@ -7,7 +7,7 @@ for commands in pods, the API's exec over a WebSocket. It waits for nothing itse
 import asyncio
 import base64
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,16 @@ import yaml
 
 from raytide.api.errors import Refused
 from raytide.api.meta import PODS, RAYCLUSTERS, SERVICES, Key
-from raytide.kube.client import Client, PatchKind
+from raytide.api.names import GCS_SERVER_PORT
+from raytide.autoscaler.gcs import Gcs
+from raytide.autoscaler.gcs_access import gcs_access
+from raytide.autoscaler.gcs_channel import connect_gcs
+from raytide.autoscaler.model import NodeStatus
+from raytide.kube.client import Client
 from raytide.kube.connect import connect
 from raytide.runtime.clock import Clock
+
+from demo_scaling import Look
 
 NAMESPACE = "default"
 STDOUT, STDERR, ERROR = 1, 2, 3
@@ -68,48 +75,50 @@ class DemoCluster:
         except Refused as refused:
             raise Failed(f"the API refused {manifest['metadata']['name']}: {refused}") from refused
 
-    async def scale(self, name: str, group: str, replicas: int) -> None:
-        """As a user's edit of `replicas`."""
-        body = [
-            {"op": "test", "path": "/spec/workerGroupSpecs/0/groupName", "value": group},
-            {"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": replicas},
-        ]
-        await self._client.patch(RAYCLUSTERS, Key(NAMESPACE, name), body, kind=PatchKind.JSON)
-
-    async def lose(self, pod: str) -> None:
-        """As a node that dies: the pod is gone at once."""
-        found = await self._client.get(PODS, Key(NAMESPACE, pod))
-        if found:
-            await self._client.delete(PODS, Key(NAMESPACE, pod), found["metadata"]["uid"], grace_period_s=0)
-
     async def delete(self, name: str) -> None:
         """As `kubectl delete raycluster`."""
         found = await self._client.get(RAYCLUSTERS, Key(NAMESPACE, name))
         if found:
             await self._client.delete(RAYCLUSTERS, Key(NAMESPACE, name), found["metadata"]["uid"])
 
-    async def expose_dashboard(self, name: str) -> str:
-        """A NodePort service for the dashboard; its address on this machine."""
+    @asynccontextmanager
+    async def exposed(self, name: str, what: str, port: int, *, is_kept: bool = False) -> AsyncIterator[str]:
+        """A NodePort service for a port of the head: host:port on this machine, for as long as the block lasts."""
         selector = {"ray.io/cluster": name, "ray.io/node-type": "head"}
         service = {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {"name": f"{name}-dashboard", "namespace": NAMESPACE},
-            "spec": {"type": "NodePort", "selector": selector, "ports": [{"name": "dashboard", "port": 8265}]},
+            "metadata": {"name": f"{name}-{what}", "namespace": NAMESPACE},
+            "spec": {"type": "NodePort", "selector": selector, "ports": [{"name": what, "port": port}]},
         }
         made = await self._client.create(SERVICES, service)
-        return f"http://127.0.0.1:{made['spec']['ports'][0]['nodePort']}"
+        try:
+            yield f"127.0.0.1:{made['spec']['ports'][0]['nodePort']}"
+        finally:
+            if not is_kept:
+                metadata = made["metadata"]
+                await self._client.delete(SERVICES, Key(NAMESPACE, metadata["name"]), metadata["uid"])
 
-    async def execute(
-        self, pod: str, command: list[str], *, timeout_s: float, is_cut_allowed: bool = False
-    ) -> tuple[str, int]:
-        """Run a command in the pod's first container; returns its output and exit code."""
-        query = [("stdout", "true"), ("stderr", "true"), *(("command", word) for word in command)]
+    @asynccontextmanager
+    async def gcs(self, name: str) -> AsyncIterator[Gcs]:
+        """The head's GCS, reachable from this machine as long as the block lasts."""
+        async with self.exposed(name, "gcs", GCS_SERVER_PORT) as address:
+            gcs = connect_gcs(address, gcs_access({}))
+            try:
+                yield gcs
+            finally:
+                await gcs.close()
+
+    async def execute(self, pod: str, command: list[str], *, on_line: Callable[[str], None]) -> tuple[str, int]:
+        """Run a command in the pod's first container, each line told as it comes; returns its output and exit code."""
+        found = await self._client.get(PODS, Key(NAMESPACE, pod)) or {}
+        container = found["spec"]["containers"][0]["name"]
+        query = [("container", container), ("stdout", "true"), ("stderr", "true")]
+        query += [("command", word) for word in command]
         url = f"{self._server}/api/v1/namespaces/{NAMESPACE}/pods/{pod}/exec"
-        output, verdict = bytearray(), ""
+        output, verdict, told = bytearray(), "", 0
         headers = {"authorization": f"Bearer {self._token}"}
         async with (
-            asyncio.timeout(timeout_s),
             aiohttp.ClientSession(headers=headers) as session,
             session.ws_connect(
                 url, params=query, ssl=self._ssl, protocols=("v5.channel.k8s.io",), max_msg_size=0
@@ -119,9 +128,12 @@ class DemoCluster:
                 channel, payload = message.data[0], message.data[1:]
                 if channel in (STDOUT, STDERR):
                     output += payload
+                    while (end := output.find(b"\n", told)) >= 0:
+                        on_line(output[told:end].decode(errors="replace"))
+                        told = end + 1
                 elif channel == ERROR:
                     verdict = payload.decode()
-        if not verdict and not is_cut_allowed:
+        if not verdict:
             raise Failed(f"exec in {pod} ended without a verdict: {output.decode(errors='replace')[-300:]}")
         return output.decode(errors="replace"), exit_code(verdict)
 
@@ -132,33 +144,32 @@ class DemoCluster:
 
     async def head(self, name: str) -> str:
         """The head pod's name."""
-        return next(p["metadata"]["name"] for p in await self._pods(name) if is_of(p, "head"))
+        return next(str(p["metadata"]["name"]) for p in await self._pods(name) if is_of(p, "head"))
 
-    async def workers(self, name: str) -> list[str]:
-        """The worker pods' names."""
-        return [p["metadata"]["name"] for p in await self._pods(name) if is_of(p, "worker")]
+    async def is_head_ready(self, name: str) -> tuple[bool, str]:
+        """Whether the head is Ready, and no worker is there."""
+        pods = await self._pods(name)
+        heads = sum(is_of(pod, "head") and is_ready(pod) for pod in pods)
+        workers = sum(is_of(pod, "worker") for pod in pods)
+        return heads == 1 and not workers, f"head {heads}/1 Ready, {workers} workers"
 
-    async def are_ready(self, name: str, *, workers: int, without: str = "") -> tuple[bool, str]:
-        """Whether the head and exactly that many workers are Ready."""
-        pods = [p for p in await self._pods(name) if "deletionTimestamp" not in p["metadata"]]
-        heads = sum(is_of(p, "head") and is_ready(p) for p in pods)
-        ready = sum(is_of(p, "worker") and is_ready(p) for p in pods)
-        is_there = any(p["metadata"]["name"] == without for p in pods)
-        seen = f"head {heads}/1, workers {ready}/{workers} Ready, {len(pods)} pods"
-        return heads == 1 and ready == workers and len(pods) == workers + 1 and not is_there, seen
-
-    async def has_restarted(self, pod: str) -> tuple[bool, str]:
-        """Whether the first container of the pod was started again."""
-        found = await self._client.get(PODS, Key(NAMESPACE, pod))
-        statuses = (found or {}).get("status", {}).get("containerStatuses") or [{}]
-        restarts = statuses[0].get("restartCount", 0)
-        return restarts > 0, f"{pod}: {restarts} restarts"
-
-    async def says_ready(self, name: str) -> tuple[bool, str]:
-        """Whether the RayCluster's own status says ready."""
-        found = await self._client.get(RAYCLUSTERS, Key(NAMESPACE, name)) or {}
-        state = found.get("status", {}).get("state", "")
-        return state == "ready", f"state {state!r}"
+    async def look(self, name: str, gcs: Gcs) -> Look:
+        """What Ray asks for, what is wanted, and what is there."""
+        cluster, pods, ray = await asyncio.gather(
+            self._client.get(RAYCLUSTERS, Key(NAMESPACE, name)), self._pods(name), gcs.state()
+        )
+        workers = [pod for pod in pods if is_of(pod, "worker")]
+        names = {pod["metadata"]["name"] for pod in workers}
+        nodes = [node for node in ray.nodes if node.is_alive and node.instance_id in names]
+        leaving = sum(node.status is NodeStatus.DRAINING for node in nodes)
+        return Look(
+            demand=sum(task.count for task in ray.tasks) + sum(len(gang.bundles) for gang in ray.gangs),
+            wanted=sum(group["replicas"] for group in (cluster or {})["spec"]["workerGroupSpecs"]),
+            pods=len(workers),
+            ready_pods=sum(map(is_ready, workers)),
+            nodes=len(nodes) - leaving,
+            leaving=leaving,
+        )
 
     async def is_gone(self, name: str) -> tuple[bool, str]:
         """Whether the RayCluster, its pods and its services are no more."""

@@ -1,7 +1,8 @@
 """How does a long story look on a terminal?
 
-Steps with a title and a deadline go in; a live line says what is waited for and for how long, a finished step leaves one
-line, and a table with times ends it. A step that runs out of time fails with what it saw last. Used by the demo.
+Steps with a title and a deadline go in; a live line says what is waited for and for how long, below whatever moves beside
+it; a finished step leaves one line, and a table with times ends it. A step that runs out of time fails with what it saw
+last. Used by the demo.
 """
 
 import asyncio
@@ -10,8 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import ClientError
-from rich.console import Console
-from rich.status import Status
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.table import Table
 
 from raytide.api.errors import Refused, Unavailable
@@ -25,9 +27,9 @@ Seen = tuple[bool, str]
 class Step:
     """One step that is being told."""
 
-    def __init__(self, title: str, deadline_s: float, status: Status) -> None:
+    def __init__(self, title: str, deadline_s: float) -> None:
         self.title = title
-        self._status = status
+        self._spinner = Spinner("dots", title)
         self._deadline_s = deadline_s
         self._started = time.monotonic()
         self.seen = ""
@@ -41,7 +43,11 @@ class Step:
         """Show what is seen at the moment."""
         self.seen = seen
         line = f"{self.title}: [dim]{seen}[/] ({self.took_s:.0f} of at most {self._deadline_s:.0f} s)"
-        self._status.update(line)
+        self._spinner.update(text=line)
+
+    def shown(self, beside: Callable[[], RenderableType] | None) -> RenderableType:
+        """The line, and what moves above it."""
+        return self._spinner if beside is None else Group(beside(), self._spinner)
 
     async def until(self, look: Callable[[], Awaitable[Seen]]) -> None:
         """Look four times a second until the state is reached; the step's deadline is the limit."""
@@ -64,6 +70,11 @@ class Story:
         self._told: list[tuple[str, float, bool]] = []
 
     @property
+    def is_on_terminal(self) -> bool:
+        """Whether anything can move."""
+        return self._console.is_terminal
+
+    @property
     def is_complete(self) -> bool:
         """Whether every step that began also succeeded."""
         return all(succeeded for _, _, succeeded in self._told)
@@ -74,11 +85,13 @@ class Story:
             self._told.append(("between the steps", 0.0, False))
 
     @asynccontextmanager
-    async def step(self, title: str, *, deadline_s: float) -> AsyncIterator[Step]:
+    async def step(
+        self, title: str, *, deadline_s: float, beside: Callable[[], RenderableType] | None = None
+    ) -> AsyncIterator[Step]:
         """Tell one step; raises Failed with what was seen last when its time is over."""
-        with self._console.status(title) as status:
-            step = Step(title, deadline_s, status)
-            succeeded = False
+        step = Step(title, deadline_s)
+        succeeded = False
+        with Live(get_renderable=lambda: step.shown(beside), console=self._console, transient=True):
             try:
                 async with asyncio.timeout(deadline_s):
                     yield step
@@ -95,7 +108,7 @@ class Story:
 
     def table(self) -> None:
         """The whole story with times."""
-        table = Table("step", "seconds", "", title="raytide demo")
+        table = Table("step", "seconds", "", title="raytide demo", title_justify="left")
         for title, seconds, succeeded in self._told:
             table.add_row(title, f"{seconds:.1f}", "[green]ok[/]" if succeeded else "[red]failed[/]")
         table.add_row("all", f"{sum(seconds for _, seconds, _ in self._told):.1f}", "")
