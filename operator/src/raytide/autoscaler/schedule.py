@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from raytide.autoscaler.model import Cause, Decision, Demand, Gang, NodeType, Request, SchedulingInput, Termination
-from raytide.autoscaler.scheduling.fleet import CONSTRAINT, DEMAND, Fate, Node
+from raytide.autoscaler.scheduling.fleet import CONSTRAINT, DEMAND, Fate, Node, NodeClass
 from raytide.autoscaler.scheduling.ray_exact import decide_as_ray
 from raytide.autoscaler.scheduling.reading import Reader
 from raytide.autoscaler.scheduling.replicas import (
@@ -53,7 +53,7 @@ class _Draft:
 
     def coming(self) -> list[Node]:
         """Nodes to launch."""
-        return [node for node in self.session.fleet.nodes() if node.home.fate is Fate.COMES]
+        return [node for one in self.session.fleet.classes() if one.fate is Fate.COMES for node in one.members]
 
 
 class _Scheduler:
@@ -150,8 +150,9 @@ class _Scheduler:
         impossible_gangs = tuple(gang for gang in draft.unplaced_gangs if not possible.gang(gang))
         launches = launches_of(session.fleet, question.types)
         self._hold(session, [gang for gang in draft.unplaced_gangs if gang not in impossible_gangs])
-        end_idle(self._replicas, question, _is_needed)
-        staying = [node for node in session.fleet.nodes() if node.cause is None]
+        end_idle(self._replicas, question, lambda node: _is_used(node.home))
+        staying = [node for one in session.fleet.classes() for node in one.members if node.cause is None]
+        used = {one for one in session.fleet.classes() if _is_used(one)}
         return Decision(
             launches=launches,
             terminations=tuple(
@@ -165,7 +166,7 @@ class _Scheduler:
             impossible_gangs=impossible_gangs,
             is_constraint_unmet=draft.is_constraint_unmet,
             cluster_resources=resources_of(staying),
-            needed=frozenset(n.instance.instance_id for n in staying if n.instance is not None and _is_needed(n)),
+            needed=frozenset(n.instance.instance_id for n in staying if n.instance is not None and n.home in used),
         )
 
     @staticmethod
@@ -212,5 +213,5 @@ def _demands(bundles: Sequence[Request]) -> list[Demand]:
     return [Demand(bundle) for bundle in merged_by_affinity(bundles)]
 
 
-def _is_needed(node: Node) -> bool:
-    return any(placed.is_used for placed in node.home.placed)
+def _is_used(home: NodeClass) -> bool:
+    return any(placed.is_used for placed in home.placed)

@@ -33,7 +33,6 @@ class Pool:
     """Nodes; whole replicas."""
     begun: int = 0
     """Hosts that come anyway, because their replica does (B-8)."""
-    taken: int = 0
 
 
 @dataclass(slots=True)

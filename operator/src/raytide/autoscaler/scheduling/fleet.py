@@ -171,12 +171,12 @@ class Fleet:
 
     def settle(self, nodes: Iterable[Node]) -> None:
         """Put nodes into their classes, behind those already there, in this order."""
+        goals: dict[tuple[NodeClass, bool], NodeClass] = {}
         for node in nodes:
-            home = node.home
-            if node.cause is not None and home.fate is not Fate.ENDS:
-                home = self.like(home, fate=Fate.ENDS)
-            else:
-                home = self.like(home, fate=home.fate)
+            key = (node.home, node.cause is None)
+            home = goals.get(key)
+            if home is None:
+                home = goals[key] = self.like(node.home, fate=node.home.fate if node.cause is None else Fate.ENDS)
             node.home = home
             node.position = self._next_position
             self._next_position += 1

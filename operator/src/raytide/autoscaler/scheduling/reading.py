@@ -6,6 +6,7 @@ equal nodes are equal. Instances that cannot come to run, and draining ones, are
 is to be imitated. Pure; called by schedule.py.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
@@ -13,6 +14,8 @@ from raytide.autoscaler.model import COUNTABLE, UNIT, Amounts, Cause, Instance, 
 from raytide.autoscaler.scheduling.fleet import BookTraits, Fate, Free, Node, NodeClass, Term, Traits
 from raytide.autoscaler.scheduling.shapes import IMPLICIT, Vocabulary
 
+_FIRST_OWN, _BEHIND_OWN = ("node:", 0), ("node;", 0)
+"""Resources named `node:…` stand between these two in sorted amounts."""
 _Alike: TypeAlias = tuple[str, bool, Amounts, Amounts, Labels, int]
 """Node type, head?, total, available, labels, resources kept apart."""
 
@@ -54,15 +57,17 @@ class Reader:
     def _read_running(self, instance: Instance) -> Node:
         total, available = instance.total, instance.available
         labels = self._asked_labels(instance)
-        own: Amounts = ()
-        kept = tuple([pair for pair in total if pair[0][:5] != "node:"])
-        if len(kept) < len(total) and not self.vocabulary.node_resources:
-            free = tuple([pair for pair in available if pair[0][:5] != "node:"])
-            own = tuple([pair for pair in total if pair[0][:5] == "node:"])
-            if len(free) + len(own) == len(available) and all(pair[1] > 0 and pair in available for pair in own):
-                total, available = kept, free
+        first = bisect_left(total, _FIRST_OWN)
+        own = total[first : bisect_left(total, _BEHIND_OWN, first)]
+        if own and not self.vocabulary.node_resources:
+            left = bisect_left(available, _FIRST_OWN)
+            if available[left : left + len(own)] == own and all(amount > 0 for _, amount in own):
+                total = total[:first] + total[first + len(own) :]
+                available = available[:left] + available[left + len(own) :]
             else:
                 own = ()
+        else:
+            own = ()
         alike = (instance.node_type, instance.is_head, total, available, labels, len(own))
         known = self._running.get(alike)
         if known is None:

@@ -124,9 +124,9 @@ def _is_idle(node: Node, timeout_ms: float) -> bool:
     instance = node.instance
     return (
         instance is not None
+        and instance.idle_ms > timeout_ms
         and node.home.traits.is_running
         and not instance.is_idle_blocked
-        and instance.idle_ms > timeout_ms
     )
 
 
