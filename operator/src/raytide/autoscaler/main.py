@@ -45,8 +45,10 @@ from raytide.runtime.endpoints import Answer, Endpoints, page, text_of
 log = logging.getLogger(__name__)
 
 ASK_GCS_EVERY_S: Final = 5.0
+ASK_STARTING_GCS_EVERY_S: Final = 1.0
+"""Head and sidecar start together: in the first minute there is nothing to complain of, and something to win."""
 REMIND_EVERY: Final = 60
-"""So many questions without an answer between two log lines: five minutes."""
+"""So many questions without an answer between two log lines: a minute, then five."""
 HEARTBEAT_S: Final = 10.0
 STUCK_S: Final = 60.0
 """An event loop that has not turned for so long never will: the process says where it stands and ends."""
@@ -302,9 +304,12 @@ async def _wait_for(gcs: ray.GcsClient, address: str) -> None:
         except (Unavailable, Refused) as trouble:
             if isinstance(trouble, Refused) and trouble.status == UNAUTHENTICATED:
                 raise NotLetIn(str(trouble)) from trouble
-            if questions % REMIND_EVERY == 0:
+            is_starting = questions < REMIND_EVERY
+            if questions == 0:
+                log.info("the GCS at %s does not answer, asking until it does: Ray may still be starting", address)
+            elif questions % REMIND_EVERY == 0:
                 log.warning("the GCS at %s does not answer, asking until it does: %s", address, trouble)
-            await asyncio.sleep(ASK_GCS_EVERY_S)
+            await asyncio.sleep(ASK_STARTING_GCS_EVERY_S if is_starting else ASK_GCS_EVERY_S)
         else:
             return
 
