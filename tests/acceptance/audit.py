@@ -79,7 +79,8 @@ class _Event(msgspec.Struct, gc=False, rename="camel"):
     object_ref: _Ref = msgspec.field(default_factory=_Ref)
     response_status: _Code = msgspec.field(default_factory=_Code)
     response_object: _Object | None = None
-    request_object: _Object | None = None
+    request_object: msgspec.Raw = msgspec.Raw(b"null")
+    """An object, or a JSON patch."""
 
 
 class _Group(msgspec.Struct, gc=False, rename="camel"):
@@ -212,14 +213,14 @@ def _steps(event: _Event) -> Iterator[Step]:
 
 
 def _doubtful(event: _Event, seen: Seen) -> Iterator[Step]:
-    ref, request = event.object_ref, event.request_object
+    ref = event.object_ref
     key = f"{ref.namespace}/{ref.name}"
     if event.response_status.code < 500 or (ref.resource, ref.subresource) != ("pods", ""):
         return
     times = seconds(event.request_received_timestamp), seconds(event.stage_timestamp)
     rest = *times, event.user.username, ref.namespace
-    if event.verb == "create" and key in seen.born and request is not None:
-        labels = request.metadata.labels
+    if event.verb == "create" and key in seen.born:
+        labels = msgspec.json.decode(event.request_object, type=_Object).metadata.labels
         cluster = f"{ref.namespace}/{labels.get('ray.io/cluster', '')}"
         yield Born(seen.born[key], *rest, cluster, labels.get("ray.io/group", ""), key)
     elif event.verb == "delete" and key in seen.doomed:

@@ -165,6 +165,7 @@ class TinyKubelet:
         path = f"{self._pods.path}/{pod['metadata']['name']}"
         bound = {"metadata": {"name": pod["metadata"]["name"]}, "target": {"kind": "Node", "name": NODE}}
         status = {"phase": "Running", "podIP": "10.0.0.9", "podIPs": [{"ip": "10.0.0.9"}], "conditions": READY}
+        status["containerStatuses"] = [_running(container) for container in pod["spec"]["containers"]]
         async with self._slots:
             if await allowing(GONE, self._admin.call("POST", f"{path}/binding", bound)):
                 patch = self._admin.call("PATCH", f"{path}/status", {"status": status}, content=MERGE)
@@ -175,6 +176,12 @@ class TinyKubelet:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         async with self._slots:
             await allowing(GONE, self._admin.call("DELETE", path, options))
+
+
+def _running(container: Json) -> Json:
+    """What a kubelet says of a container that is well."""
+    status = {"name": container["name"], "image": container["image"], "imageID": "", "restartCount": 0}
+    return {**status, "ready": True, "started": True, "state": {"running": {}}}
 
 
 class Fleet:

@@ -1,0 +1,75 @@
+"""S6: Git says one worker every five seconds, the demand says twenty; nobody dies of it, and a person reads who it is."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from acceptance.audit import Doomed, Order
+from acceptance.scaled import Scaled, scaled_cluster, scene
+from acceptance.stage import Stage
+from acceptance.world import PATIENCE, eventually
+from plane_admin import APPLY
+
+from builders import group
+
+DEMAND = 20
+GIT_EVERY_S = 5.0
+WAR_S = 60.0
+"""Ten minutes of the same pass in virtual time in tests/simulation."""
+UP_WITHIN_S, PEACE_WITHIN_S = 60.0, 30.0
+REASSERTED_EVERY_S = 10.0
+GIT = "argocd-controller"
+CONTENDED = "ReplicasContended"
+
+
+async def sync(scaled: Scaled) -> None:
+    """As Argo CD with self-healing, which owns every field that Git names."""
+    stage = scaled.stage
+    manifest = scaled_cluster(stage.namespace, group(replicas=1, high=50))
+    while True:
+        await stage.admin.call("PATCH", f"{scaled.path}?fieldManager={GIT}&force=true", manifest, content=APPLY)
+        await asyncio.sleep(GIT_EVERY_S)
+
+
+@pytest.mark.rule("SC:S6", "D19")
+@pytest.mark.kube
+@pytest.mark.timeout(600)
+async def test_git_and_the_demand_disagree(stage: Stage):
+    scaled = await scene(stage, group(replicas=1, high=50))
+    loop = asyncio.get_running_loop()
+    war = stage.run(sync(scaled))
+    began = loop.time()
+    up_s = await scaled.ask_for(DEMAND, DEMAND, within_s=UP_WITHIN_S)
+
+    async def is_told() -> bool:
+        condition = await scaled.condition(CONTENDED)
+        return condition.get("status") == "True" and GIT in condition["message"]
+
+    await eventually(f"{CONTENDED} names {GIT}", is_told, within_s=WAR_S)
+    told_s = loop.time() - began
+    await asyncio.sleep(max(0.0, began + WAR_S - loop.time()))
+    assert len(scaled.workers()) == DEMAND
+    assert await is_told(), "as long as it lasts"
+
+    war.cancel()
+    ended = loop.time()
+
+    async def is_over() -> bool:
+        return (await scaled.condition(CONTENDED)).get("status") != "True"
+
+    await eventually(f"{CONTENDED} is cleared", is_over, within_s=PEACE_WITHIN_S)
+    peace_s = loop.time() - ended
+
+    history = await stage.history()
+    deleted = [step for step in history if isinstance(step, Doomed)]
+    ours = [step.answered_s for step in history if isinstance(step, Order) and step.user == scaled.sidecar.user]
+    shortest_s = min((later - earlier for earlier, later in pairwise(ours)), default=float("inf"))
+    stage.tell(
+        f"S6: {DEMAND} pods after {up_s:.1f} s, {len(deleted)} deleted, {len(ours)} writes of ours in {WAR_S:.0f} s and "
+        f"never two within {shortest_s:.1f} s, told after {told_s:.1f} s, cleared {peace_s:.1f} s after the last rewrite"
+    )
+    assert deleted == []
+    assert len(ours) <= 1 + (WAR_S + PEACE_WITHIN_S * PATIENCE) / REASSERTED_EVERY_S
+    assert len(ours) >= 2, "it did not give in either"
+    assert shortest_s >= REASSERTED_EVERY_S - 0.5
