@@ -51,10 +51,11 @@ class Timeline:
     """The looks at which something changed, with their seconds since the first demand was made."""
 
     console: Console
+    monotonic: Callable[[], float] = time.monotonic
     looks: list[tuple[float, Look]] = field(default_factory=list)
     idle_since_s: float | None = None
     """When the last task had ended."""
-    _started: float = field(default_factory=time.monotonic)
+    _started: float = 0.0
     _has_begun: bool = False
     """Whether there was any demand."""
     _done: int = 0
@@ -63,7 +64,7 @@ class Timeline:
     @property
     def now_s(self) -> float:
         """Seconds since then."""
-        return time.monotonic() - self._started
+        return self.monotonic() - self._started
 
     @property
     def last(self) -> Look:
@@ -84,7 +85,7 @@ class Timeline:
         """Keep it if anything is new."""
         look = replace(look, done=self._done)
         if look.demand and not self._has_begun:
-            self._started, self._has_begun = time.monotonic(), True
+            self._started, self._has_begun = self.monotonic(), True
         if not self._has_begun:
             return
         if self.looks and look == self.looks[-1][1]:
