@@ -40,6 +40,7 @@ def scaled_cluster(namespace: str, *groups: Json) -> Json:
         *groups,
         name=NAME,
         namespace=namespace,
+        rayVersion="2.60.0",
         enableInTreeAutoscaling=True,
         autoscalerOptions={"version": "v2", "idleTimeoutSeconds": IDLE_S},
     )
