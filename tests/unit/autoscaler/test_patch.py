@@ -138,3 +138,11 @@ def test_groups_are_read_leniently(entry: Any, expected: list[tuple[str, int | N
 @pytest.mark.parametrize("spec", [{}, {"workerGroupSpecs": None}, {"workerGroupSpecs": "x"}])
 def test_a_cluster_without_groups_has_none(spec: Any):
     assert spec_groups({"spec": spec}) == ()
+
+
+def test_the_first_record_does_not_wipe_out_annotations_that_came_meanwhile():
+    cluster = raycluster()
+    cluster["metadata"] |= {"resourceVersion": "8"}
+    meanwhile = {**cluster, "metadata": {**cluster["metadata"], "resourceVersion": "9", "annotations": {"a/b": "c"}}}
+    with pytest.raises(ApiStatus):
+        written(cluster, record="text", onto=meanwhile)

@@ -1,14 +1,16 @@
 """How many replicas a group should have, and which of them leave how."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from raytide.api.pod import PodView
+from raytide.autoscaler.drains import MOST_DRAINS, DrainTerms, drains_of
 from raytide.autoscaler.model import Cause, Instance, Status
 from raytide.autoscaler.spec_groups import SpecGroup
-from raytide.autoscaler.targets import Fate, GroupQuestion, group_target
+from raytide.autoscaler.targets import Fate, GroupQuestion, GroupTarget, Unit, group_target
 
 CPU = SpecGroup(0, "cpu", max_replicas=10)
 
@@ -145,3 +147,14 @@ def test_a_replica_that_lost_a_pod_is_left_to_the_operator():
         )
     )
     assert ([unit.fate for unit in target.units], target.names) == ([Fate.GONE], ())
+
+
+@pytest.mark.rule("B-8")
+def test_a_replica_of_more_hosts_than_are_drained_at_once_is_drained_all_the_same():
+    hosts = tuple(
+        Instance(f"h{n}", "slice", Status.RAY_RUNNING, pod=f"h{n}", replica="r", node_id=f"id{n}")
+        for n in range(MOST_DRAINS + 1)
+    )
+    target = GroupTarget(0, (), (Unit("r", hosts, Fate.LEAVES, Cause.IDLE),))
+    terms = DrainTerms(pods={}, now=datetime(2026, 1, 1, tzinfo=UTC), monotonic_s=0.0, grace_s=300.0, refusals={})
+    assert len(drains_of("slice", target, terms)) == MOST_DRAINS + 1

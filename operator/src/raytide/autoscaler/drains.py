@@ -19,7 +19,7 @@ from raytide.autoscaler.targets import Fate, GroupTarget, Unit
 FIRST_REST_S: Final = 15.0
 LONGEST_REST_S: Final = 600.0
 MOST_DRAINS: Final = 200
-"""Asked for in one tick; the others follow in the next."""
+"""Asked for in one tick, unless a single replica has more hosts; the others follow in the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def drains_of(group: str, target: GroupTarget, terms: DrainTerms) -> tuple[Drain
     for unit in target.fated(Fate.LEAVES):
         if any(terms.is_resting(host.node_id) for host in unit.draining):
             continue
-        if len(found) + len(unit.draining) > MOST_DRAINS:
+        if found and len(found) + len(unit.draining) > MOST_DRAINS:
             break
         found += [_drain(group, unit, host, terms) for host in unit.draining]
     return tuple(found)

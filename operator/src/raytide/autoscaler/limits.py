@@ -160,7 +160,7 @@ class _Sticking:
 
 def _view(node_type: NodeType, found: Instances, evidence: Evidence, limits: TimeLimits) -> _View:
     mine = [instance for instance in found.instances if instance.node_type == node_type.name]
-    old = evidence.backoffs.get(node_type.name)
+    old = _credible(evidence.backoffs.get(node_type.name), evidence.now)
     if old is not None and _has_recovered(old, mine, found, evidence):
         old = None
     is_resting = old is not None and evidence.now < old.until
@@ -338,6 +338,12 @@ def _next_backoff(old: Backoff | None, now: datetime, *, is_blocked: bool) -> Ba
     if old is not None and now > old.until + timedelta(seconds=RECOVERY_S):
         return None
     return old
+
+
+def _credible(old: Backoff | None, now: datetime) -> Backoff | None:
+    """What stands in the record; a clock that ran ahead, here or on an earlier head's node, blocks nobody for longer."""
+    latest = now.replace(microsecond=0) + timedelta(seconds=LONGEST_BACKOFF_S)
+    return old if old is None or old.until <= latest + timedelta(seconds=1) else Backoff(old.n, latest)
 
 
 def _began(backoff: Backoff) -> datetime:

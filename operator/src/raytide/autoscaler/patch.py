@@ -16,6 +16,7 @@ from raytide.autoscaler.spec_groups import SpecGroup
 
 UID_PATH: Final = "/metadata/uid"
 GENERATION_PATH: Final = "/metadata/generation"
+VERSION_PATH: Final = "/metadata/resourceVersion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,12 @@ def _write(path: str, old: Any, new: Any) -> Iterator[Operation]:
 
 
 def _record_operations(cluster: Mapping[str, Any], record: str) -> Iterator[Operation]:
-    annotations = cluster["metadata"].get("annotations")
-    if annotations is None:
+    metadata = cluster["metadata"]
+    if metadata.get("annotations") is None:
+        if version := metadata.get(
+            "resourceVersion"
+        ):  # no generation counts annotations: one that came meanwhile must not be lost
+            yield _test(VERSION_PATH, version)
         yield _add(pointer("metadata", "annotations"), {names.AUTOSCALER_DECISION_ANNOTATION: record})
     else:
         yield _add(pointer("metadata", "annotations", names.AUTOSCALER_DECISION_ANNOTATION), record)
