@@ -7,10 +7,11 @@ pacing.py (contract, "The decision record").
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from raytide.api import names
+from raytide.api.pod import PodView
 from raytide.api.scaling import DecisionRecord, GroupDecision, Why, parse_record
 from raytide.autoscaler.orders import Memory, Snapshot
 from raytide.autoscaler.spec_groups import SpecGroup, spec_groups
@@ -95,6 +96,22 @@ def standing_of(snapshot: Snapshot, memory: Memory) -> Standing:
     )
 
 
+def with_own_pods(snapshot: Snapshot) -> Snapshot:
+    """Without what is left of another cluster that had this name before: the operator never counts such pods (RM:I4)."""
+    uid = snapshot.cluster["metadata"]["uid"]
+    return replace(snapshot, pods=tuple(pod for pod in snapshot.pods if pod.owner_uid in ("", uid)))
+
+
+def is_head_leaving(snapshot: Snapshot) -> bool:
+    """Whether the head pod that we are part of is going or gone, so that another sidecar speaks for this cluster.
+
+    Ours sees its own end before it is told to end: a record it wrote now would be for no head, or for one it knows
+    nothing of. A head that is no pod has no uid to write a record for, and no successor either.
+    """
+    settings = snapshot.settings
+    return bool(settings.head_pod or settings.is_recorded) and not _own_heads(snapshot)
+
+
 def is_paused(cluster: Mapping[str, Any]) -> bool:
     """Whether a user told us to keep our hands off."""
     return _annotations(cluster["metadata"]).get(names.AUTOSCALER_ANNOTATION) == names.PAUSED
@@ -106,7 +123,11 @@ def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _head_uid(snapshot: Snapshot) -> str:
-    heads = [pod for pod in snapshot.pods if pod.is_head and not pod.is_terminating]
-    named = [pod for pod in heads if pod.name == snapshot.settings.head_pod]
-    newest = sorted(named or heads, key=lambda pod: (pod.creation_timestamp, pod.name))
-    return newest[-1].uid if newest else ""
+    newest = max(_own_heads(snapshot), key=lambda pod: (pod.creation_timestamp, pod.name), default=None)
+    return "" if newest is None else newest.uid
+
+
+def _own_heads(snapshot: Snapshot) -> list[PodView]:
+    """The head pod that we are part of, while it is to stay; any head pod where nobody told us which it is."""
+    own = snapshot.settings.head_pod
+    return [pod for pod in snapshot.pods if pod.is_head and not pod.is_terminating and own in ("", pod.name)]

@@ -24,12 +24,13 @@ from raytide.autoscaler.orders import Answers, Drain, Level, LogLine, Memory, Na
 from raytide.autoscaler.pacing import Change, change_between, is_lowering_pending, since_last_write_s, wait_s
 from raytide.autoscaler.patch import GroupChange, build_patch
 from raytide.autoscaler.saying import counted
-from raytide.autoscaler.standing import Standing, is_paused, standing_of
+from raytide.autoscaler.standing import Standing, is_head_leaving, is_paused, standing_of, with_own_pods
 from raytide.autoscaler.telling import report_of, words_of
 
 
 def plan_tick(snapshot: Snapshot, memory: Memory) -> TickPlan:
     """Everything that follows from this snapshot."""
+    snapshot = with_own_pods(snapshot)
     standing = standing_of(snapshot, memory)
     why_not = _why_hands_off(snapshot)
     if why_not:
@@ -100,6 +101,8 @@ def _why_hands_off(snapshot: Snapshot) -> str:
     """Why nothing at all is decided; empty when something may be."""
     if snapshot.cluster["metadata"].get("deletionTimestamp"):
         return "the RayCluster is being deleted"
+    if is_head_leaving(snapshot):
+        return "the head pod beside us is going, its successor decides"
     spec = snapshot.cluster["spec"]
     if spec.get("suspend") is True:
         return "the RayCluster is suspended"
