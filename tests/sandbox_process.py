@@ -87,13 +87,14 @@ class SandboxProcess:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     # --- its API -----------------------------------------------------------------------------------------------------
-    def api(self, method: str, path: str, body: Json | None = None, *, token: str | None = None) -> tuple[int, Any]:
-        """Status and decoded answer; `token=""` sends none."""
+    def api(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> tuple[int, Any]:
+        """Status and decoded answer; `token=""` sends none, a list with PATCH is a JSON patch."""
         config = yaml.safe_load(self.kubeconfig.read_text())
         cluster = config["clusters"][0]["cluster"]
         context = ssl.create_default_context(cadata=b64decode(cluster["certificate-authority-data"]).decode())
         token = config["users"][0]["user"]["token"] if token is None else token
-        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        kind = "application/json-patch+json" if method == "PATCH" and isinstance(body, list) else "application/json"
+        headers = {"Content-Type": kind, **({"Authorization": f"Bearer {token}"} if token else {})}
         raw = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(cluster["server"] + path, raw, headers, method=method)
         try:

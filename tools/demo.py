@@ -39,6 +39,8 @@ STATE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rayt
 PLAINLY: dict[str, Any] = {"highlight": False, "soft_wrap": True}
 """Lines to copy: as they are, however narrow the terminal."""
 
+PATIENCE = {"name": "RAY_raylet_start_wait_time_s", "value": "120"}
+"""Ray gives up after half a minute, which a busy laptop may need."""
 IDLE_TIMEOUT_S = 5
 """Instead of the sample's minute, so that the demo is short."""
 MOST_WORKERS = 4
@@ -78,8 +80,9 @@ def demo_copy(sample: Manifest) -> Manifest:
     spec["autoscalerOptions"]["idleTimeoutSeconds"] = IDLE_TIMEOUT_S
     (group,) = spec["workerGroupSpecs"]
     group["maxReplicas"] = MOST_WORKERS
-    for params in (spec["headGroupSpec"]["rayStartParams"], group["rayStartParams"]):
-        params["object-store-memory"] = "100000000"
+    for kind in (spec["headGroupSpec"], group):
+        kind["rayStartParams"]["object-store-memory"] = "100000000"
+        kind["template"]["spec"]["containers"][0]["env"] = [PATIENCE]
     return sample
 
 

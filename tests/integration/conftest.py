@@ -18,6 +18,8 @@ EMBEDDED_ONLY: Final = {
     "test_node_runtime.py": "needs no API server",
     "test_node_runtime_ends.py": "needs no API server",
     "test_node_runtime_ray.py": "needs no API server",
+    "test_ray_autoscaling.py": "`make e2e` has the same story on a real control plane",
+    "test_ray_cluster.py": "`make e2e` has the same story on a real control plane",
     "test_leadership.py": "its doors stand in the emulator's process; tests/acceptance has two replicas on a real one",
     "test_no_kubeconfig": "there is no API server",
     "test_probe_tunnel.py": "is about the emulator's tunnels to the process kubelet",

@@ -1,0 +1,203 @@
+"""The main job with real Ray: a RayCluster follows its demand, up, down and while its autoscaler is being killed.
+
+One cluster for the whole file: a group of one to three workers, and a reserve that is asked only when the first is full.
+Demand comes from tasks, actors, placement groups and `request_resources`, in drivers on the head; every test leaves the
+cluster at its minimum. Nothing is faked; every wait has a deadline.
+"""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ray_stage import PRELUDE, RayStage, small
+from sandbox_process import Json
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "raycluster-autoscaler.yaml"
+IDLE_S = 4
+MOST = {"cpu": 3, "reserve": 2}
+LEAST = {"cpu": 1}
+KILLS = 5
+
+TASKS = """
+@ray.remote(num_cpus=1)
+def where():
+    while sum(node["Alive"] for node in ray.nodes()) < 4:
+        time.sleep(0.1)
+    return pod()
+print("PODS", *sorted(ray.get([where.remote() for _ in range(3)])))
+"""
+ACTORS = """
+@ray.remote(num_cpus=1)
+class Actor:
+    def where(self):
+        return pod()
+actors = [Actor.remote() for _ in range(3)]
+print("PODS", *sorted(ray.get([actor.where.remote() for actor in actors])))
+"""
+SPREAD = """
+gang = placement_group([{"CPU": 1}] * 3, strategy="STRICT_SPREAD")
+ray.get(gang.ready())
+@ray.remote(num_cpus=1)
+def where():
+    return pod()
+found = ray.get([where.options(scheduling_strategy=In(gang, i)).remote() for i in range(3)])
+print("PODS", *sorted(found))
+"""
+REQUEST = """
+from ray.autoscaler.sdk import request_resources
+request_resources(num_cpus=%d)
+"""
+KEEPS = """
+ends = time.monotonic() + %d
+while time.monotonic() < ends:
+    print(sum(node["Alive"] and "CPU" in node["Resources"] for node in ray.nodes()))
+    time.sleep(0.5)
+"""
+"""How many workers are in Ray, for longer than an idle one may stay."""
+BURST = """
+@ray.remote(num_cpus=0, resources={"node:__internal_head__": 0.001})
+class Gate:
+    is_open = False
+    def open(self):
+        self.is_open = True
+    def asked(self):
+        return self.is_open
+gate = Gate.options(name="gate", namespace="test").remote()
+@ray.remote(num_cpus=1)
+def where():
+    while not ray.get(gate.asked.remote()):
+        time.sleep(0.1)
+    return pod()
+print("PODS", *sorted(ray.get([where.remote() for _ in range(%d)])))
+"""
+OPEN = """
+ray.shutdown()
+ray.init(address="auto", namespace="test", log_to_driver=False, logging_level="ERROR")
+ray.get(ray.get_actor("gate").open.remote())
+"""
+HUNGRY = """
+@ray.remote(resources={"moon": 1})
+def never():
+    pass
+from ray.experimental.internal_kv import _internal_kv_exists
+waiting = never.remote()
+while not _internal_kv_exists(b"enough"):
+    ray.wait([waiting], timeout=0.2)
+"""
+ENOUGH = """
+from ray.experimental.internal_kv import _internal_kv_put
+_internal_kv_put(b"enough", b"")
+"""
+
+
+def manifest() -> Json:
+    """The sample with two groups, and with the patience of a test."""
+    made = small(yaml.safe_load(SAMPLE.read_text()))
+    made["spec"]["autoscalerOptions"]["idleTimeoutSeconds"] = IDLE_S
+    (group,) = made["spec"]["workerGroupSpecs"]
+    first = {**group, "priority": 10, "minReplicas": 1, "maxReplicas": 3}
+    second = {**first, "groupName": "reserve", "priority": 1, "minReplicas": 0, "maxReplicas": 2}
+    made["spec"]["workerGroupSpecs"] = [first, second]
+    return made
+
+
+@pytest.fixture(scope="module")
+def module_stage() -> Iterator[RayStage]:
+    with RayStage(manifest()) as stage:
+        stage.until(lambda: len(stage.ready_workers()) == 1, "the minimum is there")
+        yield stage
+
+
+@pytest.fixture
+def stage(module_stage: RayStage) -> Iterator[RayStage]:
+    """At its minimum before and after."""
+    yield module_stage
+    module_stage.until(lambda: is_at_minimum(module_stage), "back at the minimum")
+
+
+def is_at_minimum(stage: RayStage) -> bool:
+    return stage.sizes() == LEAST and stage.replicas() == {"cpu": 1, "reserve": 0} and len(stage.ready_workers()) == 1
+
+
+def pods_of(driver: "Future[str]") -> list[str]:
+    """The pods that the driver's work ran on."""
+    (line,) = (line for line in driver.result().splitlines() if line.startswith("PODS"))
+    return line.split()[1:]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(TASKS, id="tasks"),
+        pytest.param(ACTORS, id="actors"),
+        pytest.param(SPREAD, id="a STRICT_SPREAD placement group"),
+    ],
+)
+def test_workers_come_for(stage: RayStage, program: str) -> None:
+    (standing,) = stage.ready_workers()
+    driver = stage.drive(program)
+    stage.until(lambda: stage.replicas() == {"cpu": 3, "reserve": 0}, "three are wanted")
+    assert len(pods := pods_of(driver)) == 3
+    assert standing in pods
+    assert all("-cpu-worker-" in pod for pod in pods), "the reserve was not needed"
+
+
+def test_request_resources_brings_workers_and_keeps_them_until_it_is_taken_back(stage: RayStage) -> None:
+    stage.run("python", "-c", PRELUDE + REQUEST % 3)
+    stage.until(lambda: len(stage.ready_workers()) == 3, "three workers stand by")
+    requested = stage.run("python", "-c", PRELUDE + KEEPS % (2 * IDLE_S))
+    assert requested.split() == ["3"] * len(requested.split())
+    assert stage.replicas() == {"cpu": 3, "reserve": 0}
+    stage.run("python", "-c", PRELUDE + REQUEST % 0)
+
+
+def test_the_group_of_higher_priority_is_full_before_the_other_is_asked(stage: RayStage) -> None:
+    driver = stage.drive(BURST % 4)
+    stage.until(lambda: stage.sizes() == {"cpu": 3, "reserve": 1}, "three of the first, one of the reserve")
+    stage.until(lambda: len(stage.ready_workers()) == 4, "all are Ready")
+    stage.run("python", "-c", PRELUDE + OPEN)
+    assert len(set(pods_of(driver))) == 4
+
+
+def test_killing_the_autoscaler_five_times_during_a_burst_changes_nothing(stage: RayStage) -> None:
+    driver = stage.drive(BURST % 7)
+    killed = set()
+    for _ in range(KILLS):
+        killed.add(stage.kill_sidecar())
+        assert all(count <= MOST[group] for group, count in stage.sizes().items())
+    stage.until(lambda: len(stage.ready_workers()) == 5, "both groups are full")
+    assert stage.sizes() == MOST
+    limited = stage.until(lambda: stage.condition("ScalingLimited"), "the operator says why there are not seven", 30)
+    assert "the group is at its maximum of 3" in limited["message"]
+    stage.run("python", "-c", PRELUDE + OPEN)
+    assert len(set(pods_of(driver))) == 5
+    assert (len(killed), stage.sidecar_log().count("starting it again")) == (KILLS, KILLS)
+    assert stage.container("autoscaler")["restartCount"] == 0
+
+
+@pytest.mark.rule("B-5", "B-14")
+def test_ray_status_shows_our_state_also_after_a_restart_of_the_autoscaler(stage: RayStage) -> None:
+    told = stage.ray_status()
+    assert "1 cpu" in told
+    assert "1 headgroup" in told
+    assert "moon" not in told
+    stage.kill_sidecar()
+    driver = stage.drive(HUNGRY)
+    stage.until(lambda: "moon" in stage.ray_status(), "ray status tells what waits", 60)
+    limited = stage.until(lambda: stage.condition("ScalingLimited"), "and the operator that no group can hold it", 30)
+    assert limited["reason"] == "NoFittingGroup"
+    assert "moon" in limited["message"]
+    stage.run("python", "-c", PRELUDE + ENOUGH)
+    driver.result()
+    stage.until(lambda: "moon" not in stage.ray_status(), "nothing waits any more", 60)
+
+
+def test_the_record_stands_beside_the_order(stage: RayStage) -> None:
+    record = json.loads(stage.cluster()["metadata"]["annotations"]["raytide.io/autoscaler-decision"])
+    assert {group: decision["replicas"] for group, decision in record["groups"].items()} == stage.replicas()
