@@ -59,6 +59,18 @@ def test_demand_that_lags_behind_nodes_that_have_just_joined_is_not_counted_twic
     assert len(world.created) == 8
 
 
+@pytest.mark.rule("RM:I19", "AS:G-6")
+def test_a_restart_neither_takes_back_the_reasons_that_stand_nor_says_them_again():
+    world = World([group("cpu", replicas=0, high=3)])
+    world.demand(5)
+    world.run(60)
+    assert world.record().groups["cpu"].why[0].reason == "MaxReached"
+    before = len(world.writes)
+    world.restart()
+    world.run(30)
+    assert world.writes[before:] == []
+
+
 @pytest.mark.rule("AS:G-6")
 def test_demand_that_is_gone_for_a_moment_withdraws_nothing():
     world = World()

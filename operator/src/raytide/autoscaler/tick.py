@@ -38,7 +38,7 @@ def plan_tick(snapshot: Snapshot, memory: Memory) -> TickPlan:
     deciding = decide(snapshot, memory, standing)
     outcomes = group_outcomes(snapshot, memory, standing, deciding)
     orders = outcomes.orders()
-    writing = _writing(snapshot, memory, standing, orders, outcomes.cluster_why)
+    writing = _writing(snapshot, memory, standing, orders, outcomes.cluster_why, new_s=_new_s(snapshot, deciding))
     words = words_of(memory, standing, deciding, outcomes, writing.written)
     report = report_of(snapshot, memory, deciding, outcomes)
     return TickPlan(
@@ -133,6 +133,8 @@ def _writing(
     standing: Standing,
     orders: Mapping[str, GroupDecision],
     why: tuple[Why, ...],
+    *,
+    new_s: float,
 ) -> _Writing:
     if is_paused(snapshot.cluster):
         return _Writing()
@@ -140,10 +142,19 @@ def _writing(
     record = parse_record(text)
     change = change_between(standing, _as_read(orders, record), why if record is None else record.why)
     since_s = since_last_write_s(standing, memory.wrote_s, snapshot.monotonic_s, snapshot.now)
-    waits_s = wait_s(change, since_s)
+    waits_s = max(wait_s(change, since_s), new_s if change is Change.WORDS else 0.0)
     if change is Change.NONE or waits_s > 0:
         return _Writing(change, wait_s=waits_s)
     return _Writing(change, build_patch(snapshot.cluster, _changes(standing, orders), text), record)
+
+
+def _new_s(snapshot: Snapshot, deciding: Deciding) -> float:
+    """How long we are still new here, and so is every node: what waits is not known yet, and no reason to say so.
+
+    Words that were written before a restart would be taken back and written again (RM:I19).
+    """
+    oldest_s = min(deciding.joined_s.values(), default=snapshot.monotonic_s)
+    return max(0.0, oldest_s + DEMAND_LAG_S - snapshot.monotonic_s)
 
 
 def _changes(standing: Standing, orders: Mapping[str, GroupDecision]) -> list[GroupChange]:
