@@ -56,6 +56,7 @@ class Stage:
         self.namespace = f"acceptance-{uuid4().hex[:8]}"
         self.lag_s = 0.0
         self.pods = Pods(admin, self.namespace)
+        self.kubelet = TinyKubelet(admin, self.pods)
         self.fleet = Fleet(admin, self.namespace, self.pods)
         self._tasks: list[asyncio.Task[Any]] = []
         self._proxies: list[FaultProxy] = []
@@ -65,7 +66,7 @@ class Stage:
         """From nothing to a fleet without clusters."""
         await self.admin.install_crd()
         await self.admin.make_namespaces(SYSTEM, self.namespace)
-        self.run(TinyKubelet(self.admin, self.pods).run())
+        self.run(self.kubelet.run())
 
     async def end(self) -> None:
         """Take it down; whatever broke in the background breaks the test."""

@@ -26,6 +26,12 @@ SYSTEM = "raytide-system"
 """Where operators live: their accounts and their lease."""
 NODE = "node-of-the-test"
 READY = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")]
+NO_ROOM = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/1 nodes are available: 1 Insufficient cpu.",
+}
 PATIENCE = float(os.environ.get("RAYTIDE_TEST_PATIENCE", "1"))
 """How many times longer than it should take may it take here? For machines that do other things at the same time."""
 AT_ONCE = 16
@@ -139,6 +145,8 @@ class TinyKubelet:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._begun: set[tuple[str, bool]] = set()
         self._tasks: asyncio.TaskGroup | None = None
+        self.has_room: Callable[[Json], bool] = lambda _pod: True
+        """Whether some node would take that pod."""
         pods.on_change = self._see
 
     async def run(self) -> None:
@@ -156,13 +164,18 @@ class TinyKubelet:
     def _see(self, pod: Json) -> None:
         is_ending = "deletionTimestamp" in pod["metadata"]
         task = (pod["metadata"]["uid"], is_ending)
-        if task in self._begun or self._tasks is None or (not is_ending and pod["spec"].get("nodeName")):
+        is_waiting = not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates")
+        if task in self._begun or self._tasks is None or not (is_ending or is_waiting):
             return
         self._begun.add(task)
         self._tasks.create_task((self._end if is_ending else self._start)(pod))
 
     async def _start(self, pod: Json) -> None:
         path = f"{self._pods.path}/{pod['metadata']['name']}"
+        if not self.has_room(pod):
+            patch = self._admin.call("PATCH", f"{path}/status", {"status": {"conditions": [NO_ROOM]}}, content=MERGE)
+            await allowing(GONE, patch)
+            return
         bound = {"metadata": {"name": pod["metadata"]["name"]}, "target": {"kind": "Node", "name": NODE}}
         status = {"phase": "Running", "podIP": "10.0.0.9", "podIPs": [{"ip": "10.0.0.9"}], "conditions": READY}
         status["containerStatuses"] = [_running(container) for container in pod["spec"]["containers"]]

@@ -1,0 +1,92 @@
+"""S2: the group of the higher priority gets no nodes, for one of three reasons; the next one does its work at once."""
+
+import asyncio
+
+import pytest
+
+from acceptance.audit import Born, Doomed, Step
+from acceptance.scaled import scene
+from acceptance.stage import Stage
+from acceptance.world import MERGE, eventually
+
+from builders import group, template
+
+DEMAND, MOST = 16, 20
+WITHIN_S = 30.0
+SWAP_S = 12.0
+SPOT, ON_DEMAND = "spot", "on-demand"
+CHEAP = "example.com/spot"
+GATE = {"name": "example.com/wait"}
+
+
+def groups(block: str) -> list[dict]:
+    """Spot first; what is in its template depends on what is to stop it."""
+    cheap = template("ray-worker", **({"schedulingGates": [GATE]} if block == "gated" else {}))
+    for amounts in cheap["spec"]["containers"][0]["resources"].values():
+        amounts[CHEAP] = "1"
+    return [
+        group(SPOT, replicas=0, high=MOST, priority=10, template=cheap),
+        group(ON_DEMAND, replicas=0, high=MOST, priority=5),
+    ]
+
+
+async def refuse_by_quota(stage: Stage) -> None:
+    """No pod of the spot group is let in."""
+    quotas = f"/api/v1/namespaces/{stage.namespace}/resourcequotas"
+    hard = {f"requests.{CHEAP}": "0"}
+    await stage.admin.call("POST", quotas, {"metadata": {"name": "team"}, "spec": {"hard": hard}})
+
+    async def is_counted() -> bool:
+        return bool((await stage.admin.call("GET", f"{quotas}/team")).get("status", {}).get("hard"))
+
+    await eventually("the quota is in force", is_counted)
+
+
+async def free(stage: Stage, block: str) -> None:
+    """From now on spot nodes are to be had."""
+    stage.kubelet.has_room = lambda _pod: True
+    if block == "refused":
+        path = f"/api/v1/namespaces/{stage.namespace}/resourcequotas/team"
+        await stage.admin.call("PATCH", path, {"spec": {"hard": {f"requests.{CHEAP}": "99"}}}, content=MERGE)
+
+
+def most_alive(history: list[Step], name: str) -> int:
+    """How many pods of that group there were at most at the same moment."""
+    alive: set[str] = set()
+    most = 0
+    for step in history:
+        if isinstance(step, Born) and step.group == name:
+            alive.add(step.pod)
+        elif isinstance(step, Doomed):
+            alive.discard(step.pod)
+        most = max(most, len(alive))
+    return most
+
+
+@pytest.mark.rule("SC:S2")
+@pytest.mark.kube
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("block", ["unschedulable", "gated", "refused"])
+async def test_the_next_group_does_the_work(stage: Stage, block: str):
+    stage.kubelet.has_room = lambda pod: pod["metadata"]["labels"]["ray.io/group"] != SPOT
+    if block == "refused":
+        await refuse_by_quota(stage)
+    scaled = await scene(stage, *groups(block))
+    took_s = await scaled.ask_for(DEMAND, DEMAND, within_s=WITHIN_S, group=ON_DEMAND)
+
+    async def is_withdrawn() -> bool:
+        return not scaled.workers(SPOT) and scaled.ray.running == DEMAND
+
+    await eventually("all tasks run, and no spot pod is left", is_withdrawn, within_s=WITHIN_S)
+    busy = set(scaled.workers(ON_DEMAND))
+    await free(stage, block)
+    await asyncio.sleep(SWAP_S)
+    assert set(scaled.workers(ON_DEMAND)) == busy, "nobody who works is swapped for a cheaper one"
+    assert scaled.workers(SPOT) == []
+
+    history = await stage.history()
+    most = {name: most_alive(history, name) for name in (SPOT, ON_DEMAND)}
+    stage.tell(f"S2 ({block}): {DEMAND} workers of the next group after {took_s:.1f} s; at most {most}")
+    assert most[ON_DEMAND] == DEMAND
+    assert most[SPOT] <= DEMAND
+    assert (block == "refused") == (most[SPOT] == 0), "it was tried"
