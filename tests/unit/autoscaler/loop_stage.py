@@ -172,7 +172,7 @@ class Stage:
 
     # --- the sidecar ---------------------------------------------------------------------------------------------------
 
-    def autoscaler(self, *, interval_s: float = 5.0, gcs=None, timeout_s: float = 10.0) -> Autoscaler:
+    def autoscaler(self, *, interval_s: float = 5.0, gcs=None, timeout_s: float = 10.0, on_tick=()) -> Autoscaler:
         """A sidecar that has just started."""
         return Autoscaler(
             Client(self.front, clock=self.clock, timeout_s=timeout_s),
@@ -180,7 +180,7 @@ class Stage:
             clock=self.clock,
             key=KEY,
             settings=LoopSettings(tick=TickSettings(head_pod="demo-head"), interval_s=interval_s),
-            on_tick=(self.ticks.append,),
+            on_tick=on_tick or (self.ticks.append,),
         )
 
     @asynccontextmanager

@@ -1,13 +1,16 @@
 """The loop in virtual time: what is asked how often, in which order it is carried out, and what trouble does to it."""
 
 import asyncio
+import itertools
 import logging
 from dataclasses import replace
 
 import pytest
 
+from fake_gcs import fake_gcs
 from raytide.api.errors import Refused, Unavailable
 from raytide.autoscaler import loop as looping
+from raytide.autoscaler.gcs_channel import TIMEOUT_S
 from raytide.autoscaler.loop import NotLetIn
 from raytide.autoscaler.model import Drained
 from raytide.autoscaler.orders import Memory
@@ -299,3 +302,41 @@ async def test_the_state_of_two_ticks_does_not_share_a_snapshot(stage, monkeypat
     async with stage.running():
         await stage.until("three ticks", lambda: len(stage.ticks) >= 3)
     assert [memory.report_version for memory in memories[:3]] == [0, 1, 2]
+
+
+async def test_a_patch_that_is_refused_again_and_again_is_tried_less_and_less(stage):
+    stage.ask_for(3)
+    stage.front.intercept = lambda method, *_: refusal(403, "Forbidden") if method == "PATCH" else None
+    async with stage.running():
+        await asyncio.sleep(300)
+    assert 5 <= stage.count("PATCH") <= 20
+
+
+async def test_what_ray_says_that_cannot_be_is_told_once_per_kind(stage, caplog):
+    client, told = fake_gcs(stage.gcs), itertools.count(1)
+    state = client.state
+
+    async def with_nonsense():
+        return replace(
+            await state(), problems=(f"demands with impossible amounts skipped: {next(told)}, the first is x",)
+        )
+
+    client.state = with_nonsense
+    async with stage.running(gcs=client):
+        await asyncio.sleep(60)
+    assert [r.levelname for r in caplog.records if "impossible amounts" in r.getMessage()] == ["WARNING"]
+
+
+async def test_who_counts_turns_and_breaks_costs_no_turn(stage, caplog):
+    stage.ask_for(3)
+    autoscaler = stage.autoscaler(on_tick=(lambda _tick: 1 / 0, stage.ticks.append))
+    task = asyncio.create_task(autoscaler.run())
+    await stage.until("three replicas", lambda: stage.group["replicas"] == 3)
+    await stage.until("turns after the first", lambda: len(stage.ticks) > 1)
+    assert not task.done()
+    assert any(record.exc_info for record in caplog.records)
+    task.cancel()
+
+
+def test_the_wire_gives_up_before_the_loop_does():
+    assert looping.GCS_S > TIMEOUT_S

@@ -154,3 +154,10 @@ def test_orphans_are_buried(supervised):
     _, number = one.until(lambda lines: next((line.split() for line in lines if line.startswith("orphan")), None))
     one.until(lambda _: not Path("/proc", number).exists())
     assert one.end()[0] == 0
+
+
+def test_a_child_is_told_to_be_frugal_and_quiet_unless_the_container_says_otherwise(supervised, monkeypatch):
+    monkeypatch.setenv("GRPC_VERBOSITY", "DEBUG")
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    one = supervised('echo "$MALLOC_ARENA_MAX $GRPC_VERBOSITY" >> "$JOURNAL"; ' + LIVES)
+    assert one.until(lambda lines: lines[:1]) == ["1 DEBUG"]

@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 SHORTEST_TICK_S: Final = 1.0
 """From the beginning of one to that of the next, however often pods change."""
-GCS_S: Final = 10.0
-"""Longest wait for the state; the wire's own deadline is shorter."""
+GCS_S: Final = 15.0
+"""Longest wait for one answer; the wire's own deadline is shorter, so that it learns of silence and opens a new channel."""
 DRAINS_S: Final = 5.0
 STRAGGLERS_S: Final = 0.5
 """Once one node has agreed to leave, its name is not kept waiting for the answers of others (B-21, B-28)."""
@@ -113,9 +113,11 @@ class Autoscaler:
         self._reported: tuple[str, int] | None = None
         """Session, and the version of the report that its GCS kept when we first met it (B-5)."""
         self._away = Backoff(first_s=self._settings.interval_s, longest_s=LONGEST_REST_S)
-        self._outrun = Backoff(first_s=SHORTEST_TICK_S, longest_s=LONGEST_REST_S)
+        self._unwritten = Backoff(first_s=SHORTEST_TICK_S, longest_s=LONGEST_REST_S)
         self._complaint = ""
         self._is_gcs_away = False
+        self._nonsense: frozenset[str] = frozenset()
+        """Kinds of nonsense in Ray's last answer."""
         self._began_s: float | None = None
         """When the tick that is running began."""
 
@@ -150,10 +152,10 @@ class Autoscaler:
         if tick.plan is None:
             return self._away.next_s()
         self._away.reset()
-        if tick.written in (Written.OUTRUN, Written.UNKNOWN):
-            return self._outrun.next_s()
         if tick.written is Written.YES:
-            self._outrun.reset()
+            self._unwritten.reset()
+        elif tick.written is not None:
+            return self._unwritten.next_s()
         due_s = tick.plan.look_again_s
         return self._settings.interval_s if due_s is None else max(0.0, min(due_s, self._settings.interval_s))
 
@@ -175,9 +177,16 @@ class Autoscaler:
             tick = Tick(self._clock.monotonic() - began_s, skipped="bug")
         finally:
             self._began_s = None
-        for note in self._on_tick:
-            note(tick)
+        self._tell(tick)
         return tick
+
+    def _tell(self, tick: Tick) -> None:
+        """Those who count and write; what breaks there must not cost a decision."""
+        for note in self._on_tick:
+            try:
+                note(tick)
+            except Exception:
+                log.exception("this turn of the autoscaler was not counted")
 
     async def _tick(self, began_s: float) -> Tick:
         snapshot = await self._look()
@@ -282,6 +291,15 @@ class Autoscaler:
                 log.warning("the GCS does not say what is needed, asking again until it does: %s", found)
             else:
                 log.info("the GCS answers again")
+        if not isinstance(found, Exception):
+            self._note_nonsense(found.problems)
+
+    def _note_nonsense(self, problems: Sequence[str]) -> None:
+        """Once per kind for as long as it lasts; counts and examples move with every answer."""
+        sentences = {problem.partition(":")[0]: problem for problem in problems}
+        for kind in sentences.keys() - self._nonsense:
+            log.warning("Ray says what cannot be, deciding without it: %s", sentences[kind])
+        self._nonsense = frozenset(sentences)
 
     def _complain(self, message: str, word: str) -> None:
         """Once per kind of trouble."""

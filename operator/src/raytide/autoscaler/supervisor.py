@@ -28,8 +28,9 @@ ENDING: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 PASSED_ON: Final = frozenset({signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT})
 EXPECTED: Final = ENDING | PASSED_ON | {signal.SIGCHLD}
 
-FRUGAL: Final = {"MALLOC_ARENA_MAX": "1"}
-"""For the child, unless the container says otherwise: its threads, which are gRPC's, keep no heaps of their own."""
+CHILDS_ENVIRONMENT: Final = {"MALLOC_ARENA_MAX": "1", "GRPC_VERBOSITY": "NONE"}
+"""For the child, unless the container says otherwise, and too late to be said inside it: its threads, which are gRPC's, keep
+no heaps of their own, and gRPC does not write its own lines between ours, which tell all that its errors do."""
 
 
 class Supervisor:
@@ -79,7 +80,7 @@ class Supervisor:
 
     def _start(self, life_line: str) -> None:
         command = [*self._command, life_line]
-        environ = {**FRUGAL, **os.environ}
+        environ = {**CHILDS_ENVIRONMENT, **os.environ}
         try:
             self._child = os.posix_spawn(command[0], command, environ, setsigmask=(), setsigdef=EXPECTED)
         except OSError as error:  # no memory, no process left: as good as a child that ended at once
