@@ -21,15 +21,7 @@ UNUSED_BECAUSE = {
     "create leases.coordination.k8s.io": "the chart brings the Lease; only where somebody has removed it",
     "patch events.events.k8s.io": "only when the same event is told again",
     "patch rayclusters.ray.io": "passed on to autoscalers: a role may grant only what its author has",
-    **{
-        f"{verb} {plural}": "asked for RayClusters with an autoscaler only"
-        for verb in ("get", "create")
-        for plural in (
-            "serviceaccounts",
-            "roles.rbac.authorization.k8s.io",
-            "rolebindings.rbac.authorization.k8s.io",
-        )
-    },
+    "get resourcequotas": "only while a quota refuses pods",
 }
 """Granted, and not used in a run without trouble."""
 

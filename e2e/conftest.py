@@ -68,13 +68,15 @@ def pytest_runtest_makereport(item):
 
 
 def look_around(installation: Installation) -> str:
-    """Pods, events and the operator's last words."""
+    """Pods, events and the last words of the operator and of heads."""
     questions = [
         [*words, "-n", namespace]
         for namespace in (installation.namespace, installation.ray_namespace)
         for words in (["get", "pods,rayclusters", "-o", "wide"], ["get", "events", "--sort-by=.lastTimestamp"])
     ]
     questions.append(["logs", "-n", installation.namespace, "-l", installation.of_release, "--tail=80", "--prefix"])
+    of_heads = ["-l", "ray.io/node-type=head", "--all-containers"]
+    questions.append(["logs", "-n", installation.ray_namespace, *of_heads, "--tail=40", "--prefix"])
     return "\n".join(_said(*words) for words in questions)
 
 

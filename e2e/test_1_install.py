@@ -11,13 +11,11 @@ import time
 import pytest
 
 import audit
-from cluster import eventually, get, helm, is_ready, kubectl, listed, names, uids, within
+from cluster import Failed, eventually, get, helm, is_ready, kubectl, listed, names, uids, within
 from installation import Installation
+from story import everything, in_head, may, of_cluster, operator_pods, wait_for_workers, workers
 
 CLUSTER = "sample"
-OF_CLUSTER = f"ray.io/cluster={CLUSTER}"
-WORKERS = f"{OF_CLUSTER},ray.io/node-type=worker"
-HEAD = f"{OF_CLUSTER},ray.io/node-type=head"
 
 COUNT_NODES = """
 import ray
@@ -37,50 +35,10 @@ print("sum:", sum(ray.get([square.remote(x) for x in range(10)])))
 """
 
 
-def workers(installation: Installation) -> list[dict]:
-    return listed("pods", installation.ray_namespace, WORKERS)
-
-
-def wait_for_workers(installation: Installation, count: int, deadline_s: float, *, without: str = "") -> list[dict]:
-    """So many workers, all of them ready, and not the one named."""
-
-    def look():
-        pods = workers(installation)
-        ready = [pod for pod in pods if is_ready(pod)]
-        is_so = len(pods) == len(ready) == count and without not in names(pods)
-        return pods if is_so else [], f"{len(ready)} of {len(pods)} workers ready: {sorted(names(pods))}"
-
-    return eventually(look, f"{count} ready workers", deadline_s)
-
-
 def scale(installation: Installation, replicas: int) -> None:
     patch = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": replicas}]
     where = ["-n", installation.ray_namespace]
     kubectl("patch", "raycluster", CLUSTER, *where, "--type=json", "-p", json.dumps(patch))
-
-
-def in_head(installation: Installation, *words: str, deadline_s: float = 60.0) -> str:
-    (head,) = listed("pods", installation.ray_namespace, HEAD)
-    return kubectl(
-        "exec", "-n", installation.ray_namespace, head["metadata"]["name"], "--", *words, deadline_s=deadline_s
-    )
-
-
-def operator_pods(installation: Installation) -> list[dict]:
-    return listed("pods", installation.namespace, installation.of_release)
-
-
-def may(installation: Installation, verb: str, resource: str, *words: str) -> bool:
-    """Whether the operator's service account may do this, as the API server sees it."""
-    resource, _, subresource = resource.partition("/")
-    words += (f"--subresource={subresource}",)
-    try:
-        answer = kubectl("auth", "can-i", verb, resource, "--as", installation.user, *words)
-    except AssertionError as refused:
-        if "no\n" not in str(refused):
-            raise
-        return False
-    return answer.startswith("yes")
 
 
 # --- install -------------------------------------------------------------------------------------------------------------
@@ -122,12 +80,20 @@ def test_the_operator_is_a_pod_with_its_own_account_and_short_lived_token(instal
         ("get", "secrets", "own"),
         ("list", "secrets", "everywhere"),
         ("create", "pods/exec", "ray"),
-        ("patch", "rayclusters", "ray"),
+        ("create", "rayclusters", "ray"),
         ("delete", "rayclusters", "ray"),
         ("update", "pods", "ray"),
+        ("create", "clusterroles", "everywhere"),
         ("create", "clusterrolebindings", "everywhere"),
-        ("create", "roles", "ray"),
         ("escalate", "clusterroles", "everywhere"),
+        ("escalate", "roles", "ray"),
+        ("bind", "clusterroles", "everywhere"),
+        ("bind", "roles", "ray"),
+        ("patch", "roles", "ray"),
+        ("update", "roles", "ray"),
+        ("patch", "rolebindings", "ray"),
+        ("patch", "serviceaccounts", "ray"),
+        ("create", "serviceaccounts/token", "ray"),
         ("create", "serviceaccounts/token", "own"),
         ("patch", "nodes", "everywhere"),
         ("update", "leases", "ray"),
@@ -155,6 +121,48 @@ def test_the_operator_may_do_its_work(installation):
     assert "create pods" in installation.granted
 
 
+ROLE = "rbac.authorization.k8s.io/v1"
+
+
+def make_as_operator(installation, manifest):
+    """Only tried: the API server says what it would do."""
+    words = ["--as", installation.user, "--dry-run=server", "-n", installation.ray_namespace, "-f", "-"]
+    return kubectl("create", *words, stdin=json.dumps({"apiVersion": ROLE, "metadata": {"name": "tried"}, **manifest}))
+
+
+def role(*verbs, group="", resource):
+    return {"kind": "Role", "rules": [{"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}]}
+
+
+def binding(kind, name):
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+    return {"kind": "RoleBinding", "roleRef": reference, "subjects": [{"kind": "ServiceAccount", "name": "default"}]}
+
+
+def test_the_operator_passes_on_what_autoscalers_need(installation):
+    make_as_operator(installation, role("get", "patch", group="ray.io", resource="rayclusters"))
+    make_as_operator(installation, role("get", "list", "watch", resource="pods"))
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        role("get", resource="secrets"),
+        role("patch", resource="pods"),
+        role("create", resource="pods/exec"),
+        role("delete", group="ray.io", resource="rayclusters"),
+        role("*", resource="*"),
+        role("escalate", group="rbac.authorization.k8s.io", resource="roles"),
+        binding("ClusterRole", "cluster-admin"),
+        binding("ClusterRole", "edit"),
+    ],
+    ids=["secrets", "patch pods", "exec", "delete clusters", "everything", "escalate", "bind to admin", "bind to edit"],
+)
+def test_the_operator_passes_on_nothing_that_it_has_not(installation, wish):
+    with pytest.raises(Failed, match="attempting to grant RBAC permissions not currently held"):
+        make_as_operator(installation, wish)
+
+
 # --- a Ray cluster -------------------------------------------------------------------------------------------------------
 
 
@@ -164,15 +172,15 @@ def test_the_sample_becomes_a_ray_cluster(installation):
         "wait", "-n", installation.ray_namespace, "--for=condition=RayClusterProvisioned",
         f"raycluster/{CLUSTER}", f"--timeout={within(150)}", deadline_s=160,
     )  # fmt: skip
-    assert len(wait_for_workers(installation, 2, deadline_s=5)) == 2
+    assert len(wait_for_workers(installation, CLUSTER, 2, deadline_s=5)) == 2
     cluster = get("raycluster", CLUSTER, installation.ray_namespace)
     assert cluster["status"]["state"] == "ready"
     assert "finalizers" not in cluster["metadata"]
 
 
 def test_it_is_real_ray(installation):
-    assert "alive: 3" in in_head(installation, "python", "-c", COUNT_NODES)
-    assert "sum: 285" in in_head(installation, "python", "-c", JOB)
+    assert "alive: 3" in in_head(installation, CLUSTER, "python", "-c", COUNT_NODES)
+    assert "sum: 285" in in_head(installation, CLUSTER, "python", "-c", JOB)
 
 
 def test_events_tell_what_happened(installation):
@@ -182,15 +190,15 @@ def test_events_tell_what_happened(installation):
 
 
 def test_two_workers_become_three(installation):
-    before = uids(workers(installation))
+    before = uids(workers(installation, CLUSTER))
     scale(installation, 3)
-    assert before < uids(wait_for_workers(installation, 3, deadline_s=60))
+    assert before < uids(wait_for_workers(installation, CLUSTER, 3, deadline_s=60))
 
 
 def test_a_deleted_worker_is_replaced(installation):
-    lost = min(names(workers(installation)))
+    lost = min(names(workers(installation, CLUSTER)))
     kubectl("delete", "pod", lost, "-n", installation.ray_namespace, "--wait=false")
-    wait_for_workers(installation, 3, deadline_s=60, without=lost)
+    wait_for_workers(installation, CLUSTER, 3, deadline_s=60, without=lost)
 
 
 # --- upgrade -------------------------------------------------------------------------------------------------------------
@@ -198,7 +206,7 @@ def test_a_deleted_worker_is_replaced(installation):
 
 def test_a_changed_setting_rolls_the_operator_and_touches_no_ray_pod(installation):
     (before,) = operator_pods(installation)
-    ray_before = uids(listed("pods", installation.ray_namespace, OF_CLUSTER))
+    ray_before = uids(listed("pods", installation.ray_namespace, of_cluster(CLUSTER)))
     helm(
         "upgrade", installation.release, str(installation.chart), "-n", installation.namespace,
         "--reuse-values", "--set", "logLevel=debug", "--wait", "--timeout", within(90),
@@ -212,7 +220,7 @@ def test_a_changed_setting_rolls_the_operator_and_touches_no_ray_pod(installatio
     assert is_ready(after)
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert "--log-level=debug" in after["spec"]["containers"][0]["args"]
-    pods = listed("pods", installation.ray_namespace, OF_CLUSTER)
+    pods = listed("pods", installation.ray_namespace, of_cluster(CLUSTER))
     assert uids(pods) == ray_before
     assert [s["restartCount"] for pod in pods for s in pod["status"]["containerStatuses"]] == [0] * len(pods)
 
@@ -220,7 +228,7 @@ def test_a_changed_setting_rolls_the_operator_and_touches_no_ray_pod(installatio
 def test_the_new_operator_acts(installation, figures):
     started = time.monotonic()
     scale(installation, 1)
-    wait_for_workers(installation, 1, deadline_s=45)
+    wait_for_workers(installation, CLUSTER, 1, deadline_s=45)
     figures.append(
         f"{time.monotonic() - started:6.1f} s from the order to scale down to the last Ray pod gone, after an upgrade"
     )
@@ -233,55 +241,7 @@ def test_a_deleted_ray_cluster_leaves_nothing(installation):
     kubectl("delete", "raycluster", CLUSTER, "-n", installation.ray_namespace, f"--timeout={within(60)}", deadline_s=70)
 
     def look():
-        left = [
-            f"{kind}/{name}"
-            for kind in ("rayclusters", "pods", "services")
-            for name in names(listed(kind, installation.ray_namespace))
-        ]
+        left = list(everything(installation.ray_namespace, "rayclusters", "pods", "services"))
         return not left, left
 
     eventually(look, "nothing is left of the RayCluster", 60)
-
-
-# --- what was asked for --------------------------------------------------------------------------------------------------
-
-
-def test_nothing_was_forbidden(installation, audit_log):
-    asked = audit.requests_of(audit_log, installation.user)
-    assert asked, f"the audit log does not know {installation.user}"
-    assert audit.forbidden(asked) == []
-
-
-def test_every_right_is_used_or_explained(installation, audit_log, figures):
-    used = audit.counted(audit.requests_of(audit_log, installation.user))
-    for right in sorted(installation.granted):
-        because = audit.UNUSED_BECAUSE.get(right, "nobody knows why it is granted")
-        figures.append(f"{used[right]:6d}  {right}{'' if used[right] else ': ' + because}")
-    unused = {right for right in installation.granted if not used[right]}
-    assert unused <= set(audit.UNUSED_BECAUSE)
-    assert set(audit.UNUSED_BECAUSE) <= installation.granted
-    assert set(used) <= installation.granted
-
-
-# --- uninstall ----------------------------------------------------------------------------------------------------------
-
-
-def test_uninstall_leaves_nothing_but_the_crd(installation):
-    helm("uninstall", installation.release, "-n", installation.namespace, "--wait", "--timeout", within(60))
-
-    def look():
-        left = [
-            f"{kind}/{obj['metadata']['name']}"
-            for kind in ("deployments", "replicasets", "pods", "services", "leases", "roles", "rolebindings", "secrets")
-            for obj in listed(kind, installation.namespace)
-        ]
-        left += [
-            f"{kind}/{name}"
-            for kind in ("clusterroles", "clusterrolebindings")
-            for name in names(listed(kind, selector=installation.of_release))
-        ]
-        left += [f"serviceaccounts/{n}" for n in names(listed("serviceaccounts", installation.namespace)) - {"default"}]
-        return not left, left
-
-    eventually(look, "nothing is left of the release", 60)
-    assert "rayclusters.ray.io" in names(listed("crds"))

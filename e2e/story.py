@@ -1,0 +1,80 @@
+"""What do the tests of the story ask again and again?
+
+Pods of a Ray cluster, a word with its head, the operator's pods and rights: each is one question to the cluster, answered
+as it is now, or waited for with a deadline. Used by the test files, which are read in the order of their numbers.
+"""
+
+from collections.abc import Iterator
+
+from cluster import Failed, Json, eventually, is_ready, kubectl, listed, names
+from installation import Installation
+
+STAYS = {"serviceaccounts/default", "configmaps/kube-root-ca.crt"}
+"""What Kubernetes puts into every namespace."""
+
+
+def of_cluster(cluster: str, node_type: str = "") -> str:
+    """Selects the pods of a Ray cluster: all, the `head` or the `worker`s."""
+    return f"ray.io/cluster={cluster}" + (f",ray.io/node-type={node_type}" if node_type else "")
+
+
+def workers(installation: Installation, cluster: str) -> list[Json]:
+    """Its worker pods."""
+    return listed("pods", installation.ray_namespace, of_cluster(cluster, "worker"))
+
+
+def wait_for_workers(
+    installation: Installation, cluster: str, count: int, deadline_s: float, *, without: str = ""
+) -> list[Json]:
+    """So many workers, all of them ready, and not the one named."""
+
+    def look() -> tuple[list[Json], str]:
+        pods = workers(installation, cluster)
+        ready = [pod for pod in pods if is_ready(pod)]
+        is_so = len(pods) == len(ready) == count and without not in names(pods)
+        return pods if is_so else [], f"{len(ready)} of {len(pods)} workers ready: {sorted(names(pods))}"
+
+    return eventually(look, f"{count} ready workers", deadline_s)
+
+
+def head_of(installation: Installation, cluster: str) -> Json:
+    """Its one head pod."""
+    (head,) = listed("pods", installation.ray_namespace, of_cluster(cluster, "head"))
+    return head
+
+
+def exec_words(installation: Installation, cluster: str, container: str) -> list[str]:
+    """How kubectl begins what it runs in the head pod."""
+    name = head_of(installation, cluster)["metadata"]["name"]
+    return ["exec", "-n", installation.ray_namespace, name, "-c", container, "--"]
+
+
+def in_head(
+    installation: Installation, cluster: str, *words: str, container: str = "ray-head", deadline_s: float = 60.0
+) -> str:
+    """What a program in the head pod says."""
+    return kubectl(*exec_words(installation, cluster, container), *words, deadline_s=deadline_s)
+
+
+def operator_pods(installation: Installation) -> list[Json]:
+    """All pods of the release."""
+    return listed("pods", installation.namespace, installation.of_release)
+
+
+def may(installation: Installation, verb: str, resource: str, *words: str) -> bool:
+    """Whether the operator's service account may do this, as the API server sees it."""
+    resource, _, subresource = resource.partition("/")
+    words += (f"--subresource={subresource}",)
+    try:
+        answer = kubectl("auth", "can-i", verb, resource, "--as", installation.user, *words)
+    except Failed as refused:
+        if "no\n" not in str(refused):
+            raise
+        return False
+    return answer.startswith("yes")
+
+
+def everything(namespace: str, *kinds: str) -> Iterator[str]:
+    """Kind and name of all objects that somebody has put there."""
+    for kind in kinds:
+        yield from (word for name in names(listed(kind, namespace)) if (word := f"{kind}/{name}") not in STAYS)

@@ -1,0 +1,251 @@
+"""A person asks Ray for more than there is, and gets it; nobody needs it any more, and it goes.
+
+The second part of the story: the sample with autoscaling becomes a cluster of two groups, of which the second is asked
+only when the first is full. Demand comes from tasks, an actor, a placement group and `request_resources`, in drivers on
+the head; real Ray answers. The time-out for idle workers is short here, so that nobody waits a minute.
+"""
+
+import json
+import subprocess
+
+import pytest
+
+from cluster import PATIENCE, Failed, eventually, get, kubectl, names, within
+from story import everything, exec_words, head_of, in_head, wait_for_workers, workers
+
+CLUSTER = "autoscaled"
+IDLE_S = 8
+FIRST, SECOND = "cpu", "reserve"
+TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+KILLS = 5
+
+PRELUDE = """
+import ray
+ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+"""
+
+BURST = f"""{PRELUDE}
+@ray.remote(num_cpus=1)
+class Actor:
+    def where(self):
+        return ray.get_runtime_context().get_node_id()
+
+@ray.remote(num_cpus=1)
+def where():
+    while not ray.get(gate.is_open.remote()):
+        time.sleep(0.2)
+    return ray.get_runtime_context().get_node_id()
+
+@ray.remote(num_cpus=0)
+class Gate:
+    def __init__(self):
+        self.opened = False
+    def open(self):
+        self.opened = True
+    def is_open(self):
+        return self.opened
+
+import time
+gate = Gate.options(name="gate", namespace="story").remote()
+actor = Actor.remote()
+tasks = [where.remote() for _ in range(2)]
+print("asked", flush=True)
+nodes = ray.get([actor.where.remote(), *tasks])
+print("nodes:", len(set(nodes)))
+"""
+
+OPEN = f"""{PRELUDE}
+ray.get(ray.get_actor("gate", namespace="story").open.remote())
+"""
+
+SPREAD = f"""{PRELUDE}
+from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+group = placement_group([{{"CPU": 1}}] * 3, strategy="STRICT_SPREAD")
+ray.get(group.ready())
+
+@ray.remote(num_cpus=1)
+def where():
+    return ray.get_runtime_context().get_node_id()
+
+strategies = [PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i) for i in range(3)]
+print("nodes:", len(set(ray.get([where.options(scheduling_strategy=each).remote() for each in strategies]))))
+"""
+
+REQUEST = f"""{PRELUDE}
+from ray.autoscaler.sdk import request_resources
+request_resources(bundles=[{{"CPU": 1}}] * %d)
+"""
+
+DEAD_AND_ALIVE = f"""{PRELUDE}
+import json
+nodes = ray.nodes()
+print(json.dumps([sum(node["Alive"] for node in nodes), [node["DeathReason"] for node in nodes if not node["Alive"]]]))
+"""
+DRAINED_IDLE = 4
+"""`AUTOSCALER_DRAIN_IDLE` among Ray's reasons why a node died."""
+
+KILL_LOOP = """
+import os, pathlib, signal, sys, time
+
+def loops():
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(bytes(1))
+        except OSError:
+            continue
+        if b"raytide.autoscaler.main" in words and sys.argv[2].encode() in words:
+            yield int(entry.name)
+
+killed = set()
+while len(killed) < int(sys.argv[1]):
+    for loop in set(loops()) - killed:
+        os.kill(loop, signal.SIGKILL)
+        killed.add(loop)
+    time.sleep(0.05)
+print("killed:", len(killed))
+"""
+
+
+@pytest.fixture(scope="module")
+def manifest(installation):
+    """The sample, as a person in a hurry would change it."""
+    sample = installation.sample.with_name("raycluster-autoscaler.yaml")
+    words = ("--dry-run=client", "-o", "json", "-n", installation.ray_namespace)
+    made = json.loads(kubectl("create", *words, "-f", str(sample)))
+    made["spec"]["autoscalerOptions"]["idleTimeoutSeconds"] = IDLE_S
+    (group,) = made["spec"]["workerGroupSpecs"]
+    reserve = {**group, "groupName": SECOND, "priority": 1}
+    made["spec"]["workerGroupSpecs"] = [{**group, "priority": 10, "maxReplicas": 3}, reserve]
+    return made
+
+
+def group_sizes(pods):
+    found = [pod["metadata"]["labels"]["ray.io/group"] for pod in pods]
+    return {group: found.count(group) for group in sorted(set(found))}
+
+
+def replicas(installation):
+    cluster = get("raycluster", CLUSTER, installation.ray_namespace)
+    return {group["groupName"]: group["replicas"] for group in cluster["spec"]["workerGroupSpecs"]}
+
+
+def ray_status(installation, *words, deadline_s=30):
+    """Wait until `ray status` on the head says all of these words."""
+
+    def look():
+        try:
+            told = in_head(installation, CLUSTER, "ray", "status")
+        except Failed as failed:
+            return False, failed
+        return all(word in told for word in words), told
+
+    eventually(look, f"`ray status` says {words}", deadline_s)
+
+
+def driver(installation, program, deadline_s=120):
+    return in_head(installation, CLUSTER, "python", "-c", program, deadline_s=deadline_s)
+
+
+# --- nobody needs anything -----------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_without_demand_is_a_head_alone(installation, manifest):
+    kubectl("apply", "-n", installation.ray_namespace, "-f", "-", stdin=json.dumps(manifest))
+    kubectl(
+        "wait", "-n", installation.ray_namespace, "--for=condition=HeadPodReady",
+        f"raycluster/{CLUSTER}", f"--timeout={within(150)}", deadline_s=160,
+    )  # fmt: skip
+    ray_status(installation, "1 headgroup", "(no pending nodes)")
+    assert workers(installation, CLUSTER) == []
+
+
+def test_the_autoscaler_is_the_operators_program_with_an_account_of_its_own(installation):
+    spec = head_of(installation, CLUSTER)["spec"]
+    sidecar = next(each for each in spec["containers"] if each["name"] == "autoscaler")
+    assert sidecar["image"] == installation.image
+    assert spec["serviceAccountName"] == CLUSTER
+    rules = get("role", CLUSTER, installation.ray_namespace)["rules"]
+    assert [rule.get("resourceNames") for rule in rules if "rayclusters" in rule["resources"]] == [[CLUSTER]]
+
+
+def test_its_token_is_where_it_is_and_nowhere_else(installation):
+    spec = head_of(installation, CLUSTER)["spec"]
+    mounts = {
+        each["name"] for each in spec["containers"] for m in each["volumeMounts"] if TOKEN.startswith(m["mountPath"])
+    }
+    assert mounts == {"autoscaler"}
+    look = ("python", "-c", f"import os; print(os.path.exists({TOKEN!r}))")
+    assert in_head(installation, CLUSTER, *look, container="autoscaler").strip() == "True"
+    assert in_head(installation, CLUSTER, *look).strip() == "False"
+
+
+# --- demand --------------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_and_an_actor_bring_workers_though_the_autoscaler_is_killed_again_and_again(installation):
+    words = exec_words(installation, CLUSTER, "ray-head")
+    with subprocess.Popen(
+        ["kubectl", *words, "python", "-c", BURST], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as burst:
+        try:
+            assert burst.stdout.readline() == "asked\n"
+            kill = ("python", "-c", KILL_LOOP, str(KILLS), installation.ray_namespace)
+            told = in_head(installation, CLUSTER, *kill, container="autoscaler", deadline_s=120)
+            assert f"killed: {KILLS}" in told
+            pods = wait_for_workers(installation, CLUSTER, 3, deadline_s=90)
+            assert group_sizes(pods) == {FIRST: 3}, "the group of the higher priority"
+            ray_status(installation, f"3 {FIRST}", "(no pending nodes)")
+            driver(installation, OPEN)
+            said, _ = burst.communicate(timeout=60 * PATIENCE)
+        finally:
+            burst.kill()
+    assert "nodes: 3" in said
+    head = head_of(installation, CLUSTER)
+    assert {each["name"]: each["restartCount"] for each in head["status"]["containerStatuses"]} == {
+        "ray-head": 0,
+        "autoscaler": 0,
+    }, "it starts itself again"
+
+
+def test_a_placement_group_is_spread_over_three_workers(installation):
+    assert "nodes: 3" in driver(installation, SPREAD)
+
+
+def test_what_is_requested_stays_until_it_is_taken_back(installation):
+    driver(installation, REQUEST % 4)
+    pods = wait_for_workers(installation, CLUSTER, 4, deadline_s=90)
+    assert group_sizes(pods) == {FIRST: 3, SECOND: 1}, "the first group is full"
+    assert replicas(installation) == {FIRST: 3, SECOND: 1}
+    ray_status(installation, f"3 {FIRST}", f"1 {SECOND}")
+
+
+# --- and no demand -------------------------------------------------------------------------------------------------------
+
+
+def test_idle_workers_are_drained_and_gone(installation):
+    driver(installation, REQUEST % 0)
+
+    def look():
+        left = names(workers(installation, CLUSTER))
+        wanted = replicas(installation)
+        return not left and not any(wanted.values()), (wanted, sorted(left))
+
+    eventually(look, "no worker is left, and none is wanted", IDLE_S + 60)
+    alive, reasons = json.loads(driver(installation, DEAD_AND_ALIVE).splitlines()[-1])
+    assert alive == 1
+    assert set(reasons) == {DRAINED_IDLE}, "each was asked to leave before its pod went"
+    assert len(reasons) >= 4
+    ray_status(installation, "1 headgroup", "(no pending nodes)")
+
+
+def test_nothing_is_left_of_a_deleted_cluster(installation):
+    kubectl("delete", "raycluster", CLUSTER, "-n", installation.ray_namespace, f"--timeout={within(60)}", deadline_s=70)
+    kinds = ("rayclusters", "pods", "services", "serviceaccounts", "roles", "rolebindings")
+
+    def look():
+        left = list(everything(installation.ray_namespace, *kinds))
+        return not left, left
+
+    eventually(look, "nothing is left of the RayCluster", 60)

@@ -1,0 +1,61 @@
+"""What has the operator asked for all the time, was it allowed to, and what does it leave when it goes?
+
+The end of the story: the audit log of everything before is read, and helm takes the release away.
+"""
+
+import audit
+from cluster import eventually, helm, listed, names, within
+from story import everything
+
+AUTOSCALED = "autoscaled"
+"""The cluster of the part before; its autoscaler acts under this name."""
+
+
+def test_nothing_was_forbidden(installation, audit_log):
+    asked = audit.requests_of(audit_log, installation.user)
+    assert asked, f"the audit log does not know {installation.user}"
+    assert audit.forbidden(asked) == []
+
+
+def test_nothing_was_forbidden_to_the_autoscaler_and_it_asked_for_little(installation, audit_log, figures):
+    user = f"system:serviceaccount:{installation.ray_namespace}:{AUTOSCALED}"
+    asked = audit.requests_of(audit_log, user)
+    used = audit.counted(asked)
+    figures.extend(f"{times:6d}  {right} by the autoscaler" for right, times in sorted(used.items()))
+    assert used["patch rayclusters.ray.io"], f"the audit log does not know {user}"
+    assert audit.forbidden(asked) == []
+    assert set(used) <= {"get rayclusters.ray.io", "patch rayclusters.ray.io", "list pods", "watch pods"}
+
+
+def test_the_operator_itself_never_wrote_a_raycluster(installation, audit_log):
+    used = audit.counted(audit.requests_of(audit_log, installation.user))
+    assert used["patch rayclusters/status.ray.io"]
+    assert not used["patch rayclusters.ray.io"], "it holds the right only to pass it on"
+
+
+def test_every_right_is_used_or_explained(installation, audit_log, figures):
+    used = audit.counted(audit.requests_of(audit_log, installation.user))
+    for right in sorted(installation.granted):
+        because = audit.UNUSED_BECAUSE.get(right, "nobody knows why it is granted")
+        figures.append(f"{used[right]:6d}  {right}{'' if used[right] else ': ' + because}")
+    unused = {right for right in installation.granted if not used[right]}
+    assert unused <= set(audit.UNUSED_BECAUSE)
+    assert set(audit.UNUSED_BECAUSE) <= installation.granted
+    assert set(used) <= installation.granted
+
+
+def test_uninstall_leaves_nothing_but_the_crd(installation):
+    helm("uninstall", installation.release, "-n", installation.namespace, "--wait", "--timeout", within(60))
+    kinds = ("deployments", "replicasets", "pods", "services", "leases", "roles", "rolebindings", "secrets")
+
+    def look():
+        left = list(everything(installation.namespace, *kinds, "serviceaccounts"))
+        left += [
+            f"{kind}/{name}"
+            for kind in ("clusterroles", "clusterrolebindings")
+            for name in names(listed(kind, selector=installation.of_release))
+        ]
+        return not left, left
+
+    eventually(look, "nothing is left of the release", 60)
+    assert "rayclusters.ray.io" in names(listed("crds"))
