@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from raytide.api.scaling import Backoff, GroupDecision, Why
-from raytide.autoscaler.model import Demand, GcsState, Instance, NodeStatus, RayNode, Request, Status
+from raytide.autoscaler.model import HEAD_TYPE, Demand, GcsState, Instance, NodeStatus, RayNode, Request, Status
 from raytide.autoscaler.orders import Snapshot, TickPlan
 from raytide.autoscaler.quiet import LONGEST_QUIET_S, would_repeat
 
@@ -24,6 +24,15 @@ PLAN = TickPlan(orders={"cpu": GroupDecision(1)}, instances=(RUNNING,))
 
 def test_a_turn_in_which_nothing_happens_is_spared():
     assert would_repeat(BEFORE, PLAN, AFTER)
+
+
+@pytest.mark.rule("PF:P9")
+def test_a_head_that_is_idle_for_longer_and_longer_is_no_news():
+    def idle(before: Snapshot, idle_ms: int) -> Snapshot:
+        head_node = RayNode("hh", NodeStatus.IDLE, "demo-head", HEAD_TYPE, idle_ms=idle_ms)
+        return replace(before, gcs=replace(STATE, nodes=(head_node, NODE)))
+
+    assert would_repeat(idle(BEFORE, 5000), PLAN, idle(AFTER, 10_000))
 
 
 @pytest.mark.parametrize(

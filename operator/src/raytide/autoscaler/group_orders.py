@@ -15,14 +15,13 @@ from raytide.api.scaling import GroupDecision, Why
 from raytide.autoscaler.deciding import Deciding, dead_after_drain
 from raytide.autoscaler.fallback import Choice
 from raytide.autoscaler.limits import Limits
-from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, Cause, Instance, Status
+from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, STARTING, UNSEEN, Cause, Instance, Status
 from raytide.autoscaler.orders import Memory, Snapshot
 from raytide.autoscaler.reasons import Situation, head_down, reasons
 from raytide.autoscaler.spec_groups import SpecGroup
 from raytide.autoscaler.standing import Standing
-from raytide.autoscaler.targets import UNSEEN, Fate, GroupQuestion, GroupTarget, group_target
+from raytide.autoscaler.targets import Fate, GroupQuestion, GroupTarget, group_target
 
-STARTING: Final = frozenset({Status.ALLOCATED, Status.RAY_INSTALLING})
 HOLD_S: Final = 10.0
 """How long replicas that were asked for and have no pod yet may be needed by nobody before they are withdrawn."""
 SILENCE_S: Final = 10.0

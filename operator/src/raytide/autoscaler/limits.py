@@ -21,7 +21,7 @@ from raytide.api.pod_trouble import Cause, trouble_of, trouble_of_refusal
 from raytide.api.scaling import Backoff, Why
 from raytide.autoscaler.instances import Instances
 from raytide.autoscaler.lifecycle import DEFAULT_LIMITS, Deaths, Stay, TimeLimits
-from raytide.autoscaler.model import COUNTABLE, Instance, NodeType, Status
+from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, NodeType, Status
 from raytide.autoscaler.node_types import NodeTypes, with_limits
 
 FIRST_BACKOFF_S: Final = 30.0
@@ -46,8 +46,6 @@ NO_ROOM: Final = frozenset(
 """Nothing is wrong with such a pod: it may wait for room as long as nobody else can do its work."""
 RESTING: Final = "Backoff"
 REASONS: Final = frozenset({*Cause, *Stuck})
-IN_FLIGHT: Final = frozenset({Status.QUEUED, Status.REQUESTED, Status.ALLOCATION_FAILED})
-"""Asked for, and no pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +170,7 @@ def _view(node_type: NodeType, found: Instances, evidence: Evidence, limits: Tim
     is_blocked = backoff is not None and evidence.now < backoff.until
     stuck = _stuck({verdict.instance.instance_id for verdict in sticking if verdict.instance is not None}, mine)
     if is_blocked:
-        stuck |= {instance.instance_id for instance in mine if instance.status in IN_FLIGHT}
+        stuck |= {instance.instance_id for instance in mine if instance.status in UNSEEN}
     sound = [i for i in mine if i.status in COUNTABLE and i.instance_id not in stuck]
     return _View(
         node_type.name,
@@ -253,7 +251,7 @@ class _Judge:
 
     def verdict(self, instance: Instance) -> _Sticking | None:
         """Why this one does not come; None if it may yet."""
-        if instance.status in IN_FLIGHT:
+        if instance.status in UNSEEN:
             return self._no_pod(instance)
         pod, stay = self.found.pods.get(instance.instance_id), self.found.timers.stays.get(instance.instance_id)
         if pod is None or stay is None or instance.status is not Status.ALLOCATED:

@@ -62,6 +62,10 @@ COUNTABLE: Final = frozenset(
     }
 )
 """From these RAY_RUNNING can still be reached: only such instances are capacity (AS:S-2)."""
+UNSEEN: Final = frozenset({Status.QUEUED, Status.REQUESTED, Status.ALLOCATION_FAILED})
+"""Asked for, and no pod."""
+STARTING: Final = frozenset({Status.ALLOCATED, Status.RAY_INSTALLING})
+"""A pod, and no Ray node yet."""
 
 
 class Cause(StrEnum):

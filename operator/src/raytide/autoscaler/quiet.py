@@ -9,7 +9,7 @@ changed. Asked by loop.py before plan_tick; a full turn follows at least once a 
 from dataclasses import replace
 from typing import Final
 
-from raytide.autoscaler.model import GcsState, Status
+from raytide.autoscaler.model import HEAD_TYPE, GcsState, Status
 from raytide.autoscaler.orders import Snapshot, TickPlan
 
 LONGEST_QUIET_S: Final = 60.0
@@ -25,8 +25,14 @@ def would_repeat(before: Snapshot, plan: TickPlan, now: Snapshot) -> bool:
         and before.gcs is not None
         and now.gcs is not None
         and _is_unasked(now.gcs)
-        and replace(now.gcs, version=before.gcs.version) == before.gcs
+        and _as_far_as_it_matters(now.gcs) == _as_far_as_it_matters(before.gcs)
     )
+
+
+def _as_far_as_it_matters(state: GcsState) -> GcsState:
+    """Without what grows by itself and decides nothing: the number of questions asked, and how idle the head is."""
+    nodes = tuple(replace(node, idle_ms=0) if node.node_type == HEAD_TYPE else node for node in state.nodes)
+    return replace(state, version=0, nodes=nodes)
 
 
 def _version(snapshot: Snapshot) -> str:

@@ -15,6 +15,7 @@ from raytide.api.pod import PodView
 from raytide.api.pod_trouble import trouble_of
 from raytide.autoscaler.fitting import could_hold
 from raytide.autoscaler.model import (
+    STARTING,
     Decision,
     Demand,
     FailedRequest,
@@ -24,10 +25,8 @@ from raytide.autoscaler.model import (
     PendingInstance,
     PendingRequest,
     Report,
-    Status,
 )
 
-STARTING: Final = frozenset({Status.ALLOCATED, Status.RAY_INSTALLING})
 MOST_ENTRIES: Final = 10_000
 """Pending nodes told one by one; a `maxReplicas` of two thousand million must not fill the report."""
 

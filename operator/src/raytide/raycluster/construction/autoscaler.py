@@ -18,7 +18,6 @@ from raytide.raycluster.construction.environment import add_env, build_field, bu
 from raytide.raycluster.rbac import service_account_name
 from raytide.raycluster.validation_facts import AUTOSCALER_V2_ENV, env_of, has_env
 
-AUTOSCALER: Final = "autoscaler"
 LOGS: Final = "ray-logs"
 LOGS_PATH: Final = "/tmp/ray"  # noqa: S108 - a mount point inside the pod
 TOKEN: Final = "autoscaler-token"  # noqa: S105 - a volume's name
@@ -80,7 +79,7 @@ def add_shared_logs(draft: Draft, site: Site) -> Draft:
     if not site.is_head or not site.cluster.is_autoscaled:
         return draft
     # From the end: the user's template may have a container of that name too, which the API server will refuse.
-    index = max(i for i, container in enumerate(draft.sidecars) if container.get("name") == AUTOSCALER)
+    index = max(i for i, container in enumerate(draft.sidecars) if container.get("name") == names.AUTOSCALER_CONTAINER)
     before, autoscaler, after = draft.sidecars[:index], draft.sidecars[index], draft.sidecars[index + 1 :]
     ray, autoscaler = _with_logs(draft.ray), _with_logs(autoscaler)
     is_used = any(mount.get("name") == LOGS for each in (ray, autoscaler) for mount in listed(each, "volumeMounts"))
@@ -145,7 +144,7 @@ def build_autoscaler(site: Site, *, is_ours: bool) -> Manifest:
 def _rays(site: Site) -> Manifest:
     """As KubeRay runs it."""
     return {
-        "name": AUTOSCALER,
+        "name": names.AUTOSCALER_CONTAINER,
         "image": site.group.template["spec"]["containers"][0].get("image", ""),
         "imagePullPolicy": "IfNotPresent",
         "command": site.shell,
@@ -161,7 +160,7 @@ def _ours(site: Site) -> Manifest:
     That matters because a container that was ended is not started again where restartPolicy is Never.
     """
     return {
-        "name": AUTOSCALER,
+        "name": names.AUTOSCALER_CONTAINER,
         "image": site.config.autoscaler.image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["raytide", "autoscaler"],
