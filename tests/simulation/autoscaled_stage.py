@@ -6,7 +6,7 @@ has faults of its own. All is as wanted when the tasks that users ask for run, o
 nobody is named any more. Rules RM:I14, I15, I19, I21 to I24.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raytide.api.meta import Key
@@ -16,12 +16,12 @@ from raytide.sandbox.faulty import Faulty
 
 from simulation.manifests import NAME
 from simulation.operator_under_test import WorldClock
-from simulation.ray_world import RayWorld
+from simulation.ray_world import GcsFault, RayWorld
 from simulation.sidecar_judge import SidecarDoor, SidecarJudge
 from simulation.sidecar_under_test import SidecarUnderTest
 from simulation.stage import Replica, Stage
 from simulation.wire import InProcess, StorePast, Troubles
-from simulation.wishes import groups_of, named_workers
+from simulation.wishes import RECORD, groups_of, named_workers
 from simulation.world import NAMESPACE, Kubelets
 
 CONTAINER = "autoscaler"
@@ -29,6 +29,9 @@ CONTAINER = "autoscaler"
 
 class AutoscaledStage(Stage):
     """One RayCluster `life`, its operator, its autoscalers (one per head) and its Ray."""
+
+    learned_for_s = 0.0
+    awaited_for_s = 12.0
 
     def __init__(self, seed: int, *, kubelets: Kubelets | None = None) -> None:
         super().__init__(seed, kubelets=kubelets)
@@ -40,8 +43,6 @@ class AutoscaledStage(Stage):
         self._past = StorePast(self.world.api, self.world.store, self.loop.time)
         self.is_judging_demand = True
         """False while the spec rules."""
-        self.both_die = False
-        """A kill takes both programs at once."""
         self._doors: dict[str, SidecarDoor] = {}
         self.world.store.subscribe(self._on_head, "pods")
 
@@ -99,6 +100,14 @@ class AutoscaledStage(Stage):
         self.ray.recount()
         super().begin()
 
+    def asked_of_ray(self) -> Sequence[str]:
+        """The calls of the GCS since the beginning."""
+        return self.ray.calls
+
+    def spoil_ray(self, number: int, fault: GcsFault) -> None:
+        """This call of the GCS meets that fault."""
+        self.ray.faults[number] = fault
+
     async def close(self) -> None:
         """The ordered end of everything."""
         for sidecar in self.sidecars.values():
@@ -110,11 +119,25 @@ class AutoscaledStage(Stage):
         refusal = Answer(403, message="RBAC: the RoleBinding is gone")
         self.wire_of_sidecar.admission = lambda _request: refusal if is_withdrawn else None
 
+    def portrait(self) -> dict[str, Any]:
+        """In how many patches the autoscaler got there depends on when it looked, and so do back-offs that are over."""
+        found = super().portrait()
+        for cluster in found["clusters"].values():
+            generation, seen = cluster["metadata"].pop("generation"), cluster["status"].pop("observedGeneration")
+            cluster["status"]["is_seen"] = generation == seen
+            for decision in cluster["metadata"].get("annotations", {}).get(RECORD, {}).values():
+                decision.pop("backoff", None)
+        return found
+
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def _faults_over_s(self) -> float:
         met_s = self.ray.last_met_s
         return max(super()._faults_over_s(), met_s + self.fault_lasts_s if met_s is not None else 0.0)
+
+    def has_met_fault(self) -> bool:
+        """Whether the fault of this run has come, to Kubernetes or to Ray."""
+        return super().has_met_fault() or self.ray.last_met_s is not None
 
     def difference(self) -> str:
         """What is not as specs and users want it."""

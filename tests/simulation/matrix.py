@@ -40,6 +40,7 @@ from raytide.sandbox.faults import (
     WatchFault,
 )
 
+from simulation.ray_world import JOIN_S, PLACE_S, Away, Denied, GcsFault, NoAnswer, Reborn, Slow
 from simulation.scenarios import Scenario
 from simulation.stage import ESR_S, Stage, heard_by
 from simulation.world import Kubelets
@@ -59,6 +60,12 @@ STATUSES = (
     Answer(503),
     Answer(504),
 )
+GCS_FAULTS: dict[str, tuple[GcsFault, ...]] = {
+    "GetClusterResourceState": (Away(15.0), Slow(3.0), Slow(15.0), Denied(), Reborn()),
+    "DrainNode": (Away(15.0), Slow(3.0), Slow(15.0), Denied(), NoAnswer()),
+    "ReportAutoscalingState": (Denied(), NoAnswer()),
+}
+"""What may go wrong with which call."""
 T = TypeVar("T")
 
 
@@ -67,8 +74,8 @@ class Point:
     """One fault at one place of one scenario."""
 
     matrix: str
-    """F1 … F7, F14."""
-    fault: CallFault | WatchFault
+    """F1 … F7, F13, F14."""
+    fault: CallFault | WatchFault | GcsFault
     number: int
     """Of the call or line."""
     learned: str
@@ -92,6 +99,8 @@ class Told:
     counts: dict[str, Any]
     calls: list[Call] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """The calls of the GCS."""
     met: list[str] = field(default_factory=list)
     took_s: float = 0.0
     """From the last fault to the reference's end."""
@@ -109,6 +118,17 @@ def at_call(stage: Stage, point: Point) -> None:
 def at_line(stage: Stage, point: Point) -> None:
     """This very line meets it."""
     stage.script.of_lines.append(Rule(point.fault, lambda line: line.number == point.number))
+
+
+def both_at_call(stage: Stage, point: Point) -> None:
+    """Whoever makes this call, operator and autoscaler are killed together."""
+    stage.both_die = True
+    at_call(stage, point)
+
+
+def at_gcs(stage: Stage, point: Point) -> None:
+    """This very call of the GCS meets it."""
+    stage.spoil_ray(point.number, point.fault)
 
 
 def without_bookmarks(stage: Stage, point: Point) -> None:
@@ -199,6 +219,18 @@ def points_of(reference: Told, most: int | None = None) -> Iterator[Point]:
     for call in evenly(calls, 3):
         for fault in (FORBIDDEN, UNAUTHORIZED):
             yield Point("F14", fault, call.number, str(call), from_call, rests_s=ESR_S)
+    if reference.asked:
+        yield from _points_of_two(reference, writes)
+
+
+def _points_of_two(reference: Told, writes: Sequence[Call]) -> Iterator[Point]:
+    """Where an autoscaler lives beside the operator: both are killed at once, and the GCS has troubles of its own."""
+    for call in evenly(writes, 5):
+        yield from (Point("F1", fault, call.number, f"both at {call}", both_at_call) for fault in (Kill(), Kill(True)))
+    for name, faults in GCS_FAULTS.items():
+        numbers = [number for number, asked in enumerate(reference.asked) if asked == name]
+        for number in evenly(numbers, 5):
+            yield from (Point("F13", fault, number, name, at_gcs, lasts_s=lasts_s(fault)) for fault in faults)
 
 
 def _at(call: Call, matrix: str, fault: CallFault) -> Point:
@@ -209,9 +241,13 @@ def _at_line(line: Line, matrix: str, fault: WatchFault) -> Point:
     return Point(matrix, fault, line.number, str(line), at_line, lasts_s=lasts_s(fault))
 
 
-def lasts_s(fault: CallFault | WatchFault) -> float:
+def lasts_s(fault: CallFault | WatchFault | GcsFault) -> float:
     """How long it goes on after it was met."""
     match fault:
+        case Away(for_s) | Slow(for_s):
+            return for_s
+        case Reborn():
+            return JOIN_S[1] + PLACE_S[1]
         case LoseRequest() | LoseAnswer():
             return PATIENCE_S
         case Delay(for_s) | Stall(for_s):
@@ -233,9 +269,10 @@ def learn(scenario: Scenario) -> Told:
         stage.on_begin = lambda: setattr(stage.script, "is_recording", True)
         await scenario.tell(stage)
         await stage.settle()
-        await stage.pass_time(20.0)
-        calls, lines = list(stage.script.calls), list(stage.script.lines)
-        told = Told([], stage.portrait(), stage.counts(), calls, lines)
+        await stage.pass_time(stage.learned_for_s)
+        calls, lines, asked = list(stage.script.calls), list(stage.script.lines), list(stage.asked_of_ray())
+        await stage.pass_time(20.0 - stage.learned_for_s)
+        told = Told([], stage.portrait(), stage.counts(), calls, lines, asked)
         await look_again(stage)
         return told
 
@@ -264,7 +301,7 @@ def inject(scenario: Scenario, reference: Told, point: Point) -> Told:
             stage.judge.note(f"other pods were made and ended: {told.counts}, not {reference.counts}")
         if scenario.is_quiet and not point.is_past_believed and (later := done(stage, writes_before[0])):
             stage.judge.note(f"writes although all is as wanted: {later[:5]}")
-        if not told.met and point.apply is not without_bookmarks:
+        if not stage.has_met_fault() and point.apply is not without_bookmarks:
             stage.judge.note("the fault was never met")
         await look_again(stage)
         return told

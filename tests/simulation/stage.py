@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -71,6 +71,11 @@ class Replica:
 class Stage:
     """One world, one judge, and one operator, or several replicas of which one leads."""
 
+    learned_for_s = 20.0
+    """So long after its end a life still goes on as far as faults are concerned."""
+    awaited_for_s = 0.0
+    """So long after its end a fault is waited for, where calls come by the clock."""
+
     def __init__(self, seed: int, *, kubelets: Kubelets | None = None, replicas: int = 1) -> None:
         self.rng = random.Random(seed)
         self.loop = asyncio.get_running_loop()
@@ -89,6 +94,8 @@ class Stage:
         self.trouble_until = 0.0
         """When other trouble than the script's is over."""
         self.on_begin: Callable[[], None] = lambda: None
+        self.both_die = False
+        """Where an autoscaler lives beside the operator, a kill of one takes the other with it."""
         self._controllers: asyncio.Task[None] | None = None
 
     def lag(self) -> float:
@@ -138,6 +145,14 @@ class Stage:
         """The script kills this one in the middle of a call."""
         replica.operator.kill()
 
+    def asked_of_ray(self) -> Sequence[str]:
+        """The calls of the GCS since the beginning, where there is one."""
+        return ()
+
+    def spoil_ray(self, number: int, fault: Any) -> None:
+        """This call of the GCS meets that fault."""
+        raise AssertionError(f"no Ray is played here: {number} {fault}")
+
     async def pass_time(self, seconds: float) -> None:
         """Let so much virtual time go by, or less when the run is red enough."""
         with suppress(TimeoutError):
@@ -157,8 +172,15 @@ class Stage:
         met_s = self.script.last_met_s
         return max(met_s + self.fault_lasts_s if met_s is not None else 0.0, self.trouble_until)
 
+    def has_met_fault(self) -> bool:
+        """Whether the fault of this run has come."""
+        return bool(self.script.met)
+
     async def wait_for_faults(self) -> None:
-        """Let the last fault end."""
+        """Let the last fault come, and end."""
+        until_s = self.loop.time() + self.awaited_for_s
+        while not self.has_met_fault() and self.loop.time() < until_s:
+            await self.pass_time(0.5)
         await self.pass_time(max(0.0, self._faults_over_s() - self.loop.time()))
 
     # --- looking -----------------------------------------------------------------------------------------------------
