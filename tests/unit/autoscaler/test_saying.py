@@ -29,7 +29,15 @@ from raytide.autoscaler.orders import Drain, Refusal
 from raytide.autoscaler.pacing import Change, change_between, since_last_write_s, wait_s
 from raytide.autoscaler.reasons import Situation, reasons, shape_of
 from raytide.autoscaler.report import FailedGroup, Reported, build_report
-from raytide.autoscaler.saying import Resizing, Told, impossible_events, reason_lines, resize_events, resizing_lines
+from raytide.autoscaler.saying import (
+    Resizing,
+    Told,
+    impossible_events,
+    overdue_lines,
+    reason_lines,
+    resize_events,
+    resizing_lines,
+)
 from raytide.autoscaler.spec_groups import SpecGroup
 from raytide.autoscaler.standing import Standing
 
@@ -355,3 +363,15 @@ def test_each_refusal_in_a_row_doubles_the_rest_and_an_agreement_ends_it():
     assert rests[:3] == [FIRST_REST_S, 2 * FIRST_REST_S, 4 * FIRST_REST_S]
     assert rests[-1] == LONGEST_REST_S
     assert refusals_after(refusals, [drain("a", "r")], {"a": Drained(True)}, 0.0) == {}
+
+
+def test_pods_that_should_have_gone_are_named_once_and_few_of_them():
+    pods = [f"w-{n}" for n in range(7)]
+    lines, said = overdue_lines(pods, frozenset())
+    assert [line.message for line in lines] == [
+        "7 pods on the way out for long: w-0, w-1, w-2, w-3, w-4 and 2 more",
+    ]
+    assert overdue_lines(pods, said) == ((), said)
+    more, _ = overdue_lines([*pods, "x"], said)
+    assert [line.message for line in more] == ["1 pod on the way out for long: x"]
+    assert overdue_lines([], said) == ((), frozenset())

@@ -495,3 +495,12 @@ def test_under_another_operator_there_is_no_record_and_the_same_order():
 
 def _fields(snapshot: Snapshot) -> dict[str, object]:
     return {name: getattr(snapshot, name) for name in Snapshot.__slots__}
+
+
+@pytest.mark.rule("AS §3.4 j")
+def test_a_node_that_has_been_on_its_way_out_for_long_is_told_of_once():
+    world = at_work(1)
+    world.is_over_max_expected = True
+    world.edit("cpu", maxReplicas=0)
+    world.run(200)
+    assert sum("on the way out for long" in line for line in world.lines) == 1

@@ -60,6 +60,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "request_retries": "RAY_AUTOSCALER_RECONCILE_MAX_NUM_RETRY_REQUEST_TO_ALLOCATE",
     "allocate_s": "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S",
     "stop_request_s": "RAY_AUTOSCALER_RECONCILE_RAY_STOP_REQUESTED_STATUS_TIMEOUT_S",
+    "warn_s": "RAY_AUTOSCALER_RECONCILE_TRANSIENT_STATUS_WARN_INTERVAL_S",
 }
 """The environment variable of each limit that can be set from outside."""
 

@@ -5,7 +5,7 @@ is new, and the sentences that Ray shows to drivers, spelled as Ray's autoscaler
 it no longer holds: it is not said again each tick (B-14). Called by tick.py; written by the shell.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +24,8 @@ WORDS_BY_CAUSE: Final[Mapping[Cause, str]] = {
 }
 LOUD: Final = frozenset({NO_FITTING_GROUP})
 """Reasons that a person has to act on."""
+MOST_NAMED: Final = 5
+"""Pods in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,17 @@ def reason_lines(
         if word not in said
     )
     return lines, frozenset(standing)
+
+
+def overdue_lines(pods: Collection[str], said: frozenset[str]) -> tuple[tuple[LogLine, ...], frozenset[str]]:
+    """One line about the pods that on the way out for long and were not told of before, and all that stand now."""
+    words = {f"overdue/{pod}": pod for pod in sorted(pods)}
+    new = [pod for word, pod in words.items() if word not in said]
+    if not new:
+        return (), frozenset(words)
+    others = f" and {len(new) - MOST_NAMED} more" if len(new) > MOST_NAMED else ""
+    message = f"{counted(len(new), 'pod')} on the way out for long: {', '.join(new[:MOST_NAMED])}{others}"
+    return (LogLine(Level.WARNING, message, (("overdue", len(words)),)),), frozenset(words)
 
 
 def _line(one: Resizing) -> LogLine:

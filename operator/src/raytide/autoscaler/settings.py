@@ -26,7 +26,6 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "RAY_AUTOSCALER_UTILIZATION_SCORER": "it belongs to Ray's autoscaler V1",
     "RAY_AUTOSCALER_RECONCILE_RAY_INSTALL_STATUS_TIMEOUT_S": "nothing is installed on Kubernetes, as with Ray's own",
     "RAY_AUTOSCALER_RECONCILE_TERMINATING_STATUS_TIMEOUT_S": "the operator deletes named pods until they are gone",
-    "RAY_AUTOSCALER_RECONCILE_TRANSIENT_STATUS_WARN_INTERVAL_S": "every group's reason is told when it changes",
 }
 """Variables of Ray's autoscaler that change nothing here, and why; also in docs/compatibility.md."""
 

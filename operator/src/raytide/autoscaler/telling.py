@@ -17,6 +17,7 @@ from raytide.autoscaler.saying import (
     Resizing,
     Told,
     impossible_events,
+    overdue_lines,
     reason_lines,
     resize_events,
     resizing_lines,
@@ -63,6 +64,8 @@ def words_of(memory: Memory, standing: Standing, deciding: Deciding, outcomes: O
     lines, said = reason_lines(
         {**{name: order.why for name, order in orders.items()}, "": outcomes.cluster_why}, memory.words
     )
+    late, overdue = overdue_lines(deciding.found.overdue, memory.words)
+    lines, said = (*lines, *late), said | overdue
     if written is Change.MIND:
         lines = (*resizing_lines(_resizing(outcome) for outcome in outcomes.groups), *lines)
     elif written is Change.RIVAL:
