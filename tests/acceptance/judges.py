@@ -8,6 +8,7 @@ history. They know nothing of the product; scenarios S11 and the two-replica cha
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from acceptance.audit import Born, Doomed, Held, Order, Step, Wrote
 
@@ -116,6 +117,21 @@ def alive_at_the_end(steps: Iterable[Step]) -> dict[tuple[str, str], int]:
     for step in steps:
         fleet.take(step)
     return fleet.alive()
+
+
+def most_at_once(steps: Iterable[Step], group: str) -> int:
+    """How many pods of the groups of that name there were at most that did not terminate."""
+    fleet, most = _Fleet(PASS_S), 0
+    for step in steps:
+        fleet.take(step)
+        most = max(most, sum(count for (_, name), count in fleet.alive().items() if name == group))
+    return most
+
+
+def shortest_between_s(steps: Iterable[Step], user: str) -> float:
+    """Between two writes of a RayCluster's spec by that user, at least; infinite where there were no two."""
+    times = [step.answered_s for step in steps if isinstance(step, Order) and step.user == user]
+    return min((later - earlier for earlier, later in pairwise(times)), default=float("inf"))
 
 
 def writes_without_the_lease(steps: Iterable[Step], *, lease: str, users: Mapping[str, str]) -> list[str]:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from acceptance.audit import Born, Doomed, Step
+from acceptance.judges import most_at_once
 from acceptance.scaled import scene
 from acceptance.stage import Stage
 from acceptance.world import MERGE, eventually
@@ -50,19 +50,6 @@ async def free(stage: Stage, block: str) -> None:
         await stage.admin.call("PATCH", path, {"spec": {"hard": {f"requests.{CHEAP}": "99"}}}, content=MERGE)
 
 
-def most_alive(history: list[Step], name: str) -> int:
-    """How many pods of that group there were at most at the same moment."""
-    alive: set[str] = set()
-    most = 0
-    for step in history:
-        if isinstance(step, Born) and step.group == name:
-            alive.add(step.pod)
-        elif isinstance(step, Doomed):
-            alive.discard(step.pod)
-        most = max(most, len(alive))
-    return most
-
-
 @pytest.mark.rule("SC:S2")
 @pytest.mark.kube
 @pytest.mark.timeout(600)
@@ -85,7 +72,7 @@ async def test_the_next_group_does_the_work(stage: Stage, block: str):
     assert scaled.workers(SPOT) == []
 
     history = await stage.history()
-    most = {name: most_alive(history, name) for name in (SPOT, ON_DEMAND)}
+    most = {name: most_at_once(history, name) for name in (SPOT, ON_DEMAND)}
     stage.tell(f"S2 ({block}): {DEMAND} workers of the next group after {took_s:.1f} s; at most {most}")
     assert most[ON_DEMAND] == DEMAND
     assert most[SPOT] <= DEMAND

@@ -1,11 +1,11 @@
 """S6: Git says one worker every five seconds, the demand says twenty; nobody dies of it, and a person reads who it is."""
 
 import asyncio
-from itertools import pairwise
 
 import pytest
 
 from acceptance.audit import Doomed, Order
+from acceptance.judges import shortest_between_s
 from acceptance.scaled import Scaled, scaled_cluster, scene
 from acceptance.stage import Stage
 from acceptance.world import PATIENCE, eventually
@@ -63,8 +63,8 @@ async def test_git_and_the_demand_disagree(stage: Stage):
 
     history = await stage.history()
     deleted = [step for step in history if isinstance(step, Doomed)]
-    ours = [step.answered_s for step in history if isinstance(step, Order) and step.user == scaled.sidecar.user]
-    shortest_s = min((later - earlier for earlier, later in pairwise(ours)), default=float("inf"))
+    ours = [step for step in history if isinstance(step, Order) and step.user == scaled.sidecar.user]
+    shortest_s = shortest_between_s(history, scaled.sidecar.user)
     stage.tell(
         f"S6: {DEMAND} pods after {up_s:.1f} s, {len(deleted)} deleted, {len(ours)} writes of ours in {WAR_S:.0f} s and "
         f"never two within {shortest_s:.1f} s, told after {told_s:.1f} s, cleared {peace_s:.1f} s after the last rewrite"

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from acceptance.audit import Born, Doomed, Step
+from acceptance.judges import most_at_once
 from acceptance.scaled import Scaled, scene
 from acceptance.stage import Stage
 from acceptance.world import eventually
@@ -50,19 +50,6 @@ class EveryNth:
         return self._kinds.pop()
 
 
-def most_alive(history: list[Step]) -> int:
-    """How many workers there were at most at the same moment that did not terminate."""
-    alive: set[str] = set()
-    most = 0
-    for step in history:
-        if isinstance(step, Born) and step.group == "cpu":
-            alive.add(step.pod)
-        elif isinstance(step, Doomed):
-            alive.discard(step.pod)
-        most = max(most, len(alive))
-    return most
-
-
 async def all_work_and_nothing_is_launching(scaled: Scaled, tasks: int, within_s: float) -> None:
     """What `ray status` shows."""
 
@@ -91,7 +78,7 @@ async def test_launches_under_faults(stage: Stage, seed: int):
         )
     history = await stage.history()
     met = [words.partition(" at ")[0] for words in scaled.sidecar.script.met]
-    most = most_alive(history)
+    most = most_at_once(history, "cpu")
     stage.tell(
         f"S7: seed {seed}: {', '.join(f'{s:.1f}' for s in took)} s, at most {most} pods, {len(met)} faults, {scaled.sidecar.kills} kills"
     )

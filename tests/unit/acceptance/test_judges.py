@@ -9,6 +9,8 @@ from acceptance.audit import Born, Doomed, Held, Order, Seen, _Event, steps
 from acceptance.judges import (
     alive_at_the_end,
     longest_without_a_leader_s,
+    most_at_once,
+    shortest_between_s,
     terms,
     too_many_or_too_few,
     writes_without_the_lease,
@@ -103,6 +105,26 @@ def _unanswered(line: bytes, name: str) -> bytes:
     event["objectRef"]["name"] = name
     event["responseStatus"] = {"code": 504}
     return msgspec.json.encode(event)
+
+
+def test_what_was_asked_for_by_a_json_patch_is_no_object():
+    log = Log().order(1)
+    event = msgspec.json.decode(log.lines[0])
+    event["requestObject"] = [{"op": "test", "path": "/metadata/uid", "value": "u"}]
+    log.lines[0] = msgspec.json.encode(event)
+    assert [type(step) for step in log.read()] == [Order]
+
+
+def test_the_most_at_once_counts_who_does_not_terminate():
+    log = Log().order(3).born("a", "b").doomed("a").born("c", "d").doomed("b", "c", "d").born("e")
+    assert most_at_once(log.read(), "g") == 3
+    assert most_at_once(log.read(), "another") == 0
+
+
+def test_the_shortest_time_between_two_orders_of_one_user():
+    log = Log().order(1).pause(20).order(2).pause(5).order(3)
+    assert shortest_between_s(log.read(), "me") == pytest.approx(6)
+    assert shortest_between_s(log.read(), "somebody else") == float("inf")
 
 
 CLEAN = {
