@@ -209,6 +209,13 @@ async def test_a_volume_s_path_is_replaced_in_commands_where_nothing_can_be_moun
     assert await plain_node.run(pod, "cat /etc/settings/file", mounts=(mount,)) == "found"
 
 
+async def test_a_program_is_told_where_its_token_is_where_nothing_can_be_mounted(plain_node: Node) -> None:
+    pod = await plain_node.pod()
+    mount = Mount(source=plain_node.directory, target="/var/run/secrets/kubernetes.io/serviceaccount")
+    told = await plain_node.run(pod, 'echo "$RAYTIDE_SERVICE_ACCOUNT_DIR"', mounts=(mount,))
+    assert told.strip() == str(plain_node.directory)
+
+
 # --- exec ----------------------------------------------------------------------------------------------------------
 
 

@@ -101,6 +101,9 @@ class PlainRuntime(Engine):
         }
         if sandbox.config.memory_limit_bytes is not None:
             own["RAYTIDE_MEMORY_BYTES"] = str(sandbox.config.memory_limit_bytes)
+        for mount in config.mounts:
+            if mount.target == _SERVICE_ACCOUNT:
+                own["RAYTIDE_SERVICE_ACCOUNT_DIR"] = str(mount.source)
         said = {name: self._localise(sandbox, config, text) for name, text in config.env.items()}
         return {**image.env, **own, **said}
 
@@ -130,5 +133,7 @@ class PlainRuntime(Engine):
         return f"/proc/{self.holding.pid}/cwd/{own.relative_to(self.state_dir)}"
 
 
+_SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""A program of ours that looks there by itself is told where that is."""
 _SHARED: Final = frozenset({"/dev/shm", "/tmp"})  # noqa: S108 - names inside the pod
 """Mount points that are too much part of every command to be replaced by text."""
