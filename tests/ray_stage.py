@@ -11,10 +11,11 @@ import os
 import secrets
 import signal
 import ssl
+import threading
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Self
 
 import aiohttp
@@ -61,7 +62,9 @@ class RayStage:
         self.path = f"{RAYCLUSTERS}/{self.name}"
         self.sandbox = SandboxProcess()
         self.operator = OperatorProcess(self.sandbox.kubeconfig, self.sandbox.directory / "operator.log")
-        self._drivers = ThreadPoolExecutor(max_workers=8)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
 
     def __enter__(self) -> Self:
         try:
@@ -82,7 +85,10 @@ class RayStage:
         """Nothing is left; drivers end with their pods."""
         self.operator.stop()
         self.sandbox.end()
-        self._drivers.shutdown()
+        asyncio.run_coroutine_threadsafe(_others_end(), self._loop).result(PATIENCE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -177,17 +183,15 @@ class RayStage:
 
     def run(self, *command: str, pod: str = "", deadline_s: float = PATIENCE_S) -> str:
         """Run a command in the first container of a pod, of the head unless said otherwise; it has to end well."""
-        code, output = asyncio.run(self._exec(pod or self.head(), command, deadline_s))
-        assert code == 0, output
-        return output
+        return self._start(pod or self.head(), command, deadline_s).result()
 
     def kill_in(self, pod: str, program: str) -> None:
         """Run a program that may end the container in which it runs, and so its own connection."""
-        asyncio.run(self._exec(pod, ("python", "-c", program), PATIENCE_S))
+        self._start(pod, ("python", "-c", program), PATIENCE_S, is_success_needed=False).result()
 
     def drive(self, program: str) -> "Future[str]":
         """A driver in the head, in the background; its output is the result."""
-        return self._drivers.submit(self.run, "python", "-c", PRELUDE + program)
+        return self._start(self.head(), ("python", "-c", PRELUDE + program), PATIENCE_S)
 
     def ray_status(self) -> str:
         """What `ray status` tells in the head."""
@@ -201,29 +205,45 @@ class RayStage:
         eventually(lambda: pid not in processes_with(mark), "it is gone")
         return int(pid)
 
-    async def _exec(self, pod: str, command: tuple[str, ...], deadline_s: float) -> tuple[int, str]:
+    def _start(
+        self, pod: str, command: tuple[str, ...], deadline_s: float, *, is_success_needed: bool = True
+    ) -> "Future[str]":
+        """Begin a command in the pod's first container; its output is the result."""
         config = yaml.safe_load(self.sandbox.kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         authority = b64decode(cluster["certificate-authority-data"]).decode()
-        found = self.sandbox.get(f"{PODS}/{pod}")
-        query = [("container", found["spec"]["containers"][0]["name"]), ("stdout", "true"), ("stderr", "true")]
+        container = self.sandbox.get(f"{PODS}/{pod}")["spec"]["containers"][0]["name"]
+        query = [("container", container), ("stdout", "true"), ("stderr", "true")]
         query += [("command", word) for word in command]
-        outputs = {1: b"", 2: b"", 3: b""}
-        async with (
-            asyncio.timeout(deadline_s),
-            aiohttp.ClientSession(headers={"Authorization": f"Bearer {user['token']}"}) as session,
-            session.ws_connect(
-                f"{cluster['server']}{PODS}/{pod}/exec",
-                params=query,
-                ssl=ssl.create_default_context(cadata=authority),
-                protocols=("v5.channel.k8s.io",),
-                max_msg_size=0,
-            ) as socket,
-        ):
-            async for message in socket:
-                outputs[message.data[0]] += message.data[1:]
-        is_well = json.loads(outputs[3] or b"{}").get("status") == "Success"
-        return (0 if is_well else 1), (outputs[1] + outputs[2]).decode(errors="replace")
+
+        async def execute() -> str:
+            outputs = {1: b"", 2: b"", 3: b""}
+            async with (
+                asyncio.timeout(deadline_s),
+                aiohttp.ClientSession(headers={"Authorization": f"Bearer {user['token']}"}) as session,
+                session.ws_connect(
+                    f"{cluster['server']}{PODS}/{pod}/exec",
+                    params=query,
+                    ssl=ssl.create_default_context(cadata=authority),
+                    protocols=("v5.channel.k8s.io",),
+                    max_msg_size=0,
+                ) as socket,
+            ):
+                async for message in socket:
+                    outputs[message.data[0]] += message.data[1:]
+            said = (outputs[1] + outputs[2]).decode(errors="replace")
+            assert not is_success_needed or json.loads(outputs[3] or b"{}").get("status") == "Success", said
+            return said
+
+        return asyncio.run_coroutine_threadsafe(execute(), self._loop)
+
+
+async def _others_end() -> None:
+    """Commands whose pods are gone are hung up."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for other in others:
+        other.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def is_ready(pod: Json) -> bool:

@@ -1,6 +1,6 @@
 """The main job with real Ray: a RayCluster follows its demand, up, down and while its autoscaler is being killed.
 
-One cluster for the whole file: a group of one to three workers, and a reserve that is asked only when the first is full.
+One cluster for the whole file: a group of one or two workers, and a reserve that is asked only when the first is full.
 Demand comes from tasks, actors, placement groups and `request_resources`, in drivers on the head; every test leaves the
 cluster at its minimum. Nothing is faked; every wait has a deadline.
 """
@@ -20,33 +20,33 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "raycluster-autoscaler.yaml"
 IDLE_S = 4
-MOST = {"cpu": 3, "reserve": 2}
+MOST = {"cpu": 2, "reserve": 2}
 LEAST = {"cpu": 1}
 KILLS = 5
 
 TASKS = """
 @ray.remote(num_cpus=1)
 def where():
-    while sum(node["Alive"] for node in ray.nodes()) < 4:
+    while sum(node["Alive"] for node in ray.nodes()) < 3:
         time.sleep(0.1)
     return pod()
-print("PODS", *sorted(ray.get([where.remote() for _ in range(3)])))
+print("PODS", *sorted(ray.get([where.remote() for _ in range(2)])))
 """
 ACTORS = """
 @ray.remote(num_cpus=1)
 class Actor:
     def where(self):
         return pod()
-actors = [Actor.remote() for _ in range(3)]
+actors = [Actor.remote() for _ in range(2)]
 print("PODS", *sorted(ray.get([actor.where.remote() for actor in actors])))
 """
 SPREAD = """
-gang = placement_group([{"CPU": 1}] * 3, strategy="STRICT_SPREAD")
+gang = placement_group([{"CPU": 1}] * 2, strategy="STRICT_SPREAD")
 ray.get(gang.ready())
 @ray.remote(num_cpus=1)
 def where():
     return pod()
-found = ray.get([where.options(scheduling_strategy=In(gang, i)).remote() for i in range(3)])
+found = ray.get([where.options(scheduling_strategy=In(gang, i)).remote() for i in range(2)])
 print("PODS", *sorted(found))
 """
 REQUEST = """
@@ -101,7 +101,7 @@ def manifest() -> Json:
     made = small(yaml.safe_load(SAMPLE.read_text()))
     made["spec"]["autoscalerOptions"]["idleTimeoutSeconds"] = IDLE_S
     (group,) = made["spec"]["workerGroupSpecs"]
-    first = {**group, "priority": 10, "minReplicas": 1, "maxReplicas": 3}
+    first = {**group, "priority": 10, "minReplicas": 1, "maxReplicas": 2}
     second = {**first, "groupName": "reserve", "priority": 1, "minReplicas": 0, "maxReplicas": 2}
     made["spec"]["workerGroupSpecs"] = [first, second]
     return made
@@ -142,41 +142,41 @@ def pods_of(driver: "Future[str]") -> list[str]:
 def test_workers_come_for(stage: RayStage, program: str) -> None:
     (standing,) = stage.ready_workers()
     driver = stage.drive(program)
-    stage.until(lambda: stage.replicas() == {"cpu": 3, "reserve": 0}, "three are wanted")
-    assert len(pods := pods_of(driver)) == 3
+    stage.until(lambda: stage.replicas() == {"cpu": 2, "reserve": 0}, "one more is wanted")
+    assert len(pods := pods_of(driver)) == 2
     assert standing in pods
     assert all("-cpu-worker-" in pod for pod in pods), "the reserve was not needed"
 
 
 def test_request_resources_brings_workers_and_keeps_them_until_it_is_taken_back(stage: RayStage) -> None:
-    stage.run("python", "-c", PRELUDE + REQUEST % 3)
-    stage.until(lambda: len(stage.ready_workers()) == 3, "three workers stand by")
+    stage.run("python", "-c", PRELUDE + REQUEST % 2)
+    stage.until(lambda: len(stage.ready_workers()) == 2, "two workers stand by")
     requested = stage.run("python", "-c", PRELUDE + KEEPS % (2 * IDLE_S))
-    assert requested.split() == ["3"] * len(requested.split())
-    assert stage.replicas() == {"cpu": 3, "reserve": 0}
+    assert requested.split() == ["2"] * len(requested.split())
+    assert stage.replicas() == {"cpu": 2, "reserve": 0}
     stage.run("python", "-c", PRELUDE + REQUEST % 0)
 
 
 def test_the_group_of_higher_priority_is_full_before_the_other_is_asked(stage: RayStage) -> None:
-    driver = stage.drive(BURST % 4)
-    stage.until(lambda: stage.sizes() == {"cpu": 3, "reserve": 1}, "three of the first, one of the reserve")
-    stage.until(lambda: len(stage.ready_workers()) == 4, "all are Ready")
+    driver = stage.drive(BURST % 3)
+    stage.until(lambda: stage.sizes() == {"cpu": 2, "reserve": 1}, "two of the first, one of the reserve")
+    stage.until(lambda: len(stage.ready_workers()) == 3, "all are Ready")
     stage.run("python", "-c", PRELUDE + OPEN)
-    assert len(set(pods_of(driver))) == 4
+    assert len(set(pods_of(driver))) == 3
 
 
 def test_killing_the_autoscaler_five_times_during_a_burst_changes_nothing(stage: RayStage) -> None:
-    driver = stage.drive(BURST % 7)
+    driver = stage.drive(BURST % 6)
     killed = set()
     for _ in range(KILLS):
         killed.add(stage.kill_sidecar())
         assert all(count <= MOST[group] for group, count in stage.sizes().items())
-    stage.until(lambda: len(stage.ready_workers()) == 5, "both groups are full")
+    stage.until(lambda: len(stage.ready_workers()) == 4, "both groups are full")
     assert stage.sizes() == MOST
-    limited = stage.until(lambda: stage.condition("ScalingLimited"), "the operator says why there are not seven", 30)
-    assert "the group is at its maximum of 3" in limited["message"]
+    limited = stage.until(lambda: stage.condition("ScalingLimited"), "the operator says why there are not six", 30)
+    assert "the group is at its maximum of 2" in limited["message"]
     stage.run("python", "-c", PRELUDE + OPEN)
-    assert len(set(pods_of(driver))) == 5
+    assert len(set(pods_of(driver))) == 4
     assert (len(killed), stage.sidecar_log().count("starting it again")) == (KILLS, KILLS)
     assert stage.container("autoscaler")["restartCount"] == 0
 
