@@ -9,6 +9,7 @@ from raytide.api.pod import PodCondition, PodView
 from raytide.api.scaling import DecisionRecord, GroupDecision, Why
 from raytide.autoscaler.drains import FIRST_REST_S, LONGEST_REST_S, named_after, refusals_after
 from raytide.autoscaler.fitting import could_hold
+from raytide.autoscaler.gcs_messages import REPORTED_ONE_BY_ONE, encode_report
 from raytide.autoscaler.model import (
     Cause,
     Decision,
@@ -254,7 +255,8 @@ def test_a_blocked_group_is_a_failed_request():
 
 
 def test_a_huge_number_of_pending_nodes_does_not_fill_the_report():
-    assert len(build_report(reported(coming={"cpu": 2_000_000_000})).pending_requests) == 10_000
+    report = build_report(reported(coming={"cpu": 2_000_000_000}))
+    assert len(encode_report(report).autoscaling_state.pending_instance_requests) == REPORTED_ONE_BY_ONE + 1
 
 
 # --- pace ------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from raytide.api import names
+from raytide.autoscaler.gcs_messages import encode_report
 from raytide.autoscaler.model import Demand, DrainReason, Request, Status, amounts_of
 from raytide.autoscaler.orders import Memory, Snapshot
 from raytide.autoscaler.tick import plan_names, plan_tick
@@ -449,7 +450,8 @@ def test_each_pending_node_is_one_entry_of_the_report():
     world.has_operator = False
     world.demand(5)
     world.run(8)
-    assert [entry.count for entry in world.reports[-1].pending_requests] == [1] * 5
+    entries = encode_report(world.reports[-1]).autoscaling_state.pending_instance_requests
+    assert [entry.count for entry in entries] == [1] * 5
     world.has_operator = True
     world.run(4)
     assert (len(world.reports[-1].pending_requests), len(world.reports[-1].pending_instances)) == (0, 5)

@@ -6,12 +6,9 @@ apart (B-14). Called by report.py and reasons.py; the rules of placing are AS §
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from raytide.autoscaler.model import UNIT, LabelConstraint, NodeType, Request
-
-IMPLICIT_RESOURCE: Final = "node:__internal_implicit_resource_"
-"""Every node has one of each, unless it says otherwise (AS §2.4 FILL 3)."""
+from raytide.autoscaler.scheduling.shapes import IMPLICIT
 
 
 def could_hold(node_type: NodeType, request: Request) -> bool:
@@ -24,7 +21,7 @@ def could_hold(node_type: NodeType, request: Request) -> bool:
 
 
 def _implicit(name: str) -> int:
-    return UNIT if name.startswith(IMPLICIT_RESOURCE) else 0
+    return UNIT if name.startswith(IMPLICIT) else 0
 
 
 def _holds(constraint: LabelConstraint, labels: Mapping[str, str]) -> bool:

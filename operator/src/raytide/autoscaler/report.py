@@ -1,15 +1,14 @@
 """What does Ray hear about the autoscaler?
 
 Takes the instances, the decision and what is blocked, gives the report behind `ray status`, the dashboard and Ray's
-warnings (AS §5.3, §5.5). One entry per pending node, because Ray counts entries; infeasible is only what no node of any
-type could hold, because Ray warns and may cancel tasks by that list (B-14, AS:G-11); the version is the time in
-milliseconds and never below that of the report the GCS keeps, which would drop it in silence (B-5). Called by tick.py.
+warnings (AS §5.3, §5.5). Infeasible is only what no node of any type could hold, because Ray warns and may cancel tasks
+by that list (B-14, AS:G-11); the version is the time in milliseconds and never below that of the report the GCS keeps,
+which would drop it in silence (B-5). Called by telling.py; gcs_messages.py writes it as Ray counts it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.api.pod_trouble import trouble_of
@@ -26,9 +25,6 @@ from raytide.autoscaler.model import (
     PendingRequest,
     Report,
 )
-
-MOST_ENTRIES: Final = 10_000
-"""Pending nodes told one by one; a `maxReplicas` of two thousand million must not fill the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +63,7 @@ def build_report(told: Reported) -> Report:
     return Report(
         gcs_version=told.state.version,
         version=report_version(told.now, told.at_least),
-        pending_requests=_pending_requests(told.coming, now_s),
+        pending_requests=tuple(PendingRequest(name, count, now_s) for name, count in told.coming.items() if count > 0),
         pending_instances=tuple(_pending_instances(told)),
         failed_requests=tuple(_failed_request(failed, now_s) for failed in told.failed),
         infeasible=told.decision.impossible,
@@ -79,14 +75,6 @@ def build_report(told: Reported) -> Report:
 def report_version(now: datetime, at_least: int) -> int:
     """Milliseconds since the epoch; a clock that went back goes on counting where it was."""
     return max(int(now.timestamp() * 1000), at_least)
-
-
-def _pending_requests(coming: Mapping[str, int], now_s: int) -> tuple[PendingRequest, ...]:
-    entries: list[PendingRequest] = []
-    for group, count in coming.items():
-        told_one_by_one = min(count, max(0, MOST_ENTRIES - len(entries)))
-        entries += [PendingRequest(group, 1, now_s)] * told_one_by_one
-    return tuple(entries)
 
 
 def _pending_instances(told: Reported) -> Iterable[PendingInstance]:

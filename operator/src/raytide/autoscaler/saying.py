@@ -80,7 +80,7 @@ def reason_lines(
 
 
 def overdue_lines(pods: Collection[str], said: frozenset[str]) -> tuple[tuple[LogLine, ...], frozenset[str]]:
-    """One line about the pods that on the way out for long and were not told of before, and all that stand now."""
+    """One line that names the pods which have been leaving for long and were not told of before, and all that stand now."""
     words = {f"overdue/{pod}": pod for pod in sorted(pods)}
     new = [pod for word, pod in words.items() if word not in said]
     if not new:
