@@ -125,6 +125,9 @@ class AutoscaledStage(Stage):
         for cluster in found["clusters"].values():
             generation, seen = cluster["metadata"].pop("generation"), cluster["status"].pop("observedGeneration")
             cluster["status"]["is_seen"] = generation == seen
+            for group in groups_of(cluster):
+                if not any(group.get("scaleStrategy", {}).values()):
+                    group.pop("scaleStrategy", None)
             for decision in cluster["metadata"].get("annotations", {}).get(RECORD, {}).values():
                 decision.pop("backoff", None)
         return found

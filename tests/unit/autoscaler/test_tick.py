@@ -72,6 +72,18 @@ def test_a_restart_neither_takes_back_the_reasons_that_stand_nor_says_them_again
     assert world.writes[before:] == []
 
 
+@pytest.mark.rule("AS:G-6", "RM:I22")
+def test_nobody_leaves_while_nodes_are_new_to_us_and_what_waits_may_be_meant_for_it():
+    world = at_work(3)
+    world.demand(2)
+    world.run(2)
+    for node in world.nodes.values():
+        node.idle_since = world.now_s - 600
+    world.extra_tasks = (ONE_CPU,)
+    plan = plan_tick(world.snapshot(), Memory())
+    assert (plan.drains, plan.orders["cpu"].replicas) == ((), 3)
+
+
 @pytest.mark.rule("AS:G-6")
 def test_demand_that_is_gone_for_a_moment_withdraws_nothing():
     world = World()

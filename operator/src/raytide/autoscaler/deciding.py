@@ -104,7 +104,8 @@ def _as_scheduled(instance: Instance, resting: set[str], joined_s: Mapping[str, 
     if instance.node_id in resting:
         instance = replace(instance, is_idle_blocked=True)
     if instance.node_id and now_s - joined_s.get(instance.node_id, now_s) < DEMAND_LAG_S:
-        instance = replace(instance, available=instance.total)
+        # What runs there is still told as waiting; were it idle, what waits elsewhere could be meant for it.
+        instance = replace(instance, available=instance.total, is_idle_blocked=True)
     return instance
 
 

@@ -8,6 +8,7 @@ other decisions and has no rule of its own but their order (contract, "Order of 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from raytide.api.scaling import MAX_NAMES_PER_GROUP, DecisionRecord, GroupDecision, Why, encode_record, parse_record
 from raytide.autoscaler.deciding import DEMAND_LAG_S, Deciding, decide
@@ -27,6 +28,9 @@ from raytide.autoscaler.saying import counted
 from raytide.autoscaler.standing import Standing, is_head_leaving, is_paused, standing_of, with_own_pods
 from raytide.autoscaler.telling import report_of, words_of
 
+LONGEST_DOUBT_S: Final = 30.0
+"""So long after the last write reasons are written although nodes keep joining."""
+
 
 def plan_tick(snapshot: Snapshot, memory: Memory) -> TickPlan:
     """Everything that follows from this snapshot."""
@@ -38,7 +42,7 @@ def plan_tick(snapshot: Snapshot, memory: Memory) -> TickPlan:
     deciding = decide(snapshot, memory, standing)
     outcomes = group_outcomes(snapshot, memory, standing, deciding)
     orders = outcomes.orders()
-    writing = _writing(snapshot, memory, standing, orders, outcomes.cluster_why, new_s=_new_s(snapshot, deciding))
+    writing = _writing(snapshot, memory, standing, orders, outcomes.cluster_why, deciding.joined_s)
     words = words_of(memory, standing, deciding, outcomes, writing.written)
     report = report_of(snapshot, memory, deciding, outcomes)
     return TickPlan(
@@ -133,8 +137,7 @@ def _writing(
     standing: Standing,
     orders: Mapping[str, GroupDecision],
     why: tuple[Why, ...],
-    *,
-    new_s: float,
+    joined_s: Mapping[str, float],
 ) -> _Writing:
     if is_paused(snapshot.cluster):
         return _Writing()
@@ -142,19 +145,23 @@ def _writing(
     record = parse_record(text)
     change = change_between(standing, _as_read(orders, record), why if record is None else record.why)
     since_s = since_last_write_s(standing, memory.wrote_s, snapshot.monotonic_s, snapshot.now)
-    waits_s = max(wait_s(change, since_s), new_s if change is Change.WORDS else 0.0)
+    doubt_s = _doubt_s(joined_s, since_s, snapshot.monotonic_s) if change is Change.WORDS else 0.0
+    waits_s = max(wait_s(change, since_s), doubt_s)
     if change is Change.NONE or waits_s > 0:
         return _Writing(change, wait_s=waits_s)
     return _Writing(change, build_patch(snapshot.cluster, _changes(standing, orders), text), record)
 
 
-def _new_s(snapshot: Snapshot, deciding: Deciding) -> float:
-    """How long we are still new here, and so is every node: what waits is not known yet, and no reason to say so.
+def _doubt_s(joined_s: Mapping[str, float], since_last_s: float | None, now_s: float) -> float:
+    """How long it is not known yet what waits, because nodes are new to us: no reason to say anything.
 
-    Words that were written before a restart would be taken back and written again (RM:I19).
+    Else words would be taken back and written again while nodes join, and after a restart, when all are new (RM:I19).
+    Nodes that join one after the other put it off for a while only.
     """
-    oldest_s = min(deciding.joined_s.values(), default=snapshot.monotonic_s)
-    return max(0.0, oldest_s + DEMAND_LAG_S - snapshot.monotonic_s)
+    settled_s = DEMAND_LAG_S - now_s
+    is_put_off = since_last_s is not None and since_last_s >= LONGEST_DOUBT_S
+    first_seen_s = min if is_put_off else max
+    return max(0.0, first_seen_s(joined_s.values(), default=now_s) + settled_s)
 
 
 def _changes(standing: Standing, orders: Mapping[str, GroupDecision]) -> list[GroupChange]:
