@@ -214,9 +214,18 @@ def test_drivers_are_warned_of_the_impossible_only():
     decision = Decision(
         unplaced=(Demand(request(CPU=1)), Demand(request(GPU=8), 2)), impossible=(Demand(request(GPU=8), 2),)
     )
-    (warning,) = impossible_events(decision)
+    (warning,) = impossible_events(decision).values()
     assert "{GPU: 8}*2" in warning.message
     assert "CPU" not in warning.message
+
+
+@pytest.mark.rule("B-14")
+def test_more_of_what_is_impossible_is_the_same_warning():
+    def about(count: int) -> set[str]:
+        return set(impossible_events(Decision(impossible=(Demand(request(GPU=8), count),))))
+
+    assert about(2) == about(30)
+    assert about(2) != set(impossible_events(Decision(impossible=(Demand(request(GPU=9), 2),))))
 
 
 # --- report ----------------------------------------------------------------------------------------------------------

@@ -167,19 +167,24 @@ def resize_events(told: Told) -> tuple[ClusterEvent, ...]:
     return tuple(ClusterEvent(Level.INFO, sentence) for sentence in sentences)
 
 
-def impossible_events(decision: Decision) -> tuple[ClusterEvent, ...]:
-    """What no node could ever hold; mere lack of room is no warning (B-14)."""
+def impossible_events(decision: Decision) -> dict[str, ClusterEvent]:
+    """What no node could ever hold; mere lack of room is no warning (B-14).
+
+    By what it is about, without counts, which move in every loop: a driver is warned once.
+    """
     ending = "Add suitable node types to this cluster to resolve this issue."
-    sentences = []
+    sentences = {}
     if decision.impossible:
-        shapes = ", ".join(_counted(demand) for demand in decision.impossible[:100])
-        sentences.append(f"No available node types can fulfill resource requests {shapes}. {ending}")
+        named = decision.impossible[:100]
+        shapes = ", ".join(_counted(demand) for demand in named)
+        about = f"impossible/{sorted(shape_of(demand.request) for demand in named)}"
+        sentences[about] = f"No available node types can fulfill resource requests {shapes}. {ending}"
     for gang in decision.impossible_gangs[:100]:
         shapes = ", ".join(_counted(Demand(bundle)) for bundle in gang.bundles)
-        sentences.append(
+        sentences[f"impossible/{gang.details}"] = (
             f"No available node types can fulfill placement group requests (detail={gang.details}): {shapes}. {ending}"
         )
-    return tuple(ClusterEvent(Level.WARNING, sentence) for sentence in sentences)
+    return {about: ClusterEvent(Level.WARNING, sentence) for about, sentence in sentences.items()}
 
 
 def _counted(demand: Demand) -> str:

@@ -73,11 +73,10 @@ def words_of(memory: Memory, standing: Standing, deciding: Deciding, outcomes: O
     if deciding.choice is None:
         return Words(lines, (), said | memory.words)
     decision = deciding.choice.decision
-    warnings = tuple(event for event in impossible_events(decision) if event.message not in memory.words)
+    impossible = impossible_events(decision)
+    warnings = tuple(event for about, event in impossible.items() if about not in memory.words)
     told = _told(outcomes, decision) if written is Change.MIND else Told()
-    return Words(
-        lines, (*resize_events(told), *warnings), said | {event.message for event in impossible_events(decision)}
-    )
+    return Words(lines, (*resize_events(told), *warnings), said | impossible.keys())
 
 
 def _resizing(outcome: GroupOutcome) -> Resizing:
