@@ -339,9 +339,11 @@ def _next_backoff(old: Backoff | None, now: datetime, *, is_blocked: bool) -> Ba
 
 
 def _credible(old: Backoff | None, now: datetime) -> Backoff | None:
-    """What stands in the record; a clock that ran ahead, here or on an earlier head's node, blocks nobody for longer."""
-    latest = now.replace(microsecond=0) + timedelta(seconds=LONGEST_BACKOFF_S)
-    return old if old is None or old.until <= latest + timedelta(seconds=1) else Backoff(old.n, latest)
+    """What stands in the record; a clock that ran ahead, here or on an earlier head's node, does not make it longer."""
+    if old is None:
+        return None
+    latest = now.replace(microsecond=0) + timedelta(seconds=delay_s(old.n))
+    return old if old.until <= latest + timedelta(seconds=1) else Backoff(old.n, latest)
 
 
 def _began(backoff: Backoff) -> datetime:
