@@ -39,7 +39,7 @@ def pod():
 """What every driver begins with."""
 
 
-PATIENT_RAY = {"name": "RAY_raylet_start_wait_time_s", "value": "120"}
+PATIENT_RAY = {"name": "RAY_raylet_start_wait_time_s", "value": "60"}
 """Of itself it gives up after half a minute, which a busy machine may need."""
 
 

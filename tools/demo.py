@@ -39,7 +39,7 @@ STATE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rayt
 PLAINLY: dict[str, Any] = {"highlight": False, "soft_wrap": True}
 """Lines to copy: as they are, however narrow the terminal."""
 
-PATIENCE = {"name": "RAY_raylet_start_wait_time_s", "value": "120"}
+PATIENCE = {"name": "RAY_raylet_start_wait_time_s", "value": "60"}
 """Ray gives up after half a minute, which a busy laptop may need."""
 IDLE_TIMEOUT_S = 5
 """Instead of the sample's minute, so that the demo is short."""
@@ -177,7 +177,7 @@ async def main(isolation: str, *, is_kept: bool) -> int:
         if not address:
             await clear_up(operator)
     story.table()
-    if timeline.looks:
+    if timeline.first_worker_s is not None:
         timeline.sum_up()
     if address:
         console.print(f"\nexport KUBECONFIG={operator.kubeconfig}\ndashboard: {address}", **PLAINLY)

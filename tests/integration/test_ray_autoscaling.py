@@ -61,38 +61,26 @@ while time.monotonic() < ends:
 """
 """How many workers are in Ray, for longer than an idle one may stay."""
 BURST = """
-@ray.remote(num_cpus=0, resources={"node:__internal_head__": 0.001})
-class Gate:
-    is_open = False
-    def open(self):
-        self.is_open = True
-    def asked(self):
-        return self.is_open
-gate = Gate.options(name="gate", namespace="test").remote()
+from ray.experimental.internal_kv import _internal_kv_exists
 @ray.remote(num_cpus=1)
-def where():
-    while not ray.get(gate.asked.remote()):
+def where(gate):
+    while not _internal_kv_exists(gate):  # waiting for an object would give the CPU back
         time.sleep(0.1)
     return pod()
-print("PODS", *sorted(ray.get([where.remote() for _ in range(%d)])))
-"""
-OPEN = """
-ray.shutdown()
-ray.init(address="auto", namespace="test", log_to_driver=False, logging_level="ERROR")
-ray.get(ray.get_actor("gate").open.remote())
+print("PODS", *sorted(ray.get([where.remote(b"%s") for _ in range(%d)])))
 """
 HUNGRY = """
+from ray.experimental.internal_kv import _internal_kv_exists
 @ray.remote(resources={"moon": 1})
 def never():
     pass
-from ray.experimental.internal_kv import _internal_kv_exists
 waiting = never.remote()
-while not _internal_kv_exists(b"enough"):
+while not _internal_kv_exists(b"%s"):
     ray.wait([waiting], timeout=0.2)
 """
-ENOUGH = """
+OPEN = """
 from ray.experimental.internal_kv import _internal_kv_put
-_internal_kv_put(b"enough", b"")
+_internal_kv_put(b"%s", b"")
 """
 
 
@@ -158,15 +146,15 @@ def test_request_resources_brings_workers_and_keeps_them_until_it_is_taken_back(
 
 
 def test_the_group_of_higher_priority_is_full_before_the_other_is_asked(stage: RayStage) -> None:
-    driver = stage.drive(BURST % 3)
+    driver = stage.drive(BURST % ("three", 3))
     stage.until(lambda: stage.sizes() == {"cpu": 2, "reserve": 1}, "two of the first, one of the reserve")
     stage.until(lambda: len(stage.ready_workers()) == 3, "all are Ready")
-    stage.run("python", "-c", PRELUDE + OPEN)
+    stage.run("python", "-c", PRELUDE + OPEN % "three")
     assert len(set(pods_of(driver))) == 3
 
 
 def test_killing_the_autoscaler_five_times_during_a_burst_changes_nothing(stage: RayStage) -> None:
-    driver = stage.drive(BURST % 6)
+    driver = stage.drive(BURST % ("six", 6))
     killed = set()
     for _ in range(KILLS):
         killed.add(stage.kill_sidecar())
@@ -175,7 +163,7 @@ def test_killing_the_autoscaler_five_times_during_a_burst_changes_nothing(stage:
     assert stage.sizes() == MOST
     limited = stage.until(lambda: stage.condition("ScalingLimited"), "the operator says why there are not six", 30)
     assert "the group is at its maximum of 2" in limited["message"]
-    stage.run("python", "-c", PRELUDE + OPEN)
+    stage.run("python", "-c", PRELUDE + OPEN % "six")
     assert len(set(pods_of(driver))) == 4
     assert (len(killed), stage.sidecar_log().count("starting it again")) == (KILLS, KILLS)
     assert stage.container("autoscaler")["restartCount"] == 0
@@ -188,12 +176,12 @@ def test_ray_status_shows_our_state_also_after_a_restart_of_the_autoscaler(stage
     assert "1 headgroup" in told
     assert "moon" not in told
     stage.kill_sidecar()
-    driver = stage.drive(HUNGRY)
+    driver = stage.drive(HUNGRY % "enough")
     stage.until(lambda: "moon" in stage.ray_status(), "ray status tells what waits", 60)
     limited = stage.until(lambda: stage.condition("ScalingLimited"), "and the operator that no group can hold it", 30)
     assert limited["reason"] == "NoFittingGroup"
     assert "moon" in limited["message"]
-    stage.run("python", "-c", PRELUDE + ENOUGH)
+    stage.run("python", "-c", PRELUDE + OPEN % "enough")
     driver.result()
     stage.until(lambda: "moon" not in stage.ray_status(), "nothing waits any more", 60)
 
