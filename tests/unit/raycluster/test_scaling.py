@@ -222,6 +222,20 @@ def test_the_spec_rules(changes):
 
 
 @pytest.mark.rule("D19")
+def test_a_record_left_over_from_before_the_cluster_chose_rays_autoscaler_rules_no_longer_than_its_author_runs():
+    cluster = raycluster(
+        group(replicas=2), enableInTreeAutoscaling=True, autoscalerOptions={"image": "rayproject/ray:2.52.0"}
+    )
+    text = encode_record(replace(RECORD, groups={"cpu": GroupDecision(5)}))
+    cluster["metadata"]["annotations"] = {names.AUTOSCALER_DECISION_ANNOTATION: text}
+    chosen = RayCluster.parse(cluster)
+    assert order(chosen).replicas == 5
+    after = seen(head("demo-head-bbbbb", containers=(RUNNING,)))
+    assert order(chosen, after).replicas == 2
+    assert scaling_of(chosen, after).fault is None, "nobody is down"
+
+
+@pytest.mark.rule("D19")
 def test_any_other_value_of_the_annotation_pauses_nothing():
     cluster = scaled(annotations={names.AUTOSCALER_ANNOTATION: "on"}, cpu=GroupDecision(5))
     assert order(cluster).replicas == 5

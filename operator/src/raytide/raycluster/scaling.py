@@ -18,6 +18,7 @@ from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.scaling import DecisionRecord, GroupDecision, parse_record
 from raytide.raycluster.observed import Observed
+from raytide.raycluster.validation_facts import is_rays_autoscaler_asked_for
 
 STALE_AFTER: Final = timedelta(minutes=5)
 REPLACED_AFTER: Final = timedelta(seconds=2)
@@ -82,6 +83,8 @@ def scaling_of(cluster: RayCluster, observed: Observed) -> Scaling:
     if record is None:
         return Scaling(cluster.is_autoscaled)
     fault = fault_of(record, cluster, observed)
+    if fault is not None and is_rays_autoscaler_asked_for(cluster):
+        return Scaling(True)  # left over from before: whoever scales it now leaves no record, as in KubeRay
     if fault is None or (record.cluster == cluster.metadata.uid and not is_stale(cluster, observed.seen_at)):
         return Scaling(True, record, fault)
     return Scaling(True, None, fault)

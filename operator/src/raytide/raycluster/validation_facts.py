@@ -2,8 +2,8 @@
 
 Takes a cluster or one of its opaque pod templates and answers small questions: which environment variables the Ray
 container has, whether fault tolerance is on, which autoscaler is chosen. It also holds `Violation`, the answer of every
-rule. Pure, and tolerant of templates that lack what the CRD asks for. Called by `validation.py` and
-`validation_options.py`.
+rule. Pure, and tolerant of templates that lack what the CRD asks for. Called by `validation.py`,
+`validation_options.py`, and whoever has to know whose autoscaler runs.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from raytide.api import names
 from raytide.api.meta import Manifest
-from raytide.api.raycluster import RayCluster
+from raytide.api.raycluster import AutoscalerOptions, RayCluster
 
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
 
@@ -83,3 +83,15 @@ def is_ft_enabled(cluster: RayCluster) -> bool:
 def mounts(container: Manifest) -> list[dict[str, Any]]:
     """The container's volume mounts."""
     return list(container.get("volumeMounts") or ())
+
+
+def is_rays_autoscaler_asked_for(cluster: RayCluster) -> bool:
+    """Whether the cluster asks for Ray's own autoscaler instead of ours.
+
+    It does so by an image or a command of its own, which belong to Ray's program, and by choosing V1, which nobody else
+    can do.
+    """
+    options = cluster.spec.autoscaler_options or AutoscalerOptions()
+    by_env = env_of(cluster.spec.head_group_spec.template).get(AUTOSCALER_V2_ENV, {}).get("value")
+    is_v1 = options.version == "v1" or by_env in ("0", "false")
+    return is_v1 or bool(options.image or options.command or options.args)

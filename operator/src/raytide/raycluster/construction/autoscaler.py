@@ -16,7 +16,7 @@ from raytide.api.raycluster import AutoscalerOptions, RayCluster
 from raytide.raycluster.construction.draft import Draft, Site, has_named, listed
 from raytide.raycluster.construction.environment import add_env, build_field, build_literal
 from raytide.raycluster.rbac import service_account_name
-from raytide.raycluster.validation_facts import AUTOSCALER_V2_ENV, env_of, has_env
+from raytide.raycluster.validation_facts import AUTOSCALER_V2_ENV, has_env, is_rays_autoscaler_asked_for
 
 LOGS: Final = "ray-logs"
 LOGS_PATH: Final = "/tmp/ray"  # noqa: S108 - a mount point inside the pod
@@ -33,19 +33,8 @@ _RESOURCES: Final = {"cpu": "500m", "memory": "512Mi"}
 
 
 def chosen_autoscaler(cluster: RayCluster, config: AutoscalerConfig) -> AutoscalerMode:
-    """Whose program runs beside this head: ours, unless the install or the cluster asks for Ray's.
-
-    A cluster does so by an image or a command of its own, which belong to Ray's program, and by choosing V1, which nobody
-    else can do.
-    """
-    options = cluster.spec.autoscaler_options or AutoscalerOptions()
-    is_own_program = bool(options.image or options.command or options.args)
-    return "ray" if is_own_program or _is_v1(cluster, options) else config.mode
-
-
-def _is_v1(cluster: RayCluster, options: AutoscalerOptions) -> bool:
-    by_env = env_of(cluster.spec.head_group_spec.template).get(AUTOSCALER_V2_ENV, {}).get("value")
-    return options.version == "v1" or by_env in ("0", "false")
+    """Whose program runs beside this head: ours, unless the install or the cluster asks for Ray's."""
+    return "ray" if is_rays_autoscaler_asked_for(cluster) else config.mode
 
 
 # --- steps -----------------------------------------------------------------------------------------------------------
