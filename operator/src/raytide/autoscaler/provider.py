@@ -103,11 +103,6 @@ class Provider:
         """What keeps us from following the pods, in words; empty when nothing does."""
         return self._pods.trouble
 
-    @property
-    def lists(self) -> int:
-        """How many times the pods were listed."""
-        return self._pods.lists
-
     async def submit(self, patch: Sequence[Operation]) -> Submitted:
         """Send it once."""
         try:

@@ -28,7 +28,6 @@ NO_FITTING_GROUP: Final = "NoFittingGroup"
 HEAD_DOWN: Final = "HeadDown"
 DRAINING: Final = "Draining"
 UPSCALING_LIMITED: Final = "UpscalingLimited"
-BACKOFF: Final = "Backoff"
 INVALID_GROUP: Final = "InvalidGroup"
 CONSTRAINT_UNMET: Final = "ConstraintUnmet"
 
