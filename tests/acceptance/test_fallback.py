@@ -13,7 +13,7 @@ from builders import group, template
 
 DEMAND, MOST = 16, 20
 WITHIN_S = 30.0
-SWAP_S = 12.0
+SWAP_S = 10.0
 SPOT, ON_DEMAND = "spot", "on-demand"
 CHEAP = "example.com/spot"
 GATE = {"name": "example.com/wait"}
