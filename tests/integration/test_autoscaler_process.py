@@ -294,6 +294,13 @@ async def test_logs_that_are_not_ours_to_write_cost_one_line_each(world, start, 
     assert sidecar.log.count("cannot be written") == 2
 
 
+async def test_a_gcs_that_began_anew_is_told_again_where_the_metrics_are(world, start):
+    await start()
+    await until("the metrics' address", lambda: ("", "AutoscalerMetricsAddress") in world.kv)
+    world.restart("session_2")
+    await until("the address once more", lambda: ("", "AutoscalerMetricsAddress") in world.kv)
+
+
 @pytest.mark.parametrize(
     ("flags", "environ", "words"),
     [

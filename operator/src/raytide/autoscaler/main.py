@@ -136,6 +136,7 @@ class Sidecar:
         self._files = LogFiles(settings)
         closing.callback(self._files.close)
         self._autoscaler: Autoscaler | None = None
+        self._is_session_new = asyncio.Event()
         self._own_address = own_address(settings.api.host, settings.api.port, settings.pod_ip)
         self.gcs_address = whose.gcs_address or settings.gcs_address or _with_port(self._own_address, GCS_SERVER_PORT)
 
@@ -152,6 +153,7 @@ class Sidecar:
             self._closing.push_async_callback(gcs.close)
             await _wait_for(gcs, self.gcs_address)
             await self._meet(gcs)
+            tasks.create_task(self._follow_sessions(gcs))
             transport = await self._access.open_transport()
             self._closing.push_async_callback(transport.close)
             api = self._settings.api
@@ -175,10 +177,20 @@ class Sidecar:
         with _forgiven("Ray's autoscaler version is not known"):
             if not await ray.is_autoscaler_v2(gcs):
                 log.warning("Ray was started for its autoscaler V1; decisions are made as V2 makes them all the same")
-        with _forgiven("Prometheus will not find our metrics through Ray"):
-            await ray.announce_metrics(gcs, _with_port(self._own_address, self._settings.metrics_port))
+        await self._announce(gcs)
         metrics = page(lambda: (generate_latest(self._metrics.registry), CONTENT_TYPE_LATEST))
         await self._serve(self._settings.metrics_port, {"/": metrics, "/metrics": metrics}, "metrics")
+
+    async def _announce(self, gcs: ray.GcsClient) -> None:
+        with _forgiven("Prometheus will not find our metrics through Ray"):
+            await ray.announce_metrics(gcs, _with_port(self._own_address, self._settings.metrics_port))
+
+    async def _follow_sessions(self, gcs: ray.GcsClient) -> None:
+        """A GCS that began anew has forgotten where our metrics are."""
+        while True:
+            await self._is_session_new.wait()
+            self._is_session_new.clear()
+            await self._announce(gcs)
 
     async def _serve(self, port: int, pages: Mapping[str, Answer], what: str) -> None:
         """A port that is taken costs the page, not the autoscaler."""
@@ -199,8 +211,10 @@ class Sidecar:
         return running_s < LONGEST_TICK_S, f"the present turn has been running for {running_s:.0f} s"
 
     def _note_session(self, tick: Tick) -> None:
-        if tick.gcs is not None and tick.gcs.session:
-            self._metrics.session = tick.gcs.session
+        session = tick.gcs.session if tick.gcs is not None else ""
+        if session and session != self._metrics.session:
+            self._metrics.session = session
+            self._is_session_new.set()
 
 
 class LogFiles:
