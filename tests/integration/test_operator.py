@@ -286,9 +286,11 @@ async def test_a_cluster_managed_by_somebody_else_is_left_alone(cluster, namespa
 
 
 async def test_unsupported_fields_are_named(cluster, namespace):
-    cluster.apply(raycluster(group(replicas=1, numOfHosts=2), namespace=namespace))
+    obj = raycluster(group(replicas=1), namespace=namespace)
+    obj["spec"]["headGroupSpec"]["enableIngress"] = True
+    cluster.apply(obj)
     condition = await until("it is told", lambda: cluster.condition(namespace, "demo", names.UNSUPPORTED))
-    assert "spec.workerGroupSpecs[0].numOfHosts" in condition["message"]
+    assert "spec.headGroupSpec.enableIngress" in condition["message"]
 
 
 # --- the decision record -----------------------------------------------------------------------------------------------
