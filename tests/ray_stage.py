@@ -246,6 +246,12 @@ async def _others_end() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
+def answer_in(said: str) -> list[str]:
+    """The words of a driver's line `ANSWER …`; Ray says other things in between."""
+    (line,) = (line for line in said.splitlines() if line.startswith("ANSWER"))
+    return line.split()[1:]
+
+
 def is_ready(pod: Json) -> bool:
     """Whether its Ready condition is True."""
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions") or [])

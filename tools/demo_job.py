@@ -12,7 +12,18 @@ from contextlib import asynccontextmanager
 from demo_cluster import DemoCluster, Failed
 from demo_scaling import Timeline
 
-SUBMIT = ("ray", "job", "submit", "--address", "http://127.0.0.1:8265", "--", "python", "-c")
+SUBMIT = (
+    "env",
+    "PYTHONUNBUFFERED=1",
+    "ray",
+    "job",
+    "submit",
+    "--address",
+    "http://127.0.0.1:8265",
+    "--",
+    "python",
+    "-c",
+)
 LAST_WORDS = 1500
 PROGRAM = """
 import os, time, ray

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ray_stage import PODS, PRELUDE, RayStage, small
+from ray_stage import PODS, PRELUDE, RayStage, answer_in, small
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -23,7 +23,7 @@ ends = time.monotonic() + 60
 found = set()
 while len(found) < %d and time.monotonic() < ends:
     found |= set(ray.get([where.remote() for _ in range(12)]))
-print(*sorted(found))
+print("ANSWER", *sorted(found))
 """
 KILL_RAY = """
 import os, signal
@@ -55,13 +55,13 @@ def wait_for_workers(stage: RayStage, count: int) -> list[str]:
 
 def test_tasks_run_on_the_head_and_on_every_worker(stage: RayStage) -> None:
     workers = wait_for_workers(stage, 2)
-    assert set(stage.run("python", "-c", PRELUDE + SPREAD % 3).split()) == {stage.head(), *workers}
+    assert set(answer_in(stage.run("python", "-c", PRELUDE + SPREAD % 3))) == {stage.head(), *workers}
 
 
 def test_a_group_that_was_scaled_by_hand_works_with_all_its_workers(stage: RayStage) -> None:
     stage.edit_group(0, replicas=3)
     workers = wait_for_workers(stage, 3)
-    assert set(stage.run("python", "-c", PRELUDE + SPREAD % 4).split()) == {stage.head(), *workers}
+    assert set(answer_in(stage.run("python", "-c", PRELUDE + SPREAD % 4))) == {stage.head(), *workers}
 
 
 def test_a_worker_whose_ray_was_killed_is_started_again_in_its_pod(stage: RayStage) -> None:
