@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 HISTORIES = "tests/simulation/test_histories.py"
 LEADERSHIP = "tests/simulation/test_leadership.py"
 RIVALS = "tests/simulation/test_matrix.py::test_a_life_ends_the_same_whatever_goes_wrong_once[autoscaler-two-writers]"
+DEMAND = "tests/simulation/test_matrix.py::test_a_cluster_follows_its_demand_whatever_goes_wrong_once"
+TURNED_BUSY = f"{DEMAND}[demand-turned-busy]"
 MUTATIONS = {
     "no-overlay": HISTORIES,
     "no-uid-precondition": HISTORIES,
@@ -23,6 +25,9 @@ MUTATIONS = {
     "no-relist-in-term": LEADERSHIP,
     "no-record": RIVALS,
     "victims-by-choice": RIVALS,
+    "names-before-drains": TURNED_BUSY,
+    "no-tests-in-patches": TURNED_BUSY,
+    "no-way-back": TURNED_BUSY,
 }
 """Each with the lives that must turn red."""
 JUDGED = "--- violations"
@@ -47,7 +52,7 @@ def tell(mutation: str, *tests: str) -> subprocess.CompletedProcess[str]:
 
 def main() -> int:
     """One line per mutation."""
-    healthy = tell("", HISTORIES, LEADERSHIP, RIVALS)
+    healthy = tell("", HISTORIES, LEADERSHIP, RIVALS, TURNED_BUSY)
     if healthy.returncode:
         print(healthy.stdout[-3000:])
         print("the simulation is red without any mutation")

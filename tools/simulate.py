@@ -1,34 +1,65 @@
-"""Does the operator come through everything the simulation can do to it?
+"""Do operator and autoscaler come through everything the simulation can do to them?
 
-Tells all random histories and the whole fault matrix (every fault at every call and watch line of every scenario, a few
-points of the large ones), in as many processes as asked for, and prints one line per scenario and every red run with the
-command that tells it again. It changes nothing. Called by `make simulation`; exit code 1 when anything is red.
+Tells random histories, launches under faults, and the fault matrix: every fault at every call and watch line of every
+scenario, or as many points of each as asked for, drawn by a printed seed (a few of the large ones). It works in as many
+processes as asked for, and prints one line per scenario and every red run with the command that tells it again. It changes
+nothing. Called by `make simulation`; exit code 1 when anything is red.
 """
 
 import argparse
 import multiprocessing
+import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "operator" / "src")]
 
-from simulation.autoscaled_scenarios import AUTOSCALED  # noqa: E402 - the path first
-from simulation.matrix import Told, inject, learn, points_of  # noqa: E402 - the path first
+from simulation import test_following_demand  # noqa: E402 - the path first
+from simulation.autoscaled_scenarios import AUTOSCALED  # noqa: E402 - same
+from simulation.demand_scenarios import BY_DEMAND, LARGE_BY_DEMAND  # noqa: E402 - same
+from simulation.matrix import Point, Told, inject, learn, points_of  # noqa: E402 - same
 from simulation.multi_host_scenarios import MULTI_HOST  # noqa: E402 - same
 from simulation.scenarios import LARGE, SCENARIOS  # noqa: E402 - same
 from simulation.test_histories import live_through  # noqa: E402 - same
 
 CHUNK = 25
+POINTS = 120
+"""Of each scenario, so that all of it takes ten minutes on two cores at the most."""
 POINTS_OF_LARGE = 3
 """Of each kind of place; a run of a hundred pods takes a second."""
 HISTORIES = "histories"
-BY_NAME = {scenario.name: scenario for scenario in (*SCENARIOS, *MULTI_HOST, *AUTOSCALED, *LARGE)}
+LAUNCHES = "launch-under-faults"
+"""SC:S7."""
+VERY_LARGE = frozenset(scenario.name for scenario in (*LARGE, *LARGE_BY_DEMAND))
+BY_NAME = {
+    scenario.name: scenario for scenario in (*SCENARIOS, *MULTI_HOST, *AUTOSCALED, *BY_DEMAND, *LARGE, *LARGE_BY_DEMAND)
+}
 references: dict[str, Told] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Which points of each scenario are told."""
+
+    most: int
+    """Zero: all."""
+    seed: int
+    only: int | None = None
+    """The number of a single one."""
+
+    def of(self, name: str, count: int) -> list[int]:
+        """Their numbers, in order."""
+        if self.only is not None:
+            return [self.only]
+        if not self.most or count <= self.most:
+            return list(range(count))
+        most = self.most // 4 if name in VERY_LARGE else self.most
+        return sorted(random.Random(f"{self.seed} {name}").sample(range(count), most))  # noqa: S311 - no secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +67,7 @@ class Job:
     """Some runs of one kind: seeds of histories, or points of a scenario."""
 
     kind: str
-    first: int
-    count: int
+    numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +76,7 @@ class Done:
 
     job: Job
     seconds: float
+    """Of a processor."""
     red: tuple[str, ...]
     slowest_s: float = 0.0
     """The longest virtual time from a fault's end to the reference's end."""
@@ -58,50 +89,66 @@ def reference_of(name: str) -> Told:
     return references[name]
 
 
-def points(name: str) -> list:  # type: ignore[type-arg]
+def points(name: str) -> list[Point]:
     """All points of a scenario, a few of a large one."""
-    is_large = any(scenario.name == name for scenario in LARGE)
-    return list(points_of(reference_of(name), POINTS_OF_LARGE if is_large else None))
+    return list(points_of(reference_of(name), POINTS_OF_LARGE if name in VERY_LARGE else None))
 
 
-def jobs(histories: int, first: int, names: list[str]) -> Iterator[Job]:
+def jobs(seeds: dict[str, range], names: list[str], sample: Sample) -> Iterator[Job]:
     """The long ones first, so that the processes end together."""
     for name in names:
-        count = len(points(name))
-        step = 5 if count and BY_NAME[name] in LARGE else CHUNK
-        yield from (Job(name, start, min(step, count - start)) for start in range(0, count, step))
-    yield from (
-        Job(HISTORIES, seed, min(CHUNK, histories - seed + first)) for seed in range(first, first + histories, CHUNK)
-    )
+        yield from _cut(name, sample.of(name, len(points(name))), 5 if name in VERY_LARGE else CHUNK)
+    for kind, numbers in seeds.items():
+        yield from _cut(kind, numbers, CHUNK)
+
+
+def _cut(kind: str, numbers: Sequence[int], step: int) -> Iterator[Job]:
+    return (Job(kind, tuple(numbers[start : start + step])) for start in range(0, len(numbers), step))
+
+
+def violations(kind: str, seed: int) -> list[str]:
+    """What was wrong in one random life."""
+    if kind == LAUNCHES:
+        return test_following_demand.live_through(seed)
+    history = live_through(seed)
+    return [history.report()] if history.violations else []
 
 
 def run(job: Job) -> Done:
     """Tell them one after another."""
-    started, red, slowest_s = time.perf_counter(), [], 0.0
-    numbers = range(job.first, job.first + job.count)
-    if job.kind == HISTORIES:
-        for seed in numbers:
-            history = live_through(seed)
-            if history.violations:
-                red.append(f"{history.report()}\n  again: make simulation HISTORIES=1 FIRST={seed} SCENARIOS=none")
-        return Done(job, time.perf_counter() - started, tuple(red))
-    scenario, reference, chosen = BY_NAME[job.kind], reference_of(job.kind), points(job.kind)
-    for number in numbers:
-        told = inject(scenario, reference, chosen[number])
+    started, red, slowest_s = time.process_time(), [], 0.0
+    if job.kind in (HISTORIES, LAUNCHES):
+        for seed in job.numbers:
+            if found := violations(job.kind, seed):
+                counts = "HISTORIES=1 LAUNCHES=0" if job.kind == HISTORIES else "HISTORIES=0 LAUNCHES=1"
+                again = f"make simulation {counts} FIRST={seed} SCENARIOS=none"
+                red.append(f"{job.kind} {seed}: " + "\n  ".join([*found[:5], f"again: {again}"]))
+        return Done(job, time.process_time() - started, tuple(red))
+    scenario, reference, all_points = BY_NAME[job.kind], reference_of(job.kind), points(job.kind)
+    for number in job.numbers:
+        told = inject(scenario, reference, all_points[number])
         slowest_s = max(slowest_s, told.took_s)
         if told.violations:
-            red.append(f"{job.kind} {number}: {chosen[number]}\n  " + "\n  ".join(told.violations[:5]))
-    return Done(job, time.perf_counter() - started, tuple(red), slowest_s)
+            again = f"make simulation HISTORIES=0 LAUNCHES=0 SCENARIOS={job.kind} POINT={number}"
+            red.append("\n  ".join([f"{job.kind} {all_points[number]}", *told.violations[:5], f"again: {again}"]))
+    return Done(job, time.process_time() - started, tuple(red), slowest_s)
 
 
 def main() -> int:
     """One line per kind, then all that is red."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--histories", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0, help="the seed of the first history")
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first history and launch")
+    parser.add_argument("--launches", type=int, default=100, help="how many launches under faults (SC:S7)")
+    parser.add_argument("--points", default=str(POINTS), help="how many of each scenario; all: the whole matrix")
+    parser.add_argument("--seed", type=int, default=0, help="which sample of the points")
+    parser.add_argument("--point", type=int, help="one of them, by its number")
     parser.add_argument("--scenarios", default="all", help="names separated by commas, all or none")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
     asked = parser.parse_args()
+    sample = Sample(0 if asked.points == "all" else int(asked.points), asked.seed, asked.point)
+    counts = {HISTORIES: asked.histories, LAUNCHES: asked.launches}
+    seeds = {kind: range(asked.first, asked.first + count) for kind, count in counts.items()}
     names = {"all": list(BY_NAME), "none": []}.get(asked.scenarios, asked.scenarios.split(","))
     unsound = {name: reference_of(name).violations for name in names if reference_of(name).violations}
     if unsound:
@@ -110,19 +157,25 @@ def main() -> int:
     started, runs, reds = time.perf_counter(), Counter[str](), Counter[str]()
     seconds, slowest = Counter[str](), dict[str, float]()
     with multiprocessing.get_context("fork").Pool(asked.processes) as pool:
-        for done in pool.imap_unordered(run, jobs(asked.histories, asked.first, names)):
+        for done in pool.imap_unordered(run, jobs(seeds, names, sample)):
             kind = done.job.kind
-            runs[kind] += done.job.count
+            runs[kind] += len(done.job.numbers)
             reds[kind] += len(done.red)
             seconds[kind] += round(done.seconds, 3)  # type: ignore[assignment]
             slowest[kind] = max(slowest.get(kind, 0.0), done.slowest_s)
             for text in done.red:
                 print(text, flush=True)
     for kind in runs:
-        slow = f", as in the reference after {slowest[kind]:.1f} s at the latest" if kind != HISTORIES else ""
+        slow = f", as in the reference after {slowest[kind]:.1f} s at the latest" if kind in BY_NAME else ""
         print(f"{kind:26s} {runs[kind]:5d} runs {reds[kind]:4d} red {seconds[kind]:7.1f} s{slow}")
     took_s = time.perf_counter() - started
-    print(f"{runs.total()} runs, {reds.total()} red, {took_s:.0f} s with {asked.processes} processes")
+    if sample.most and sample.only is None:
+        print(
+            f"at most {sample.most} points of each scenario: SEED={sample.seed} (another SEED, other points; POINTS=all)"
+        )
+    print(
+        f"{runs.total()} runs, {reds.total()} red, {sum(seconds.values()):.0f} CPU s, {took_s:.0f} s with {asked.processes} processes"
+    )
     return 1 if reds.total() else 0
 
 

@@ -73,8 +73,8 @@ class AutoscaledStage(Stage):
             self.ray.client(head_uid),
             WorldClock(self.world.now),
             Key(NAMESPACE, NAME),
-            head_name,
-            self.judge.note,
+            head=head_name,
+            note=self.judge.note,
         )
 
     def kill_sidecar(self, head_uid: str) -> None:
@@ -149,7 +149,9 @@ class AutoscaledStage(Stage):
         cluster = self.world.cluster(NAME)
         if cluster is None or not self.is_judging_demand:
             return ""
-        have = sum(count for group, count in self.census.alive(cluster["metadata"]["uid"]).items() if group != "headgroup")
+        have = sum(
+            count for group, count in self.census.alive(cluster["metadata"]["uid"]).items() if group != "headgroup"
+        )
         most, need = needed(cluster, self.ray.asked)
         if have != need:
             return f"{have} workers for {self.ray.asked} tasks, needed are {need}"

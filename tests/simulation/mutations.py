@@ -1,8 +1,9 @@
 """Would the simulation notice?
 
-Nine deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
+Twelve deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
 reference, a new name on retry, no write gate, a term of leadership that trusts old lists, a decision record that nobody
-reads, victims chosen beside an autoscaler. `pytest --mutation NAME` applies one before the lives are told, and
+reads, victims chosen beside an autoscaler; and an autoscaler that names before anybody agreed to leave, that writes
+without `test`, that does not take a refused drain back. `pytest --mutation NAME` applies one before the lives are told, and
 `make mutate` demands that each turns them red (RM: tests of the tests).
 """
 
@@ -14,6 +15,9 @@ from typing import Any
 import pytest
 
 from raytide.api.actions import Create
+from raytide.autoscaler import drains, targets, tick
+from raytide.autoscaler.gcs import Gcs
+from raytide.autoscaler.model import Drained, Instance
 from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations
 from raytide.raycluster import objects, plan, pods
@@ -91,6 +95,39 @@ def victims_by_choice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Scaling, "may_choose_victims", lambda *_, **__: True)
 
 
+def names_before_drains(patch: pytest.MonkeyPatch) -> None:
+    """Whoever is to leave is named at once, whether or not it agreed."""
+    patch.setattr(drains, "_may_be_named", lambda *_: True)
+    named = targets._host_fate
+
+    def at_once(host: Instance, question: targets.GroupQuestion) -> targets.Fate:
+        fate = named(host, question)
+        return targets.Fate.NAMED if fate is targets.Fate.LEAVES else fate
+
+    patch.setattr(targets, "_host_fate", at_once)
+
+
+def no_tests_in_patches(patch: pytest.MonkeyPatch) -> None:
+    """The autoscaler's patches change whatever stands at that place by now."""
+    build = tick.build_patch
+
+    def untested(*arguments: Any) -> tuple[Any, ...]:
+        return tuple(operation for operation in build(*arguments) if operation["op"] != "test")
+
+    patch.setattr(tick, "build_patch", untested)
+
+
+def no_way_back(patch: pytest.MonkeyPatch) -> None:
+    """A node that refused to leave counts as one that agreed."""
+
+    async def drain(self: Gcs, *arguments: Any, **more: Any) -> Drained:
+        await drain_as_is(self, *arguments, **more)
+        return Drained(is_accepted=True)
+
+    drain_as_is = Gcs.drain
+    patch.setattr(Gcs, "drain", drain)
+
+
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "no-overlay": no_overlay,
     "no-uid-precondition": no_uid_precondition,
@@ -101,4 +138,7 @@ MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "no-relist-in-term": no_relist_in_term,
     "no-record": no_record,
     "victims-by-choice": victims_by_choice,
+    "names-before-drains": names_before_drains,
+    "no-tests-in-patches": no_tests_in_patches,
+    "no-way-back": no_way_back,
 }

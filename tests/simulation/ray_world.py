@@ -327,7 +327,9 @@ class RayWorld:
     def _with_room(self) -> Iterator[Raylet]:
         if self.head and self._loop.time() >= self._away_until_s:
             yield from (
-                raylet for raylet in self.raylets.values() if raylet.tasks < raylet.cpus and raylet.node_id in self.gcs.nodes
+                raylet
+                for raylet in self.raylets.values()
+                if raylet.tasks < raylet.cpus and raylet.node_id in self.gcs.nodes
             )
         elif self.waiting:
             self._place_soon()

@@ -83,7 +83,7 @@ class SidecarJudge:
         is_guarded = path in tested or "/metadata/generation" in tested
         if not path.startswith(GROUPS) or what.split("/")[0] not in ("replicas", "scaleStrategy"):
             self.note(f"writes what is not its own (RM:I7): {path}")
-        elif name is None or not is_guarded and not what.endswith("scaleStrategy"):
+        elif name is None or (not is_guarded and not what.endswith("scaleStrategy")):
             self.note(f"a patch without a test of the group or its old value (RM:I24): {path}")
         elif (group := next((each for each in groups_of(cluster) if each["groupName"] == name), None)) is not None:
             if what == "replicas":

@@ -9,11 +9,14 @@ decision can be asked for twice (RM:I23). A loop that ends by itself is a findin
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from raytide.api.meta import Key
 from raytide.autoscaler.gcs import GcsClient
-from raytide.autoscaler.loop import Autoscaler, LoopSettings, Tick
-from raytide.autoscaler.orders import Memory, Snapshot, TickPlan, TickSettings
+from raytide.autoscaler.loop import Autoscaler, Tick
+from raytide.autoscaler.main import loop_settings
+from raytide.autoscaler.orders import Memory, Snapshot, TickPlan
+from raytide.autoscaler.settings import read_settings
 from raytide.autoscaler.tick import plan_tick
 from raytide.kube.client import Client
 from raytide.kube.transport import Transport
@@ -21,8 +24,7 @@ from raytide.runtime.clock import Clock
 
 from simulation.operator_under_test import RESTART_S, Line
 
-TIMEOUT_S = 10.0
-"""How long one call to the API server may take."""
+SETTINGS = read_settings({"RAYTIDE_OPERATOR_VERSION": "dev"})
 ASKED_TWICE_EVERY = 5
 """Of the decisions that order nothing; those that do are all asked twice."""
 
@@ -46,7 +48,7 @@ class SidecarUnderTest:
     """
 
     def __init__(
-        self, transport: Transport, gcs: GcsClient, clock: Clock, key: Key, head: str, note: Callable[[str], None]
+        self, transport: Transport, gcs: GcsClient, clock: Clock, key: Key, *, head: str, note: Callable[[str], None]
     ) -> None:
         self._transport = transport
         self._gcs = gcs
@@ -67,11 +69,11 @@ class SidecarUnderTest:
         """A new loop with nothing in its memory."""
         line = self._line = Line(self._transport)
         self._autoscaler = _Watched(
-            Client(line, clock=self._clock, timeout_s=TIMEOUT_S),
+            Client(line, clock=self._clock, timeout_s=SETTINGS.api.timeout_s),
             self._gcs,
             clock=self._clock,
             key=self._key,
-            settings=LoopSettings(tick=TickSettings(head_pod=self._head)),
+            settings=loop_settings(replace(SETTINGS, head_pod=self._head)),
             on_tick=(self._judge,),
         )
         self.lives += 1

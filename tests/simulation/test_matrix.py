@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from simulation.autoscaled_scenarios import AUTOSCALED
+from simulation.demand_scenarios import BY_DEMAND
 from simulation.matrix import Point, inject, learn, points_of
 from simulation.multi_host_scenarios import MULTI_HOST
 from simulation.scenarios import SCENARIOS, Scenario
@@ -32,11 +33,25 @@ RULES = (
 @pytest.mark.rule(*RULES)
 @pytest.mark.parametrize("scenario", [*SCENARIOS, *MULTI_HOST, *AUTOSCALED], ids=lambda scenario: scenario.name)
 def test_a_life_ends_the_same_whatever_goes_wrong_once(scenario: Scenario, request: pytest.FixtureRequest) -> None:
-    """A sample of the points, the same in every run; all of them are told by `make simulation`."""
+    """A sample of the points, the same in every run; `make simulation` tells more of them."""
+    tell(scenario, request.config.getoption("--points"))
+
+
+@pytest.mark.rule(*RULES, "RM:I21", "RM:I22", "RM:I23", "RM:I24")
+@pytest.mark.parametrize("scenario", BY_DEMAND, ids=lambda scenario: scenario.name)
+def test_a_cluster_follows_its_demand_whatever_goes_wrong_once(
+    scenario: Scenario, request: pytest.FixtureRequest
+) -> None:
+    """Operator and autoscaler together; a smaller sample, because two programs have more to say."""
+    tell(scenario, request.config.getoption("--points") // 3)
+
+
+def tell(scenario: Scenario, most: int) -> None:
+    """Without a fault, and with one at so many points."""
     reference = learn(scenario)
     assert reference.violations == [], "\n--- violations\nwithout any fault: " + "\n".join(reference.violations)
     points = list(points_of(reference))
-    sample = random.Random(scenario.name).sample(points, min(len(points), request.config.getoption("--points")))
+    sample = random.Random(scenario.name).sample(points, min(len(points), most))
     red = {str(point): told.violations for point in sample if (told := inject(scenario, reference, point)).violations}
     assert red == {}, "\n--- violations\n" + "\n".join(f"{point}: {found}" for point, found in red.items())
 

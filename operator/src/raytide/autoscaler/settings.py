@@ -119,7 +119,7 @@ def _api(read: "_Reader") -> ApiSettings:
         host=read.text("KUBERNETES_SERVICE_HOST", "kubernetes.default"),
         port=read.text("KUBERNETES_SERVICE_PORT_HTTPS") or read.text("KUBERNETES_SERVICE_PORT", "443"),
         version=read.text("KUBERAY_CRD_VER", "v1"),
-        timeout_s=float(read.whole("KUBERAY_REQUEST_TIMEOUT_S", 60, at_least=1)),
+        timeout_s=float(read.whole("KUBERAY_REQUEST_TIMEOUT_S", 10, at_least=1)),
         service_account=read.path("RAYTIDE_SERVICE_ACCOUNT_DIR"),
         authority=read.path("RAY_KUBERAY_CA_CERT_PATH"),
         certificate=certificate,
