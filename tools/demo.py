@@ -91,7 +91,7 @@ async def follow(story: Story, cluster: DemoCluster, name: str, timeline: Timeli
     job = Job(cluster, await cluster.head(name), timeline)
     async with cluster.gcs(name) as gcs, timeline.followed(lambda: cluster.look(name, gcs)), job.running(TASKS, GANG):
         beside = timeline.table if story.is_on_terminal else None
-        async with story.step(f"{TASKS} tasks of 1 CPU: workers come", deadline_s=150, beside=beside) as step:
+        async with story.step(f"{TASKS} tasks of 1 CPU: workers come", deadline_s=180, beside=beside) as step:
             await step.until(job.has_capacity)
         async with story.step("the tasks end on workers that came", deadline_s=90, beside=beside) as step:
             await step.until(lambda: job.has_done(TASKS))
