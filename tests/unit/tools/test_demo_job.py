@@ -1,0 +1,58 @@
+"""The demo's job in its own words: how far it is, where it ran, and that its failure ends every wait."""
+
+import asyncio
+import io
+
+import pytest
+from rich.console import Console
+
+from demo_cluster import Failed
+from demo_job import Job
+from demo_scaling import Timeline
+
+
+class SpeakingCluster:
+    """Says these lines, and ends with this code."""
+
+    def __init__(self, *lines: str, code: int = 0) -> None:
+        self.lines, self.code = lines, code
+        self.is_heard = asyncio.Event()
+
+    async def execute(self, pod, command, *, on_line):
+        assert (pod, *command[-3:-1]) == ("head", "python", "-c")
+        for line in self.lines:
+            on_line(line)
+        self.is_heard.set()
+        return "\n".join(self.lines), self.code
+
+
+def job_of(cluster):
+    return Job(cluster, "head", Timeline(Console(file=io.StringIO()), monotonic=lambda: 10.0))
+
+
+async def test_its_lines_tell_how_far_it_is():
+    cluster = SpeakingCluster("Ray says much", "DEMO-TASK a", "DEMO-TASK b", "DEMO-GANG 7.5 a b", "")
+    job = job_of(cluster)
+    async with job.running(2, 2):
+        await cluster.is_heard.wait()
+        assert await job.has_done(2) == (True, "2 of 2 tasks on 2 workers")
+        assert await job.has_spread(2) == (True, "on 2 workers")
+        assert (await job.has_ended())[0]
+
+
+async def test_a_failed_job_ends_the_wait_with_its_last_words():
+    cluster = SpeakingCluster("it broke", code=1)
+    job = job_of(cluster)
+    async with job.running(2, 2):
+        await cluster.is_heard.wait()
+        with pytest.raises(Failed, match=r"exit code 1; its last words:\nit broke"):
+            await job.has_done(2)
+
+
+async def test_bundles_that_share_a_worker_are_a_failure():
+    cluster = SpeakingCluster("DEMO-GANG 7.5 a a b")
+    job = job_of(cluster)
+    async with job.running(0, 3):
+        await cluster.is_heard.wait()
+        with pytest.raises(Failed, match="the 3 bundles stood on 2 workers"):
+            await job.has_spread(3)
