@@ -42,7 +42,7 @@ def plan_tick(snapshot: Snapshot, memory: Memory) -> TickPlan:
     deciding = decide(snapshot, memory, standing)
     outcomes = group_outcomes(snapshot, memory, standing, deciding)
     orders = outcomes.orders()
-    writing = _writing(snapshot, memory, standing, orders, outcomes.cluster_why, deciding.joined_s)
+    writing = _writing(snapshot, memory, standing, orders, outcomes.cluster_why, joined_s=deciding.joined_s)
     words = words_of(memory, standing, deciding, outcomes, writing.written)
     report = report_of(snapshot, memory, deciding, outcomes)
     return TickPlan(
@@ -137,6 +137,7 @@ def _writing(
     standing: Standing,
     orders: Mapping[str, GroupDecision],
     why: tuple[Why, ...],
+    *,
     joined_s: Mapping[str, float],
 ) -> _Writing:
     if is_paused(snapshot.cluster):
