@@ -28,7 +28,7 @@ from simulation.scenarios import LARGE, SCENARIOS  # noqa: E402 - same
 from simulation.test_histories import live_through  # noqa: E402 - same
 
 CHUNK = 25
-POINTS = 120
+POINTS = 90
 """Of each scenario, so that all of it takes ten minutes on two cores at the most."""
 POINTS_OF_LARGE = 3
 """Of each kind of place; a run of a hundred pods takes a second."""
