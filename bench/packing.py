@@ -28,7 +28,7 @@ from raytide.autoscaler.model import (
     Status,
     amounts_of,
 )
-from raytide.autoscaler.schedule import schedule
+from raytide.autoscaler.scheduling.schedule import schedule
 
 from rig import result
 

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from oracle_cases import random_case
 from oracle_ray import Answer, answer_of, answer_of_ray
 from raytide.autoscaler.model import SchedulingInput
-from raytide.autoscaler.schedule import schedule
+from raytide.autoscaler.scheduling.schedule import schedule
 
 
 def differences(question: SchedulingInput) -> list[str]:

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from raytide.api.actions import Create
-from raytide.autoscaler import drains, targets, tick
+from raytide.autoscaler import tick
 from raytide.autoscaler.gcs import Gcs
 from raytide.autoscaler.model import Drained, Instance
+from raytide.autoscaler.ordering import drains, targets
 from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations
 from raytide.raycluster import objects, plan, pods

@@ -15,7 +15,7 @@ from raytide.api.meta import Key
 from raytide.autoscaler.gcs import GcsClient
 from raytide.autoscaler.loop import Autoscaler, Tick
 from raytide.autoscaler.main import loop_settings
-from raytide.autoscaler.orders import Memory, Snapshot, TickPlan
+from raytide.autoscaler.ordering.orders import Memory, Snapshot, TickPlan
 from raytide.autoscaler.settings import read_settings
 from raytide.autoscaler.tick import plan_tick
 from raytide.kube.client import Client

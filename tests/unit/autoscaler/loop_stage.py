@@ -18,7 +18,7 @@ from raytide.api.errors import Unavailable
 from raytide.api.meta import Key
 from raytide.autoscaler.loop import Autoscaler, LoopSettings, Tick
 from raytide.autoscaler.model import HEAD_TYPE, Demand, Request, amounts_of
-from raytide.autoscaler.orders import TickSettings
+from raytide.autoscaler.ordering.orders import TickSettings
 from raytide.kube.client import Client
 from raytide.kube.transport import Response
 from raytide.runtime.clock import Clock

@@ -26,7 +26,7 @@ from raytide.autoscaler.model import (
     Request,
     amounts_of,
 )
-from raytide.autoscaler.orders import Memory, Operation, Snapshot, TickPlan, TickSettings
+from raytide.autoscaler.ordering.orders import Memory, Operation, Snapshot, TickPlan, TickSettings
 from raytide.autoscaler.tick import plan_names, plan_tick
 from raytide.sandbox.apiserver.patching import json_patch
 from raytide.sandbox.apiserver.status import ApiStatus

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from raytide.autoscaler.fallback import Choice, choose
-from raytide.autoscaler.limits import Blocked, Limits
+from raytide.autoscaler.inputs.fallback import Choice, choose
+from raytide.autoscaler.inputs.limits import Blocked, Limits
+from raytide.autoscaler.inputs.node_types import with_limits
+from raytide.autoscaler.inputs.upscaling import launches
 from raytide.autoscaler.model import (
     Decision,
     Demand,
@@ -19,9 +21,7 @@ from raytide.autoscaler.model import (
     Termination,
     amounts_of,
 )
-from raytide.autoscaler.node_types import with_limits
-from raytide.autoscaler.schedule import schedule
-from raytide.autoscaler.upscaling import launches
+from raytide.autoscaler.scheduling.schedule import schedule
 
 CPU4 = amounts_of({"CPU": 4})
 ONE = Request(CPU4)

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from raytide.api.pod import ContainerView, PodCondition
 from raytide.api.scaling import Backoff
-from raytide.autoscaler.instances import Instances, Sight, instances
-from raytide.autoscaler.lifecycle import Timers
-from raytide.autoscaler.limits import Evidence, limit
+from raytide.autoscaler.inputs.instances import Instances, Sight, instances
+from raytide.autoscaler.inputs.lifecycle import Timers
+from raytide.autoscaler.inputs.limits import Evidence, limit
+from raytide.autoscaler.inputs.node_types import NodeTypes
 from raytide.autoscaler.model import COUNTABLE, NodeStatus, NodeType, RayNode, Status, amounts_of
-from raytide.autoscaler.node_types import NodeTypes
 
 from builders import head, pod
 

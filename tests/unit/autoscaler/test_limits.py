@@ -8,11 +8,11 @@ import pytest
 
 from raytide.api.pod import PodCondition, PodView
 from raytide.api.scaling import Backoff, Why
-from raytide.autoscaler.instances import Sight, instances
-from raytide.autoscaler.lifecycle import TimeLimits, Timers
-from raytide.autoscaler.limits import Evidence, Limits, delay_s, limit, refusal_of
+from raytide.autoscaler.inputs.instances import Sight, instances
+from raytide.autoscaler.inputs.lifecycle import TimeLimits, Timers
+from raytide.autoscaler.inputs.limits import Evidence, Limits, delay_s, limit, refusal_of
+from raytide.autoscaler.inputs.node_types import NodeTypes
 from raytide.autoscaler.model import NodeStatus, NodeType, RayNode, Status, amounts_of
-from raytide.autoscaler.node_types import NodeTypes
 
 from builders import head, pending, pod, waiting
 

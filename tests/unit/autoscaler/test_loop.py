@@ -13,7 +13,7 @@ from raytide.autoscaler import loop as looping
 from raytide.autoscaler.gcs_channel import TIMEOUT_S
 from raytide.autoscaler.loop import NotLetIn
 from raytide.autoscaler.model import Drained
-from raytide.autoscaler.orders import Memory
+from raytide.autoscaler.ordering.orders import Memory
 from raytide.autoscaler.provider import Written
 from unit.autoscaler.loop_stage import Stage
 from unit.kube.scripted import refusal

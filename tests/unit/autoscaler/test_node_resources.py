@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from raytide.autoscaler.node_resources import BadField, node_resources
+from raytide.autoscaler.inputs.node_resources import BadField, node_resources
 
 pytestmark = pytest.mark.rule("AS:C-8")
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raytide.api.quantity import MAX_INT32
+from raytide.autoscaler.inputs.node_types import NodeTypes, asked_resources, node_types
 from raytide.autoscaler.model import (
     UNIT,
     Demand,
@@ -18,7 +19,6 @@ from raytide.autoscaler.model import (
     amounts_of,
     labels_of,
 )
-from raytide.autoscaler.node_types import NodeTypes, asked_resources, node_types
 
 from builders import group, raycluster, template
 

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from prometheus_client import generate_latest
 
-from raytide.autoscaler import monitor_log
-from raytide.autoscaler.event_log import EventLog
 from raytide.autoscaler.loop import Tick
 from raytide.autoscaler.metrics import SidecarMetrics
 from raytide.autoscaler.model import Demand, Drained, GcsState, Instance, NodeType, Request, Status, amounts_of
-from raytide.autoscaler.orders import ClusterEvent, Level, TickPlan
+from raytide.autoscaler.ordering.orders import ClusterEvent, Level, TickPlan
 from raytide.autoscaler.settings import read_settings
+from raytide.autoscaler.telling import monitor_log
+from raytide.autoscaler.telling.event_log import EventLog
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LOGS = read_settings({}).logs

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from raytide.api import names
-from raytide.autoscaler.patch import GroupChange, build_patch, pointer
-from raytide.autoscaler.spec_groups import spec_groups
+from raytide.autoscaler.inputs.spec_groups import spec_groups
+from raytide.autoscaler.ordering.patch import GroupChange, build_patch, pointer
 from raytide.sandbox.apiserver.patching import json_patch
 from raytide.sandbox.apiserver.status import ApiStatus
 

@@ -7,7 +7,7 @@ import pytest
 
 from raytide.api.scaling import Backoff, GroupDecision, Why
 from raytide.autoscaler.model import HEAD_TYPE, Demand, GcsState, Instance, NodeStatus, RayNode, Request, Status
-from raytide.autoscaler.orders import Snapshot, TickPlan
+from raytide.autoscaler.ordering.orders import Snapshot, TickPlan
 from raytide.autoscaler.quiet import LONGEST_QUIET_S, would_repeat
 
 from builders import head, pod, raycluster

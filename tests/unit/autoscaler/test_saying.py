@@ -7,9 +7,9 @@ import pytest
 
 from raytide.api.pod import PodCondition, PodView
 from raytide.api.scaling import DecisionRecord, GroupDecision, Why
-from raytide.autoscaler.drains import FIRST_REST_S, LONGEST_REST_S, named_after, refusals_after
-from raytide.autoscaler.fitting import could_hold
 from raytide.autoscaler.gcs_messages import REPORTED_ONE_BY_ONE, encode_report
+from raytide.autoscaler.inputs.fitting import could_hold
+from raytide.autoscaler.inputs.spec_groups import SpecGroup
 from raytide.autoscaler.model import (
     Cause,
     Decision,
@@ -26,11 +26,13 @@ from raytide.autoscaler.model import (
     amounts_of,
     labels_of,
 )
-from raytide.autoscaler.orders import Drain, Refusal
-from raytide.autoscaler.pacing import Change, change_between, since_last_write_s, wait_s
-from raytide.autoscaler.reasons import Situation, reasons, shape_of
-from raytide.autoscaler.report import FailedGroup, Reported, build_report
-from raytide.autoscaler.saying import (
+from raytide.autoscaler.ordering.drains import FIRST_REST_S, LONGEST_REST_S, named_after, refusals_after
+from raytide.autoscaler.ordering.orders import Drain, Refusal
+from raytide.autoscaler.ordering.pacing import Change, change_between, since_last_write_s, wait_s
+from raytide.autoscaler.ordering.standing import Standing
+from raytide.autoscaler.telling.reasons import Situation, reasons, shape_of
+from raytide.autoscaler.telling.report import FailedGroup, Reported, build_report
+from raytide.autoscaler.telling.saying import (
     Resizing,
     Told,
     impossible_events,
@@ -39,8 +41,6 @@ from raytide.autoscaler.saying import (
     resize_events,
     resizing_lines,
 )
-from raytide.autoscaler.spec_groups import SpecGroup
-from raytide.autoscaler.standing import Standing
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HEAD = NodeType("headgroup", max_nodes=1)

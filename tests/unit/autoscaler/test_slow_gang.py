@@ -8,10 +8,11 @@ import pytest
 
 from raytide.api.conditions import timestamp
 from raytide.api.scaling import Backoff
-from raytide.autoscaler.fallback import choose
-from raytide.autoscaler.instances import Sight, instances
-from raytide.autoscaler.lifecycle import Timers
-from raytide.autoscaler.limits import Evidence, limit
+from raytide.autoscaler.inputs.fallback import choose
+from raytide.autoscaler.inputs.instances import Sight, instances
+from raytide.autoscaler.inputs.lifecycle import Timers
+from raytide.autoscaler.inputs.limits import Evidence, limit
+from raytide.autoscaler.inputs.node_types import NodeTypes
 from raytide.autoscaler.model import (
     COUNTABLE,
     Gang,
@@ -22,8 +23,7 @@ from raytide.autoscaler.model import (
     SchedulingInput,
     amounts_of,
 )
-from raytide.autoscaler.node_types import NodeTypes
-from raytide.autoscaler.schedule import schedule
+from raytide.autoscaler.scheduling.schedule import schedule
 
 from builders import head, pending, pod
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from raytide.api.pod import PodView
-from raytide.autoscaler.drains import MOST_DRAINS, DrainTerms, drains_of
+from raytide.autoscaler.inputs.spec_groups import SpecGroup
 from raytide.autoscaler.model import Cause, Instance, Status
-from raytide.autoscaler.spec_groups import SpecGroup
-from raytide.autoscaler.targets import Fate, GroupQuestion, GroupTarget, Unit, group_target
+from raytide.autoscaler.ordering.drains import MOST_DRAINS, DrainTerms, drains_of
+from raytide.autoscaler.ordering.targets import Fate, GroupQuestion, GroupTarget, Unit, group_target
 
 CPU = SpecGroup(0, "cpu", max_replicas=10)
 

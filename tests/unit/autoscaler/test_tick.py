@@ -8,7 +8,7 @@ import pytest
 from raytide.api import names
 from raytide.autoscaler.gcs_messages import encode_report
 from raytide.autoscaler.model import Demand, DrainReason, Request, Status, amounts_of
-from raytide.autoscaler.orders import Memory, Snapshot
+from raytide.autoscaler.ordering.orders import Memory, Snapshot
 from raytide.autoscaler.tick import plan_names, plan_tick
 from unit.autoscaler.scaling_world import World
 

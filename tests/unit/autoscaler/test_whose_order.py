@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from raytide.api.pod import PodView
-from raytide.autoscaler.orders import Memory, Snapshot, TickPlan
+from raytide.autoscaler.ordering.orders import Memory, Snapshot, TickPlan
 from raytide.autoscaler.tick import plan_tick
 from unit.autoscaler.scaling_world import World
 

@@ -11,7 +11,7 @@ import yaml
 
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
-from raytide.autoscaler.node_types import node_types
+from raytide.autoscaler.inputs.node_types import node_types
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
 from raytide.raycluster.recreate_hash import recreate_hash

@@ -14,7 +14,7 @@ from raytide.autoscaler.model import (
     amounts_of,
     labels_of,
 )
-from raytide.autoscaler.schedule import schedule
+from raytide.autoscaler.scheduling.schedule import schedule
 
 HEAD = NodeType(HEAD_TYPE, 0, 1, amounts_of({"CPU": 0}))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from raytide.autoscaler.model import LabelConstraint, Request, SchedulingInput, Status, amounts_of
-from raytide.autoscaler.schedule import schedule
+from raytide.autoscaler.scheduling.schedule import schedule
 from unit.scheduling.questions import HEAD, ask, ended, group, head, pack_gang, pending, running, spread, tasks
 
 

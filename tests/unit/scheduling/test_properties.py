@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from oracle_cases import Case
 from raytide.autoscaler.model import COUNTABLE, Cause, Instance, SchedulingInput, Status
-from raytide.autoscaler.schedule import schedule
 from raytide.autoscaler.scheduling.fleet import Fleet
+from raytide.autoscaler.scheduling.schedule import schedule
 from unit.scheduling.questions import ask, group, pending, tasks
 
 thorough = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))

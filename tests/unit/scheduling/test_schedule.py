@@ -12,7 +12,7 @@ from raytide.autoscaler.model import (
     Status,
     amounts_of,
 )
-from raytide.autoscaler.schedule import schedule
+from raytide.autoscaler.scheduling.schedule import schedule
 from unit.scheduling.questions import HEAD, ask, ended, group, head, inside, pack_gang, pending, running, spread, tasks
 
 

@@ -17,7 +17,7 @@ from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Key
 from raytide.autoscaler.gcs import GcsClient
 from raytide.autoscaler.model import Drained, GcsState, Report
-from raytide.autoscaler.orders import Answers, Drain, Level, LogLine, Memory, Snapshot, TickPlan, TickSettings
+from raytide.autoscaler.ordering.orders import Answers, Drain, Level, LogLine, Memory, Snapshot, TickPlan, TickSettings
 from raytide.autoscaler.provider import Provider, Written
 from raytide.autoscaler.quiet import would_repeat
 from raytide.autoscaler.tick import plan_names, plan_tick

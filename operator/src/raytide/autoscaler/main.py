@@ -27,15 +27,15 @@ from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Key
 from raytide.api.names import GCS_SERVER_PORT
 from raytide.autoscaler import gcs as ray
-from raytide.autoscaler import monitor_log
-from raytide.autoscaler.event_log import EventLog
 from raytide.autoscaler.gcs_access import gcs_access
 from raytide.autoscaler.gcs_channel import connect_gcs
 from raytide.autoscaler.loop import UNAUTHENTICATED, Autoscaler, LoopSettings, NotLetIn, Tick
 from raytide.autoscaler.metrics import SidecarMetrics
-from raytide.autoscaler.orders import TickSettings
+from raytide.autoscaler.ordering.orders import TickSettings
 from raytide.autoscaler.settings import ApiSettings, BadSetting, SidecarSettings, read_settings, without_effect
 from raytide.autoscaler.supervisor import BAD_ARGUMENTS
+from raytide.autoscaler.telling import monitor_log
+from raytide.autoscaler.telling.event_log import EventLog
 from raytide.kube.access import SERVICE_ACCOUNT, Access, ClientCertificate, NotConnected, service_account_access
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock

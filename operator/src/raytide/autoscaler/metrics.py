@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from raytide.autoscaler.loop import Tick
 from raytide.autoscaler.model import UNIT, Demand, GcsState, Instance, NodeType, Status
-from raytide.autoscaler.orders import TickPlan
+from raytide.autoscaler.ordering.orders import TickPlan
 
 PENDING: Final = frozenset({Status.QUEUED, Status.REQUESTED, Status.ALLOCATED, Status.RAY_INSTALLING})
 ACTIVE: Final = frozenset({Status.RAY_RUNNING, Status.RAY_STOP_REQUESTED, Status.RAY_STOPPING})

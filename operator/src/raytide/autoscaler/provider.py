@@ -16,7 +16,7 @@ from raytide.api import names
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import PODS, Key, Manifest, Resource
 from raytide.api.pod import PodView, decode_pod
-from raytide.autoscaler.orders import Operation
+from raytide.autoscaler.ordering.orders import Operation
 from raytide.kube.client import Client, PatchKind
 from raytide.kube.informer import Informer
 from raytide.runtime.clock import Clock

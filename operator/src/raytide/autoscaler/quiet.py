@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from raytide.autoscaler.model import HEAD_TYPE, GcsState, Status
-from raytide.autoscaler.orders import Snapshot, TickPlan
+from raytide.autoscaler.ordering.orders import Snapshot, TickPlan
 
 LONGEST_QUIET_S: Final = 60.0
 

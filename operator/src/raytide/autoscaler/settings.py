@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from raytide.autoscaler.lifecycle import TimeLimits
+from raytide.autoscaler.inputs.lifecycle import TimeLimits
 
 HUGE: Final = 2**31 - 1
 """What Ray makes of the word `inf`."""

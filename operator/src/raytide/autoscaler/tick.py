@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from raytide.api.scaling import MAX_NAMES_PER_GROUP, DecisionRecord, GroupDecision, Why, encode_record, parse_record
-from raytide.autoscaler.deciding import DEMAND_LAG_S, Deciding, decide
-from raytide.autoscaler.drains import (
+from raytide.autoscaler.ordering.deciding import DEMAND_LAG_S, Deciding, decide
+from raytide.autoscaler.ordering.drains import (
     DrainTerms,
     drains_of,
     drains_of_removed,
@@ -20,13 +20,23 @@ from raytide.autoscaler.drains import (
     named_after,
     refusals_after,
 )
-from raytide.autoscaler.group_orders import HOLD_S, Outcomes, group_outcomes
-from raytide.autoscaler.orders import Answers, Drain, Level, LogLine, Memory, NamesPlan, Operation, Snapshot, TickPlan
-from raytide.autoscaler.pacing import Change, change_between, is_lowering_pending, since_last_write_s, wait_s
-from raytide.autoscaler.patch import GroupChange, build_patch
-from raytide.autoscaler.saying import counted
-from raytide.autoscaler.standing import Standing, is_head_leaving, is_paused, standing_of, with_own_pods
-from raytide.autoscaler.telling import report_of, words_of
+from raytide.autoscaler.ordering.group_orders import HOLD_S, Outcomes, group_outcomes
+from raytide.autoscaler.ordering.orders import (
+    Answers,
+    Drain,
+    Level,
+    LogLine,
+    Memory,
+    NamesPlan,
+    Operation,
+    Snapshot,
+    TickPlan,
+)
+from raytide.autoscaler.ordering.pacing import Change, change_between, is_lowering_pending, since_last_write_s, wait_s
+from raytide.autoscaler.ordering.patch import GroupChange, build_patch
+from raytide.autoscaler.ordering.standing import Standing, is_head_leaving, is_paused, standing_of, with_own_pods
+from raytide.autoscaler.telling.saying import counted
+from raytide.autoscaler.telling.telling import report_of, words_of
 
 LONGEST_DOUBT_S: Final = 30.0
 """So long after the last write reasons are written although nodes keep joining."""

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from raytide.autoscaler.model import Amounts, Demand, NodeType, SchedulingInput
-from raytide.autoscaler.packing import pack
 from raytide.autoscaler.scheduling.contest import Market, Pool
 from raytide.autoscaler.scheduling.fleet import Fate, Fleet, Node, Plan
+from raytide.autoscaler.scheduling.packing import pack
 from raytide.autoscaler.scheduling.reading import Reader
 from raytide.autoscaler.scheduling.shapes import Run
 

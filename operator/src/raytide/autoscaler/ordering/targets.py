@@ -13,8 +13,8 @@ from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.api.scaling import MAX_NAMES_PER_GROUP
+from raytide.autoscaler.inputs.spec_groups import SpecGroup
 from raytide.autoscaler.model import COUNTABLE, UNSEEN, Cause, Instance, Status
-from raytide.autoscaler.spec_groups import SpecGroup
 
 LEAVING: Final = frozenset({Status.RAY_STOP_REQUESTED, Status.RAY_STOPPING})
 """The Ray node was asked to leave and is still there."""

@@ -13,8 +13,8 @@ from typing import Any
 from raytide.api import names
 from raytide.api.pod import PodView
 from raytide.api.scaling import DecisionRecord, GroupDecision, Why, parse_record
-from raytide.autoscaler.orders import Memory, Snapshot
-from raytide.autoscaler.spec_groups import SpecGroup, spec_groups
+from raytide.autoscaler.inputs.spec_groups import SpecGroup, spec_groups
+from raytide.autoscaler.ordering.orders import Memory, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from raytide.api import names
-from raytide.autoscaler.orders import Operation
-from raytide.autoscaler.spec_groups import SpecGroup
+from raytide.autoscaler.inputs.spec_groups import SpecGroup
+from raytide.autoscaler.ordering.orders import Operation
 
 UID_PATH: Final = "/metadata/uid"
 GENERATION_PATH: Final = "/metadata/generation"

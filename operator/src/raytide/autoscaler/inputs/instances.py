@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from raytide.api.pod import PodView
-from raytide.autoscaler.lifecycle import (
+from raytide.autoscaler.inputs.lifecycle import (
     DEFAULT_LIMITS,
     NO_RAY_NODE,
     Ask,
@@ -28,8 +28,8 @@ from raytide.autoscaler.lifecycle import (
     paused,
     status_of,
 )
+from raytide.autoscaler.inputs.node_types import NodeTypes
 from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, Instance, NodeStatus, NodeType, RayNode, Status
-from raytide.autoscaler.node_types import NodeTypes
 
 HEAD_RESOURCE: Final = "node:__internal_head__"
 """By which Ray marks the head's node (AS:G-4)."""

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from raytide.api.pod import PodView
 from raytide.api.pod_trouble import trouble_of
-from raytide.autoscaler.fitting import could_hold
+from raytide.autoscaler.inputs.fitting import could_hold
 from raytide.autoscaler.model import (
     STARTING,
     Decision,

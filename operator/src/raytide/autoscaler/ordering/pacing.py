@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Final
 
 from raytide.api.scaling import GroupDecision, Why
-from raytide.autoscaler.spec_groups import SpecGroup
-from raytide.autoscaler.standing import Standing
+from raytide.autoscaler.inputs.spec_groups import SpecGroup
+from raytide.autoscaler.ordering.standing import Standing
 
 
 class Change(StrEnum):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from raytide.api.scaling import Why
-from raytide.autoscaler.fitting import could_hold
+from raytide.autoscaler.inputs.fitting import could_hold
 from raytide.autoscaler.model import (
     HEAD_TYPE,
     UNIT,

@@ -12,15 +12,15 @@ from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.api.scaling import GroupDecision, Why
-from raytide.autoscaler.deciding import Deciding, dead_after_drain
-from raytide.autoscaler.fallback import Choice
-from raytide.autoscaler.limits import Limits
+from raytide.autoscaler.inputs.fallback import Choice
+from raytide.autoscaler.inputs.limits import Limits
+from raytide.autoscaler.inputs.spec_groups import SpecGroup
 from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, STARTING, UNSEEN, Cause, Instance, Status
-from raytide.autoscaler.orders import Memory, Snapshot
-from raytide.autoscaler.reasons import Situation, head_down, reasons
-from raytide.autoscaler.spec_groups import SpecGroup
-from raytide.autoscaler.standing import Standing
-from raytide.autoscaler.targets import Fate, GroupQuestion, GroupTarget, group_target
+from raytide.autoscaler.ordering.deciding import Deciding, dead_after_drain
+from raytide.autoscaler.ordering.orders import Memory, Snapshot
+from raytide.autoscaler.ordering.standing import Standing
+from raytide.autoscaler.ordering.targets import Fate, GroupQuestion, GroupTarget, group_target
+from raytide.autoscaler.telling.reasons import Situation, head_down, reasons
 
 HOLD_S: Final = 10.0
 """How long replicas that were asked for and have no pod yet may be needed by nobody before they are withdrawn."""

@@ -9,7 +9,7 @@ by tick.py after the decision.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from raytide.autoscaler.fallback import Choice, Scheduler
+from raytide.autoscaler.inputs.fallback import Choice, Scheduler
 from raytide.autoscaler.model import COUNTABLE, Instance, NodeType, Status
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from raytide.api.quantity import MAX_INT32, Quantity, QuantityError
+from raytide.autoscaler.inputs.node_resources import CPU, BadField, NodeResources, mapping, node_resources
 from raytide.autoscaler.model import (
     HEAD_TYPE,
     UNIT,
@@ -24,7 +25,6 @@ from raytide.autoscaler.model import (
     Request,
     labels_of,
 )
-from raytide.autoscaler.node_resources import CPU, BadField, NodeResources, mapping, node_resources
 
 DEFAULT_IDLE_TIMEOUT_S: Final = 60.0
 CONSERVATIVE: Final = "Conservative"

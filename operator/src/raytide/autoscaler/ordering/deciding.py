@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from raytide.autoscaler.fallback import Choice, choose
-from raytide.autoscaler.instances import Instances, Sight, instances
-from raytide.autoscaler.lifecycle import Stage
-from raytide.autoscaler.limits import Evidence, Limits, limit
+from raytide.autoscaler.inputs.fallback import Choice, choose
+from raytide.autoscaler.inputs.instances import Instances, Sight, instances
+from raytide.autoscaler.inputs.lifecycle import Stage
+from raytide.autoscaler.inputs.limits import Evidence, Limits, limit
+from raytide.autoscaler.inputs.node_types import NodeTypes, asked_resources, node_types
+from raytide.autoscaler.inputs.upscaling import Launches, launches
 from raytide.autoscaler.model import GcsState, Instance, SchedulingInput
-from raytide.autoscaler.node_types import NodeTypes, asked_resources, node_types
-from raytide.autoscaler.orders import Memory, Snapshot
-from raytide.autoscaler.schedule import schedule
-from raytide.autoscaler.standing import Standing
-from raytide.autoscaler.upscaling import Launches, launches
+from raytide.autoscaler.ordering.orders import Memory, Snapshot
+from raytide.autoscaler.ordering.standing import Standing
+from raytide.autoscaler.scheduling.schedule import schedule
 
 DEMAND_LAG_S: Final = 2.0
 """Twice the interval in which the GCS asks raylets for their queues (AS:G-6)."""

@@ -7,13 +7,14 @@ answered, whether anything was decided or not, because `ray status` shows the la
 
 from dataclasses import dataclass, replace
 
-from raytide.autoscaler.deciding import Deciding
-from raytide.autoscaler.group_orders import GroupOutcome, Outcomes
 from raytide.autoscaler.model import Cause, Decision, Report
-from raytide.autoscaler.orders import ClusterEvent, LogLine, Memory, Snapshot
-from raytide.autoscaler.pacing import Change
-from raytide.autoscaler.report import FailedGroup, Reported, build_report
-from raytide.autoscaler.saying import (
+from raytide.autoscaler.ordering.deciding import Deciding
+from raytide.autoscaler.ordering.group_orders import GroupOutcome, Outcomes
+from raytide.autoscaler.ordering.orders import ClusterEvent, LogLine, Memory, Snapshot
+from raytide.autoscaler.ordering.pacing import Change
+from raytide.autoscaler.ordering.standing import Standing
+from raytide.autoscaler.telling.report import FailedGroup, Reported, build_report
+from raytide.autoscaler.telling.saying import (
     Resizing,
     Told,
     impossible_events,
@@ -23,7 +24,6 @@ from raytide.autoscaler.saying import (
     resizing_lines,
     rival_line,
 )
-from raytide.autoscaler.standing import Standing
 
 
 @dataclass(frozen=True, slots=True)

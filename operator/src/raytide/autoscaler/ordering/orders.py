@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
 from raytide.api.scaling import DecisionRecord, GroupDecision, Why
-from raytide.autoscaler.lifecycle import DEFAULT_LIMITS, TimeLimits, Timers
+from raytide.autoscaler.inputs.lifecycle import DEFAULT_LIMITS, TimeLimits, Timers
 from raytide.autoscaler.model import Decision, Drained, DrainReason, GcsState, Instance, NodeType, Report
 
 Operation: TypeAlias = Mapping[str, Any]

@@ -11,10 +11,10 @@ from typing import Final
 
 from raytide.api.scaling import GroupDecision, Why
 from raytide.autoscaler.model import Amounts, Cause, Decision, Demand
-from raytide.autoscaler.orders import ClusterEvent, Level, LogLine
-from raytide.autoscaler.reasons import NO_FITTING_GROUP, shape_of, whole
-from raytide.autoscaler.standing import Standing
-from raytide.autoscaler.targets import Fate, GroupTarget
+from raytide.autoscaler.ordering.orders import ClusterEvent, Level, LogLine
+from raytide.autoscaler.ordering.standing import Standing
+from raytide.autoscaler.ordering.targets import Fate, GroupTarget
+from raytide.autoscaler.telling.reasons import NO_FITTING_GROUP, shape_of, whole
 
 WORDS_BY_CAUSE: Final[Mapping[Cause, str]] = {
     Cause.IDLE: "idle",

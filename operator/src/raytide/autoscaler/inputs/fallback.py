@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from raytide.autoscaler.limits import Limits
+from raytide.autoscaler.inputs.limits import Limits
 from raytide.autoscaler.model import (
     COUNTABLE,
     Decision,

@@ -19,10 +19,10 @@ from raytide.api.conditions import ConditionJson, find_condition, moment_of, tim
 from raytide.api.pod import PodView
 from raytide.api.pod_trouble import Cause, trouble_of, trouble_of_refusal
 from raytide.api.scaling import Backoff, Why
-from raytide.autoscaler.instances import Instances
-from raytide.autoscaler.lifecycle import DEFAULT_LIMITS, Deaths, Stay, TimeLimits
+from raytide.autoscaler.inputs.instances import Instances
+from raytide.autoscaler.inputs.lifecycle import DEFAULT_LIMITS, Deaths, Stay, TimeLimits
+from raytide.autoscaler.inputs.node_types import NodeTypes, with_limits
 from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, NodeType, Status
-from raytide.autoscaler.node_types import NodeTypes, with_limits
 
 FIRST_BACKOFF_S: Final = 30.0
 LONGEST_BACKOFF_S: Final = 300.0

@@ -13,8 +13,8 @@ from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import Cause, DrainReason, Instance
-from raytide.autoscaler.orders import Answers, Drain, Refusal
-from raytide.autoscaler.targets import Fate, GroupTarget, Unit
+from raytide.autoscaler.ordering.orders import Answers, Drain, Refusal
+from raytide.autoscaler.ordering.targets import Fate, GroupTarget, Unit
 
 FIRST_REST_S: Final = 15.0
 LONGEST_REST_S: Final = 600.0

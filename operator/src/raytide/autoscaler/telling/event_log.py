@@ -17,9 +17,9 @@ from uuid import uuid4
 
 import msgspec
 
-from raytide.autoscaler.monitor_log import open_file
-from raytide.autoscaler.orders import ClusterEvent, Level
+from raytide.autoscaler.ordering.orders import ClusterEvent, Level
 from raytide.autoscaler.settings import LogSettings
+from raytide.autoscaler.telling.monitor_log import open_file
 
 EVENT_FILE: Final = "events/event_AUTOSCALER.log"
 EVENT_ID_DIGITS: Final = 36
