@@ -15,7 +15,7 @@ def read(**environ):
 
 
 @pytest.mark.rule("AS §1.3")
-def test_without_a_variable_everything_is_as_in_ray():
+def test_without_a_variable_everything_is_as_in_ray_but_for_patience_with_the_api_server():
     settings = read()
     assert settings.interval_s == 5
     assert settings.recovery_s == 600
@@ -23,7 +23,7 @@ def test_without_a_variable_everything_is_as_in_ray():
     assert settings.has_gpu_conservation
     assert (settings.metrics_port, settings.health_port) == (44217, 44218)
     assert (settings.api.host, settings.api.port, settings.api.version) == ("kubernetes.default", "443", "v1")
-    assert settings.api.timeout_s == 60
+    assert settings.api.timeout_s == 10
     assert not settings.is_under_raytide
     assert settings.logs.has_events
 
