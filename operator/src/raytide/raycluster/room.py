@@ -10,6 +10,7 @@ import logging
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -107,56 +108,21 @@ class RayClusterRoom:
         self._stopping = asyncio.Event()
         self.on_cluster_seen: Callable[[ClusterView, bool], None] = lambda _view, _is_gone: None
         """Told which version of a RayCluster the informer shows, or that it is gone."""
-        namespaces, silence_s = options.namespaces or None, options.silence_s
-        self.clusters = Informer(
-            client,
-            RAYCLUSTERS,
-            clock=clock,
-            decoder=decode_cluster,
-            on_change=self._on_cluster,
-            namespaces=namespaces,
-            silence_s=silence_s,
-        )
-        self.pods = Informer(
-            client,
-            PODS,
-            clock=clock,
-            decoder=decode_pod,
-            index=_cluster_of,
-            on_change=self._on_child,
-            label_selector=f"{names.CLUSTER_LABEL},{names.NODE_TYPE_LABEL}",
-            namespaces=namespaces,
-            silence_s=silence_s,
-        )
-        self.services = Informer(
-            client,
-            SERVICES,
-            clock=clock,
-            decoder=decode_service,
-            index=_cluster_of,
-            on_change=self._on_child,
-            label_selector=names.CLUSTER_LABEL,
-            namespaces=namespaces,
-            silence_s=silence_s,
-        )
-        self.headless_services = Informer(
-            client,
-            SERVICES,
-            clock=clock,
-            decoder=decode_service,
-            index=_cluster_of,
-            on_change=self._on_child,
-            label_selector=names.HEADLESS_WORKER_SERVICE_LABEL,
-            namespaces=namespaces,
-            silence_s=silence_s,
-            name="headless-services",
+        seen_by_all = partial(Informer, client, clock=clock, silence_s=options.silence_s)
+        informer = partial(seen_by_all, namespaces=options.namespaces or None)
+        children = partial(informer, index=_cluster_of, on_change=self._on_child)
+        services = partial(children, SERVICES, decoder=decode_service)
+        ray_pods = f"{names.CLUSTER_LABEL},{names.NODE_TYPE_LABEL}"
+        self.clusters: Informer[ClusterView] = informer(RAYCLUSTERS, decoder=decode_cluster, on_change=self._on_cluster)
+        self.pods: Informer[PodView] = children(PODS, decoder=decode_pod, label_selector=ray_pods)
+        self.services: Informer[ServiceView] = services(label_selector=names.CLUSTER_LABEL)
+        self.headless_services: Informer[ServiceView] = services(
+            label_selector=names.HEADLESS_WORKER_SERVICE_LABEL, name="headless-services"
         )
         """They carry this label alone (RC:HL-2), so no selector finds them together with the others."""
         self.streams: tuple[Informer[Any], ...] = (self.clusters, self.pods, self.services, self.headless_services)
         """What has to be listed before a pass may run."""
-        self.nodes = Informer(
-            client, NODES, clock=clock, decoder=decode_node, on_change=self._on_node, silence_s=silence_s
-        )
+        self.nodes: Informer[NodeView] = seen_by_all(NODES, decoder=decode_node, on_change=self._on_node)
         self.recorder = Recorder(client, clock=clock, controller=CONTROLLER_NAME, instance=options.instance)
         self._informed = Informed(self)
         self._wires = self._build_wires(config)
