@@ -36,6 +36,18 @@ async def torment(replica: Replica, random_: random.Random, done: Counter[str], 
             done["freezes"] += 1
 
 
+async def step_down(stage: Stage, replica: Replica) -> None:
+    """Freeze it until somebody else holds the lease: chance alone may leave one replica the leader all the time."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
+
+    async def somebody_else_leads() -> bool:
+        spec = (await stage.admin.call("GET", path))["spec"]
+        return spec.get("holderIdentity") not in {"", None, f"uid-{replica.name}"}
+
+    async with replica.frozen():
+        await eventually(f"somebody else than {replica.name} leads", somebody_else_leads)
+
+
 @pytest.mark.kube
 @pytest.mark.timeout(600)
 @pytest.mark.rule("RM:I10", "RM:I1")
@@ -56,6 +68,8 @@ async def test_one_writer_at_a_time_whatever_happens_to_two(stage: Stage):
             await stage.fleet.order_at_random(random_, WORKERS)
 
     await asyncio.gather(give_orders(), *(torment(replica, random_, done, until_s) for replica in replicas))
+    for replica in replicas:
+        await step_down(stage, replica)
     pods_s, _ = await stage.fleet.steady(STEADY_S)
     for replica in replicas:
         await eventually(f"{replica.name} is up", replica.is_alive)
