@@ -52,6 +52,7 @@ SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount"
 ROLES: Final = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDINGS: Final = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 NODES: Final = Resource("", "v1", "nodes", "Node", is_namespaced=False)
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
@@ -63,6 +64,7 @@ ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", is_namespaced=False
 )
 RAYCLUSTERS: Final = Resource("ray.io", "v1", "rayclusters", "RayCluster")
+TRAININGJOBS: Final = Resource("paddlepaddle.org", "v1", "trainingjobs", "TrainingJob")
 
 
 def controller_reference(resource: Resource, name: str, uid: str) -> Manifest:

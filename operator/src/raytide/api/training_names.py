@@ -1,0 +1,63 @@
+"""How is everything about TrainingJobs spelled that a user, Paddle or torchrun can see?
+
+The counterpart of names.py for the second kind: labels, annotations, environment, condition types, reasons and names of
+children. The three `paddle-job*` labels, the environment and the launch commands are those of Paddle's own controllers
+(TJ §2.2), so that images made for them find their peers; what is ours begins with `raytide.io`. Everybody imports it.
+"""
+
+from typing import Final
+
+# --- roles and names of children (TJ §2.2, §8) -----------------------------------------------------------------------
+MASTER: Final = "master"
+PSERVER: Final = "pserver"
+TRAINER: Final = "trainer"
+ROLES: Final = (MASTER, PSERVER, TRAINER)
+"""In the order in which they start."""
+ETCD: Final = "etcd"
+
+# --- labels ------------------------------------------------------------------------------------------------------------
+JOB_LABEL: Final = "raytide.io/training-job"
+"""On every pod, service and configuration of a job: our informers select by it."""
+ROLE_LABEL: Final = "raytide.io/training-role"
+INDEX_LABEL: Final = "raytide.io/training-index"
+ROLE_JOB_LABELS: Final = {MASTER: "paddle-job-master", PSERVER: "paddle-job-pserver", TRAINER: "paddle-job"}
+"""Paddle's: the value is the job's name, by which containers list their peers."""
+
+# --- annotations -------------------------------------------------------------------------------------------------------
+SHARING_ANNOTATION: Final = "raytide.io/sharing"
+"""On the TrainingJob: what the sharing pass decided (api/sharing.py)."""
+
+# --- condition types (TJ §8) ---------------------------------------------------------------------------------------------
+ADMITTED: Final = "Admitted"
+RUNNING: Final = "Running"
+SCALING: Final = "Scaling"
+WAITING: Final = "Waiting"
+SUSPENDED: Final = "Suspended"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+
+# --- phases; upstream's words in lower case mean the same (TJ §3 row 22) ---------------------------------------------------
+PHASE_PENDING: Final = "Pending"
+PHASE_CREATING: Final = "Creating"
+PHASE_RUNNING: Final = "Running"
+PHASE_SCALING: Final = "Scaling"
+PHASE_SUSPENDED: Final = "Suspended"
+PHASE_SUCCEEDED: Final = "Succeeded"
+PHASE_FAILED: Final = "Failed"
+
+# --- event reasons (TJ §8) -------------------------------------------------------------------------------------------------
+SCALED_UP: Final = "ScaledUp"
+SCALED_DOWN: Final = "ScaledDown"
+RECLAIMED_FOR: Final = "ReclaimedFor"
+WAITING_FOR_RESOURCES: Final = "WaitingForResources"
+GANG_TIMEOUT: Final = "GangTimeout"
+INVALID_SPEC: Final = "InvalidSpec"
+CREATED_POD: Final = "CreatedPod"
+FAILED_TO_CREATE_POD: Final = "FailedToCreatePod"
+DELETED_POD: Final = "DeletedPod"
+FAILED_TO_DELETE_POD: Final = "FailedToDeletePod"
+
+# --- resources -----------------------------------------------------------------------------------------------------------
+OLD_GPU: Final = "alpha.kubernetes.io/nvidia-gpu"
+GPU: Final = "nvidia.com/gpu"
+"""What the old name is read as (TJ §3 row 18)."""

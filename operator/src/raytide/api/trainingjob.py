@@ -1,0 +1,193 @@
+"""What did the user write in a TrainingJob?
+
+Takes the custom resource as JSON, gives a frozen model of the parts we read, in every spelling that real YAML uses
+(TJ §2.1, §3 row 20); volumes, mounts, probes and templates stay opaque (D13). Defaults are upstream's. Counts are as
+written: validation judges them. A value of the wrong type raises pydantic's ValidationError, whose location is the
+field's path. Read by trainingjob/ and sharing/.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from pydantic import AliasChoices, Field
+
+from raytide.api.meta import Key, Manifest
+from raytide.api.value import ObjectMeta, Value
+
+DEFAULT_IMAGE: Final = "paddlepaddle/paddlecloud-job"
+DEFAULT_PORT: Final = 7164
+
+
+def _spelled(*names: str) -> AliasChoices:
+    return AliasChoices(*names)
+
+
+class Resources(Value):
+    """`resources` as written: quantities are text or numbers."""
+
+    requests: Mapping[str, str | int | float] = Field(default_factory=dict)
+    limits: Mapping[str, str | int | float] = Field(default_factory=dict)
+
+
+class RoleSpec(Value):
+    """What master, pserver and trainer share."""
+
+    resources: Resources = Resources()
+    env: tuple[Manifest, ...] = ()
+    envs: Mapping[str, str] = Field(default_factory=dict)
+    node_selector: Mapping[str, str] = Field(
+        default_factory=dict, validation_alias=_spelled("nodeSelector", "node_selector")
+    )
+    tolerations: tuple[Manifest, ...] = ()
+    grace_period_seconds: int | None = Field(
+        default=None, validation_alias=_spelled("gracePeriodSeconds", "grace_period_seconds")
+    )
+    pre_stop_cmd: tuple[str, ...] | str = Field(default=(), validation_alias=_spelled("preStopCmd", "pre_stop_cmd"))
+    liveness_probe: Manifest | None = Field(default=None, validation_alias=_spelled("livenessProbe", "liveness_probe"))
+    readiness_probe: Manifest | None = Field(
+        default=None, validation_alias=_spelled("readinessProbe", "readiness_probe")
+    )
+    image_pull_secrets: tuple[Manifest, ...] = ()
+    template: Manifest | None = None
+    """A PodTemplateSpec, merged over what is built: containers by name, everything else as a merge patch."""
+
+
+class InstancesSpec(RoleSpec):
+    """A role whose number has bounds."""
+
+    min_instance: int = Field(default=0, validation_alias=_spelled("min-instance", "minInstance"))
+    max_instance: int | None = Field(default=None, validation_alias=_spelled("max-instance", "maxInstance"))
+    """None: as many as the minimum."""
+    entrypoint: str = ""
+
+    @property
+    def ceiling(self) -> int:
+        """The most there may be."""
+        return self.min_instance if self.max_instance is None else self.max_instance
+
+
+class TrainerSpec(InstancesSpec):
+    """`trainer`."""
+
+    workspace: str = ""
+    passes: int | None = None
+    replicas: int | None = None
+    """The current wanted size, written by the sharing pass or through `scale`; unclamped."""
+
+
+class PserverScaling(Value):
+    """`pserver.scaling`: whether parameter servers come and go with trainers (TJ §3 row 4)."""
+
+    mode: Literal["Fixed", "Ratio"] = "Fixed"
+    trainers_per_pserver: int = 1
+
+
+class PserverSpec(InstancesSpec):
+    """`pserver`; a bare `scaling: Ratio` is the mode."""
+
+    scaling: PserverScaling | Literal["Fixed", "Ratio"] = PserverScaling()
+
+    @property
+    def is_by_ratio(self) -> bool:
+        """Whether their number follows that of the trainers."""
+        return self.scaling == "Ratio" or (isinstance(self.scaling, PserverScaling) and self.scaling.mode == "Ratio")
+
+    @property
+    def trainers_per_pserver(self) -> int:
+        """How many trainers share one."""
+        return self.scaling.trainers_per_pserver if isinstance(self.scaling, PserverScaling) else 1
+
+    def count_for(self, trainers: int) -> int:
+        """How many parameter servers go with so many trainers."""
+        if not self.is_by_ratio:
+            return self.min_instance
+        return min(self.ceiling, max(self.min_instance, -(-trainers // max(1, self.trainers_per_pserver))))
+
+
+class ScalingSpec(Value):
+    """`scaling`: how the job takes part in sharing (TJ §8). Times are in seconds."""
+
+    enabled: bool = True
+    step: int = 1
+    allowed_sizes: tuple[int, ...] = ()
+    grow_cooldown_seconds: int = 30
+    shrink_cooldown_seconds: int = 30
+    min_runtime_seconds: int = 0
+    rebalance: bool = False
+    accounting: Literal["Limits", "Requests"] = "Limits"
+
+
+class TrainingJobSpec(Value):
+    """`spec`."""
+
+    image: str = DEFAULT_IMAGE
+    port: int = DEFAULT_PORT
+    ports_num: int = Field(default=1, validation_alias=_spelled("ports_num", "portsNum"))
+    ports_num_for_sparse: int = Field(default=1, validation_alias=_spelled("ports_num_for_sparse", "portsNumForSparse"))
+    fault_tolerant: bool | None = Field(default=None, validation_alias=_spelled("fault_tolerant", "faultTolerant"))
+    passes: int | None = None
+    volumes: tuple[Manifest, ...] = ()
+    volume_mounts: tuple[Manifest, ...] = Field(default=(), validation_alias=_spelled("VolumeMounts", "volumeMounts"))
+    host_network: bool = Field(default=False, validation_alias=_spelled("host_network", "hostNetwork"))
+    image_pull_secrets: tuple[Manifest, ...] = ()
+    image_pull_policy: str = ""
+    scheduler_name: str = ""
+    pod_group_name: str = ""
+    framework: Literal["paddle", "torchrun", "generic"] = "paddle"
+    priority_class_name: str = ""
+    start_policy: Literal["Gang", "Optimistic"] | None = None
+    """None: gang for jobs with GPUs, optimistic for others (TJ §3 row 11)."""
+    pending_timeout_seconds: int = 600
+    """After so long a gang whose pods do not all start gives its room back."""
+    scaling: ScalingSpec = ScalingSpec()
+    restart_policy: Literal["Never", "OnFailure", "ExitCode"] = "OnFailure"
+    backoff_limit: int = 6
+    max_failed_percent: int | None = None
+    success_policy: Literal["AllTrainers", "AnyTrainer", "RankZero"] = "AllTrainers"
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    suspend: bool = False
+    trainer: TrainerSpec
+    pserver: PserverSpec | None = None
+    master: RoleSpec | None = None
+
+
+class TrainingJob(Value):
+    """A TrainingJob as read from the API; `status` stays raw because it is only compared and patched (D8)."""
+
+    metadata: ObjectMeta
+    spec: TrainingJobSpec
+    status: Mapping[str, Any] = Field(default_factory=dict)
+    raw: Manifest = Field(default_factory=dict, repr=False, exclude=True)
+
+    @classmethod
+    def parse(cls, obj: Manifest) -> "TrainingJob":
+        """Read one API object; raises pydantic.ValidationError naming the field."""
+        status = obj.get("status")
+        return cls.model_validate({**obj, "status": status if isinstance(status, dict) else {}, "raw": obj})
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return self.metadata.key
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether its number of trainers is open (TJ §3 row 1)."""
+        return self.spec.trainer.min_instance < self.spec.trainer.ceiling
+
+    @property
+    def is_fault_tolerant(self) -> bool:
+        """As told; where nothing is said, whatever is elastic has to be (TJ §3 row 2)."""
+        return self.is_elastic if self.spec.fault_tolerant is None else self.spec.fault_tolerant
+
+    @property
+    def has_master(self) -> bool:
+        """Configured, or asked for by `fault_tolerant: true` (TJ §3 row 3)."""
+        return self.spec.master is not None or self.spec.fault_tolerant is True
+
+    def trainers_wanted(self) -> int:
+        """The size it has to have now: as ordered, within its bounds; its minimum where nothing was ordered."""
+        trainer = self.spec.trainer
+        ordered = trainer.min_instance if trainer.replicas is None else trainer.replicas
+        return min(trainer.ceiling, max(trainer.min_instance, ordered))
