@@ -76,3 +76,29 @@ class ClusterConfig:
     def autoscaler(self) -> AutoscalerConfig:
         """Whose autoscaler runs: pod construction has to know it too."""
         return self.pods.autoscaler
+
+
+@dataclass(frozen=True, slots=True)
+class JobConfig:
+    """What the TrainingJob room's decisions may depend on."""
+
+    operator_version: str = "raytide-dev"
+    cluster_domain: str = "cluster.local"
+    resync_s: float = 1800.0
+
+
+DEFAULT_GPUS: Final = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
+"""Resources that make a trainer one with GPUs; what a cluster calls them is its own affair (TJ §3 row 18)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingConfig:
+    """How the cluster is shared among jobs."""
+
+    period_s: float = 30.0
+    """From one pass to the next when nothing happens."""
+    settle_s: float = 1.0
+    """From an event to the pass that looks at it: events come in flocks."""
+    max_load_percent: Mapping[str, int] = field(default_factory=dict)
+    """Resource -> how much of it growth may fill at most; 100 where nothing is said (TJ §3 row 15)."""
+    gpus: frozenset[str] = DEFAULT_GPUS
