@@ -2,9 +2,8 @@
 
 import pytest
 
-from raytide.api.actions import Create, Outcome, Result
+from raytide.api.actions import Create, Outcome, Remark, Result
 from raytide.api.meta import PODS, Key
-from raytide.raycluster.plan import Remark
 from raytide.raycluster.telling import Telling
 
 from builders import raycluster

@@ -1,13 +1,14 @@
 """What may a plan ask for?
 
 Frozen values that name one write each; nothing here does anything. A plan lists them in order, `kube/apply` carries
-them out and answers with one `Outcome` each (D7). Every delete carries the uid it means (RM:I5).
+them out and answers with one `Outcome` each (D7). Every delete carries the uid it means (RM:I5). What the API refused comes
+back to the next plan as a `Refusal`; what a plan has to say without writing anything is a `Remark`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from raytide.api.meta import Manifest, Resource
 
@@ -86,3 +87,34 @@ class Outcome:
     result: Result
     reason: str = ""
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something the API refused in an earlier pass, to be tried again in `retry_in_s` seconds, not before.
+
+    `group` is what the refused action had as its group.
+    """
+
+    group: str
+    reason: str
+    """The event reason of the failure: the action's `otherwise`."""
+    message: str
+    retry_in_s: float
+    times: int = 1
+    """How many passes in a row it was refused."""
+
+    @property
+    def look_again_in(self) -> float:
+        """Seconds until it matters less."""
+        return self.retry_in_s
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something to tell the user as an event although nothing was written."""
+
+    reason: str
+    note: str
+    group: str = ""
+    event_type: Literal["Normal", "Warning"] = "Warning"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from raytide.api import names
-from raytide.api.actions import Action, Create, Delete, Outcome, Result
+from raytide.api.actions import Action, Create, Delete, Outcome, Remark, Result
 from raytide.api.config import ClusterConfig
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import PODS, RAYCLUSTERS, SERVICES, Key, Manifest
@@ -27,7 +27,7 @@ from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations, version_of
 from raytide.metrics import STATUS_WRITES, WRITES
 from raytide.raycluster.observed import Observed, Refusal, observe
-from raytide.raycluster.plan import Plan, Remark, plan, sooner, wanted_lookups
+from raytide.raycluster.plan import Plan, plan, sooner, wanted_lookups
 from raytide.raycluster.pod_names import Namer
 from raytide.raycluster.provisioning import forget_provisioned, note_provisioned
 from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from raytide.api import actions
 from raytide.api.meta import Resource
 from raytide.api.pod import PodView
 from raytide.api.service import ServiceView
@@ -20,19 +21,9 @@ BEFORE_EVERYTHING: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Something the API refused in an earlier pass, to be tried again in `retry_in_s` seconds, not before.
+class Refusal(actions.Refusal):
+    """A refusal of the worker group `group`, of `names.HEAD_GROUP`, or of a slot of plan.py for anything else."""
 
-    `group` is the worker group, `names.HEAD_GROUP` for the head, or a slot of plan.py for anything else.
-    """
-
-    group: str
-    reason: str
-    """The event reason of the failure, e.g. `names.FAILED_TO_CREATE_WORKER_POD`."""
-    message: str
-    retry_in_s: float
-    times: int = 1
-    """How many passes in a row it was refused."""
     replicas_in_s: float = 0.0
     """Seconds until a multi-host replica may be begun again, after one had to be given up; hosts may come before."""
 

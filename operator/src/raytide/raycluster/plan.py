@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypedDict
 
 from raytide.api import names
-from raytide.api.actions import Action, Create, Delete
+from raytide.api.actions import Action, Create, Delete, Remark
 from raytide.api.conditions import is_condition_true
 from raytide.api.config import ClusterConfig
 from raytide.api.meta import PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVICES, Manifest
@@ -33,15 +33,6 @@ HEADLESS_SLOT: Final = "(headless service)"
 RIGHTS_SLOT: Final = "(autoscaler)"
 """The same for what the autoscaler needs; no worker group can have that name."""
 LOOK_FOR_ACCOUNT_EVERY_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """Something to tell the user as a warning event although nothing was written."""
-
-    reason: str
-    note: str
-    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

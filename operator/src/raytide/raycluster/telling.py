@@ -8,9 +8,8 @@ a minute (SC:S3). Called by the controller; reasons are KubeRay's (RC §6.1).
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
-from raytide.api.actions import Outcome, Result
+from raytide.api.actions import Outcome, Remark, Result
 from raytide.api.meta import Key, Manifest
-from raytide.raycluster.plan import Remark
 from raytide.runtime.clock import Clock
 
 REMARKS_APART_S: Final = 600.0
