@@ -9,9 +9,10 @@ field's path. Read by trainingjob/ and sharing/.
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 
 from raytide.api.meta import Key, Manifest
+from raytide.api.training_names import MASTER, PSERVER, TRAINER
 from raytide.api.value import ObjectMeta, Value
 
 DEFAULT_IMAGE: Final = "paddlepaddle/paddlecloud-job"
@@ -85,17 +86,22 @@ class PserverScaling(Value):
 class PserverSpec(InstancesSpec):
     """`pserver`; a bare `scaling: Ratio` is the mode."""
 
-    scaling: PserverScaling | Literal["Fixed", "Ratio"] = PserverScaling()
+    scaling: PserverScaling = PserverScaling()
+
+    @field_validator("scaling", mode="before")
+    @classmethod
+    def _bare_mode(cls, given: Any) -> Any:
+        return {"mode": given} if isinstance(given, str) else given
 
     @property
     def is_by_ratio(self) -> bool:
         """Whether their number follows that of the trainers."""
-        return self.scaling == "Ratio" or (isinstance(self.scaling, PserverScaling) and self.scaling.mode == "Ratio")
+        return self.scaling.mode == "Ratio"
 
     @property
     def trainers_per_pserver(self) -> int:
         """How many trainers share one."""
-        return self.scaling.trainers_per_pserver if isinstance(self.scaling, PserverScaling) else 1
+        return self.scaling.trainers_per_pserver
 
     def count_for(self, trainers: int) -> int:
         """How many parameter servers go with so many trainers."""
@@ -117,8 +123,15 @@ class ScalingSpec(Value):
     accounting: Literal["Limits", "Requests"] = "Limits"
 
 
+class PaddleAnnotations(Value):
+    """`annotations` of `spec`, as Paddle's last operator had them; the others are named as unsupported."""
+
+    walltime: int = 0
+    """Seconds from the start after which the job has failed; 0: no end."""
+
+
 class TrainingJobSpec(Value):
-    """`spec`."""
+    """`spec`. A zero or an empty text where there is a default means the default, as upstream writes it."""
 
     image: str = DEFAULT_IMAGE
     port: int = DEFAULT_PORT
@@ -147,9 +160,15 @@ class TrainingJobSpec(Value):
     active_deadline_seconds: int | None = None
     ttl_seconds_after_finished: int | None = None
     suspend: bool = False
+    annotations: PaddleAnnotations = PaddleAnnotations()
     trainer: TrainerSpec
     pserver: PserverSpec | None = None
     master: RoleSpec | None = None
+
+    @field_validator("image", "port", "ports_num", "ports_num_for_sparse", mode="after")
+    @classmethod
+    def _nothing_is_the_default(cls, given: Any, field: ValidationInfo) -> Any:
+        return given or cls.model_fields[str(field.field_name)].default
 
 
 class TrainingJob(Value):
@@ -185,6 +204,21 @@ class TrainingJob(Value):
     def has_master(self) -> bool:
         """Configured, or asked for by `fault_tolerant: true` (TJ §3 row 3)."""
         return self.spec.master is not None or self.spec.fault_tolerant is True
+
+    @property
+    def passes(self) -> int:
+        """How often the data is gone through; upstream listens to `spec.passes` only, so that wins (TJ §3 row 20)."""
+        return self.spec.passes or self.spec.trainer.passes or 1
+
+    @property
+    def deadline_s(self) -> int | None:
+        """After so many seconds the job has failed; upstream's `annotations.walltime` where nothing else is said."""
+        ours = self.spec.active_deadline_seconds
+        return ours if ours is not None else self.spec.annotations.walltime or None
+
+    def role(self, role: str) -> RoleSpec | None:
+        """What the spec says about a role; None where the job has none of it, or nothing is said (a bare master)."""
+        return {MASTER: self.spec.master, PSERVER: self.spec.pserver, TRAINER: self.spec.trainer}[role]
 
     def trainers_wanted(self) -> int:
         """The size it has to have now: as ordered, within its bounds; its minimum where nothing was ordered."""
