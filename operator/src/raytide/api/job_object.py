@@ -1,0 +1,99 @@
+"""What do we need to know about a job's headless service and its membership ConfigMap?
+
+Takes either as JSON and gives a small frozen view: whose it is, which object it is, and what a ConfigMap holds. Nothing
+else is kept, because services are made once, and of a membership only its content is compared. Made by the informers,
+read by plan (D3; TJ §7.7).
+"""
+
+from collections.abc import Mapping
+from sys import intern
+from typing import Any
+
+import msgspec
+
+from raytide.api import training_names as names
+from raytide.api.meta import Key
+
+
+class JobObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One service or ConfigMap of a TrainingJob."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    owner_uid: str = ""
+    job: str = ""
+    """The TrainingJob that its label names."""
+    deletion_timestamp: str = ""
+    content: Mapping[str, str] = {}
+    """`data` of a ConfigMap; empty for a service."""
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return Key(self.namespace, self.name)
+
+    @property
+    def job_key(self) -> Key:
+        """The TrainingJob that the label names."""
+        return Key(self.namespace, self.job)
+
+    @property
+    def is_terminating(self) -> bool:
+        """Whether somebody asked for its deletion."""
+        return bool(self.deletion_timestamp)
+
+    def marked_terminating(self, at: str) -> "JobObject":
+        """The same object with a deletion on its way."""
+        return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
+
+
+class _Owner(msgspec.Struct, gc=False):
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, gc=False, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class JobObjectDocument(msgspec.Struct, gc=False):
+    """A service's or ConfigMap's JSON as a decoder type."""
+
+    metadata: _Meta
+    data: dict[str, str] | None = None
+
+
+_decoder = msgspec.json.Decoder(JobObjectDocument)
+
+
+def decode_job_object(document: bytes | msgspec.Raw) -> JobObject:
+    """The view of one object's JSON; raises msgspec.MsgspecError when it is none."""
+    return view_of(_decoder.decode(document))
+
+
+def job_object_from_manifest(manifest: Mapping[str, Any]) -> JobObject:
+    """The view of an object we have as JSON."""
+    return view_of(msgspec.convert(manifest, JobObjectDocument))
+
+
+def view_of(document: JobObjectDocument) -> JobObject:
+    """Reduce a decoded object to its view."""
+    meta = document.metadata
+    return JobObject(
+        namespace=intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        owner_uid=next((o.uid for o in meta.owner_references or () if o.controller), ""),
+        job=intern((meta.labels or {}).get(names.JOB_LABEL, "")),
+        deletion_timestamp=meta.deletion_timestamp or "",
+        content=document.data or {},
+    )

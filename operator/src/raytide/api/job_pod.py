@@ -1,0 +1,280 @@
+"""What do we need to know about a pod of a TrainingJob, and no more?
+
+Takes a pod as JSON (bytes from a list or watch, or an object) and gives a small frozen `JobPod`: whose it is, which role
+and index it has, how it is doing and, once it has ended, why. It keeps nothing else of the object and forgives every
+missing field, as `pod.py` does for Ray's. Made by the informer and by the overlay of expectations; read by every decision
+about jobs (D3; TJ §2.2, §8).
+"""
+
+from collections.abc import Mapping
+from sys import intern
+from typing import Any, Final
+
+import msgspec
+
+from raytide.api import training_names as names
+from raytide.api.meta import Key
+from raytide.api.pod import FINISHED_PHASES, NO_CONDITION, RUNNING, ContainerView, PodCondition
+
+FAILED: Final = "Failed"
+SUCCEEDED: Final = "Succeeded"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+DISRUPTION_REASONS: Final = frozenset(
+    {
+        "Evicted",
+        "NodeLost",
+        "NodeAffinity",
+        "NodeShutdown",
+        "Preempting",
+        "Shutdown",
+        "Terminated",
+        "UnexpectedAdmissionError",
+    }
+)
+"""`status.reason` of pods that a node gave up: evicted, shut down, or turned away before they began."""
+OUT_OF_PREFIX: Final = "OutOf"
+"""A node turned it away for lack of a resource: `OutOfcpu`, `OutOfnvidia.com/gpu`."""
+
+
+class JobPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One pod of a TrainingJob, as far as anybody here cares."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    owner_uid: str = ""
+    """uid of the controlling owner; empty when nobody controls the pod."""
+    job: str = ""
+    role: str = ""
+    index: int | None = None
+    """None for a master, and where the label says nothing sensible."""
+    phase: str = ""
+    reason: str = ""
+    """`status.reason`: set where a node, and not the program, ended the pod."""
+    ready: PodCondition = NO_CONDITION
+    scheduled: PodCondition = NO_CONDITION
+    disruption: PodCondition = NO_CONDITION
+    """`DisruptionTarget`: somebody evicts, preempts or collects it."""
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    node_name: str = ""
+    pod_ip: str = ""
+    started_at: str = ""
+    """When its first container to begin began, on the clock of its node; empty when none has."""
+    containers: tuple[ContainerView, ...] = ()
+    init_containers: tuple[ContainerView, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return Key(self.namespace, self.name)
+
+    @property
+    def job_key(self) -> Key:
+        """The TrainingJob that the pod's label names; who owns it is another question."""
+        return Key(self.namespace, self.job)
+
+    @property
+    def is_terminating(self) -> bool:
+        """Whether somebody asked for its deletion."""
+        return bool(self.deletion_timestamp)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its phase is Running."""
+        return self.phase == RUNNING
+
+    @property
+    def is_running_and_ready(self) -> bool:
+        """Running with PodReady True."""
+        return self.is_running and self.ready.is_true
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self.phase in FINISHED_PHASES
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether all its containers ended with exit code 0."""
+        return self.phase == SUCCEEDED
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended otherwise, whoever is to blame."""
+        return self.phase == FAILED
+
+    @property
+    def is_disrupted(self) -> bool:
+        """Whether the cluster, and not its program, ended it: evicted, preempted, node lost or full."""
+        return self.disruption.is_true or self.reason in DISRUPTION_REASONS or self.reason.startswith(OUT_OF_PREFIX)
+
+    @property
+    def culprit(self) -> ContainerView | None:
+        """The container that ended worst: with an exit code other than 0, init containers first."""
+        return next((c for c in (*self.init_containers, *self.containers) if c.exit_code), None)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code by which it failed; None where no container reported one."""
+        return self.culprit.exit_code if self.culprit else None
+
+    @property
+    def finished_at(self) -> str:
+        """When its last container ended, on the clock of its node."""
+        return max((c.finished_at for c in (*self.init_containers, *self.containers)), default="")
+
+    def marked_terminating(self, at: str) -> "JobPod":
+        """The same pod with a deletion on its way; it still counts (D6)."""
+        return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
+
+
+# --- the JSON as the API sends it: only what is read, everything may be missing or null -----------------------------
+
+
+class _Owner(msgspec.Struct, gc=False):
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, gc=False, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Spec(msgspec.Struct, gc=False, rename="camel"):
+    node_name: str | None = None
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class _StateDetail(msgspec.Struct, gc=False, rename="camel"):
+    reason: str | None = None
+    message: str | None = None
+    exit_code: int | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class _State(msgspec.Struct, gc=False):
+    waiting: _StateDetail | None = None
+    running: _StateDetail | None = None
+    terminated: _StateDetail | None = None
+
+    @property
+    def said(self) -> tuple[str, _StateDetail]:
+        """The state's word and what is said about it; an ended container says more than one that waits."""
+        for word, found in (("terminated", self.terminated), ("waiting", self.waiting), ("running", self.running)):
+            if found is not None:
+                return word, found
+        return "", _StateDetail()
+
+
+class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    state: _State | None = None
+    restart_count: int = 0
+
+
+class _Status(msgspec.Struct, gc=False):
+    phase: str | None = None
+    reason: str | None = None
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="containerStatuses")
+    init_container_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="initContainerStatuses")
+
+
+class JobPodDocument(msgspec.Struct, gc=False):
+    """A pod's JSON as a decoder type: `msgspec.json.decode(line, type=JobPodDocument)`, then `view_of`."""
+
+    metadata: _Meta
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+_decoder = msgspec.json.Decoder(JobPodDocument)
+_INDEX_LENGTH: Final = 9
+
+
+def decode_job_pod(document: bytes | msgspec.Raw) -> JobPod:
+    """The view of one pod's JSON; raises msgspec.MsgspecError when it is not a pod."""
+    return view_of(_decoder.decode(document))
+
+
+def job_pod_from_manifest(manifest: Mapping[str, Any]) -> JobPod:
+    """The view of a pod we have as an object: one we are about to create, or an answer of the API."""
+    return view_of(msgspec.convert(manifest, JobPodDocument))
+
+
+def view_of(pod: JobPodDocument) -> JobPod:
+    """Reduce a decoded pod to its view; words that repeat from pod to pod are shared."""
+    meta, status = pod.metadata, pod.status or _Status()
+    labels = meta.labels or {}
+    conditions = {condition.type: condition for condition in status.conditions or ()}
+    return JobPod(
+        namespace=intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        owner_uid=intern(next((o.uid for o in meta.owner_references or () if o.controller), "")),
+        job=intern(labels.get(names.JOB_LABEL, "")),
+        role=intern(labels.get(names.ROLE_LABEL, "")),
+        index=_index(labels.get(names.INDEX_LABEL, "")),
+        phase=intern(status.phase or ""),
+        reason=intern(status.reason or ""),
+        ready=_condition(conditions.get("Ready")),
+        scheduled=_condition(conditions.get("PodScheduled")),
+        disruption=_condition(conditions.get(DISRUPTION_TARGET)),
+        creation_timestamp=meta.creation_timestamp or "",
+        deletion_timestamp=meta.deletion_timestamp or "",
+        node_name=intern((pod.spec.node_name if pod.spec else None) or ""),
+        pod_ip=status.pod_ip or "",
+        started_at=_started_at(status),
+        containers=_containers(status.container_statuses),
+        init_containers=_containers(status.init_container_statuses),
+    )
+
+
+def _index(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _INDEX_LENGTH else None
+
+
+def _condition(found: _Condition | None) -> PodCondition:
+    if found is None:
+        return NO_CONDITION
+    return PodCondition(intern(found.status), intern(found.reason or ""), found.message or "")
+
+
+def _started_at(status: _Status) -> str:
+    moments = (each.state.said[1].started_at for each in status.container_statuses or () if each.state)
+    return min((moment for moment in moments if moment), default="")
+
+
+def _containers(statuses: list[_ContainerStatus] | None) -> tuple[ContainerView, ...]:
+    return tuple(_container(status) for status in statuses or ())
+
+
+def _container(status: _ContainerStatus) -> ContainerView:
+    word, detail = (status.state or _State()).said
+    return ContainerView(
+        intern(status.name),
+        word,
+        intern(detail.reason or ""),
+        detail.message or "",
+        status.restart_count,
+        detail.exit_code,
+        detail.finished_at or "",
+    )
