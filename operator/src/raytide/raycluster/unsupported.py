@@ -6,22 +6,11 @@ when everything asked for is done. Nothing is ignored in silence: the status nam
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from raytide.api import names
+from raytide.api.faults import Unsupported
 from raytide.api.raycluster import RayCluster
-
-
-@dataclass(frozen=True, slots=True)
-class Unsupported:
-    """One field that has no effect yet."""
-
-    field: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.message}"
 
 
 def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:

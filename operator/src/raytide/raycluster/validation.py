@@ -13,12 +13,12 @@ from typing import Final
 
 from raytide.api import names
 from raytide.api.config import ClusterConfig
+from raytide.api.faults import Unsupported, Violation
 from raytide.api.raycluster import GroupSpec, RayCluster, WorkerGroupSpec
 from raytide.raycluster.ray_version import parse_ray_version
-from raytide.raycluster.unsupported import Unsupported, unsupported
+from raytide.raycluster.unsupported import unsupported
 from raytide.raycluster.validation_facts import (
     AUTOSCALER_V2_ENV,
-    Violation,
     has_env,
     is_autoscaler_v2_chosen,
     is_autoscaler_v2_env_on,

@@ -1,13 +1,11 @@
 """What do the validation rules keep asking about a RayCluster?
 
 Takes a cluster or one of its opaque pod templates and answers small questions: which environment variables the Ray
-container has, whether fault tolerance is on, which autoscaler is chosen. It also holds `Violation`, the answer of every
-rule. Pure, and tolerant of templates that lack what the CRD asks for. Called by `validation.py`,
-`validation_options.py`, and whoever has to know whose autoscaler runs.
+container has, whether fault tolerance is on, which autoscaler is chosen. Pure, and tolerant of templates that lack what
+the CRD asks for. Called by `validation.py`, `validation_options.py`, and whoever has to know whose autoscaler runs.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from raytide.api import names
@@ -15,19 +13,6 @@ from raytide.api.meta import Manifest
 from raytide.api.raycluster import AutoscalerOptions, RayCluster
 
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One fault: the rule's id (RC §1.3), the field's path, what is wrong and how to put it right."""
-
-    rule: str
-    field: str
-    message: str
-    event_reason: str = names.INVALID_SPEC
-
-    def __str__(self) -> str:
-        return f"{self.field} {self.message}"
 
 
 def pod_spec(template: Manifest) -> Manifest:

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from raytide.api import names
 from raytide.api.config import ClusterConfig
+from raytide.api.faults import Violation
 from raytide.api.meta import Manifest
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.ray_version import parse_ray_version
 from raytide.raycluster.validation_facts import (
-    Violation,
     by_name,
     has_env,
     is_ft_enabled,
