@@ -78,6 +78,10 @@ class ClusterConfig:
         return self.pods.autoscaler
 
 
+DEFAULT_GPUS: Final = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
+"""Resources that make a trainer one with GPUs; what a cluster calls them is its own affair (TJ §3 row 18)."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobConfig:
     """What the TrainingJob room's decisions may depend on."""
@@ -85,10 +89,8 @@ class JobConfig:
     operator_version: str = "raytide-dev"
     cluster_domain: str = "cluster.local"
     resync_s: float = 1800.0
-
-
-DEFAULT_GPUS: Final = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
-"""Resources that make a trainer one with GPUs; what a cluster calls them is its own affair (TJ §3 row 18)."""
+    gpus: frozenset[str] = DEFAULT_GPUS
+    """The same as in `SharingConfig`: whoever shares and whoever starts have to agree on what a gang is."""
 
 
 @dataclass(frozen=True, slots=True)

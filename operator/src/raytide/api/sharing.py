@@ -46,6 +46,9 @@ class SharingRecord:
     """How many go with them under `Ratio`; None: the spec's minimum."""
     is_admitted: bool = False
     """Whether a gang may begin; others begin without."""
+    admitted_at: datetime | None = None
+    """When `is_admitted` was ordered last. A gang that gave its room back later than that is not admitted any more, and
+    needs a new order (api/job_admission.py)."""
     waiting: WaitingNote | None = None
     resizes: tuple[ResizeNote, ...] = ()
     """The last ten, oldest first."""

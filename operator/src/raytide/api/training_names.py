@@ -36,6 +36,12 @@ SUSPENDED: Final = "Suspended"
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 
+INVALID: Final = "Invalid"
+UNSUPPORTED: Final = "Unsupported"
+"""Both as for RayClusters: there only while there is something to say."""
+GANG_READY: Final = "GangReady"
+"""Reason of `Admitted` from the moment at which all of a gang's minimum has run."""
+
 # --- phases; upstream's words in lower case mean the same (TJ §3 row 22) ---------------------------------------------------
 PHASE_PENDING: Final = "Pending"
 PHASE_CREATING: Final = "Creating"
@@ -54,8 +60,19 @@ GANG_TIMEOUT: Final = "GangTimeout"
 INVALID_SPEC: Final = "InvalidSpec"
 CREATED_POD: Final = "CreatedPod"
 FAILED_TO_CREATE_POD: Final = "FailedToCreatePod"
+POD_FAILED: Final = "PodFailed"
+"""A pod of the job ended by its own fault, or was taken by the cluster; told once for each."""
 DELETED_POD: Final = "DeletedPod"
 FAILED_TO_DELETE_POD: Final = "FailedToDeletePod"
+
+CREATED_SERVICE: Final = "CreatedService"
+FAILED_TO_CREATE_SERVICE: Final = "FailedToCreateService"
+CREATED_MEMBERSHIP: Final = "CreatedMembership"
+FAILED_TO_CREATE_MEMBERSHIP: Final = "FailedToCreateMembership"
+UPDATED_MEMBERSHIP: Final = "UpdatedMembership"
+FAILED_TO_UPDATE_MEMBERSHIP: Final = "FailedToUpdateMembership"
+DELETED_JOB: Final = "TTLExpired"
+FAILED_TO_DELETE_JOB: Final = "FailedToDeleteJob"
 
 # --- resources -----------------------------------------------------------------------------------------------------------
 OLD_GPU: Final = "alpha.kubernetes.io/nvidia-gpu"
