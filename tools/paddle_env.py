@@ -1,0 +1,70 @@
+"""Where is a Python that can run PaddlePaddle with parameter servers?
+
+`python tools/paddle_env.py` prints the folder of a virtual environment with exactly what `requirements/paddle.txt` locks,
+made on first use in the user's cache folder: 2.6 is the last series whose wheels have the parameter server, and its pins
+clash with Ray's. Where no such wheel runs, it says so in one line and ends with 0, or with --require with 1. Called by
+`make test-paddle` and `make demo-elastic`.
+"""
+
+import argparse
+import hashlib
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+from environments import cache_folder, provide
+
+LOCK = Path(__file__).resolve().parent.parent / "requirements" / "paddle.txt"
+PYTHON = (3, 11)
+MACHINE = ("Linux", "x86_64")
+IMAGE = "paddlepaddle/paddle"
+"""What samples call it, and under which name the sandbox knows the environment."""
+
+
+class Missing(Exception):  # noqa: N818 - a sentence for a person
+    """There is no PaddlePaddle with parameter servers for this Python or machine."""
+
+
+def check(version: tuple[int, ...] = sys.version_info[:2], machine: tuple[str, str] | None = None) -> None:
+    """Raise Missing where the locked wheels do not run."""
+    found = machine or (platform.system(), platform.machine())
+    if version != PYTHON or found != MACHINE:
+        here = f"Python {'.'.join(map(str, version))} on {' '.join(found)}"
+        raise Missing(f"PaddlePaddle with parameter servers needs Python 3.11 on Linux x86_64; this is {here}")
+
+
+def folder() -> Path:
+    """Its environment, named after the lock; it need not exist yet."""
+    return cache_folder("paddle") / hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]
+
+
+def provide_paddle() -> Path:
+    """The folder of the environment, made where it is not there; raises Missing."""
+    check()
+    wanted = folder()
+    try:
+        provide(wanted, "--require-hashes", "-r", LOCK)
+    except subprocess.CalledProcessError as error:
+        raise Missing("PaddlePaddle could not be installed; uv's words stand above") from error
+    return wanted
+
+
+def main() -> int:
+    """Print where it is, or why it is not."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--require", action="store_true", help="fail where it is not available")
+    is_required = parser.parse_args().require
+    try:
+        print(provide_paddle())
+    except Missing as missing:
+        print(f"not run: {missing}", file=sys.stderr)
+        return 1 if is_required else 0
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted")
