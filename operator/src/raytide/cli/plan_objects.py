@@ -1,0 +1,214 @@
+"""Which objects are in a file that somebody gives to `raytide plan`?
+
+Takes YAML or JSON as `kubectl get -o yaml` prints it (a `kind: List`, several documents, a bare list) and gives the views
+of api/capacity.py and the parsed TrainingJobs; other kinds are left out and counted. Whatever cannot be read is one
+`BadInput`, whose line names the file, the document, the object and the field. Touches nothing but the text it is given.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+import yaml
+from pydantic import ValidationError
+
+from raytide.api import meta
+from raytide.api.capacity import (
+    CapacityNode,
+    CapacityPod,
+    CapacityQuota,
+    PriorityClass,
+    capacity_node_from_object,
+    capacity_pod_from_object,
+    capacity_quota_from_object,
+    priority_class_from_object,
+)
+from raytide.api.meta import Manifest, Resource
+from raytide.api.quantity import QuantityError
+from raytide.api.trainingjob import TrainingJob
+
+T = TypeVar("T")
+
+PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", is_namespaced=False)
+READ: Final = (meta.NODES, meta.PODS, meta.RESOURCE_QUOTAS, PRIORITY_CLASSES, meta.TRAININGJOBS)
+"""The kinds that count; everything else in a file is skipped."""
+
+
+class BadInput(Exception):  # noqa: N818 - a sentence for the user
+    """Something that cannot be read; the message is one line that says where and what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One object, and where it was found."""
+
+    manifest: Manifest
+    where: str
+
+    @property
+    def name(self) -> str:
+        """`Kind namespace/name`, as people say it."""
+        metadata = self.manifest["metadata"]
+        path = "/".join(part for part in (metadata.get("namespace"), metadata["name"]) if part)
+        return f"{self.manifest['kind']} {path}"
+
+    def is_of(self, resource: Resource) -> bool:
+        """Whether it is of that kind; the group counts too, because others have a TrainingJob of their own."""
+        group = str(self.manifest["apiVersion"]).rpartition("/")[0]
+        return self.manifest["kind"] == resource.kind and group == resource.group
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a plan is made of, read and typed."""
+
+    nodes: tuple[CapacityNode, ...] = ()
+    pods: tuple[CapacityPod, ...] = ()
+    quotas: tuple[CapacityQuota, ...] = ()
+    priority_classes: tuple[PriorityClass, ...] = ()
+    jobs: tuple[TrainingJob, ...] = ()
+    skipped: tuple[tuple[str, int], ...] = ()
+    """Kinds that do not count, and how many there were."""
+
+
+def read_snapshot(files: Iterable[tuple[str, str]]) -> Snapshot:
+    """What is in files of (name, text) together; raises BadInput."""
+    found = [one for name, text in files for one in objects_in(name, text)]
+    _refuse_twins(found)
+    return Snapshot(
+        nodes=_views(found, meta.NODES, capacity_node_from_object),
+        pods=_views(found, meta.PODS, capacity_pod_from_object),
+        quotas=_views(found, meta.RESOURCE_QUOTAS, capacity_quota_from_object),
+        priority_classes=_views(found, PRIORITY_CLASSES, priority_class_from_object),
+        jobs=_views(found, meta.TRAININGJOBS, TrainingJob.parse),
+        skipped=tuple(sorted(Counter(_kind(one) for one in found if not any(map(one.is_of, READ))).items())),
+    )
+
+
+def _kind(one: Found) -> str:
+    return f"{one.manifest['kind']} ({one.manifest['apiVersion']})"
+
+
+def _refuse_twins(found: Iterable[Found]) -> None:
+    first: dict[tuple[str, str], Found] = {}
+    for one in found:
+        if any(map(one.is_of, READ)) and (before := first.setdefault((one.name, _kind(one)), one)) is not one:
+            raise BadInput(f"{one.where}: {one.name} is there twice, first in {before.where}")
+
+
+# --- objects in text -------------------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.CSafeLoader):
+    """Leaves timestamps as they are written, quoted or not."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def objects_in(name: str, text: str) -> Iterator[Found]:
+    """Every object in one file, lists unfolded; raises BadInput."""
+    try:
+        documents = list(yaml.load_all(text, _Loader))
+    except yaml.YAMLError as error:
+        raise BadInput(f"{name}: {_yaml_trouble(error)}") from error
+    except (ValueError, RecursionError) as error:  # such as an impossible number, or a bomb of brackets
+        raise BadInput(f"{name}: this cannot be read as YAML: {error}") from error
+    for number, document in enumerate(documents, 1):
+        if document is not None:
+            yield from _unfolded(document, f"{name}: document {number}")
+
+
+def _yaml_trouble(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _unfolded(document: Any, where: str) -> Iterator[Found]:
+    if isinstance(document, list):
+        for number, item in enumerate(document, 1):
+            yield from _unfolded(item, f"{where}, item {number}")
+        return
+    if not isinstance(document, dict):
+        raise BadInput(f"{where}: this is {_described(document)}, not a Kubernetes object")
+    for field in ("apiVersion", "kind"):
+        if not isinstance(document.get(field), str) or not document[field]:
+            raise BadInput(f"{where}: {field} is missing")
+    if _is_list(document):
+        yield from _items(document, where)
+        return
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
+        raise BadInput(f"{where} ({document['kind']}): metadata.name is missing")
+    yield Found(document, where)
+
+
+def _is_list(document: Manifest) -> bool:
+    return document["kind"].endswith("List") and ("items" in document or document["kind"] == "List")
+
+
+def _items(document: Manifest, where: str) -> Iterator[Found]:
+    """The items of a list; those of a `PodList` as the API sends it have neither kind nor apiVersion of their own."""
+    items = document.get("items") or ()
+    if not isinstance(items, list | tuple):
+        raise BadInput(f"{where} ({document['kind']}): items is {_described(items)}, not a list")
+    kind = document["kind"].removesuffix("List")
+    inherited = {"apiVersion": document["apiVersion"], "kind": kind} if kind else {}
+    for number, item in enumerate(items, 1):
+        yield from _unfolded({**inherited, **item} if isinstance(item, dict) else item, f"{where}, item {number}")
+
+
+def _described(value: Any) -> str:
+    names = {str: "text", int: "a number", float: "a number", bool: "true or false", list: "a list", dict: "an object"}
+    return names.get(type(value), type(value).__name__)
+
+
+# --- typed -----------------------------------------------------------------------------------------------------------
+
+
+def _views(found: Iterable[Found], resource: Resource, view: Callable[[Manifest], T]) -> tuple[T, ...]:
+    return tuple(_view(one, view) for one in found if one.is_of(resource))
+
+
+def _view(one: Found, view: Callable[[Manifest], T]) -> T:
+    try:
+        return view(one.manifest)
+    except ValidationError as error:
+        raise BadInput(f"{one.where} ({one.name}): {validation_trouble(error)}") from error
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{one.where} ({one.name}): {_msgspec_trouble(error)}") from error
+    except QuantityError as error:
+        field = path_of(one.manifest, error.text)
+        raise BadInput(f"{one.where} ({one.name}): {field}{error}") from error
+
+
+def validation_trouble(error: ValidationError) -> str:
+    """The first fault, as `field: what`."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+
+
+def _msgspec_trouble(error: msgspec.ValidationError) -> str:
+    """`Expected `str`, got `int` - at `$.spec.nodeName`` with the field in front."""
+    message, _, path = str(error).partition(" - at ")
+    field = path.strip("`").removeprefix("$.")
+    return f"{field}: {message.replace('`', '')}" if field else message.replace("`", "")
+
+
+def path_of(value: Any, text: object, path: str = "") -> str:
+    """Where in the object that text stands, as `spec.containers[0]: `; empty where it does not."""
+    children: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, dict):
+        children = ((f"{path}.{name}" if path else str(name), child) for name, child in value.items())
+    elif isinstance(value, list):
+        children = ((f"{path}[{number}]", child) for number, child in enumerate(value))
+    elif str(value) == str(text):
+        return f"{path}: "
+    return next((found for where, child in children if (found := path_of(child, text, where))), "")
