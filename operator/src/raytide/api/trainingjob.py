@@ -33,6 +33,8 @@ class Resources(Value):
 class RoleSpec(Value):
     """What master, pserver and trainer share."""
 
+    entrypoint: str = ""
+    """A shell line; pservers without one run the trainers', a master without one runs what its image runs."""
     resources: Resources = Resources()
     env: tuple[Manifest, ...] = ()
     envs: Mapping[str, str] = Field(default_factory=dict)
@@ -50,7 +52,7 @@ class RoleSpec(Value):
     )
     image_pull_secrets: tuple[Manifest, ...] = ()
     template: Manifest | None = None
-    """A PodTemplateSpec, merged over what is built: containers by name, everything else as a merge patch."""
+    """A PodTemplateSpec, merged over what is built: containers by name, the rest as template_merge.py says."""
 
 
 class InstancesSpec(RoleSpec):
@@ -59,7 +61,6 @@ class InstancesSpec(RoleSpec):
     min_instance: int = Field(default=0, validation_alias=_spelled("min-instance", "minInstance"))
     max_instance: int | None = Field(default=None, validation_alias=_spelled("max-instance", "maxInstance"))
     """None: as many as the minimum."""
-    entrypoint: str = ""
 
     @property
     def ceiling(self) -> int:

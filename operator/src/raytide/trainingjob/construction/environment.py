@@ -1,0 +1,149 @@
+"""What do the containers of a job find in their environment?
+
+Three sets of variables: who they are, for everybody; Paddle's old names for its launcher, to the letter of TJ §2.2, with
+`framework: paddle`; and the addresses of peers, in the names that Paddle's fleet reads (TJ §2.8) or, with `framework:
+torchrun`, torchrun (`PET_*`). What the user sets for a role takes the place of ours. Counts are those at the pod's
+creation: only the files of the membership volume are live.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from raytide.api.meta import Manifest
+from raytide.api.quantity import QuantityError, to_bytes
+from raytide.api.template_merge import merged_entries
+from raytide.api.training_names import MASTER, PSERVER, TRAINER
+from raytide.api.training_resources import gpus_per_trainer, role_resources
+from raytide.trainingjob.addresses import OWN_ADDRESS, endpoint, endpoints
+from raytide.trainingjob.construction.site import Site
+
+MEMBERSHIP_PATH: Final = "/etc/raytide/membership"
+CUDA_LIBRARIES: Final = "/usr/local/cuda/lib64"
+
+
+def environment(site: Site) -> list[Manifest]:
+    """The main container's variables; what `$(POD_IP)` needs comes first."""
+    variables = [*identity(site)]
+    if site.is_launched:
+        variables += launcher_variables(site)
+    variables += torchrun_variables(site) if site.job.spec.framework == "torchrun" else fleet_variables(site)
+    return merged_entries(variables, users_variables(site), "name")
+
+
+def etcd_environment(site: Site) -> list[Manifest]:
+    """Those of the container beside the master: as upstream, the same as for others."""
+    return [*identity(site), *launcher_variables(site)]
+
+
+def identity(site: Site) -> list[Manifest]:
+    """Which pod of which job this is, and where to read more."""
+    ours = {
+        "RAYTIDE_JOB_NAME": site.job.metadata.name,
+        "RAYTIDE_ROLE": site.role,
+        "RAYTIDE_INDEX": str(site.index),
+    }
+    if not site.is_master:
+        ours["RAYTIDE_MEMBERSHIP_DIR"] = MEMBERSHIP_PATH
+    if site.job.has_master:
+        ours["RAYTIDE_MASTER_ENDPOINT"] = endpoint(site.job, MASTER, 0, site.config)
+    fields = {"NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP", "POD_NAME": "metadata.name"}
+    return [*(_field(name, path) for name, path in fields.items()), *_literals(ours)]
+
+
+def launcher_variables(site: Site) -> list[Manifest]:
+    """Paddle's old names (TJ §2.2)."""
+    job, spec = site.job, site.job.spec
+    uses_gpu = gpus_per_trainer(job, site.config.gpus) > 0
+    return _literals(
+        {
+            "PADDLE_JOB_NAME": job.metadata.name,
+            "TRAINERS": str(site.size.trainers),
+            "PSERVERS": str(site.size.pservers),
+            "ENTRY": spec.trainer.entrypoint,
+            "TOPOLOGY": spec.trainer.entrypoint,
+            "TRAINER_PACKAGE": spec.trainer.workspace,
+            "PADDLE_INIT_PORT": str(spec.port),
+            "PADDLE_INIT_TRAINER_COUNT": str(_threads_per_trainer(site)),
+            "PADDLE_INIT_PORTS_NUM": str(spec.ports_num),
+            "PADDLE_INIT_PORTS_NUM_FOR_SPARSE": str(spec.ports_num_for_sparse),
+            "PADDLE_INIT_NUM_GRADIENT_SERVERS": str(site.size.trainers),
+            "PADDLE_INIT_NUM_PASSES": str(job.passes),
+            "PADDLE_INIT_USE_GPU": "1" if uses_gpu else "0",
+            "LD_LIBRARY_PATH": CUDA_LIBRARIES,
+        }
+    )
+
+
+def fleet_variables(site: Site) -> list[Manifest]:
+    """What fleet's role maker reads: parameter-server mode where there are parameter servers, else collective mode."""
+    if site.is_master:
+        return []
+    own = f"{OWN_ADDRESS}:{site.job.spec.port}"
+    found = {
+        "TRAINING_ROLE": "PSERVER" if site.is_pserver else "TRAINER",
+        "PADDLE_PORT": str(site.job.spec.port),
+        "PADDLE_CURRENT_ENDPOINT": own,
+        "PADDLE_TRAINERS_NUM": str(site.size.trainers),
+        # A barrier among processes that come and go would wait for ever.
+        "PADDLE_WITH_GLOO": "0",
+    }
+    if site.size.pservers:
+        found["PADDLE_PSERVERS_IP_PORT_LIST"] = _list_with_self(site, PSERVER, site.size.pservers, own)
+    if site.is_trainer:
+        # Parameter servers start before trainers have addresses, and need none of them.
+        found["PADDLE_TRAINER_ID"] = str(site.index)
+        found["PADDLE_TRAINER_ENDPOINTS"] = _list_with_self(site, TRAINER, site.size.trainers, own)
+    return _literals(found)
+
+
+def torchrun_variables(site: Site) -> list[Manifest]:
+    """The options of torchrun: it lets agents come and go between the bounds, and meets at the first trainer."""
+    if not site.is_trainer:
+        return []
+    job, spec = site.job, site.job.spec
+    restarts = 0 if spec.restart_policy == "Never" else spec.backoff_limit
+    return _literals(
+        {
+            "PET_NNODES": f"{site.instances.min_instance}:{site.instances.ceiling}",
+            "PET_NPROC_PER_NODE": str(gpus_per_trainer(job, site.config.gpus) or 1),
+            "PET_NODE_RANK": str(site.index),
+            "PET_RDZV_BACKEND": "c10d",
+            "PET_RDZV_ENDPOINT": endpoint(job, TRAINER, 0, site.config),
+            "PET_RDZV_ID": job.metadata.uid or job.metadata.name,
+            # Said, not guessed from host names, which lie where pods share a network.
+            "PET_RDZV_CONF": f"is_host={'true' if site.index == 0 else 'false'}",
+            "PET_MAX_RESTARTS": str(restarts),
+        }
+    )
+
+
+def users_variables(site: Site) -> list[Manifest]:
+    """The role's `envs`, then its `env`."""
+    return merged_entries(_literals(site.said.envs), site.said.env, "name")
+
+
+def _list_with_self(site: Site, role: str, count: int, own: str) -> str:
+    known = list(endpoints(site.job, role, count, site.config))
+    if site.role == role and site.index < len(known):
+        known[site.index] = own
+    return ",".join(known)
+
+
+def _threads_per_trainer(site: Site) -> int:
+    """GPUs asked for, else CPUs rounded up (TJ §2.2); at least one, since none would train nothing."""
+    gpus = gpus_per_trainer(site.job, site.config.gpus)
+    if gpus:
+        return gpus
+    try:
+        return max(1, to_bytes(role_resources(site.job, TRAINER).requests.get("cpu", 1)))
+    except QuantityError:
+        return 1
+
+
+def _literals(values: Mapping[str, str]) -> list[Manifest]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _field(name: str, path: str) -> Manifest:
+    source: dict[str, Any] = {"fieldRef": {"fieldPath": path}}
+    return {"name": name, "valueFrom": source}

@@ -1,0 +1,95 @@
+"""What stands in the spec of a job's pod, before the user's template?
+
+Begins with the part that schedulers read (api/job_shape.py) and adds what runs: image, command, environment, ports,
+mounts, probes, hooks. Volumes and mounts go to all three roles, where upstream forgot some (TJ §2.2); pods never restart
+their containers, because the job decides what a failure means. Called by objects.py.
+"""
+
+from typing import Any, Final
+
+from raytide.api.job_shape import scheduling_spec
+from raytide.api.meta import Manifest
+from raytide.trainingjob.addresses import ETCD_PORT, MASTER_PORT, membership_name, pod_name, service_name
+from raytide.trainingjob.construction.commands import ETCD_IMAGE, etcd_command, shell, start_command
+from raytide.trainingjob.construction.environment import MEMBERSHIP_PATH, environment, etcd_environment
+from raytide.trainingjob.construction.site import Site
+
+MEMBERSHIP_VOLUME: Final = "raytide-membership"
+
+
+def build_pod_spec(site: Site) -> Manifest:
+    """The spec; a template is laid over it afterwards."""
+    spec = site.job.spec
+    outline = scheduling_spec(site.job, site.role)
+    main, *beside = outline["containers"]
+    built: Manifest = {
+        **outline,
+        "restartPolicy": "Never",
+        "hostname": pod_name(site.job, site.role, site.index),
+        "subdomain": service_name(site.job),
+        "containers": [_main_container(site, main), *(_etcd_container(site, etcd) for etcd in beside)],
+    }
+    if volumes := [*spec.volumes, *_membership_volumes(site)]:
+        built["volumes"] = volumes
+    if spec.host_network:
+        # Without it a pod on the host's network asks the host's name server, which knows no pods.
+        built["dnsPolicy"] = "ClusterFirstWithHostNet"
+    if secrets := [*spec.image_pull_secrets, *site.said.image_pull_secrets]:
+        built["imagePullSecrets"] = secrets
+    if site.said.grace_period_seconds is not None:
+        built["terminationGracePeriodSeconds"] = site.said.grace_period_seconds
+    return built
+
+
+def _main_container(site: Site, outlined: Manifest) -> Manifest:
+    spec, said = site.job.spec, site.said
+    container: Manifest = {
+        **outlined,
+        "image": spec.image,
+        **_pull_policy(site),
+        **start_command(site),
+        "ports": [{"name": name, "containerPort": number} for name, number in ports(site).items()],
+        "env": environment(site),
+    }
+    if mounts := [*spec.volume_mounts, *_membership_mounts(site)]:
+        container["volumeMounts"] = mounts
+    if said.liveness_probe:
+        container["livenessProbe"] = said.liveness_probe
+    if said.readiness_probe:
+        container["readinessProbe"] = said.readiness_probe
+    if said.pre_stop_cmd:
+        container["lifecycle"] = {"preStop": {"exec": {"command": _hook(said.pre_stop_cmd)}}}
+    return container
+
+
+def _etcd_container(site: Site, outlined: Manifest) -> Manifest:
+    return {**outlined, "image": ETCD_IMAGE, "command": etcd_command(), "env": etcd_environment(site)}
+
+
+def ports(site: Site) -> dict[str, int]:
+    """Port numbers by name: the master's two, or `jobport-…` from the base port on (TJ §2.2)."""
+    if site.is_master:
+        return {"master-port": MASTER_PORT, **({"etcd-port": ETCD_PORT} if site.is_launched else {})}
+    spec = site.job.spec
+    count = spec.ports_num + spec.ports_num_for_sparse
+    return {f"jobport-{number}": number for number in range(spec.port, spec.port + count)}
+
+
+def _pull_policy(site: Site) -> Manifest:
+    """As the job says; else upstream's: trainers always pull, others leave it to Kubernetes."""
+    policy = site.job.spec.image_pull_policy or ("Always" if site.is_trainer else "")
+    return {"imagePullPolicy": policy} if policy else {}
+
+
+def _membership_volumes(site: Site) -> list[Manifest]:
+    source: dict[str, Any] = {"name": membership_name(site.job)}
+    return [] if site.is_master else [{"name": MEMBERSHIP_VOLUME, "configMap": source}]
+
+
+def _membership_mounts(site: Site) -> list[Manifest]:
+    mount = {"name": MEMBERSHIP_VOLUME, "mountPath": MEMBERSHIP_PATH, "readOnly": True}
+    return [] if site.is_master else [mount]
+
+
+def _hook(written: tuple[str, ...] | str) -> list[str]:
+    return shell(written) if isinstance(written, str) else list(written)

@@ -1,0 +1,61 @@
+"""Who belongs to a job at this moment, as its containers read it?
+
+Takes the job and its size, gives the files of the membership volume: `trainers` and `pservers` (one endpoint a line, in
+rank order), `world_size`, and all of it as `membership.json`. A pod that is being replaced stays listed, since its name
+and rank stay; so files change with the size and the spec only. Frozen variables are what Paddle's users suffered from
+(TJ §6); these files are live.
+"""
+
+import json
+
+from raytide.api.config import JobConfig
+from raytide.api.job_shape import Size
+from raytide.api.meta import Manifest
+from raytide.api.training_names import MASTER, PSERVER, TRAINER
+from raytide.api.trainingjob import TrainingJob
+from raytide.trainingjob.addresses import endpoint, endpoints, pod_name
+
+
+def membership_files(job: TrainingJob, size: Size, config: JobConfig) -> dict[str, str]:
+    """File name -> content."""
+    return {
+        "world_size": f"{size.trainers}\n",
+        "trainers": _lines(endpoints(job, TRAINER, size.trainers, config)),
+        "pservers": _lines(endpoints(job, PSERVER, size.pservers, config)),
+        "membership.json": json.dumps(_membership(job, size, config), indent=2) + "\n",
+    }
+
+
+def _membership(job: TrainingJob, size: Size, config: JobConfig) -> Manifest:
+    trainer, pserver = job.spec.trainer, job.spec.pserver
+    membership: Manifest = {
+        "job": job.metadata.name,
+        "namespace": job.metadata.namespace,
+        "generation": job.metadata.generation,
+        "worldSize": size.trainers,
+        "trainer": {
+            "min": trainer.min_instance,
+            "max": trainer.ceiling,
+            "members": _members(job, TRAINER, size.trainers, config),
+        },
+    }
+    if pserver is not None:
+        membership["pserver"] = {
+            "min": pserver.min_instance,
+            "max": pserver.ceiling,
+            "members": _members(job, PSERVER, size.pservers, config),
+        }
+    if job.has_master:
+        membership["master"] = {"name": pod_name(job, MASTER), "endpoint": endpoint(job, MASTER, 0, config)}
+    return membership
+
+
+def _members(job: TrainingJob, role: str, count: int, config: JobConfig) -> list[Manifest]:
+    return [
+        {"rank": rank, "name": pod_name(job, role, rank), "endpoint": endpoint(job, role, rank, config)}
+        for rank in range(count)
+    ]
+
+
+def _lines(texts: tuple[str, ...]) -> str:
+    return "".join(f"{text}\n" for text in texts)
