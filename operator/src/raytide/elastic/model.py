@@ -143,6 +143,11 @@ class Participant:
     companion: Companion | None = None
     placed: Mapping[str, int] = field(default_factory=dict)
     """Node -> instances there that count towards `current`; those that are leaving are not in it."""
+    leaves_first: tuple[str, ...] = ()
+    """The nodes of its instances in the order in which a shrink would remove them (highest index first, as many as are
+    known): only the room that is really freed counts. Empty: any of `placed` is assumed. What has no node goes before."""
+    uncreated: int = 0
+    """How many of `current` have no pod yet: a quota has to allow them, and nobody gives room while it does not."""
     sizes: tuple[int, ...] = ()
     """Sizes it may have, ascending; empty: every size."""
     step: int = 1
@@ -250,6 +255,8 @@ class Resize:
     """Before and after, where pods come with the instances."""
     is_released: bool = True
     """False: the room is promised, but pods are still in it. Growth is written only when they are gone (TJ §4 step 4)."""
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    """Where the plan assumes that instances come (positive) or go (negative); kube-scheduler decides in the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,5 +274,7 @@ class Division:
     """A plan: deterministic, and a fixed point once carried out."""
 
     resizes: tuple[Resize, ...] = ()
+    """Per participant at most one shrink, then one released growth, then one that is not; each begins where the one before
+    ends. Whoever writes follows them in order and stops, for that participant, at the first that is not released."""
     waiting: tuple[Waiting, ...] = ()
     """At most one per participant, in the order of ids."""
