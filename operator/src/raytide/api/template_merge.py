@@ -25,12 +25,14 @@ _REPLACED_BY: Final = {
 
 def merged_template(pod: Manifest, template: Mapping[str, Any]) -> Manifest:
     """The pod with the template's labels, annotations and spec over it; parts of a wrong type are left out."""
-    metadata = _mapping(template.get("metadata"))
+    metadata, spec = _mapping(template.get("metadata")), dict(_mapping(template.get("spec")))
+    if not isinstance(spec.get("containers", []), list):
+        del spec["containers"]  # a pod has some
     added = {key: _mapping(metadata.get(key)) for key in ("labels", "annotations") if _mapping(metadata.get(key))}
     return {
         **pod,
         "metadata": _merged(pod.get("metadata") or {}, added),
-        "spec": _merged(pod.get("spec") or {}, _mapping(template.get("spec"))),
+        "spec": _merged(pod.get("spec") or {}, spec),
     }
 
 
