@@ -22,6 +22,17 @@ class Size(NamedTuple):
 
     trainers: int
     pservers: int
+    trainer_indices: tuple[int, ...] = ()
+    """Which ones, ascending: a job that shrank keeps its running trainers, whatever their indices. Empty: 0, 1, 2 …"""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The trainers' indices in rank order: the position of an index is its rank."""
+        return self.trainer_indices or tuple(range(self.trainers))
+
+    def rank_of(self, index: int) -> int:
+        """The rank of one trainer; its index where it is none of them."""
+        return self.ranks.index(index) if index in self.ranks else index
 
 
 _BARE_MASTER: Final = RoleSpec()

@@ -6,6 +6,7 @@ instead of its name where it lists everybody: Paddle looks itself up in the list
 name is served. Called by objects.py and construction/; names of TJ §2.2.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from raytide.api.config import JobConfig
@@ -45,6 +46,6 @@ def endpoint(job: TrainingJob, role: str, index: int, config: JobConfig) -> str:
     return f"{host_name(job, role, index, config)}:{port}"
 
 
-def endpoints(job: TrainingJob, role: str, count: int, config: JobConfig) -> tuple[str, ...]:
-    """Those of all pods of a role, in rank order."""
-    return tuple(endpoint(job, role, index, config) for index in range(count))
+def endpoints(job: TrainingJob, role: str, indices: Iterable[int], config: JobConfig) -> tuple[str, ...]:
+    """Those of these pods of a role, in that order."""
+    return tuple(endpoint(job, role, index, config) for index in indices)

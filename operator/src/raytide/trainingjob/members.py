@@ -7,6 +7,7 @@ and rank stay; so files change with the size and the spec only. Frozen variables
 """
 
 import json
+from collections.abc import Sequence
 
 from raytide.api.config import JobConfig
 from raytide.api.job_shape import Size
@@ -20,8 +21,8 @@ def membership_files(job: TrainingJob, size: Size, config: JobConfig) -> dict[st
     """File name -> content."""
     return {
         "world_size": f"{size.trainers}\n",
-        "trainers": _lines(endpoints(job, TRAINER, size.trainers, config)),
-        "pservers": _lines(endpoints(job, PSERVER, size.pservers, config)),
+        "trainers": _lines(endpoints(job, TRAINER, size.ranks, config)),
+        "pservers": _lines(endpoints(job, PSERVER, range(size.pservers), config)),
         "membership.json": json.dumps(_membership(job, size, config), indent=2) + "\n",
     }
 
@@ -36,24 +37,24 @@ def _membership(job: TrainingJob, size: Size, config: JobConfig) -> Manifest:
         "trainer": {
             "min": trainer.min_instance,
             "max": trainer.ceiling,
-            "members": _members(job, TRAINER, size.trainers, config),
+            "members": _members(job, TRAINER, size.ranks, config),
         },
     }
     if pserver is not None:
         membership["pserver"] = {
             "min": pserver.min_instance,
             "max": pserver.ceiling,
-            "members": _members(job, PSERVER, size.pservers, config),
+            "members": _members(job, PSERVER, range(size.pservers), config),
         }
     if job.has_master:
         membership["master"] = {"name": pod_name(job, MASTER), "endpoint": endpoint(job, MASTER, 0, config)}
     return membership
 
 
-def _members(job: TrainingJob, role: str, count: int, config: JobConfig) -> list[Manifest]:
+def _members(job: TrainingJob, role: str, indices: Sequence[int], config: JobConfig) -> list[Manifest]:
     return [
-        {"rank": rank, "name": pod_name(job, role, rank), "endpoint": endpoint(job, role, rank, config)}
-        for rank in range(count)
+        {"rank": rank, "name": pod_name(job, role, index), "endpoint": endpoint(job, role, index, config)}
+        for rank, index in enumerate(indices)
     ]
 
 

@@ -6,7 +6,7 @@ torchrun`, torchrun (`PET_*`). What the user sets for a role takes the place of 
 creation: only the files of the membership volume are live.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from raytide.api.meta import Manifest
@@ -88,11 +88,11 @@ def fleet_variables(site: Site) -> list[Manifest]:
         "PADDLE_WITH_GLOO": "0",
     }
     if site.size.pservers:
-        found["PADDLE_PSERVERS_IP_PORT_LIST"] = _list_with_self(site, PSERVER, site.size.pservers, own)
+        found["PADDLE_PSERVERS_IP_PORT_LIST"] = _list_with_self(site, PSERVER, range(site.size.pservers), own)
     if site.is_trainer:
         # Parameter servers start before trainers have addresses, and need none of them.
-        found["PADDLE_TRAINER_ID"] = str(site.index)
-        found["PADDLE_TRAINER_ENDPOINTS"] = _list_with_self(site, TRAINER, site.size.trainers, own)
+        found["PADDLE_TRAINER_ID"] = str(site.size.rank_of(site.index))
+        found["PADDLE_TRAINER_ENDPOINTS"] = _list_with_self(site, TRAINER, site.size.ranks, own)
     return _literals(found)
 
 
@@ -106,7 +106,7 @@ def torchrun_variables(site: Site) -> list[Manifest]:
         {
             "PET_NNODES": f"{site.instances.min_instance}:{site.instances.ceiling}",
             "PET_NPROC_PER_NODE": str(gpus_per_trainer(job, site.config.gpus) or 1),
-            "PET_NODE_RANK": str(site.index),
+            "PET_NODE_RANK": str(site.size.rank_of(site.index)),
             "PET_RDZV_BACKEND": "c10d",
             "PET_RDZV_ENDPOINT": endpoint(job, TRAINER, 0, site.config),
             "PET_RDZV_ID": job.metadata.uid or job.metadata.name,
@@ -122,11 +122,11 @@ def users_variables(site: Site) -> list[Manifest]:
     return merged_entries(_literals(site.said.envs), site.said.env, "name")
 
 
-def _list_with_self(site: Site, role: str, count: int, own: str) -> str:
-    known = list(endpoints(site.job, role, count, site.config))
-    if site.role == role and site.index < len(known):
+def _list_with_self(site: Site, role: str, indices: Sequence[int], own: str) -> str:
+    known = dict(zip(indices, endpoints(site.job, role, indices, site.config), strict=True))
+    if site.role == role and site.index in known:
         known[site.index] = own
-    return ",".join(known)
+    return ",".join(known.values())
 
 
 def _threads_per_trainer(site: Site) -> int:
