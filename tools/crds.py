@@ -1,6 +1,6 @@
 """Write the CRDs, or check that the written ones are current.
 
-`python tools/crds.py` makes `ray.io_rayclusters.yaml` in the package and its copies under `crds/` and in the chart; with
+`python tools/crds.py` makes one file per kind in the package and its copies under `crds/` and in the chart; with
 `--check` it changes nothing and fails if a file differs or is too large. The result depends on the files in this folder
 only. `kubectl apply` keeps the object as JSON in an annotation of at most 256 KiB; that is the limit checked here.
 """
@@ -12,17 +12,20 @@ from typing import Any
 
 import yaml
 
+import raycluster_words
+import trainingjob_words
+from crd_parts import described
 from kubernetes_types import KubernetesTypes
 from raycluster_schema import RayClusterSchema
-from raycluster_words import described
+from trainingjob_schema import TrainingJobSchema
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = (ROOT / "operator/src/raytide/crds", ROOT / "crds", ROOT / "helm/raytide/crds")
-NAME = "ray.io_rayclusters.yaml"
 MAX_BYTES = 256 * 1024
 LINE_LENGTH = 1000
 
-COLUMNS = (
+Columns = tuple[tuple[str, str, str, int], ...]
+RAYCLUSTER_COLUMNS: Columns = (
     ("desired workers", "integer", ".status.desiredWorkerReplicas", 0),
     ("available workers", "integer", ".status.availableWorkerReplicas", 0),
     ("cpus", "string", ".status.desiredCPU", 0),
@@ -33,6 +36,16 @@ COLUMNS = (
     ("age", "date", ".metadata.creationTimestamp", 0),
     ("head pod IP", "string", ".status.head.podIP", 1),
     ("head service IP", "string", ".status.head.serviceIP", 1),
+)
+TRAININGJOB_COLUMNS: Columns = (
+    ("Min", "integer", ".status.trainer.min", 0),
+    ("Max", "integer", ".status.trainer.max", 0),
+    ("Current", "integer", ".status.trainer.replicas", 0),
+    ("Score", "number", ".status.trainer.fulfillment", 0),
+    ("Phase", "string", ".status.phase", 0),
+    ("Waiting", "string", ".status.waiting", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Ready", "integer", ".status.trainer.ready", 1),
 )
 DEPRECATION = "ray.io/v1alpha1 RayCluster is deprecated: no new fields, gone from KubeRay 1.9 on; use ray.io/v1"
 
@@ -50,17 +63,17 @@ class _Compact(yaml.CSafeDumper):
         return super().represent_mapping(tag, mapping, flow_style=flow_style or is_short)
 
 
-def build_version(name: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+def build_version(name: str, schema: dict[str, Any], columns: Columns, **more: Any) -> dict[str, Any]:
     """One entry of `spec.versions`."""
-    columns = []
-    for title, kind, path, priority in COLUMNS:
+    shown = []
+    for title, kind, path, priority in columns:
         column = {"name": title, "type": kind, "jsonPath": path}
-        columns.append({**column, "priority": priority} if priority else column)
+        shown.append({**column, "priority": priority} if priority else column)
     return {
         "name": name,
         "served": True,
         "storage": False,
-        "additionalPrinterColumns": columns,
+        "additionalPrinterColumns": shown,
         "schema": {"openAPIV3Schema": schema},
         "subresources": {"status": {}},
         **more,
@@ -86,10 +99,55 @@ def build_raycluster_crd() -> dict[str, Any]:
             },
             "scope": "Namespaced",
             "versions": [
-                build_version("v1", described(schema.v1()), storage=True),
-                build_version("v1alpha1", schema.v1alpha1(), deprecated=True, deprecationWarning=DEPRECATION),
+                build_version("v1", described(schema.v1(), raycluster_words.WORDS), RAYCLUSTER_COLUMNS, storage=True),
+                build_version(
+                    "v1alpha1",
+                    schema.v1alpha1(),
+                    RAYCLUSTER_COLUMNS,
+                    deprecated=True,
+                    deprecationWarning=DEPRECATION,
+                ),
             ],
         },
+    }
+
+
+def build_trainingjob_crd() -> dict[str, Any]:
+    """The CustomResourceDefinition of TrainingJob."""
+    schema = described(TrainingJobSchema(KubernetesTypes()).v1(), trainingjob_words.WORDS)
+    scale = {
+        "specReplicasPath": ".spec.trainer.replicas",
+        "statusReplicasPath": ".status.trainer.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+    version = build_version(
+        "v1", schema, TRAININGJOB_COLUMNS, storage=True, subresources={"status": {}, "scale": scale}
+    )
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "trainingjobs.paddlepaddle.org"},
+        "spec": {
+            "group": "paddlepaddle.org",
+            "names": {
+                "kind": "TrainingJob",
+                "listKind": "TrainingJobList",
+                "plural": "trainingjobs",
+                "singular": "trainingjob",
+                "shortNames": ["tj"],
+                "categories": ["all"],
+            },
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
+
+
+def build_all() -> dict[str, dict[str, Any]]:
+    """Every CRD by the name of its file."""
+    return {
+        f"{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": crd
+        for crd in (build_raycluster_crd(), build_trainingjob_crd())
     }
 
 
@@ -99,24 +157,25 @@ def written(crd: dict[str, Any]) -> str:
     return head + yaml.dump(crd, Dumper=_Compact, sort_keys=False, default_flow_style=False, width=1_000_000)
 
 
-def faults_of_size(crd: dict[str, Any]) -> list[str]:
+def faults_of_size(name: str, crd: dict[str, Any]) -> list[str]:
     """Why plain `kubectl apply` could not store this, if it could not."""
     sizes = {"as YAML": len(written(crd).encode()), "as JSON": len(json.dumps(crd, separators=(",", ":")).encode())}
-    return [f"{NAME} is {size} bytes {form}, above {MAX_BYTES}" for form, size in sizes.items() if size >= MAX_BYTES]
+    return [f"{name} is {size} bytes {form}, above {MAX_BYTES}" for form, size in sizes.items() if size >= MAX_BYTES]
 
 
 def main(arguments: list[str]) -> int:
     """Write or check; returns the exit code."""
-    crd = build_raycluster_crd()
-    text, faults = written(crd), faults_of_size(crd)
-    for folder in FOLDERS:
-        path = folder / NAME
-        if "--check" in arguments:
-            if not path.exists() or path.read_text() != text:
+    faults = []
+    for name, crd in build_all().items():
+        text = written(crd)
+        faults += faults_of_size(name, crd)
+        for folder in FOLDERS:
+            path = folder / name
+            if "--check" not in arguments:
+                folder.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            elif not path.exists() or path.read_text() != text:
                 faults.append(f"{path.relative_to(ROOT)} is not current; run `make crds`")
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0

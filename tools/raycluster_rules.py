@@ -6,10 +6,7 @@ already stored impossible to edit. On small values Kubernetes sees to that (an u
 large ones `unless_before` does: what was broken before the write may stay broken. Used by raycluster_schema.py.
 """
 
-import re
-from typing import Any
-
-Rule = dict[str, Any]
+from crd_parts import Rule, rule, unless_before
 
 MAX_NAME_LENGTH = 53
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -30,23 +27,6 @@ V2_BY_FIELD = (
     "(has(self.autoscalerOptions) && has(self.autoscalerOptions.version) && self.autoscalerOptions.version == 'v2')"
 )
 IS_AUTOSCALED = "(has(self.enableInTreeAutoscaling) && self.enableInTreeAutoscaling)"
-
-
-def rule(expression: str, message: str, **more: Any) -> Rule:
-    """A rule for a small value; an unchanged value is not judged again."""
-    return {"rule": expression, "message": message, **more}
-
-
-def unless_before(expression: str, message: str, **more: Any) -> list[Rule]:
-    """A rule for a large value: it refuses only a write that breaks it, not one that leaves it broken.
-
-    Two rules, one for creates and one for updates, because the API server cannot bound the cost of `oldSelf.value()`.
-    """
-    before = re.sub(r"\bself\b", "oldSelf", expression)
-    return [
-        {"rule": f"oldSelf.hasValue() || ({expression})", "message": message, "optionalOldSelf": True, **more},
-        {"rule": f"({expression}) || !({before})", "message": message, **more},
-    ]
 
 
 def head_has_env(condition: str) -> str:

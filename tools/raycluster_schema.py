@@ -5,47 +5,29 @@ with full core types in v1 and rules in CEL. Stricter than KubeRay only where th
 anyway, and never in a way that makes a stored object impossible to read or edit. Used by crds.py.
 """
 
-from typing import Any
-
 import raycluster_rules as rules
+from crd_parts import (
+    ANYTHING,
+    BOOLEAN,
+    COUNT,
+    INT32,
+    MAX_INT32,
+    STRING,
+    Schema,
+    build_conditions,
+    build_enum,
+    build_list,
+    build_map,
+    build_object,
+)
 from kubernetes_types import KubernetesTypes
 
-Schema = dict[str, Any]
-
-MAX_INT32 = 2147483647
-STRING: Schema = {"type": "string"}
-BOOLEAN: Schema = {"type": "boolean"}
-INT32: Schema = {"type": "integer", "format": "int32"}
-COUNT: Schema = {**INT32, "minimum": 0, "maximum": MAX_INT32}  # the API server does not check the range of int32
 LABEL_VALUE: Schema = {**STRING, "maxLength": 63, "pattern": rules.LABEL_VALUE_PATTERN}
-ANYTHING: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
 # The API server wants bounds where rules loop. These are far above anything real; an unchanged value above them stays.
 MAX_GROUPS = 2000
 MAX_LABELS = 100
 MAX_VARIABLES = 10_000
 MAX_VERSION_LENGTH = 1000
-
-
-def build_object(properties: Schema, *, required: tuple[str, ...] = (), **more: Any) -> Schema:
-    """An object with these properties."""
-    schema: Schema = {"type": "object", "properties": properties, **more}
-    return {**schema, "required": list(required)} if required else schema
-
-
-def build_list(items: Schema, **more: Any) -> Schema:
-    """A list of such items."""
-    return {"type": "array", "items": items, **more}
-
-
-def build_map(values: Schema, **more: Any) -> Schema:
-    """A map from any key to such values."""
-    return {"type": "object", "additionalProperties": values, **more}
-
-
-def build_enum(*words: str) -> Schema:
-    """A string that is one of these words."""
-    return {"type": "string", "enum": list(words)}
 
 
 class RayClusterSchema:
@@ -255,35 +237,13 @@ def _build_root(spec: Schema, metadata: Schema) -> Schema:
 
 
 def _build_status() -> Schema:
-    condition = build_object(
-        {
-            "lastTransitionTime": {**STRING, "format": "date-time"},
-            "message": {**STRING, "maxLength": 32768},
-            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
-            "reason": {
-                **STRING,
-                "maxLength": 1024,
-                "minLength": 1,
-                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-            },
-            "status": build_enum("True", "False", "Unknown"),
-            "type": {
-                **STRING,
-                "maxLength": 316,
-                "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
-            },
-        },
-        required=("lastTransitionTime", "message", "reason", "status", "type"),
-    )
     quantity = KubernetesTypes().schema("Quantity")
     counts = ("available", "desired", "max", "min", "ready")
     return build_object(
         {
             **{f"{which}WorkerReplicas": INT32 for which in counts},
             **{f"desired{resource}": quantity for resource in ("CPU", "GPU", "Memory", "TPU")},
-            "conditions": build_list(
-                condition, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
-            ),
+            "conditions": build_conditions(),
             "endpoints": build_map(STRING),
             "head": build_object(dict.fromkeys(("podIP", "podName", "serviceIP", "serviceName"), STRING)),
             "lastUpdateTime": {**STRING, "format": "date-time", "nullable": True},

@@ -1,11 +1,8 @@
 """What does `kubectl explain raycluster` say about each field?
 
-One short sentence per field of ours; core types stay without, their documentation is Kubernetes'. `described` writes
-them into a schema, and fails if a path does not exist, so that the words stay true to the fields. Used by crds.py.
+One short sentence per field of ours; core types stay without, their documentation is Kubernetes'. `crd_parts.described`
+writes them into a schema, and fails if a path does not exist, so that the words stay true to the fields. Used by crds.py.
 """
-
-import json
-from typing import Any
 
 WORDS = {
     "": "A Ray cluster: one head and any number of worker groups.",
@@ -66,16 +63,3 @@ WORDS = {
     "status.readyWorkerReplicas": "Workers that run and are ready.",
     "status.state": "ready once every pod has run, suspended, or empty. The conditions say more.",
 }
-
-
-def described(schema: dict[str, Any]) -> dict[str, Any]:
-    """A copy of the schema with the sentences in it."""
-    schema = json.loads(json.dumps(schema))
-    for path, sentence in WORDS.items():
-        node = schema
-        for step in filter(None, path.replace("[]", ".[]").split(".")):
-            node = node["items"] if step == "[]" else node["properties"][step]
-        rest = dict(node)
-        node.clear()
-        node.update({"description": sentence, **rest})
-    return schema

@@ -1,0 +1,97 @@
+"""What do the schemas of all our CRDs have in common?
+
+Small builders of `openAPIV3Schema`: types, objects, lists, maps, enums, conditions, rules in CEL that never make a stored
+object impossible to edit, and the sentences of `kubectl explain`. Plain values come in and out. Used by the schemas and
+rules of each kind, and by crds.py.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Schema = dict[str, Any]
+Rule = dict[str, Any]
+
+MAX_INT32 = 2147483647
+STRING: Schema = {"type": "string"}
+BOOLEAN: Schema = {"type": "boolean"}
+INT32: Schema = {"type": "integer", "format": "int32"}
+COUNT: Schema = {**INT32, "minimum": 0, "maximum": MAX_INT32}  # the API server does not check the range of int32
+ANYTHING: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def build_object(properties: Schema, *, required: tuple[str, ...] = (), **more: Any) -> Schema:
+    """An object with these properties."""
+    schema: Schema = {"type": "object", "properties": properties, **more}
+    return {**schema, "required": list(required)} if required else schema
+
+
+def build_list(items: Schema, **more: Any) -> Schema:
+    """A list of such items."""
+    return {"type": "array", "items": items, **more}
+
+
+def build_map(values: Schema, **more: Any) -> Schema:
+    """A map from any key to such values."""
+    return {"type": "object", "additionalProperties": values, **more}
+
+
+def build_enum(*words: str) -> Schema:
+    """A string that is one of these words."""
+    return {"type": "string", "enum": list(words)}
+
+
+def build_conditions() -> Schema:
+    """`status.conditions`, one of each type."""
+    condition = build_object(
+        {
+            "lastTransitionTime": {**STRING, "format": "date-time"},
+            "message": {**STRING, "maxLength": 32768},
+            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+            "reason": {
+                **STRING,
+                "maxLength": 1024,
+                "minLength": 1,
+                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+            },
+            "status": build_enum("True", "False", "Unknown"),
+            "type": {
+                **STRING,
+                "maxLength": 316,
+                "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+            },
+        },
+        required=("lastTransitionTime", "message", "reason", "status", "type"),
+    )
+    return build_list(condition, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]})
+
+
+def rule(expression: str, message: str, **more: Any) -> Rule:
+    """A rule for a small value; an unchanged value is not judged again."""
+    return {"rule": expression, "message": message, **more}
+
+
+def unless_before(expression: str, message: str, **more: Any) -> list[Rule]:
+    """A rule for a large value: it refuses only a write that breaks it, not one that leaves it broken.
+
+    Two rules, one for creates and one for updates, because the API server cannot bound the cost of `oldSelf.value()`.
+    """
+    before = re.sub(r"\bself\b", "oldSelf", expression)
+    return [
+        {"rule": f"oldSelf.hasValue() || ({expression})", "message": message, "optionalOldSelf": True, **more},
+        {"rule": f"({expression}) || !({before})", "message": message, **more},
+    ]
+
+
+def described(schema: Schema, words: Mapping[str, str]) -> Schema:
+    """A copy of the schema with a sentence at each path (`spec.items[].name`); KeyError where a path does not exist."""
+    schema = json.loads(json.dumps(schema))
+    for path, sentence in words.items():
+        node = schema
+        for step in filter(None, path.replace("[]", ".[]").split(".")):
+            node = node["items"] if step == "[]" else node["properties"][step]
+        rest = dict(node)
+        node.clear()
+        node.update({"description": sentence, **rest})
+    return schema

@@ -1,0 +1,125 @@
+"""Which rules in CEL refuse a bad TrainingJob at the API server?
+
+Each function gives the `x-kubernetes-validations` of one place in the schema. They say what
+`raytide.trainingjob.validation` says, as far as the API server can compute it; what is stored already may stay as it is
+(`crd_parts.unless_before`). Both spellings of a count are read, the first one wins. Used by trainingjob_schema.py.
+"""
+
+from crd_parts import Rule, rule, unless_before
+
+MAX_HOST_NAME = 63
+TRAINER_INFIX = "-trainer-"
+NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+MAX_PORT = 65535
+
+
+def field(spelled: str) -> str:
+    """A field as rules spell it."""
+    return f"self.{spelled.replace('-', '__dash__')}"
+
+
+def first_of(one: str, other: str, otherwise: str) -> str:
+    """The value of a field that has two spellings."""
+    return f"(has({field(one)}) ? {field(one)} : (has({field(other)}) ? {field(other)} : {otherwise}))"
+
+
+LOW = first_of("min-instance", "minInstance", "0")
+HIGH = first_of("max-instance", "maxInstance", LOW)
+TRAINER_LOW, TRAINER_HIGH = LOW.replace("self.", "self.trainer."), HIGH.replace("self.", "self.trainer.")
+
+
+def said_once(one: str, other: str) -> list[Rule]:
+    """Two spellings of one field may both be there only if they say the same."""
+    a, b = field(one), field(other)
+    return unless_before(
+        f"!has({a}) || !has({b}) || {a} == {b}",
+        f"{one} and {other} are two spellings of one field and differ; keep one of them",
+        fieldPath=f".{other}",
+    )
+
+
+def name_rules() -> list[Rule]:
+    """The name becomes a service and the beginning of host names."""
+    return [
+        rule(
+            f"self.matches('{NAME_PATTERN}')",
+            "must start with a lower-case letter, go on with lower-case letters, digits and '-', and end with a letter or digit",
+        )
+    ]
+
+
+def root_rules() -> list[Rule]:
+    """The whole object: its spec is there, and the longest name of a trainer is a host name."""
+    low, high = TRAINER_LOW.replace("self.", "self.spec."), TRAINER_HIGH.replace("self.", "self.spec.")
+    room = MAX_HOST_NAME - len(TRAINER_INFIX)
+    most = f"({high} > {low} ? {high} : {low})"
+    return [
+        rule(
+            "oldSelf.hasValue() || has(self.spec)",
+            "write at least trainer",
+            optionalOldSelf=True,
+            fieldPath=".spec",
+            reason="FieldValueRequired",
+        ),
+        *unless_before(
+            f"!has(self.spec) || !has(self.spec.trainer) || size(self.metadata.name) + size(string({most})) <= {room}",
+            f"metadata.name, '{TRAINER_INFIX}' and the number of trainers must fit into {MAX_HOST_NAME} characters; shorten the name",
+        ),
+    ]
+
+
+def instances_rules(*, at_least: int) -> list[Rule]:
+    """A role whose number has bounds: trainers and parameter servers."""
+    return [
+        *unless_before(
+            f"has({field('min-instance')}) || has({field('minInstance')})",
+            "write min-instance: how many there are at least",
+            fieldPath=".min-instance",
+        ),
+        *unless_before(
+            f"{LOW} >= {at_least}",
+            f"min-instance must be {at_least} or more",
+            fieldPath=".min-instance",
+        ),
+        *unless_before(
+            f"{LOW} <= {HIGH}",
+            "min-instance must not be above max-instance; lower it or raise max-instance",
+            fieldPath=".min-instance",
+        ),
+        *said_once("min-instance", "minInstance"),
+        *said_once("max-instance", "maxInstance"),
+        *said_once("node_selector", "nodeSelector"),
+        *said_once("grace_period_seconds", "gracePeriodSeconds"),
+    ]
+
+
+def spec_rules() -> list[Rule]:
+    """What several fields say together."""
+    is_fixed = " && ".join(f"!(has({field(name)}) && !{field(name)})" for name in ("fault_tolerant", "faultTolerant"))
+    ports = " + ".join(
+        first_of(one, other, "1")
+        for one, other in (("ports_num", "portsNum"), ("ports_num_for_sparse", "portsNumForSparse"))
+    )
+    sizes = "self.scaling.allowedSizes"
+    has_sizes = f"has(self.scaling) && has({sizes})"
+    return [
+        *unless_before(
+            f"!has(self.trainer) || {TRAINER_LOW} >= {TRAINER_HIGH} || ({is_fixed})",
+            "fault_tolerant is false, so max-instance must equal min-instance of trainer; set it to true, or make the two equal",
+            fieldPath=".fault_tolerant",
+        ),
+        *unless_before(
+            f"!has(self.trainer) || !({has_sizes}) || {sizes}.all(s, s >= {TRAINER_LOW} && s <= {TRAINER_HIGH})",
+            "every size of scaling.allowedSizes must lie between min-instance and max-instance of trainer",
+            fieldPath=".scaling.allowedSizes",
+        ),
+        *unless_before(
+            f"(has(self.port) ? self.port : 1) + {ports} - 1 <= {MAX_PORT}",
+            f"port with all of ports_num and ports_num_for_sparse must not go beyond {MAX_PORT}; lower them",
+            fieldPath=".port",
+        ),
+        *said_once("ports_num", "portsNum"),
+        *said_once("ports_num_for_sparse", "portsNumForSparse"),
+        *said_once("fault_tolerant", "faultTolerant"),
+        *said_once("host_network", "hostNetwork"),
+    ]

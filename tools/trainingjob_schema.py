@@ -1,0 +1,232 @@
+"""Which fields does a TrainingJob have?
+
+Gives the `openAPIV3Schema` of paddlepaddle.org/v1: every spelling that real YAML uses, of all versions of Paddle's own
+controllers (TJ §2.1), and ours (TJ §8). Go wrote `null` for whatever was not there, so those fields take it; nothing has
+a default, so that what was written is what is stored. Templates are opaque: they are merged over what is built, and the
+API server judges the pod. Used by crds.py.
+"""
+
+import trainingjob_rules as rules
+from crd_parts import (
+    ANYTHING,
+    BOOLEAN,
+    COUNT,
+    INT32,
+    STRING,
+    Schema,
+    build_conditions,
+    build_enum,
+    build_list,
+    build_map,
+    build_object,
+)
+from kubernetes_types import KubernetesTypes
+
+RULES = "x-kubernetes-validations"
+MAX_SIZES = 1000
+"""The API server wants bounds where rules loop."""
+POSITIVE: Schema = {**COUNT, "minimum": 1}
+PERCENT: Schema = {**COUNT, "maximum": 100}
+PORT: Schema = {**COUNT, "maximum": rules.MAX_PORT}
+UNTYPED: Schema = {"x-kubernetes-preserve-unknown-fields": True}
+TIME: Schema = {**STRING, "format": "date-time", "nullable": True}
+
+
+def nullable(schema: Schema) -> Schema:
+    """What Go writes as null when it is not there."""
+    return {**schema, "nullable": True}
+
+
+class TrainingJobSchema:
+    """Builds the schema of v1."""
+
+    def __init__(self, types: KubernetesTypes) -> None:
+        self._types = types
+
+    def v1(self) -> Schema:
+        """The schema of paddlepaddle.org/v1."""
+        name = {**STRING, RULES: rules.name_rules()}
+        root = {
+            "apiVersion": STRING,
+            "kind": STRING,
+            "metadata": build_object({"name": name}),
+            "spec": self._spec(),
+            "status": build_status(),
+        }
+        return build_object(root, **{RULES: rules.root_rules()})
+
+    def _spec(self) -> Schema:
+        properties = {
+            **self._of_paddle(),
+            **self._of_paddles_last_operator(),
+            **self._ours(),
+            "master": nullable(self._role({})),
+            "pserver": nullable(self._pserver()),
+            "trainer": self._trainer(),
+        }
+        return build_object(properties, required=("trainer",), **{RULES: rules.spec_rules()})
+
+    def _of_paddle(self) -> Schema:
+        """What every version had."""
+        mounts = nullable(self._core_field("Container", "volumeMounts"))
+        return {
+            "VolumeMounts": mounts,
+            "fault_tolerant": BOOLEAN,
+            "faultTolerant": BOOLEAN,
+            "host_network": BOOLEAN,
+            "hostNetwork": BOOLEAN,
+            "image": STRING,
+            "imagePullSecrets": self._pull_secrets(),
+            "passes": COUNT,
+            "port": PORT,
+            "ports_num": PORT,
+            "ports_num_for_sparse": PORT,
+            "portsNum": PORT,
+            "portsNumForSparse": PORT,
+            "volumeMounts": mounts,
+            "volumes": nullable(self._core_field("PodSpec", "volumes")),
+        }
+
+    def _of_paddles_last_operator(self) -> Schema:
+        """What its fork for Baidu added, and the later copies of the design."""
+        annotations = {
+            "priority": STRING,
+            "scheduler": STRING,
+            "usergroupid": STRING,
+            "userid": STRING,
+            "walltime": COUNT,
+        }
+        return {
+            "annotations": build_object(annotations),
+            "frame_work": nullable(build_object({"name": STRING, "type": STRING})),
+            "is_nccl": BOOLEAN,
+            "local_job": BOOLEAN,
+            "matrix": BOOLEAN,
+            "mountPath": STRING,
+            "mountpath": STRING,
+            "namespace": STRING,
+            "nfsmount": STRING,
+            "podGroupName": STRING,
+            "schedulerName": STRING,
+            "trainer_port": PORT,
+            "trainer_ports_num": PORT,
+        }
+
+    def _ours(self) -> Schema:
+        """TJ §8."""
+        scaling = {
+            "accounting": build_enum("Limits", "Requests"),
+            "allowedSizes": build_list(POSITIVE, maxItems=MAX_SIZES),
+            "enabled": BOOLEAN,
+            "growCooldownSeconds": COUNT,
+            "minRuntimeSeconds": COUNT,
+            "rebalance": BOOLEAN,
+            "shrinkCooldownSeconds": COUNT,
+            "step": POSITIVE,
+        }
+        return {
+            "activeDeadlineSeconds": POSITIVE,
+            "backoffLimit": COUNT,
+            "framework": build_enum("paddle", "torchrun", "generic"),
+            "imagePullPolicy": build_enum("Always", "IfNotPresent", "Never"),
+            "maxFailedPercent": PERCENT,
+            "pendingTimeoutSeconds": POSITIVE,
+            "priorityClassName": STRING,
+            "restartPolicy": build_enum("Never", "OnFailure", "ExitCode"),
+            "scaling": build_object(scaling),
+            "startPolicy": build_enum("Gang", "Optimistic"),
+            "successPolicy": build_enum("AllTrainers", "AnyTrainer", "RankZero"),
+            "suspend": BOOLEAN,
+            "ttlSecondsAfterFinished": COUNT,
+        }
+
+    def _role(self, own: Schema, **more: list[Schema]) -> Schema:
+        """What master, pserver and trainer share."""
+        command = nullable(build_list(STRING))
+        seconds = nullable({**COUNT, "format": "int64"})
+        selector = nullable(build_map(STRING))
+        probe = nullable(self._types.schema("Probe"))
+        properties = {
+            "env": self._core_field("Container", "env"),
+            "envs": nullable(build_map(STRING)),
+            "etcd-endpoint": STRING,
+            "gracePeriodSeconds": seconds,
+            "grace_period_seconds": seconds,
+            "imagePullSecrets": self._pull_secrets(),
+            "index_succeed": BOOLEAN,
+            "livenessProbe": probe,
+            "liveness_probe": probe,
+            "nodeSelector": selector,
+            "node_selector": selector,
+            "preStopCmd": UNTYPED,
+            "pre_stop_cmd": command,
+            "readinessProbe": probe,
+            "readiness_probe": probe,
+            "replicaSpec": nullable(ANYTHING),
+            "resources": self._types.schema("ResourceRequirements"),
+            "template": nullable(self._template()),
+            "tolerations": nullable(self._core_field("PodSpec", "tolerations")),
+            **own,
+        }
+        return build_object(properties, **more)
+
+    def _instances(self, own: Schema, *, at_least: int) -> Schema:
+        """A role whose number has bounds."""
+        counts = dict.fromkeys(("max-instance", "maxInstance", "min-instance", "minInstance"), COUNT)
+        return self._role({**counts, "entrypoint": STRING, **own}, **{RULES: rules.instances_rules(at_least=at_least)})
+
+    def _trainer(self) -> Schema:
+        return self._instances({"passes": COUNT, "replicas": COUNT, "workspace": STRING}, at_least=1)
+
+    def _pserver(self) -> Schema:
+        # A bare word or an object: a schema cannot say that, the operator does.
+        return self._instances({"scaling": UNTYPED}, at_least=0)
+
+    def _template(self) -> Schema:
+        metadata = build_object({"annotations": build_map(STRING), "labels": build_map(STRING)})
+        return build_object({"metadata": metadata, "spec": ANYTHING})
+
+    def _pull_secrets(self) -> Schema:
+        return nullable(self._core_field("PodSpec", "imagePullSecrets"))
+
+    def _core_field(self, name: str, field: str) -> Schema:
+        schema: Schema = self._types.schema(name)["properties"][field]
+        return schema
+
+
+def build_status() -> Schema:
+    """What the operator reports: TJ §8."""
+    counts = dict.fromkeys(
+        ("desired", "failed", "max", "min", "pending", "ready", "replicas", "running", "succeeded"), INT32
+    )
+    resize = {
+        "forJob": STRING,
+        "from": INT32,
+        "message": STRING,
+        "reason": STRING,
+        "time": TIME,
+        "to": INT32,
+    }
+    scaling = {
+        "history": build_list(build_object(resize)),
+        "lastReason": STRING,
+        "lastScaleTime": TIME,
+    }
+    properties = {
+        "completionTime": TIME,
+        "conditions": build_conditions(),
+        "lastUpdateTime": TIME,
+        "master": build_object(counts),
+        "message": STRING,
+        "observedGeneration": {"type": "integer", "format": "int64"},
+        "phase": STRING,
+        "pserver": build_object(counts),
+        "reason": STRING,
+        "restarts": INT32,
+        "scaling": build_object(scaling),
+        "selector": STRING,
+        "startTime": TIME,
+        "trainer": build_object({**counts, "fulfillment": {"type": "number"}}),
+        "waiting": STRING,
+    }
+    return build_object(properties)
