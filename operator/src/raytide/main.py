@@ -29,8 +29,9 @@ from raytide.kube.client import Client
 from raytide.kube.connect import find_access
 from raytide.kube.lease import Elector
 from raytide.kube.rights import Rights, questions
+from raytide.kube.room import ObjectView
 from raytide.metrics import LEADER, LEASE_AGE_SECONDS, PASSES, REGISTRY, STREAM_AGE_SECONDS, TERMS, WAITING_KEYS
-from raytide.raycluster.room import ClusterView, RayClusterRoom, RoomOptions
+from raytide.raycluster.room import RayClusterRoom, RoomOptions
 from raytide.runtime.clock import Clock
 from raytide.runtime.endpoints import Check, Endpoints, page, text_of
 from raytide.runtime.vitals import Vitals
@@ -88,9 +89,9 @@ class Operator:
             self._room.ring,
             clock=clock,
             namespaces=watched,
-            kind_is_served=self._room.clusters.wait_synced,
+            kind_is_served=self._room.objects.wait_synced,
         )
-        self._room.on_cluster_seen = self._owe
+        self._room.on_seen = self._owe
         own = lease_namespace(settings, access) if elector else None
         self._rights = Rights(
             free_client, questions(permissions_for(settings.autoscaler_mode), watched=watched, own=own)
@@ -213,7 +214,7 @@ class Operator:
 
     # --- looking -------------------------------------------------------------------------------------------------------
 
-    def _owe(self, view: ClusterView, is_gone: bool) -> None:  # noqa: FBT001 - the room calls it by position
+    def _owe(self, view: ObjectView, is_gone: bool) -> None:  # noqa: FBT001 - the room calls it by position
         """What our informer has seen, kopf owes us (D1)."""
         if is_gone:
             self._doorbell.trailing.informer_lost(view.key)

@@ -118,3 +118,5 @@ class Remark:
     note: str
     group: str = ""
     event_type: Literal["Normal", "Warning"] = "Warning"
+    action: str = "Validate"
+    """What was done, or tried, in the event's own field: a verb."""

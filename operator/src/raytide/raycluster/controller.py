@@ -7,25 +7,27 @@ per key at a time; rules D2, D5–D8, RC §1.7, RC:TR-5.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from pydantic import ValidationError
 
 from raytide.api import names
-from raytide.api.actions import Action, Create, Delete, Outcome, Remark, Result
+from raytide.api.actions import Create, Outcome, Remark, Result
 from raytide.api.config import ClusterConfig
-from raytide.api.errors import Refused, Unavailable
-from raytide.api.meta import PODS, RAYCLUSTERS, SERVICES, Key, Manifest
+from raytide.api.errors import Unavailable
+from raytide.api.meta import RAYCLUSTERS, Key, Manifest
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster
 from raytide.api.service import ServiceView
-from raytide.kube.apply import Applied, Executor
+from raytide.kube.acting import Acting
+from raytide.kube.apply import Applied
 from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations, version_of
-from raytide.metrics import STATUS_WRITES, WRITES
+from raytide.kube.status_writing import StatusWriting
+from raytide.kube.telling import Telling
 from raytide.raycluster.observed import Observed, Refusal, observe
 from raytide.raycluster.plan import Plan, plan, sooner, wanted_lookups
 from raytide.raycluster.pod_names import Namer
@@ -33,18 +35,14 @@ from raytide.raycluster.provisioning import forget_provisioned, note_provisioned
 from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup
 from raytide.raycluster.refusals import Refusals
 from raytide.raycluster.status import look_again_in, status, status_patch
-from raytide.raycluster.telling import Telling
 from raytide.raycluster.unreadable import faults_of, is_ours_to_judge, unreadable_patch
 from raytide.raycluster.unwatched import Unwatched
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-STATUS_WRITES_APART_S = 0.5
 AFTER_HOSTS_S = 1.0
 """When hosts of a replica were refused: what becomes of its other hosts is decided with that in mind."""
-ASK_AGAIN_S = 30.0
-"""When a delete was refused, or the namespace is on its way out."""
 
 
 class Children(Protocol):
@@ -76,10 +74,11 @@ class Wires:
     """What a pass needs to reach the world."""
 
     client: Client
-    executor: Executor
     children: Children
     pods_in_flight: Expectations[PodView]
     services_in_flight: Expectations[ServiceView]
+    acting: Acting
+    writing: StatusWriting
     unwatched: Unwatched
     quotas: QuotaLookup
     telling: Telling
@@ -92,8 +91,6 @@ class RayClusterReconciler:
       for it meanwhile. A read that is older than what the informer shows is no read.
     - Kinds that nobody watches are looked for by name, when their answer is old.
     - The snapshot is taken and the plan made without an await in between.
-    - Requests with an unknown outcome are repeated, unless the plan has no use for them: deletes in front of the plan's
-      own, creates in front of its creates but behind its deletes.
     - Status is computed after acting and written only if it differs: half a second after the last write, or after the
       pass that acted, at the earliest.
     - A spec that cannot be read is told so in its status; no other cluster notices.
@@ -117,8 +114,6 @@ class RayClusterReconciler:
         self._saw = saw
         self._forgotten = forgotten
         self._refusals = Refusals()
-        self._written_at: dict[Key, float] = {}
-        self._unwritten_since: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass; returns in how many seconds to look again, None when only news matter."""
@@ -187,35 +182,14 @@ class RayClusterReconciler:
 
     async def _apply(self, cluster: RayCluster, todo: Plan) -> Applied:
         key, uid = cluster.key, cluster.metadata.uid
-        repeats = () if todo.violations else await self._repeats(key, uid, todo)
-        actions: list[Action] = [*repeats, *todo.actions]
+        acting = self._wires.acting
+        again = () if todo.violations else await acting.again(key, uid, todo.actions, todo.unwanted)
         self._refusals.give_up(key, todo.given_up, self._clock.monotonic())
-        if repeats:
-            # What may exist already is asked for again only after what has to go: the group never grows in between.
-            actions.sort(key=lambda action: isinstance(action, Create))
-        if not actions:
-            return Applied(())
-        log.info("%d writes, %d of them repeated", len(actions), len(repeats))
-        applied = await self._wires.executor.apply(actions, key=key, owner_uid=uid)
+        applied = await acting.apply(key, uid, todo.actions, again)
         now = self._clock.monotonic()
         self._refusals.note(key, uid, cluster.metadata.generation, applied.outcomes, now)
         self._wires.unwatched.note(key, uid, applied.outcomes)
-        for outcome in applied.outcomes:
-            kind, verb = outcome.action.resource.kind, type(outcome.action).__name__.lower()
-            WRITES.labels(kind, verb, outcome.result.value).inc()
         return applied
-
-    async def _repeats(self, key: Key, uid: str, todo: Plan) -> tuple[Action, ...]:
-        """Requests to be sent once more; what nobody wants any more is only looked for, what is to go is left alone."""
-        due = (*self._wires.services_in_flight.due(key, uid), *self._wires.pods_in_flight.due(key, uid))
-        going = {action.name for action in todo.actions if isinstance(action, Delete)}
-        repeats: list[Action] = []
-        for action in due:
-            if isinstance(action, Create) and action.name in todo.unwanted:
-                await self._wires.executor.look_for(action, key=key, owner_uid=uid)
-            elif not (isinstance(action, Create) and action.name in going):
-                repeats.append(action)
-        return tuple(repeats)
 
     # --- report --------------------------------------------------------------------------------------------------
 
@@ -225,13 +199,13 @@ class RayClusterReconciler:
         observed = self._observe(cluster, seen_at)
         computed = status(cluster, observed, todo, applied.outcomes, now)
         patch = status_patch(cluster, computed)
-        wait_s = self._wait_to_write(cluster.key, has_acted=bool(applied.outcomes)) if patch else 0.0
+        writing = self._wires.writing
+        wait_s = writing.wait_s(cluster.key, has_acted=bool(applied.outcomes)) if patch else 0.0
         if not patch:
-            self._saw(cluster.key, cluster.metadata.resource_version)
-            self._unwritten_since.pop(cluster.key, None)
+            writing.note_equal(cluster.key, cluster.metadata.resource_version)
         try:
             if patch and wait_s <= 0:
-                await self._write_status(cluster.raw, cluster.key, patch)
+                await writing.write(cluster.raw, cluster.key, patch)
                 note_provisioned(cluster, computed, now)
         finally:  # what was done is told even if the status could not be
             self._wires.telling.tell(cluster.raw, applied.outcomes, todo.remarks)
@@ -247,62 +221,24 @@ class RayClusterReconciler:
         patch = unreadable_patch(obj, faults, self._clock.now())
         try:
             if patch:
-                await self._write_status(obj, key, patch)
+                await self._wires.writing.write(obj, key, patch)
             else:
                 self._saw(key, version)
         finally:  # where even the status is refused, the event is all that the user gets
             self._wires.telling.tell(obj, (), [Remark(fault.event_reason, str(fault)) for fault in faults])
         return None
 
-    async def _write_status(self, obj: Manifest, key: Key, patch: Mapping[str, Any]) -> None:
-        try:
-            live = await self._wires.client.patch_status(RAYCLUSTERS, key, patch)
-        except Refused as refused:
-            if refused.status not in (404, 409):
-                raise
-            # Gone, another cluster of that name, or changed since we read it: the next pass reads which.
-            raise Unavailable(f"status not written: {refused}") from refused
-        STATUS_WRITES.labels("raycluster").inc()
-        self._written_at[key] = self._clock.monotonic()
-        self._unwritten_since.pop(key, None)
-        # The guard says that nobody else wrote in between: both versions hold what we know.
-        self._saw(key, *(version["metadata"].get("resourceVersion", "") for version in (obj, live)))
-
-    def _wait_to_write(self, key: Key, *, has_acted: bool) -> float:
-        """Seconds until the status may be written.
-
-        Never within half a second of the last write; and not right after acting, because the pods just asked for are
-        about to change it again.
-        """
-        now = self._clock.monotonic()
-        due_at = self._written_at.get(key, now - STATUS_WRITES_APART_S) + STATUS_WRITES_APART_S
-        if has_acted:
-            self._unwritten_since.setdefault(key, now)
-        if key in self._unwritten_since:
-            due_at = max(due_at, self._unwritten_since[key] + STATUS_WRITES_APART_S)
-        return due_at - now
-
     # --- end ---------------------------------------------------------------------------------------------------------
 
     def _end(self, cluster: RayCluster, todo: Plan, applied: Applied, look_again_in: float | None) -> float | None:
-        """When to come back; raises Unavailable so that the queue backs off when the API did not answer."""
-        if applied.is_cut_short:
-            return 0.0
-        lost = next(filter(_is_lost, applied.outcomes), None)
-        if lost is not None:
-            raise Unavailable(lost.message, retry_after_s=applied.retry_after_s)
-        if todo.is_continued and applied.outcomes and all(o.result is Result.DONE for o in applied.outcomes):
-            return 0.0
-        for deadline in (
+        """When to come back."""
+        deadlines = (
+            look_again_in,
             todo.look_again_in,
             min((self._look_again_for(refusal) for refusal in self._waiting(cluster)), default=None),
             AFTER_HOSTS_S if any(map(_is_refused_host, applied.outcomes)) else None,
-            ASK_AGAIN_S if any(_has_to_be_asked_again(outcome) for outcome in applied.outcomes) else None,
-            self._wires.pods_in_flight.look_again_in(cluster.key),
-            self._wires.services_in_flight.look_again_in(cluster.key),
-        ):
-            look_again_in = sooner(look_again_in, deadline)
-        return look_again_in
+        )
+        return self._wires.acting.look_again_in(cluster.key, applied, deadlines, is_continued=todo.is_continued)
 
     @staticmethod
     def _look_again_for(refusal: Refusal) -> float:
@@ -311,28 +247,17 @@ class RayClusterReconciler:
 
     def _forget(self, key: Key) -> None:
         """The RayCluster is gone: its children go by garbage collection, we keep nothing (RC:TR-5)."""
-        self._wires.executor.forget(key)
+        self._wires.acting.forget(key)
         self._wires.telling.forget(key)
         self._refusals.forget(key)
         self._wires.unwatched.forget(key)
         self._wires.quotas.forget(key)
-        self._written_at.pop(key, None)
-        self._unwritten_since.pop(key, None)
+        self._wires.writing.forget(key)
         forget_provisioned(key)
         self._forgotten(key)
-
-
-def _is_lost(outcome: Outcome) -> bool:
-    """Whether nobody answered, and no overlay remembers to ask again."""
-    is_remembered = outcome.action.resource in (PODS, SERVICES)
-    return outcome.result is Result.UNAVAILABLE or (outcome.result is Result.UNKNOWN and not is_remembered)
 
 
 def _is_refused_host(outcome: Outcome) -> bool:
     action = outcome.action
     is_host = isinstance(action, Create) and names.HOST_INDEX_LABEL in action.manifest["metadata"].get("labels", {})
     return is_host and outcome.result is Result.REFUSED
-
-
-def _has_to_be_asked_again(outcome: Outcome) -> bool:
-    return outcome.result in (Result.REFUSED, Result.SKIPPED)

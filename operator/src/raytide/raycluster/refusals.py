@@ -1,18 +1,18 @@
-"""What did the API refuse lately, and when may it be asked again?
+"""How long does a RayCluster's group wait for what the API refused?
 
-Takes the outcomes of every pass, gives back per cluster the refusals that are still waiting. A refused worker group is
-asked for again after 30 seconds at the earliest, hosts of a replica once after 5, head and service after 1, 2, 4 … 30; a
-new generation of the spec or one success forgets the past. After a multi-host replica had to be given up, the next is
-begun after 1, 2, 4 … 10 minutes, or when there is room. Kept by the controller's shell, read by plan and status through
+A refused worker group is asked for again after 30 seconds at the earliest, hosts of a replica once after 5, head and
+service after 1, 2, 4 … 30. After a multi-host replica had to be given up, the next is begun after 1, 2, 4 … 10 minutes, or
+when there is room. The memory is kube/refusals.py's. Kept by the controller's shell, read by plan and status through
 `Observed` (SC:S3, SC:S4, RM:I18).
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from raytide.api import names
-from raytide.api.actions import Create, Outcome, Result
+from raytide.api.actions import Create, Outcome
 from raytide.api.meta import Key
+from raytide.kube import refusals
 from raytide.raycluster.observed import Refusal
 from raytide.raycluster.plan import HEADLESS_SLOT, RIGHTS_SLOT, SERVICE_SLOT
 from raytide.raycluster.status_conditions import refusal_text
@@ -27,69 +27,35 @@ _ASK_SOON = frozenset({SERVICE_SLOT, HEADLESS_SLOT, RIGHTS_SLOT, names.HEAD_GROU
 
 
 @dataclass(slots=True)
-class _Held:
-    reason: str
-    message: str
-    times: int
-    until: float
+class _Held(refusals.Held):
     given_up: int = 0
     """How often a replica of the group was given up since one was completed."""
     replicas_at: float = 0.0
     """When a replica may be begun again."""
 
 
-@dataclass(slots=True)
-class _Book:
-    """The refusals of one spec: of this uid and this generation."""
-
-    uid: str
-    generation: int
-    held: dict[str, _Held]
-
-
-class Refusals:
+class Refusals(refusals.Refusals[_Held]):
     """Refusals by cluster and group.
 
-    - A refused create holds its group, and no other, for a while.
-    - A create that succeeds forgets what held its group, unless others of its pass were refused: then the count begins
-      anew. While no new replica may be begun, the refusal that was the reason stays.
+    - While no new replica may be begun, the refusal that was the reason stays, whatever else succeeds.
     - `give_up` holds the group's new replicas, ever longer; whoever knows better says `begin_replicas_at`.
-    - Another uid or generation of the cluster starts anew.
     """
 
     def __init__(self) -> None:
-        self._books: dict[Key, _Book] = {}
+        super().__init__(_Held, wait_s=_wait_s, words=refusal_text)
 
     def waiting(self, key: Key, uid: str, generation: int, now: float) -> tuple[Refusal, ...]:
         """What has to wait at `now` (monotonic seconds)."""
-        book = self._book(key, uid, generation)
-        if book is None:
-            return ()
         return tuple(
             Refusal(group, held.reason, held.message, held.until - now, held.times, held.replicas_at - now)
-            for group, held in book.held.items()
+            for group, held in self.held(key, uid, generation).items()
             if max(held.until, held.replicas_at) > now
         )
 
-    def note(self, key: Key, uid: str, generation: int, outcomes: Iterable[Outcome], now: float) -> None:
-        """Learn from a pass; of several refusals of a group the last one is kept and counts once."""
-        book = self._book(key, uid, generation) or _Book(uid, generation, {})
-        outcomes_by_group: dict[str, list[Outcome]] = {}
-        for outcome in outcomes:
-            if isinstance(outcome.action, Create):
-                outcomes_by_group.setdefault(outcome.action.group, []).append(outcome)
-        for group, found in outcomes_by_group.items():
-            self._note(book, group, found, now)
-        if book.held:
-            self._books[key] = book
-        else:
-            self._books.pop(key, None)
-
     def give_up(self, key: Key, groups: Collection[str], now: float) -> None:
         """Replicas of these groups could not be completed and go again."""
-        book = self._books.get(key)
-        for group in groups if book is not None else ():
-            held = book.held.get(group) if book is not None else None
+        for group in groups:
+            held = self.held_now(key, group)
             if held is not None:
                 held.given_up += 1
                 held.times, held.until = 0, now
@@ -99,35 +65,13 @@ class Refusals:
 
     def begin_replicas_at(self, key: Key, group: str, moment: float) -> None:
         """Somebody knows whether there is room for a whole replica: now, or not before that moment."""
-        book = self._books.get(key)
-        if book is not None and group in book.held:
-            book.held[group].replicas_at = moment
-
-    def forget(self, key: Key) -> None:
-        """The cluster is gone."""
-        self._books.pop(key, None)
-
-    def _book(self, key: Key, uid: str, generation: int) -> _Book | None:
-        book = self._books.get(key)
-        return book if book is not None and (book.uid, book.generation) == (uid, generation) else None
-
-    @staticmethod
-    def _note(book: _Book, group: str, outcomes: Iterable[Outcome], now: float) -> None:
-        last_by_result = {outcome.result: outcome for outcome in outcomes}
-        refused, is_some_done = last_by_result.get(Result.REFUSED), Result.DONE in last_by_result
-        held = book.held.get(group)
-        if refused is None:
-            if is_some_done and held is not None and held.replicas_at > now:
-                held.times, held.until = 0, now
-            elif is_some_done:
-                book.held.pop(group, None)
-            return
-        times = 1 if is_some_done or held is None else held.times + 1
-        until = now + _wait_s(refused, times)
-        fresh = _Held(refused.action.otherwise, refusal_text(refused), times, until)
+        held = self.held_now(key, group)
         if held is not None:
-            fresh.given_up, fresh.replicas_at = held.given_up, held.replicas_at
-        book.held[group] = fresh
+            held.replicas_at = moment
+
+    def outlives_success(self, held: _Held, now: float) -> bool:
+        """A replica that may not be begun yet still has its reason."""
+        return held.replicas_at > now
 
 
 def _wait_s(refused: Outcome, times: int) -> float:

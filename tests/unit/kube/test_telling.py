@@ -4,7 +4,7 @@ import pytest
 
 from raytide.api.actions import Create, Outcome, Remark, Result
 from raytide.api.meta import PODS, Key
-from raytide.raycluster.telling import Telling
+from raytide.kube.telling import Telling
 
 from builders import raycluster
 

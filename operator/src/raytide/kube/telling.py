@@ -1,8 +1,8 @@
-"""Which events does a user see about a RayCluster?
+"""Which events does a user see about an object of theirs?
 
 Takes the outcomes and remarks of a pass and hands them to the recorder, after the status is written (D8). What was said
 already is not repeated: a remark comes again after ten minutes or with a new generation, a refusal of the same group once
-a minute (SC:S3). Called by the controller; reasons are KubeRay's (RC §6.1).
+a minute (SC:S3). It chooses no words. Called by the controllers of all rooms.
 """
 
 from collections.abc import Iterable, Sequence
@@ -52,7 +52,11 @@ class Telling:
         for remark in remarks:
             if self._is_news(told, (generation, remark.reason, remark.note), now + REMARKS_APART_S):
                 self._recorder.record(
-                    regarding, event_type="Warning", reason=remark.reason, note=remark.note, action="Validate"
+                    regarding,
+                    event_type=remark.event_type,
+                    reason=remark.reason,
+                    note=remark.note,
+                    action=remark.action,
                 )
         fresh_groups: dict[tuple[str, str], bool] = {}
         fresh = [outcome for outcome in outcomes if self._is_worth_telling(told, outcome, fresh_groups, now)]
@@ -62,7 +66,7 @@ class Telling:
             self.forget(Key(metadata.get("namespace", ""), metadata["name"]))
 
     def forget(self, key: Key) -> None:
-        """The cluster is gone."""
+        """The object is gone."""
         self._told.pop(key, None)
 
     def _is_worth_telling(
