@@ -72,6 +72,7 @@ def test_down_needs_no_directory_at_all(tmp_path):
         ("--node-cpu=0", "must be more than 0"),
         ("--nodes=0", "0 is not in the range"),
         ("--port=70000", "70000 is not in the range"),
+        ("--image=paddle", "'paddle' is not NAME=FOLDER"),
         ("--isolation=docker", "'docker' is not one of 'auto', 'ns', 'plain'"),
     ],
 )
@@ -133,6 +134,7 @@ def test_settings_survive_the_command_line():
         has_crds=False,
         api="kubernetes",
         has_audit=True,
+        images=("a/b=/c", "d=/e f"),
     )
     seen = {}
     serve = next(found for name, found in command.commands.items() if name == "serve")

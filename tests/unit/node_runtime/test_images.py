@@ -47,6 +47,50 @@ def test_without_ray_there_is_no_ray_image() -> None:
     assert find("rayproject/ray:2.46.0", has_ray=False) is None
 
 
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """As a virtual environment: its interpreter is somebody else's."""
+    base = tmp_path / "python" / "bin" / "python3.11"
+    base.parent.mkdir(parents=True)
+    base.touch()
+    folder = tmp_path / "environment"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(base)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name", ["paddlepaddle/paddle", "paddlepaddle/paddle:2.6.2", "r.io/paddlepaddle/paddle@sha256:0"]
+)
+def test_an_environment_stands_for_the_image_it_was_given_for(name: str, environment: Path) -> None:
+    given = images.parse_given([f"paddlepaddle/paddle:any={environment}"])
+    image = images.find(name, stand_ins_dir=HERE, given=given)
+    assert image is not None
+    assert image.env["PATH"].split(":")[0] == str(environment / "bin")
+    assert str(Path(sys.prefix) / "bin") not in image.env["PATH"].split(":")
+    assert image.dirs == (str(environment), str(environment.parent / "python"))
+
+
+def test_what_the_user_gives_comes_before_what_is_known(environment: Path) -> None:
+    given = images.parse_given([f"python={environment}"])
+    image = images.find("python:3.11", stand_ins_dir=HERE, given=given)
+    assert image is not None
+    assert image.image_id == f"process://{environment}"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("paddle", "'paddle' is not NAME=FOLDER", id="no folder"),
+        pytest.param("=/usr", "'=/usr' is not NAME=FOLDER", id="no name"),
+        pytest.param("paddle=/not/there", "there is no folder /not/there/bin with commands", id="a folder that is not"),
+    ],
+)
+def test_nonsense_for_an_image_is_told(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        images.parse_given([text])
+
+
 def test_the_environment_of_the_running_python_is_shown_and_nothing_twice() -> None:
     dirs = images.environment_dirs()
 

@@ -58,6 +58,9 @@ def _cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--port", type=click.IntRange(0, 65535), default=0, help="API port on 127.0.0.1; 0: any free one."
         ),
         click.option("--isolation", type=isolation, default="auto", help="How pods are kept apart; auto: by trying."),
+        click.option(
+            "--image", "images", multiple=True, metavar="NAME=FOLDER", help="An environment that stands for an image."
+        ),
         click.option("--node-memory", default="32Gi", show_default=True, help="Memory each node claims to have."),
         click.option("--node-cpu", default="8", show_default=True, help="CPUs each node claims to have."),
         click.option("--nodes", type=click.IntRange(1, 100), default=3, show_default=True, help="Number of nodes."),
@@ -88,6 +91,16 @@ def _checked_quantities(options: dict[str, Any]) -> None:
         raise click.BadParameter(reason, param_hint=f"--{name.replace('_', '-')}")
 
 
+def _checked_images(given: tuple[str, ...]) -> tuple[str, ...]:
+    """With whole paths: the sandbox works elsewhere."""
+    from raytide.sandbox.node.images import parse_given  # noqa: PLC0415 - only `up` needs it
+
+    try:
+        return tuple(f"{name}={folder}" for name, folder in parse_given(given).items())
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--image") from None
+
+
 @command.command()
 @_state_option
 @_cluster_options
@@ -101,6 +114,7 @@ def up(state: StateDirectory, **options: Any) -> None:
 
     _check_extra()
     _checked_quantities(options)
+    options["images"] = _checked_images(options["images"])
     if options["has_audit"] and options["api"] != "kubernetes":
         raise click.UsageError("--audit needs --api kubernetes: the emulator writes no audit log")
     began = time.monotonic()

@@ -48,12 +48,15 @@ class Settings:
     has_crds: bool = True
     api: str = EMBEDDED
     has_audit: bool = False
+    images: tuple[str, ...] = ()
+    """`NAME=FOLDER`: environments of this machine that stand for images."""
 
     def arguments(self) -> list[str]:
         """The same choice as command-line arguments."""
         chosen = [f"--nodes={self.nodes}", f"--node-cpu={self.node_cpu}", f"--node-memory={self.node_memory}"]
         chosen += [f"--isolation={self.isolation}", f"--port={self.port}"]
         chosen += [f"--api={self.api}", "--audit" if self.has_audit else "--no-audit"]
+        chosen += [f"--image={given}" for given in self.images]
         return [*chosen, "--crds" if self.has_crds else "--no-crds"]
 
 

@@ -21,6 +21,7 @@ from raytide.sandbox.embedded_plane import EmbeddedPlane
 from raytide.sandbox.kubeconfig import write_private
 from raytide.sandbox.launch import ALREADY_RUNNING, EMBEDDED, Settings, tell_parent
 from raytide.sandbox.node.choose import Choice, choose_runtime
+from raytide.sandbox.node.images import parse_given
 from raytide.sandbox.node.runtime import Runtime, RuntimeTrouble
 from raytide.sandbox.plane import Plane
 from raytide.sandbox.plane_component import PlaneTrouble
@@ -71,7 +72,9 @@ async def _serve(settings: Settings, state: StateDirectory, ready_fd: int | None
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     with open_port(settings.port) as listener:
         scratch = state.create_scratch()
-        choice = await choose_runtime(settings.isolation, state_dir=scratch, now=now)
+        choice = await choose_runtime(
+            settings.isolation, state_dir=scratch, now=now, given_images=parse_given(settings.images)
+        )
         try:
             plane = _build_plane(settings, state, listener, choice.runtime)
             cluster = Cluster(settings, choice.runtime, plane, directory=scratch / "k", now=now)

@@ -44,8 +44,17 @@ _BRIDGE: Final = "br0"
 class Engine(ABC):
     """A node whose pods are local processes; a mode says how they are kept apart."""
 
-    def __init__(self, mode: Mode, state_dir: Path, addresses: Addresses, *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        mode: Mode,
+        state_dir: Path,
+        addresses: Addresses,
+        *,
+        now: Callable[[], datetime],
+        given_images: Mapping[str, Path],
+    ) -> None:
         self.mode = mode
+        self._given_images = given_images
         self.state_dir = state_dir.resolve()
         self.names = Names()
         self.holding = Holding(self.state_dir, self._on_node_event)
@@ -111,7 +120,7 @@ class Engine(ABC):
 
     def image(self, name: str) -> Image | None:
         """What stands for that image here."""
-        return images.find(name, stand_ins_dir=self.state_dir / "bin")
+        return images.find(name, stand_ins_dir=self.state_dir / "bin", given=self._given_images)
 
     def set_names(self, addresses_by_name: Mapping[str, Sequence[str]]) -> None:
         """Replace every name pods can resolve."""

@@ -1,8 +1,9 @@
 """What on this machine stands for a container image?
 
 A name goes in, an environment comes out: Ray's images are the Ray installed beside the running Python, our own image is
-our own command, a few well-known base images are the host's commands. Tags and digests are ignored, a registry in front
-too; a name that stands for nothing gives None, which the kubelet reports as ErrImagePull. Called by engine.py.
+our own command, a few well-known base images are the host's commands, and the user may name more (`up --image`). Tags and
+digests are ignored, a registry in front too; a name that stands for nothing gives None, which the kubelet reports as
+ErrImagePull. Called by engine.py.
 """
 
 import functools
@@ -11,8 +12,9 @@ import os
 import shutil
 import site
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from raytide.sandbox.node.runtime import Image
@@ -50,8 +52,26 @@ def _command(repository: tuple[str, ...], *, has_ray: bool) -> tuple[tuple[str, 
     return None
 
 
-def find(name: str, *, stand_ins_dir: Path, has_ray: bool | None = None) -> Image | None:
-    """The image of that name on this machine."""
+def parse_given(given: Iterable[str]) -> dict[str, Path]:
+    """Environments by the names of the images they stand for, from `NAME=FOLDER`; raises ValueError with the reason."""
+    found = {}
+    for text in given:
+        name, _, folder = text.partition("=")
+        if not name or not folder:
+            raise ValueError(f"{text!r} is not NAME=FOLDER")
+        if not (Path(folder) / "bin").is_dir():
+            raise ValueError(f"there is no folder {folder}/bin with commands")
+        found[name] = Path(folder).absolute()
+    return found
+
+
+def find(
+    name: str, *, stand_ins_dir: Path, given: Mapping[str, Path] = MappingProxyType({}), has_ray: bool | None = None
+) -> Image | None:
+    """The image of that name on this machine; those that the user gave come first."""
+    folder = {_repository(known): known_folder for known, known_folder in given.items()}.get(_repository(name))
+    if folder is not None:
+        return _given(name, folder, stand_ins_dir)
     if has_ray is None:
         has_ray = importlib.util.find_spec("ray") is not None
     command = _command(_repository(name), has_ray=has_ray)
@@ -62,9 +82,21 @@ def find(name: str, *, stand_ins_dir: Path, has_ray: bool | None = None) -> Imag
         image_id=f"process://{sys.prefix}",
         entrypoint=command[0],
         command=command[1],
-        env=_environment(stand_ins_dir),
+        env=_environment(Path(sys.prefix), stand_ins_dir),
         working_dir="/home/ray",
         user=_user(_repository(name)),
+        dirs=environment_dirs(),
+    )
+
+
+def _given(name: str, folder: Path, stand_ins_dir: Path) -> Image:
+    return Image(
+        name=name,
+        image_id=f"process://{folder}",
+        command=_SHELL,
+        env=_environment(folder, stand_ins_dir),
+        working_dir="/home/ray",
+        dirs=_outermost({str(folder), *_linked(folder / "bin" / "python")}),
     )
 
 
@@ -75,9 +107,9 @@ def _user(repository: tuple[str, ...]) -> int:
     return _RAY_USER if repository[-1] in _RAY else 0
 
 
-def _environment(stand_ins_dir: Path) -> Mapping[str, str]:
+def _environment(prefix: Path, stand_ins_dir: Path) -> Mapping[str, str]:
     return {
-        "PATH": f"{Path(sys.prefix) / 'bin'}:{_SYSTEM_PATH}:{stand_ins_dir}",
+        "PATH": f"{prefix / 'bin'}:{_SYSTEM_PATH}:{stand_ins_dir}",
         "HOME": "/home/ray",
         "LANG": "C.UTF-8",
     }
@@ -98,13 +130,23 @@ def write_stand_ins(directory: Path) -> None:
 @functools.cache
 def environment_dirs() -> tuple[str, ...]:
     """Everything the running Python needs, outermost only: its prefixes, the links between them, editable packages."""
-    found = {sys.prefix, sys.base_prefix, str(Path(__file__).parents[3])}
-    link = Path(sys.executable)
+    found = {sys.prefix, sys.base_prefix, str(Path(__file__).parents[3]), *_linked(Path(sys.executable))}
+    for listing in (file for place in site.getsitepackages() for file in Path(place).glob("*.pth")):
+        found |= {line for line in listing.read_text().splitlines() if line.startswith("/") and Path(line).is_dir()}
+    return _outermost(found)
+
+
+def _linked(link: Path) -> set[str]:
+    """The prefixes to which an interpreter leads, link by link."""
+    found = set()
     while link.is_symlink():
         link = link.parent / link.readlink()
         if link.parent.name == "bin":
             found.add(str(link.parent.parent))
-    for listing in (file for place in site.getsitepackages() for file in Path(place).glob("*.pth")):
-        found |= {line for line in listing.read_text().splitlines() if line.startswith("/") and Path(line).is_dir()}
-    found |= {os.path.realpath(path) for path in found}
+    return found
+
+
+def _outermost(paths: set[str]) -> tuple[str, ...]:
+    """They and what they really are, without what lies in another."""
+    found = paths | {os.path.realpath(path) for path in paths}
     return tuple(path for path in sorted(found) if not any(str(up) in found for up in Path(path).parents))

@@ -9,12 +9,12 @@ choose.py where a trial works.
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from raytide.sandbox.node import images, ns_root
+from raytide.sandbox.node import ns_root
 from raytide.sandbox.node.dns import DnsServer
 from raytide.sandbox.node.engine import Engine
 from raytide.sandbox.node.live import PodSandbox
@@ -31,8 +31,8 @@ _CPU_PERIOD_US: Final = 100_000
 class NamespaceRuntime(Engine):
     """Pods in namespaces."""
 
-    def __init__(self, state_dir: Path, *, now: Callable[[], datetime]) -> None:
-        super().__init__(Mode.NS, state_dir, Addresses(_PREFIX, _MOST_PODS), now=now)
+    def __init__(self, state_dir: Path, *, now: Callable[[], datetime], given_images: Mapping[str, Path]) -> None:
+        super().__init__(Mode.NS, state_dir, Addresses(_PREFIX, _MOST_PODS), now=now, given_images=given_images)
         self._dns: asyncio.DatagramTransport | None = None
 
     async def start(self) -> None:
@@ -99,7 +99,8 @@ class NamespaceRuntime(Engine):
         """The host's directories read-only, the pod's own files, the container's volumes."""
         directory = str(sandbox.directory)
         stand_ins = {path: f"{directory}/{path}" for path in ("hosts", "hostname", "resolv.conf")}
-        needed = (*images.environment_dirs(), str(self.state_dir / "bin"))
+        image = self.image(config.image)
+        needed = (*(image.dirs if image else ()), str(self.state_dir / "bin"))
         plan = ns_root.RootPlan(
             root_dir=f"{directory}/root",
             own_dir=str(self.own_dir(sandbox, config)),

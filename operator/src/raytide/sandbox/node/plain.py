@@ -29,11 +29,11 @@ _LONGEST_TEMP_DIR: Final = 36
 class PlainRuntime(Engine):
     """Pods on loopback addresses."""
 
-    def __init__(self, state_dir: Path, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, state_dir: Path, *, now: Callable[[], datetime], given_images: Mapping[str, Path]) -> None:
         # the sandboxes of a machine share its loopback network: each has a part of it, by its directory
         prefix = f"127.{64 + zlib.crc32(bytes(state_dir.resolve())) % 128}"
         addresses = Addresses(prefix, plain_text.MOST_PODS, is_reused_first=True)
-        super().__init__(Mode.PLAIN, state_dir, addresses, now=now)
+        super().__init__(Mode.PLAIN, state_dir, addresses, now=now, given_images=given_images)
         self._reservations: dict[int, socket.socket] = {}
         self._names_changed = asyncio.Event()
 

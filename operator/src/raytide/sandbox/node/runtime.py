@@ -239,6 +239,8 @@ class Image:
     working_dir: str = "/"
     user: int = 0
     """Whom it runs as where root is refused."""
+    dirs: tuple[str, ...] = ()
+    """What its commands need of this machine, wherever that is."""
 
 
 class Runtime(Protocol):
