@@ -212,9 +212,13 @@ def build_status() -> Schema:
         "lastReason": STRING,
         "lastScaleTime": TIME,
     }
+    failures = {"counted": {"type": "array", "items": STRING}, "inARow": INT32, "lastTime": TIME}
+    trainer = {**counts, "completedIndexes": STRING, "failedIndexes": STRING, "fulfillment": {"type": "number"}}
     properties = {
+        "admission": build_object({"timeouts": INT32}),
         "completionTime": TIME,
         "conditions": build_conditions(),
+        "failures": build_object(failures),
         "lastUpdateTime": TIME,
         "master": build_object(counts),
         "message": STRING,
@@ -226,7 +230,7 @@ def build_status() -> Schema:
         "scaling": build_object(scaling),
         "selector": STRING,
         "startTime": TIME,
-        "trainer": build_object({**counts, "fulfillment": {"type": "number"}}),
+        "trainer": build_object(trainer),
         "waiting": STRING,
     }
     return build_object(properties)
