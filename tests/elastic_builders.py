@@ -231,6 +231,11 @@ class Pods:
             found += [(self.job.companion.shape, self.companions, i) for i in range(len(self.companions))]
         return found + [(self.job.shape, self.trainers, i) for i in range(len(self.trainers))]
 
+    def places(self) -> list[tuple[str, Shape]]:
+        """Node and shape of every pod that has a node."""
+        found: list[tuple[str, Shape]] = [(where[i], wanted) for wanted, where, i in self.all() if where[i]]
+        return found
+
     def copy(self) -> "Pods":
         return Pods(self.job, list(self.trainers), list(self.companions), {k: list(v) for k, v in self.cores.items()})
 
@@ -251,6 +256,8 @@ class World:
         self.strangers = tuple(strangers)
         self.quotas = tuple(quotas)
         self.options = options or PoolOptions()
+        self.leaving: tuple[tuple[str, Shape], ...] = ()
+        """Pods that have been told to go, and are still there."""
         self.jobs: dict[ParticipantId, Pods] = {}
         for one in jobs:
             self.add(one)
@@ -284,7 +291,12 @@ class World:
             for wanted, where, i in pods.all():
                 if where[i]:
                     used[where[i]] = added(used[where[i]], wanted.requests)
+        for name, wanted in self.leaving:
+            used[name] = added(used[name], wanted.requests)
         return used
+
+    def _leaving(self, name: str) -> dict[str, int]:
+        return added(*(wanted.requests for where, wanted in self.leaving if where == name))
 
     def schedule(self, choose: Callable[[list[str]], str] = lambda names: names[0]) -> None:
         """As kube-scheduler: each pod without a node gets one that has room now, jobs in the order they came."""
@@ -316,7 +328,7 @@ class World:
         """The snapshot."""
         used = self._used()
         return Pool(
-            nodes=tuple(replace(one, used=used[one.name]) for one in self.nodes),
+            nodes=tuple(replace(one, used=used[one.name], leaving=self._leaving(one.name)) for one in self.nodes),
             participants=tuple(self._participant(pods) for pods in self.jobs.values()),
             strangers=self.strangers,
             quotas=tuple(self._remaining(one) for one in self.quotas),
@@ -334,7 +346,7 @@ class World:
 
     def _charged(self) -> dict[str, int]:
         ours = (wanted.limits for pods in self.jobs.values() for wanted, _where, _i in pods.all())
-        return added(*(one.used for one in self.nodes), *ours)
+        return added(*(one.used for one in self.nodes), *ours, *(wanted.limits for _where, wanted in self.leaving))
 
     def _remaining(self, one: Quota) -> Quota:
         asked = [
@@ -351,21 +363,45 @@ class World:
     def copy(self) -> "World":
         other = World(self.nodes, strangers=self.strangers, quotas=self.quotas, options=self.options)
         other.jobs = {id_: pods.copy() for id_, pods in self.jobs.items()}
+        other.leaving = self.leaving
         return other
 
-    def resized(self, division: Division, *, only_released: bool = False) -> "World":
-        """With the pods of the plan: who leaves has left (no node yet first, then the last), who is new has no node."""
+    def gone(self) -> "World":
+        """With those gone that were leaving."""
         other = self.copy()
+        other.leaving = ()
+        return other
+
+    def resized(self, division: Division, *, only_released: bool = False, is_graceful: bool = False) -> "World":
+        """With the pods of the plan: who leaves has left (no node yet first, then the last), who is new has no node.
+
+        If `is_graceful`, whoever leaves has been told and is still there.
+        """
+        other = self.copy()
+        held: set[ParticipantId] = set()
         for one in division.resizes:
             pods = other.jobs[one.id]
-            assert one.before == len(pods.trainers), one
-            if one.is_released or not only_released:
+            held |= {one.id} if only_released and not one.is_released else set()
+            if one.id not in held:
+                assert one.before == len(pods.trainers), one
+                before = pods.places()
                 other._fill(pods, one.after)
+                for kept in pods.places():
+                    before.remove(kept)
+                other.leaving += tuple(before) if is_graceful else ()
         return other
 
     def carried_out(self, division: Division) -> "World":
-        """The world in which everything has come true and the scheduler has done what it can."""
+        """The world in which everything has come true, as planned where there is room, else as the scheduler can."""
         other = self.resized(division)
+        free = other.rooms()
+        for one in division.resizes:
+            pods = other.jobs[one.id]
+            new = [i for i, where in enumerate(pods.trainers) if not where]
+            for name in (name for name, count in sorted(one.nodes.items()) for _ in range(count)):
+                if new and has_room(free[name], pods.job.shape.requests):
+                    pods.trainers[new.pop(0)] = name
+                    free[name] = added(free[name], times(pods.job.shape.requests, -1))
         other.schedule()
         return other
 
@@ -393,7 +429,10 @@ def _resize(where: list[str], count: int) -> None:
 
 def resizes_of(division: Division) -> dict[str, int]:
     """Name -> by how much."""
-    return {one.id.name: one.after - one.before for one in division.resizes}
+    found: Counter[str] = Counter()
+    for one in division.resizes:
+        found[one.id.name] += one.after - one.before
+    return dict(found)
 
 
 def waiting_of(division: Division) -> dict[str, str]:
