@@ -82,12 +82,14 @@ class Subresources:
         old = self._store.get(call.key, call.target.namespace, call.target.name)
         method = call.request.method
         if method == "GET":
+            if call.served.resource.is_custom and not json_path(_replicas_text(call), old):
+                message = f'Internal error occurred: the spec replicas field "{_replicas_text(call)}" does not exist'
+                raise ApiStatus(500, "InternalError", message)
             return Response(200, encode(_scale(call, old)))
         wanted = call.body() if method == "PUT" else self._writer.patched(call, _scale(call, old))
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or replicas < 0:
-            fault = Cause("spec.replicas", f"Invalid value: {replicas}: must be greater than or equal to 0")
-            raise invalid("Scale", call.target.name, [fault], group="autoscaling")
+            raise _no_size(call, replicas)
         new = self._store.get(call.key, call.target.namespace, call.target.name)
         new["metadata"]["resourceVersion"] = wanted["metadata"].get("resourceVersion")
         place = new
@@ -276,9 +278,22 @@ def _proxy_name(text: str) -> tuple[str, str, str]:
     return "http", parts[0], parts[1] if len(parts) == 2 else ""
 
 
+def _no_size(call: Call, replicas: object) -> ApiStatus:
+    """Custom kinds name their own field, built-in ones that of the Scale."""
+    resource = call.served.resource
+    if resource.is_custom:
+        fault = Cause(_replicas_text(call), f"Invalid value: {replicas}: should be a non-negative integer")
+        return invalid(resource.kind, call.target.name, [fault], group=resource.group)
+    fault = Cause("spec.replicas", f"Invalid value: {replicas}: must be greater than or equal to 0")
+    return invalid("Scale", call.target.name, [fault], group="autoscaling")
+
+
+def _replicas_text(call: Call) -> str:
+    return str((call.served.scale or {}).get("specReplicasPath") or ".spec.replicas")
+
+
 def _replicas_path(call: Call) -> list[str]:
-    path = (call.served.scale or {}).get("specReplicasPath") or ".spec.replicas"
-    return [str(name) for name in path.lstrip(".").split(".")]
+    return _replicas_text(call).lstrip(".").split(".")
 
 
 def _scale(call: Call, obj: Json) -> Json:
@@ -286,7 +301,7 @@ def _scale(call: Call, obj: Json) -> Json:
     metadata = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     current = json_path(paths.get("statusReplicasPath") or ".status.replicas", obj)
-    wanted = json_path("." + ".".join(_replicas_path(call)), obj)
+    wanted = json_path(_replicas_text(call), obj)
     status: Json = {"replicas": current[0] if current else 0}
     selector = json_path(paths["labelSelectorPath"], obj) if paths.get("labelSelectorPath") else []
     if selector:
