@@ -25,7 +25,8 @@ def start_command(site: Site) -> Manifest:
         return {"command": [LAUNCHER, commands[site.role]]}
     if not site.entrypoint:
         return {}
-    placed = {"workingDir": site.workspace} if site.workspace else {}
+    workspace = site.job.spec.trainer.workspace
+    placed = {"workingDir": workspace} if workspace else {}
     return {"command": shell(site.entrypoint), **placed}
 
 

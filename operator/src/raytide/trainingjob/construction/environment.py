@@ -14,7 +14,7 @@ from raytide.api.quantity import QuantityError, to_bytes
 from raytide.api.template_merge import merged_entries
 from raytide.api.training_names import MASTER, PSERVER, TRAINER
 from raytide.api.training_resources import gpus_per_trainer, role_resources
-from raytide.trainingjob.addresses import OWN_ADDRESS, endpoint, endpoints
+from raytide.trainingjob.addresses import MASTER_PORT, OWN_ADDRESS, endpoint, endpoints, host_name
 from raytide.trainingjob.construction.site import Site
 
 MEMBERSHIP_PATH: Final = "/etc/raytide/membership"
@@ -45,7 +45,9 @@ def identity(site: Site) -> list[Manifest]:
     if not site.is_master:
         ours["RAYTIDE_MEMBERSHIP_DIR"] = MEMBERSHIP_PATH
     if site.job.has_master:
-        ours["RAYTIDE_MASTER_ENDPOINT"] = endpoint(site.job, MASTER, 0, site.config)
+        ours["RAYTIDE_MASTER_ENDPOINT"] = (
+            f"{OWN_ADDRESS}:{MASTER_PORT}" if site.is_master else endpoint(site.job, MASTER, 0, site.config)
+        )
     fields = {"NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP", "POD_NAME": "metadata.name"}
     return [*(_field(name, path) for name, path in fields.items()), *_literals(ours)]
 
@@ -101,17 +103,19 @@ def torchrun_variables(site: Site) -> list[Manifest]:
     if not site.is_trainer:
         return []
     job, spec = site.job, site.job.spec
+    rank, first = site.size.rank_of(site.index), min(site.size.ranks, default=site.index)
+    meeting = OWN_ADDRESS if site.index == first else host_name(job, TRAINER, first, site.config)
     restarts = 0 if spec.restart_policy == "Never" else spec.backoff_limit
     return _literals(
         {
-            "PET_NNODES": f"{site.instances.min_instance}:{site.instances.ceiling}",
+            "PET_NNODES": f"{spec.trainer.min_instance}:{spec.trainer.ceiling}",
             "PET_NPROC_PER_NODE": str(gpus_per_trainer(job, site.config.gpus) or 1),
-            "PET_NODE_RANK": str(site.size.rank_of(site.index)),
+            "PET_NODE_RANK": str(rank),
             "PET_RDZV_BACKEND": "c10d",
-            "PET_RDZV_ENDPOINT": endpoint(job, TRAINER, 0, site.config),
+            "PET_RDZV_ENDPOINT": f"{meeting}:{spec.port}",
             "PET_RDZV_ID": job.metadata.uid or job.metadata.name,
             # Said, not guessed from host names, which lie where pods share a network.
-            "PET_RDZV_CONF": f"is_host={'true' if site.index == 0 else 'false'}",
+            "PET_RDZV_CONF": f"is_host={'true' if site.index == first else 'false'}",
             "PET_MAX_RESTARTS": str(restarts),
         }
     )

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from raytide.api.job_shape import scheduling_spec
 from raytide.api.meta import Manifest
+from raytide.api.template_merge import merged_entries
 from raytide.trainingjob.addresses import ETCD_PORT, MASTER_PORT, membership_name, pod_name, service_name
 from raytide.trainingjob.construction.commands import ETCD_IMAGE, etcd_command, shell, start_command
 from raytide.trainingjob.construction.environment import MEMBERSHIP_PATH, environment, etcd_environment
@@ -34,7 +35,7 @@ def build_pod_spec(site: Site) -> Manifest:
     if spec.host_network:
         # Without it a pod on the host's network asks the host's name server, which knows no pods.
         built["dnsPolicy"] = "ClusterFirstWithHostNet"
-    if secrets := [*spec.image_pull_secrets, *site.said.image_pull_secrets]:
+    if secrets := merged_entries(spec.image_pull_secrets, site.said.image_pull_secrets, "name"):
         built["imagePullSecrets"] = secrets
     if site.said.grace_period_seconds is not None:
         built["terminationGracePeriodSeconds"] = site.said.grace_period_seconds

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from raytide.api.config import JobConfig
 from raytide.api.job_shape import Size, is_launched, role_spec
 from raytide.api.training_names import MASTER, PSERVER, TRAINER
-from raytide.api.trainingjob import InstancesSpec, RoleSpec, TrainingJob
+from raytide.api.trainingjob import RoleSpec, TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,3 @@ class Site:
         """The role's own; parameter servers run the trainers' program where they have none."""
         said = self.said.entrypoint
         return said or (self.job.spec.trainer.entrypoint if self.is_pserver else "")
-
-    @property
-    def workspace(self) -> str:
-        """Where the program lies."""
-        return self.job.spec.trainer.workspace
-
-    @property
-    def instances(self) -> InstancesSpec:
-        """The trainers' bounds."""
-        return self.job.spec.trainer

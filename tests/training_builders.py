@@ -1,0 +1,54 @@
+"""Small TrainingJobs for tests: as a user writes them, and as decisions see them."""
+
+from typing import Any
+
+from raytide.api.trainingjob import TrainingJob
+
+JOB_UID = "uid-job"
+SEED_ROLE = {
+    "resources": {"limits": {"cpu": "800m", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "600Mi"}},
+}
+SEED: dict[str, Any] = {
+    "apiVersion": "paddlepaddle.org/v1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "job-1"},
+    "spec": {
+        "trainer": {
+            "entrypoint": "python train.py",
+            "workspace": "/home/job-1/",
+            "min-instance": 3,
+            "max-instance": 6,
+            "resources": {
+                "limits": {"alpha.kubernetes.io/nvidia-gpu": 1, "cpu": "800m", "memory": "1Gi"},
+                "requests": {"cpu": "500m", "memory": "600Mi"},
+            },
+        },
+        "pserver": {"min-instance": 3, "max-instance": 3, **SEED_ROLE},
+        "master": SEED_ROLE,
+    },
+}
+"""The example of the design document TrainingJobs come from."""
+
+
+def trainingjob(
+    *, name: str = "demo", namespace: str = "default", uid: str = JOB_UID, low: int = 2, high: int = 4, **spec: Any
+) -> dict[str, Any]:
+    """A TrainingJob of CPU trainers only; `trainer` among the fields of the spec is added to the bounds."""
+    trainer = {"min-instance": low, "max-instance": high, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    return {
+        "apiVersion": "paddlepaddle.org/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": namespace, "uid": uid, "generation": 1},
+        "spec": {**spec, "trainer": {**trainer, **spec.get("trainer", {})}},
+    }
+
+
+def parsed_job(status: dict[str, Any] | None = None, **extra: Any) -> TrainingJob:
+    """The same, as decisions see it."""
+    return TrainingJob.parse({**trainingjob(**extra), "status": status or {}})
+
+
+def seed_job(**spec: Any) -> TrainingJob:
+    """The design document's example, with these fields of the spec besides."""
+    metadata = {**SEED["metadata"], "namespace": "default", "uid": JOB_UID, "generation": 1}
+    return TrainingJob.parse({**SEED, "metadata": metadata, "spec": {**SEED["spec"], **spec}})
