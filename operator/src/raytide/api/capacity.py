@@ -1,0 +1,324 @@
+"""What does any pod take, and what does any node give?
+
+Takes pods, nodes, ResourceQuotas and PriorityClasses as JSON (bytes of a list or watch, or objects) and gives small frozen
+views: where a pod is, whose it is, what it asks for as kube-scheduler counts it, where it may go. Amounts are whole
+numbers, `cpu` in thousandths, everything else in its own unit, rounded up as Kubernetes does. Every field may be missing;
+an amount that is no quantity raises QuantityError. Read by sharing/ and by `raytide plan` (D3; TJ §3 rows 5 and 18).
+"""
+
+from collections.abc import Iterable, Mapping
+from sys import intern
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from raytide.api import training_names
+from raytide.api.meta import Key
+from raytide.api.pod_shape import (
+    ANYWHERE,
+    CPU,
+    NOTHING,
+    Amounts,
+    PodConstraints,
+    PodShape,
+    PodSpec,
+    Written,
+    amount_of,
+    amounts_of,
+    shape_of,
+)
+
+UNFINISHED_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector of pods that take room."""
+
+
+class NodeTaint(NamedTuple):
+    """One taint of a node."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One pod of anybody, as far as room goes; one of `pods` is in its requests."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    owner_uid: str = ""
+    """uid of the controlling owner; empty when nobody controls the pod."""
+    node: str = ""
+    job: str = ""
+    """Of which TrainingJob, by its label; empty for everybody else's pods."""
+    role: str = ""
+    index: int | None = None
+    requests: Amounts
+    limits: Amounts
+    constraints: PodConstraints = ANYWHERE
+    priority: int = 0
+    is_terminating: bool = False
+    is_finished: bool = False
+    is_running: bool = False
+    is_scheduling_gated: bool = False
+    created_at: str = ""
+
+    @property
+    def job_key(self) -> Key:
+        """Namespace and name of its TrainingJob."""
+        return Key(self.namespace, self.job)
+
+    @property
+    def shape(self) -> PodShape:
+        """What it asks for."""
+        return PodShape(self.requests, self.limits, self.constraints)
+
+
+class CapacityNode(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One node, as far as room goes; without a Ready condition nobody has said that it is away."""
+
+    name: str
+    resource_version: str = ""
+    allocatable: Amounts
+    labels: Mapping[str, str] = NOTHING  # type: ignore[assignment]
+    taints: tuple[NodeTaint, ...] = ()
+    is_ready: bool = True
+    is_cordoned: bool = False
+
+
+class CapacityQuota(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One ResourceQuota: what is allowed and what is used, by the quota's own resource names."""
+
+    namespace: str
+    name: str
+    hard: Amounts
+    used: Amounts
+    scopes: tuple[str, ...] = ()
+    priority_classes: frozenset[str] | None = None
+    """Of which PriorityClasses pods have to be; None: no such scope."""
+
+
+class PriorityClass(msgspec.Struct, frozen=True, gc=False):
+    """One PriorityClass."""
+
+    name: str
+    value: int = 0
+    is_default: bool = False
+    """For pods that name none."""
+
+
+def priorities_of(classes: Iterable[PriorityClass]) -> dict[str, int]:
+    """PriorityClass -> value; the empty name stands for the default."""
+    found: dict[str, int] = {}
+    for each in classes:
+        found[each.name] = each.value
+        if each.is_default:
+            found[""] = each.value
+    return found
+
+
+# --- the JSON as the API sends it: only what is read, everything may be missing or null ------------------------------
+
+
+class _Owner(msgspec.Struct, gc=False):
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, gc=False, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Phase(msgspec.Struct, gc=False):
+    phase: str | None = None
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Meta
+    spec: PodSpec | None = None
+    status: _Phase | None = None
+
+
+class _Taint(msgspec.Struct, gc=False):
+    key: str = ""
+    value: str | None = None
+    effect: str | None = None
+
+
+class _NodeSpec(msgspec.Struct, gc=False):
+    unschedulable: bool | None = None
+    taints: list[_Taint] | None = None
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class _NodeStatus(msgspec.Struct, gc=False):
+    allocatable: dict[str, str | int | float] | None = None
+    capacity: dict[str, str | int | float] | None = None
+    conditions: list[_Condition] | None = None
+
+
+class _Node(msgspec.Struct, gc=False):
+    metadata: _Meta
+    spec: _NodeSpec | None = None
+    status: _NodeStatus | None = None
+
+
+class _ScopeRequirement(msgspec.Struct, gc=False, rename="camel"):
+    scope_name: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class _ScopeSelector(msgspec.Struct, gc=False, rename="camel"):
+    match_expressions: list[_ScopeRequirement] | None = None
+
+
+class _QuotaSpec(msgspec.Struct, gc=False, rename="camel"):
+    hard: dict[str, str | int | float] | None = None
+    scopes: list[str] | None = None
+    scope_selector: _ScopeSelector | None = None
+
+
+class _QuotaStatus(msgspec.Struct, gc=False):
+    hard: dict[str, str | int | float] | None = None
+    used: dict[str, str | int | float] | None = None
+
+
+class _Quota(msgspec.Struct, gc=False):
+    metadata: _Meta
+    spec: _QuotaSpec | None = None
+    status: _QuotaStatus | None = None
+
+
+class _PriorityClass(msgspec.Struct, gc=False, rename="camel"):
+    metadata: _Meta
+    value: int = 0
+    global_default: bool | None = None
+
+
+_pods = msgspec.json.Decoder(_Pod)
+_nodes = msgspec.json.Decoder(_Node)
+_quotas = msgspec.json.Decoder(_Quota)
+_classes = msgspec.json.Decoder(_PriorityClass)
+
+
+def decode_capacity_pod(document: bytes | msgspec.Raw) -> CapacityPod:
+    """The view of one pod's JSON; raises msgspec.MsgspecError, or QuantityError."""
+    return _pod_view(_pods.decode(document))
+
+
+def capacity_pod_from_object(pod: Mapping[str, Any]) -> CapacityPod:
+    """The view of a pod we have as an object; raises the same."""
+    return _pod_view(msgspec.convert(pod, _Pod))
+
+
+def decode_capacity_node(document: bytes | msgspec.Raw) -> CapacityNode:
+    """The view of one node's JSON; raises msgspec.MsgspecError, or QuantityError."""
+    return _node_view(_nodes.decode(document))
+
+
+def capacity_node_from_object(node: Mapping[str, Any]) -> CapacityNode:
+    """The view of a node we have as an object; raises the same."""
+    return _node_view(msgspec.convert(node, _Node))
+
+
+def decode_capacity_quota(document: bytes | msgspec.Raw) -> CapacityQuota:
+    """The view of one ResourceQuota's JSON; raises msgspec.MsgspecError, or QuantityError."""
+    return _quota_view(_quotas.decode(document))
+
+
+def capacity_quota_from_object(quota: Mapping[str, Any]) -> CapacityQuota:
+    """The view of a ResourceQuota we have as an object; raises the same."""
+    return _quota_view(msgspec.convert(quota, _Quota))
+
+
+def decode_priority_class(document: bytes | msgspec.Raw) -> PriorityClass:
+    """The view of one PriorityClass's JSON; raises msgspec.MsgspecError."""
+    return _class_view(_classes.decode(document))
+
+
+def priority_class_from_object(priority_class: Mapping[str, Any]) -> PriorityClass:
+    """The view of a PriorityClass we have as an object; raises the same."""
+    return _class_view(msgspec.convert(priority_class, _PriorityClass))
+
+
+# --- views -----------------------------------------------------------------------------------------------------------
+
+
+def _pod_view(pod: _Pod) -> CapacityPod:
+    meta, spec, phase = pod.metadata, pod.spec or PodSpec(), (pod.status or _Phase()).phase or ""
+    labels, shape = meta.labels or {}, shape_of(spec)
+    return CapacityPod(
+        namespace=intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        owner_uid=intern(next((owner.uid for owner in meta.owner_references or () if owner.controller), "")),
+        node=intern(spec.node_name or ""),
+        job=intern(labels.get(training_names.JOB_LABEL, "")),
+        role=intern(labels.get(training_names.ROLE_LABEL, "")),
+        index=_index(labels.get(training_names.INDEX_LABEL, "")),
+        requests=shape.requests,
+        limits=shape.limits,
+        constraints=shape.constraints,
+        priority=spec.priority or 0,
+        is_terminating=bool(meta.deletion_timestamp),
+        is_finished=phase in ("Succeeded", "Failed"),
+        is_running=phase == "Running",
+        is_scheduling_gated=bool(spec.scheduling_gates) and not spec.node_name,
+        created_at=meta.creation_timestamp or "",
+    )
+
+
+def _node_view(node: _Node) -> CapacityNode:
+    spec, status = node.spec or _NodeSpec(), node.status or _NodeStatus()
+    return CapacityNode(
+        name=intern(node.metadata.name),
+        resource_version=node.metadata.resource_version,
+        allocatable=amounts_of(status.capacity if status.allocatable is None else status.allocatable),
+        labels=node.metadata.labels or {},
+        taints=tuple(NodeTaint(taint.key, taint.value or "", taint.effect or "") for taint in spec.taints or ()),
+        is_ready=all(each.status == "True" for each in status.conditions or () if each.type == "Ready"),
+        is_cordoned=bool(spec.unschedulable),
+    )
+
+
+def _quota_view(quota: _Quota) -> CapacityQuota:
+    spec, status = quota.spec or _QuotaSpec(), quota.status or _QuotaStatus()
+    selected = (spec.scope_selector or _ScopeSelector()).match_expressions or ()
+    classes = [each for each in selected if each.scope_name == "PriorityClass" and each.operator == "In"]
+    return CapacityQuota(
+        namespace=quota.metadata.namespace,
+        name=quota.metadata.name,
+        hard=_quota_amounts(status.hard if status.hard is not None else spec.hard),
+        used=_quota_amounts(status.used),
+        scopes=(*(spec.scopes or ()), *(each.scope_name for each in selected)),
+        priority_classes=frozenset(name for each in classes for name in each.values or ()) if classes else None,
+    )
+
+
+def _class_view(given: _PriorityClass) -> PriorityClass:
+    return PriorityClass(given.metadata.name, given.value, bool(given.global_default))
+
+
+def _quota_amounts(written: Written) -> Amounts:
+    return {
+        name: amount_of(str(text), in_millis=name.removeprefix("requests.").removeprefix("limits.") == CPU)
+        for name, text in (written or {}).items()
+    }
+
+
+def _index(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -1,0 +1,150 @@
+"""How does one TrainingJob take part in sharing now?
+
+Takes a job, the record on it, its live pods and the time; says whether it takes part at all, which size is wanted of it
+now, and whether it may grow or shrink, or why it rests. A size in the spec that the record does not know is somebody's
+request and counts at once; a gang that was not admitted has size 0. Pure; called by participants.py and orders.py
+(TJ §3 rows 11, 17 and 21, §7.10).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from raytide.api import training_names
+from raytide.api.conditions import is_condition_true, moment_of
+from raytide.api.job_admission import given_back_at, is_admitted, may_be_admitted_at
+from raytide.api.sharing import SharingRecord, parse_record
+from raytide.api.training_resources import is_gang
+from raytide.api.trainingjob import TrainingJob
+from raytide.elastic.model import ADMITTED, REACHING_MINIMUM
+
+_ENDED: Final = (training_names.SUCCEEDED, training_names.FAILED)
+_NO_RESIZE: Final = frozenset({ADMITTED, REACHING_MINIMUM})
+"""A job that begins has not been resized: it may grow as soon as its pods are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One job that takes part."""
+
+    job: TrainingJob
+    record: SharingRecord | None
+    """None where there is none of this very job."""
+    is_gang: bool
+    current: int
+    """What is wanted now, as written: perhaps outside the bounds; 0 for a gang that may not begin."""
+    succeeded: int = 0
+    """Trainers that have ended well; they keep no room and are not replaced."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it may have pods."""
+        return self.current > 0 or not self.is_gang
+
+    @property
+    def wanted(self) -> int:
+        """How many trainers its controller keeps now."""
+        return min(self.current, self.job.spec.trainer.ceiling)
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether somebody else wrote the size, and nobody has noted it yet (TJ §3 row 21)."""
+        return self.record is not None and self.has_begun and self.current != self.record.replicas
+
+
+def record_of(job: TrainingJob) -> SharingRecord | None:
+    """The record on the job, if it was made for this very job."""
+    record = parse_record(job.metadata.annotations.get(training_names.SHARING_ANNOTATION))
+    return record if record is not None and record.uid == job.metadata.uid else None
+
+
+def takes_part(job: TrainingJob) -> bool:
+    """Whether it gets anything: not while it is deleted, suspended or invalid, nor when it has ended."""
+    return not is_going(job) and not _is_invalid(job)
+
+
+def is_going(job: TrainingJob) -> bool:
+    """Whether its pods are on their way out."""
+    return job.metadata.deletion_timestamp is not None or job.spec.suspend or _has_ended(job)
+
+
+def claim_of(job: TrainingJob, *, live_trainers: int, gpus: frozenset[str]) -> Claim:
+    """The claim of a job that takes part and has so many live trainer pods."""
+    record, trainer, gang = record_of(job), job.spec.trainer, is_gang(job, gpus)
+    ordered = trainer.min_instance if trainer.replicas is None else max(0, trainer.replicas)
+    begins = not gang or is_admitted(job, record) or _is_running_without_record(job, record, live_trainers)
+    return Claim(job, record, gang, ordered if begins else 0, _succeeded(job))
+
+
+def admission_waits_until(job: TrainingJob, now: datetime) -> datetime | None:
+    """Until when a gang that gave its room back is not admitted again; None when it may be."""
+    until = may_be_admitted_at(job)
+    return until if until is not None and until > now else None
+
+
+# --- resting -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Until when a job neither grows nor shrinks; None: it may."""
+
+    growth_until: datetime | None = None
+    shrinking_until: datetime | None = None
+
+
+def rest_of(claim: Claim, now: datetime) -> Rest:
+    """Cool-downs since its last resize, and its minimum run time since it began to run (TJ §7.10)."""
+    scaling, resized_at = claim.job.spec.scaling, _resized_at(claim, now)
+    began_at = _moment(claim.job.status.get("startTime")) or now
+    growth = _later(resized_at, scaling.grow_cooldown_seconds)
+    shrinking = [_later(resized_at, scaling.shrink_cooldown_seconds)]
+    if scaling.min_runtime_seconds > 0:
+        shrinking.append(_later(began_at, scaling.min_runtime_seconds))
+    return Rest(_future([growth], now), _future(shrinking, now))
+
+
+def _resized_at(claim: Claim, now: datetime) -> datetime | None:
+    if claim.is_requested:
+        return now
+    notes = claim.record.resizes if claim.record is not None else ()
+    return next((note.at for note in reversed(notes) if note.reason not in _NO_RESIZE), None)
+
+
+def _later(moment: datetime | None, seconds: int) -> datetime | None:
+    return None if moment is None else moment + timedelta(seconds=min(max(0, seconds), 10**9))
+
+
+def _future(moments: Iterable[datetime | None], now: datetime) -> datetime | None:
+    return max((moment for moment in moments if moment is not None and moment > now), default=None)
+
+
+# --- inside ------------------------------------------------------------------------------------------------------------
+
+
+def _has_ended(job: TrainingJob) -> bool:
+    conditions = job.status.get("conditions") or ()
+    return any(is_condition_true(conditions, kind) for kind in _ENDED)
+
+
+def _is_invalid(job: TrainingJob) -> bool:
+    trainer = job.spec.trainer
+    has_bounds = 0 <= trainer.min_instance <= trainer.ceiling
+    return not has_bounds or is_condition_true(job.status.get("conditions") or (), training_names.INVALID)
+
+
+def _is_running_without_record(job: TrainingJob, record: SharingRecord | None, live_trainers: int) -> bool:
+    """A record that got lost (`kubectl replace`) must not stop a gang that runs."""
+    minimum = job.spec.trainer.min_instance
+    return record is None and given_back_at(job) is None and live_trainers >= max(1, minimum)
+
+
+def _succeeded(job: TrainingJob) -> int:
+    trainer = job.status.get("trainer")
+    found = trainer.get("succeeded") if isinstance(trainer, dict) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
+
+
+def _moment(found: object) -> datetime | None:
+    return moment_of(found) if isinstance(found, str) else None

@@ -1,0 +1,112 @@
+"""What is taken of each node, and what is about to be free?
+
+Takes nodes, then pods one by one with the word whether they leave, gives the planner's nodes, the strangers that wait for
+one, and the sum that counts against growth by limits. A pod on a node that is not usable, or not known, charges nothing.
+Its values are built up by participants.py within one call and then frozen (TJ §3 rows 5 and 17).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from raytide.api.capacity import CapacityNode, CapacityPod
+from raytide.elastic.model import Amounts, Node, Shape, Stranger, Taint
+from raytide.sharing.shapes import shape_from
+from raytide.sharing.standing import Standing
+
+
+def added(*many: Amounts) -> dict[str, int]:
+    """The sum, resource by resource."""
+    total: dict[str, int] = {}
+    for one in many:
+        add(total, one)
+    return total
+
+
+def add(total: dict[str, int], more: Amounts, times: int = 1) -> None:
+    """Put so many times as much on top."""
+    if times == 0:
+        return
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount * times
+
+
+@dataclass(slots=True)
+class _Taken:
+    used: dict[str, int] = field(default_factory=dict)
+    leaving: dict[str, int] = field(default_factory=dict)
+
+
+class Rooms:
+    """The nodes of one snapshot, filled pod by pod."""
+
+    def __init__(self, nodes: Iterable[CapacityNode]) -> None:
+        self._nodes = {node.name: node for node in sorted(nodes, key=lambda each: each.name)}
+        self._taken = {name: _Taken() for name in self._nodes}
+        self._strangers: dict[object, Stranger] = {}
+        self.charged: dict[str, int] = {}
+        """What counts against the sum of usable nodes for growth by limits."""
+
+    def hold(self, pods: Iterable[CapacityPod], *, is_leaving: bool = False) -> None:
+        """Pods of nobody who takes part: they count by their requests; those without a node wait as strangers."""
+        for pod in pods:
+            if pod.node:
+                self._take(pod, is_leaving=is_leaving or pod.is_terminating)
+                if self._is_usable(pod.node):
+                    add(self.charged, pod.requests)
+            elif not (pod.is_terminating or pod.is_scheduling_gated or is_leaving):
+                self._wait(pod)
+
+    def keep(self, standing: Standing, shape: Shape | None) -> None:
+        """Pods of one role of a job that takes part: they count by their limits, those that have no pod yet too."""
+        for pods, is_leaving in ((standing.kept, False), (standing.leaving, True)):
+            for pod in pods:
+                if pod.node:
+                    self._take(pod, is_leaving=is_leaving)
+                if self._is_usable(pod.node) or not (pod.node or is_leaving):
+                    add(self.charged, pod.limits)
+        if shape is not None:
+            add(self.charged, shape.limits, standing.uncreated)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """As the planner sees them, by name."""
+        return tuple(
+            Node(
+                name=name,
+                allocatable=node.allocatable,
+                used=self._taken[name].used,
+                leaving=self._taken[name].leaving,
+                labels=node.labels,
+                taints=tuple(Taint(*taint) for taint in node.taints),
+                is_usable=node.is_ready and not node.is_cordoned,
+            )
+            for name, node in self._nodes.items()
+        )
+
+    def strangers(self) -> tuple[Stranger, ...]:
+        """Those that wait for a node, equal ones together, the most important and oldest first."""
+        return tuple(sorted(self._strangers.values(), key=lambda each: (-each.priority, each.created_at)))
+
+    def _take(self, pod: CapacityPod, *, is_leaving: bool) -> None:
+        taken = self._taken.get(pod.node)
+        if taken is None:
+            return
+        add(taken.used, pod.requests)
+        if is_leaving:
+            add(taken.leaving, pod.requests)
+
+    def _is_usable(self, name: str) -> bool:
+        node = self._nodes.get(name)
+        return node is not None and node.is_ready and not node.is_cordoned
+
+    def _wait(self, pod: CapacityPod) -> None:
+        kind = (_pairs(pod.requests), pod.constraints, pod.priority)
+        known = self._strangers.get(kind)
+        if known is None:
+            self._strangers[kind] = Stranger(shape_from(pod.shape), 1, pod.priority, pod.created_at)
+        else:
+            oldest = min(known.created_at, pod.created_at)
+            self._strangers[kind] = replace(known, count=known.count + 1, created_at=oldest)
+
+
+def _pairs(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(amounts.items()))
