@@ -339,6 +339,14 @@ async def test_a_patch_carries_the_uid_it_means(world):
 
 
 @pytest.mark.rule("D6")
+async def test_what_a_patch_made_of_an_object_is_in_the_overlay(world):
+    world.wire.answers.append(exists("a", uid="u"))
+    await world.apply(Patch(PODS, "ns", "a", "u", {"metadata": {"labels": {"a": "b"}}}))
+    world.version = 39
+    assert world.in_flight(View("a", "u", version="39"))[0].version == "40"
+
+
+@pytest.mark.rule("D6")
 @pytest.mark.parametrize(
     ("live", "uids_in_flight"),
     [

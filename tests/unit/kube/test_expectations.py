@@ -297,3 +297,28 @@ async def test_forget_drops_one_key_and_clear_all(world):
 )
 async def test_the_version_of_an_answer(manifest, version):
     assert version_of(manifest) == version
+
+
+@dataclass(frozen=True)
+class Labelled(View):
+    label: str = ""
+
+
+async def test_what_a_patch_made_is_shown_until_the_informer_has_it(world):
+    patched = Labelled("p", "u", version="12", label="new")
+    world.overlay.patched(KEY, OWNER, patched)
+    assert world.shows(Labelled("p", "u", version="9", label="old"), View("q", "v")) == (patched, View("q", "v"))
+    world.version = 12
+    assert world.shows(Labelled("p", "u", version="12", label="newer")) == (Labelled("p", "u", label="newer"),)
+    assert world.overlay.look_again_in(KEY) is None
+
+
+async def test_a_patch_brings_back_nothing_that_the_informer_does_not_show(world):
+    world.overlay.patched(KEY, OWNER, live("u", 12))
+    assert world.shows() == ()
+
+
+async def test_a_patched_object_that_is_told_to_go_is_marked(world):
+    world.overlay.patched(KEY, OWNER, live("u", 12))
+    world.send(delete("u"))
+    assert world.shows(live("u", 9)) == (View("p", "u", is_terminating=True),)

@@ -97,7 +97,7 @@ class Executor:
     - A create that is answered Conflict, or that what it refers to is not there, is tried again soon; it is no refusal.
     - A create that is answered AlreadyExists is done if the object is ours, of that group, and not terminating (D15).
     - A delete of what is gone, or of what is another object by now, is done.
-    - A patch carries the uid it means.
+    - A patch carries the uid it means, and what it made of the object is in the overlay.
     """
 
     def __init__(
@@ -179,9 +179,12 @@ class Executor:
         run.window.leave(is_success=outcome.result is Result.DONE)
 
     async def _send(self, run: _Pass, action: Action) -> Outcome:
+        overlay = self._overlays.get(action.resource)
         if isinstance(action, Patch):
-            await self._client.patch(action.resource, _key(action), _guarded(action))
-        elif (overlay := self._overlays.get(action.resource)) is not None:
+            live = await self._client.patch(action.resource, _key(action), _guarded(action))
+            if overlay is not None:
+                overlay.patched(run.key, run.owner_uid, overlay.reader.view_of(live))
+        elif overlay is not None:
             await self._tracked(overlay, run, action)
         else:
             await self._carry_out(UNREAD, run, action)

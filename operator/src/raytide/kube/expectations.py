@@ -70,6 +70,12 @@ class _Book(Generic[V]):
     """What the creates will look like, by name."""
     deletes: dict[str, _Entry] = field(default_factory=dict)
     """By uid."""
+    patched: dict[str, V] = field(default_factory=dict)
+    """What the API answered to our patches, by uid."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.creates or self.deletes or self.patched)
 
     def drop_create(self, name: str) -> None:
         self.creates.pop(name, None)
@@ -85,6 +91,7 @@ class Expectations(Generic[V]):
     - A delete ends when its uid is gone or shown as terminating.
     - Either ends when the informer has reached the version of the API's answer, whatever it shows.
     - Either ends when the API refuses it.
+    - What a patch made of an object is shown until the informer has reached that version.
     - An unknown outcome makes it `due` at once, then ever more slowly; unseen for 30 s makes it due too.
       What is due is the very same request, and one re-list is asked for per entry.
     - Entries belong to (key, owner uid): a new owner of the same name starts with an empty book.
@@ -124,8 +131,8 @@ class Expectations(Generic[V]):
         if book is None:
             return tuple(seen)
         self._end_fulfilled(key, book, seen)
-        unseen = book.views.values()
-        return tuple(self._as_terminating(v) if self._uid_of(v) in book.deletes else v for v in (*seen, *unseen))
+        known = (book.patched.get(self._uid_of(view), view) for view in (*seen, *book.views.values()))
+        return tuple(self._as_terminating(v) if self._uid_of(v) in book.deletes else v for v in known)
 
     def due(self, key: Key, owner_uid: str) -> tuple[Create | Delete, ...]:
         """The requests to repeat now, exactly as they were; put them in front of the plan's actions."""
@@ -215,6 +222,13 @@ class Expectations(Generic[V]):
             book.deletes.pop(action.uid, None)
         self._drop_if_empty(key, book)
 
+    def patched(self, key: Key, owner_uid: str, live: V) -> None:
+        """The API said yes to a patch: `live` is the object as it is now."""
+        book = self._book(key, owner_uid)
+        if book is None:
+            book = self._books[key] = _Book(owner_uid)
+        book.patched[self._uid_of(live)] = live
+
     def is_doubtful(self, key: Key, owner_uid: str, action: Create | Delete) -> bool:
         """True when an earlier sending of it has an unknown outcome."""
         book = self._book(key, owner_uid)
@@ -250,6 +264,9 @@ class Expectations(Generic[V]):
                 book.drop_create(name)
         if book.deletes:
             self._end_deletes(book, seen_by_uid, version)
+        for uid, live in list(book.patched.items()):
+            if version >= (version_number(self._version_of(live)) or 0):
+                del book.patched[uid]
         self._drop_if_empty(key, book)
 
     def _end_deletes(self, book: _Book[V], seen_by_uid: Mapping[str, V], version: int) -> None:
@@ -272,5 +289,5 @@ class Expectations(Generic[V]):
         return entry.version is not None and version >= entry.version
 
     def _drop_if_empty(self, key: Key, book: _Book[V]) -> None:
-        if not book.creates and not book.deletes:
+        if book.is_empty:
             self._books.pop(key, None)
