@@ -1,16 +1,16 @@
 """Why is a pod, or its creation, stuck?
 
-Takes a pod's view, or the API's words when it refused a create, and names the one cause a person would act on: quota,
-image, gate, crash, configuration, no node that fits. It promises one short code per cause and keeps the words of
-Kubernetes as detail; a pod that is merely starting has no trouble. Read by the order of victims, by status and by
-events (SC:S21, SC:S13).
+Takes the view of a pod of any kind, or the API's words when it refused a create, and names the one cause a person would
+act on: quota, image, gate, crash, configuration, no node that fits. It promises one short code per cause and keeps the
+words of Kubernetes as detail; a pod that is merely starting has no trouble. Read by the order of victims, by status and
+by events (SC:S21, SC:S13).
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
-from raytide.api.pod import ContainerView, PodView
+from raytide.api.pod import ContainerView, PodCondition
 
 
 class Cause(StrEnum):
@@ -52,7 +52,26 @@ _CAUSE_BY_REASON: Final = {
 }
 
 
-def trouble_of(pod: PodView) -> Trouble | None:
+class PodSigns(Protocol):
+    """What every view of a pod shows, whatever the pod is for."""
+
+    @property
+    def scheduled(self) -> PodCondition:
+        """PodScheduled."""
+        ...
+
+    @property
+    def containers(self) -> tuple[ContainerView, ...]:
+        """How its containers are doing."""
+        ...
+
+    @property
+    def init_containers(self) -> tuple[ContainerView, ...]:
+        """Those that come before."""
+        ...
+
+
+def trouble_of(pod: PodSigns) -> Trouble | None:
     """What keeps this pod from working, or None when nothing is known to."""
     for container in (*pod.init_containers, *pod.containers):
         cause = _CAUSE_BY_REASON.get(container.reason) if container.state == "waiting" else None
