@@ -99,7 +99,7 @@ async def settled(seconds: float = 1.0) -> None:
 
 
 async def test_it_lists_in_pages_and_watches_from_there():
-    world = World(label_selector="a=b")
+    world = World(label_selector="a=b", field_selector="c!=d")
     world.wire.answers += [listed(pod("a", 1), version=5, more="x"), listed(pod("b", 2), version=5)]
     assert not world.informer.is_synced
     assert world.informer.version_in("ns") == 0
@@ -112,12 +112,13 @@ async def test_it_lists_in_pages_and_watches_from_there():
         assert watch.query == {
             "watch": "1",
             "labelSelector": "a=b",
+            "fieldSelector": "c!=d",
             "resourceVersion": "5",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": "55",
         }
         assert watch.timeout_s == 60
-        assert world.wire.calls[0].query == {"limit": "500", "labelSelector": "a=b"}
+        assert world.wire.calls[0].query == {"limit": "500", "labelSelector": "a=b", "fieldSelector": "c!=d"}
         assert world.informer.version_in("ns") == world.informer.version == 5
 
 

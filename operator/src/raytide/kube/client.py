@@ -233,12 +233,20 @@ class Client:
                 yield msgspec.json.decode(item)
 
     async def pages(
-        self, resource: Resource, namespace: str | None = None, *, label_selector: str = "", page_size: int = PAGE_SIZE
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        page_size: int = PAGE_SIZE,
     ) -> AsyncIterator[Page]:
         """Every page, its items undecoded. `Refused` with status 410 when the list expired while we read it."""
         query = {"limit": str(page_size)}
         if label_selector:
             query["labelSelector"] = label_selector
+        if field_selector:
+            query["fieldSelector"] = field_selector
         while True:
             response = await self._read(resource.path(namespace), query=query)
             try:

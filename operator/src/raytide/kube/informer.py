@@ -45,6 +45,7 @@ class Informer(Generic[V]):
         index: Callable[[V], Key | None] = lambda _: None,
         on_change: Callable[[V | None, V | None], None] = lambda _old, _new: None,
         label_selector: str = "",
+        field_selector: str = "",
         namespaces: tuple[str, ...] | None = None,
         silence_s: float = SILENCE_S,
         name: str = "",
@@ -63,6 +64,7 @@ class Informer(Generic[V]):
                 *(client, resource, namespace or None, shelf),
                 clock=clock,
                 label_selector=label_selector,
+                field_selector=field_selector,
                 silence_s=silence_s,
             )
 

@@ -7,7 +7,7 @@ broken server is not hammered. It keeps no object. Used by `kube/informer`, once
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Final, Protocol
 
@@ -15,7 +15,7 @@ import msgspec
 
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Resource
-from raytide.kube.client import GARBAGE, Client
+from raytide.kube.client import GARBAGE, Client, Page
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
 
@@ -113,6 +113,7 @@ class Reflector:
         *,
         clock: Clock,
         label_selector: str,
+        field_selector: str = "",
         silence_s: float = SILENCE_S,
     ) -> None:
         self.version = ""
@@ -126,8 +127,10 @@ class Reflector:
         self._namespace = namespace
         self._sink = sink
         self._clock = clock
-        self._selector = {"labelSelector": label_selector} if label_selector else {}
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._selector = {name: selector for name, selector in selectors.items() if selector}
         self._label_selector = label_selector
+        self._field_selector = field_selector
         self._must_list = True
         self._lists_begun = 0
         self._last_list_done = 0
@@ -187,7 +190,7 @@ class Reflector:
         number, version = self._lists_begun, ""
         self._sink.begin()
         try:
-            async for page in self._client.pages(self._resource, self._namespace, label_selector=self._label_selector):
+            async for page in self._pages():
                 self._sink.collect(page.items)
                 version = page.resource_version
                 self._note_list()
@@ -209,6 +212,14 @@ class Reflector:
         async with self._progress:
             self._progress.notify_all()
         return 0.0
+
+    def _pages(self) -> AsyncIterator[Page]:
+        return self._client.pages(
+            self._resource,
+            self._namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+        )
 
     async def _watch(self) -> float:
         """One stream from opening to end; returns how long to wait before going on."""
