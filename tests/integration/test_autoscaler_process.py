@@ -20,6 +20,7 @@ from fake_gcs import GcsServer, GcsWorld
 from integration.clusters import APIS, new_cluster
 from integration.rig import PATIENCE_S, until
 from integration.surface import RAYCLUSTERS
+from raytide.api.errors import Unavailable
 from raytide.autoscaler.model import HEAD_TYPE, Demand, Request, amounts_of
 from raytide.sandbox.certificates import make_certificates
 
@@ -292,6 +293,15 @@ async def test_logs_that_are_not_ours_to_write_cost_one_line_each(world, start, 
     await until("two turns", lambda: world.calls["GetClusterResourceState"] >= 2)
     assert await sidecar.end() == 0
     assert sidecar.log.count("cannot be written") == 2
+
+
+async def test_what_ray_did_not_tell_at_first_is_asked_again(world, start, tmp_path):
+    world.trouble["GetAllNodeInfo"] = Unavailable("not yet")
+    sidecar = await start()
+    await until("it goes on without", lambda: "folders are not known" in sidecar.log)
+    world.trouble.clear()
+    monitor_log = tmp_path / "session_1" / "logs" / "monitor.log"
+    await until("it writes there", monitor_log.exists)
 
 
 async def test_a_gcs_that_began_anew_is_told_again_where_the_metrics_are(world, start):

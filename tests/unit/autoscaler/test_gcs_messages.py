@@ -11,6 +11,7 @@ from fake_gcs import GcsWorld, fake_gcs, node_id_of
 from raytide.autoscaler import gcs_pb2 as pb
 from raytide.autoscaler.gcs_messages import (
     REPORTED_ONE_BY_ONE,
+    Memory,
     decode_state,
     encode_demand,
     encode_gang,
@@ -362,3 +363,29 @@ async def test_the_fake_keeps_what_was_said_and_tells_it_as_ray_would() -> None:
     state = await fake_gcs(world).state()
     dead = RayNode(node_id_of("pod-2"), NodeStatus.DEAD, "pod-2", "gpu")
     assert state == GcsState(nodes=(node, dead), tasks=(Demand(CPU, 2),), version=1, session="session_1")
+
+
+def reply_of(*nodes: pb.NodeState) -> pb.GetClusterResourceStateReply:
+    return pb.GetClusterResourceStateReply(cluster_resource_state=pb.ClusterResourceState(node_states=nodes))
+
+
+def test_nodes_that_say_the_same_again_are_the_very_same_values():
+    memory: Memory = {}
+    busy = pb.NodeState(node_id=b"\1", total_resources={"CPU": 2.0, "memory": 1e9}, labels={"a": "b"})
+    idle = pb.NodeState(node_id=b"\2", total_resources={"CPU": 2.0}, idle_duration_ms=5)
+    first = decode_state(reply_of(busy, idle), memory)
+    idle.idle_duration_ms = 9
+    second = decode_state(reply_of(busy, idle), memory)
+    assert second == replace(first, nodes=(first.nodes[0], replace(first.nodes[1], idle_ms=9)))
+    assert second.nodes[0] is first.nodes[0]
+    busy.total_resources["CPU"] = 3.0
+    third = decode_state(reply_of(busy), memory)
+    assert dict(third.nodes[0].total)["CPU"] == 3 * UNIT
+    assert len(memory) == 1, "nothing is kept of nodes that are gone"
+
+
+def test_nonsense_is_told_every_time():
+    memory: Memory = {}
+    for _ in range(2):
+        state = decode_state(reply_of(pb.NodeState(node_id=b"\1", total_resources={"CPU": -1.0})), memory)
+        assert len(state.problems) == 1

@@ -9,6 +9,8 @@ from typing import Final
 
 # --- identity ------------------------------------------------------------------------------------------------------
 OPERATOR: Final = "raytide"
+VERSION: Final = "0.1.0"
+"""Of all three programs; the package takes it from here, and reading it needs no library."""
 IMAGE_REPOSITORY: Final = "ghcr.io/raytide/raytide"
 """Operator and autoscaler are two commands of one image (D12)."""
 LEADER_LEASE: Final = "ray-operator-leader"

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from raytide.api.errors import Refused
 from raytide.autoscaler import gcs_pb2 as pb
-from raytide.autoscaler.gcs_messages import decode_state, encode_report
+from raytide.autoscaler.gcs_messages import Memory, decode_state, encode_report
 from raytide.autoscaler.model import Drained, DrainReason, GcsState, HeadDirectories, Report
 
 Asked = TypeVar("Asked", bound=Message)
@@ -111,6 +111,7 @@ class Gcs:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
+        self._memory: Memory = {}
 
     async def check_alive(self) -> str:
         """Ray's version."""
@@ -120,7 +121,7 @@ class Gcs:
 
     async def state(self) -> GcsState:
         """All that Ray says now."""
-        return decode_state(await self._wire.call(GET_STATE, pb.GetClusterResourceStateRequest()))
+        return decode_state(await self._wire.call(GET_STATE, pb.GetClusterResourceStateRequest()), self._memory)
 
     async def report(self, report: Report) -> None:
         """Replace what `ray status` shows of us."""

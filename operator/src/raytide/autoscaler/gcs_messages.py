@@ -8,8 +8,8 @@ AS:G-1 to AS:G-11 and AS §5.3.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
 
 from raytide.autoscaler import gcs_pb2 as pb
 from raytide.autoscaler.model import (
@@ -37,10 +37,14 @@ MOST_IN_A_COUNT: Final = 2**31 - 1
 # --- what Ray says ---------------------------------------------------------------------------------------------------
 
 
-def decode_state(reply: pb.GetClusterResourceStateReply) -> GcsState:
-    """All that can be believed."""
+Memory: TypeAlias = dict[bytes, RayNode]
+"""The nodes of the last reply by their encoding: from one tick to the next most nodes say the same."""
+
+
+def decode_state(reply: pb.GetClusterResourceStateReply, memory: Memory | None = None) -> GcsState:
+    """All that can be believed. Takes `reply` apart; nodes that said the same in the reply before are read from `memory`."""
     state = reply.cluster_resource_state
-    reader = _Reader()
+    reader = _Reader({} if memory is None else memory)
     return GcsState(
         nodes=reader.nodes(state.node_states),
         tasks=reader.demands(state.pending_resource_requests, "demand"),
@@ -71,21 +75,36 @@ class _Problems:
 class _Reader:
     """Reads one reply and remembers what was wrong with it."""
 
+    memory: Memory
     problems: _Problems = field(default_factory=_Problems)
     known: dict[bytes, Request] = field(default_factory=dict)
     """By encoding: the bundles of a gang, and many demands, are alike."""
 
     def nodes(self, found: Iterable[pb.NodeState]) -> tuple[RayNode, ...]:
         nodes: dict[str, RayNode] = {}
+        said: Memory = {}
         for entry in found:
-            node = self.node(entry)
+            node = self.known_node(entry, said)
             if not node.node_id:
                 self.problems.note("nodes without an id skipped", repr(node.instance_id))
             elif node.node_id in nodes:
                 self.problems.note("nodes listed again skipped", node.node_id)
             else:
                 nodes[node.node_id] = node
+        self.memory.clear()
+        self.memory.update(said)
         return tuple(nodes.values())
+
+    def known_node(self, entry: pb.NodeState, said: Memory) -> RayNode:
+        """The very same value as last time if it says the same, whatever its idle time; those with problems are read anew."""
+        idle_ms = max(entry.idle_duration_ms, 0)
+        entry.ClearField("idle_duration_ms")
+        encoded = entry.SerializeToString()
+        before = self.problems.counts.total()
+        node = self.memory.get(encoded) or self.node(entry)
+        if self.problems.counts.total() == before:
+            said[encoded] = node
+        return replace(node, idle_ms=idle_ms) if idle_ms else node
 
     def node(self, entry: pb.NodeState) -> RayNode:
         return RayNode(
@@ -97,7 +116,6 @@ class _Reader:
             available=self.believable(entry.available_resources),
             labels=labels_of(entry.labels),
             dynamic_labels=labels_of(entry.dynamic_labels),
-            idle_ms=max(entry.idle_duration_ms, 0),
             address=entry.node_ip_address,
         )
 

@@ -14,10 +14,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +24,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Key
-from raytide.api.names import GCS_SERVER_PORT
+from raytide.api.names import GCS_SERVER_PORT, VERSION
 from raytide.autoscaler import gcs as ray
 from raytide.autoscaler.gcs_access import gcs_access
 from raytide.autoscaler.gcs_channel import connect_gcs
@@ -142,9 +141,7 @@ class Sidecar:
 
     async def work(self, environ: Mapping[str, str]) -> None:
         """Until cancelled, or `NotLetIn`."""
-        log.info(
-            "raytide autoscaler %s of RayCluster %s, GCS at %s", version("raytide"), self._whose.key, self.gcs_address
-        )
+        log.info("raytide autoscaler %s of RayCluster %s, GCS at %s", VERSION, self._whose.key, self.gcs_address)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_beat())
             health = text_of({"loop": self._check})
@@ -152,14 +149,14 @@ class Sidecar:
             gcs = connect_gcs(self.gcs_address, gcs_access(environ))
             self._closing.push_async_callback(gcs.close)
             await _wait_for(gcs, self.gcs_address)
-            await self._meet(gcs)
-            tasks.create_task(self._follow_sessions(gcs))
+            unanswered = await self._meet(gcs)
+            tasks.create_task(self._follow_sessions(gcs, unanswered))
             transport = await self._access.open_transport()
             self._closing.push_async_callback(transport.close)
             api = self._settings.api
             clock = Clock()
             self._autoscaler = Autoscaler(
-                Client(transport, clock=clock, version=version("raytide"), timeout_s=api.timeout_s),
+                Client(transport, clock=clock, version=VERSION, timeout_s=api.timeout_s),
                 gcs,
                 clock=clock,
                 key=self._whose.key,
@@ -168,29 +165,41 @@ class Sidecar:
             )
             await self._autoscaler.run()
 
-    async def _meet(self, gcs: ray.GcsClient) -> None:
-        """What only Ray can tell; nothing of it is needed for deciding."""
-        with _forgiven("Ray's folders are not known, logs go to the container's output only"):
-            self._files.open(Path((await gcs.head_directories()).logs))
-        with _forgiven("the session's name is not known, metrics do not carry it"):
-            self._metrics.session = await ray.session_name(gcs)
-        with _forgiven("Ray's autoscaler version is not known"):
-            if not await ray.is_autoscaler_v2(gcs):
-                log.warning("Ray was started for its autoscaler V1; decisions are made as V2 makes them all the same")
-        await self._announce(gcs)
+    async def _meet(self, gcs: ray.GcsClient) -> tuple["_Question", ...]:
+        """What only Ray can tell; nothing of it is needed for deciding. Returns what stayed without an answer."""
+        questions = (
+            _Question("Ray's folders are not known, logs go to the container's output only", self._find_folders),
+            _Question("the session's name is not known, metrics do not carry it", self._find_session),
+            _Question("Ray's autoscaler version is not known", _look_at_version),
+            _Question("Prometheus will not find our metrics through Ray", self._announce),
+        )
+        unanswered = tuple([question for question in questions if not await question.is_answered(gcs)])
+        for question in unanswered:
+            log.warning("%s; asking again until it is", question.words)
         metrics = page(lambda: (generate_latest(self._metrics.registry), CONTENT_TYPE_LATEST))
         await self._serve(self._settings.metrics_port, {"/": metrics, "/metrics": metrics}, "metrics")
+        return unanswered
+
+    async def _follow_sessions(self, gcs: ray.GcsClient, unanswered: tuple["_Question", ...]) -> None:
+        """Ask again what was not answered; and a GCS that began anew has forgotten where our metrics are."""
+        announcing = _Question("Prometheus will not find our metrics through Ray", self._announce)
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ASK_GCS_EVERY_S if unanswered else None):
+                    await self._is_session_new.wait()
+            if self._is_session_new.is_set():
+                self._is_session_new.clear()
+                unanswered = (*(question for question in unanswered if question.words != announcing.words), announcing)
+            unanswered = tuple([question for question in unanswered if not await question.is_answered(gcs)])
+
+    async def _find_folders(self, gcs: ray.GcsClient) -> None:
+        self._files.open(Path((await gcs.head_directories()).logs))
+
+    async def _find_session(self, gcs: ray.GcsClient) -> None:
+        self._metrics.session = await ray.session_name(gcs)
 
     async def _announce(self, gcs: ray.GcsClient) -> None:
-        with _forgiven("Prometheus will not find our metrics through Ray"):
-            await ray.announce_metrics(gcs, _with_port(self._own_address, self._settings.metrics_port))
-
-    async def _follow_sessions(self, gcs: ray.GcsClient) -> None:
-        """A GCS that began anew has forgotten where our metrics are."""
-        while True:
-            await self._is_session_new.wait()
-            self._is_session_new.clear()
-            await self._announce(gcs)
+        await ray.announce_metrics(gcs, _with_port(self._own_address, self._settings.metrics_port))
 
     async def _serve(self, port: int, pages: Mapping[str, Answer], what: str) -> None:
         """A port that is taken costs the page, not the autoscaler."""
@@ -328,13 +337,26 @@ async def _wait_for(gcs: ray.GcsClient, address: str) -> None:
             return
 
 
-@contextmanager
-def _forgiven(what: str) -> Iterator[None]:
-    """Trouble that costs a comfort, not the autoscaler."""
-    try:
-        yield
-    except (Unavailable, Refused) as trouble:
-        log.warning("%s: %s", what, trouble)
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Something to ask Ray for: an answer that does not come costs a comfort, not the autoscaler."""
+
+    words: str
+    ask: Callable[[ray.GcsClient], Awaitable[None]]
+
+    async def is_answered(self, gcs: ray.GcsClient) -> bool:
+        """Ask, and say whether there was an answer."""
+        try:
+            await self.ask(gcs)
+        except (Unavailable, Refused) as trouble:
+            log.debug("%s: %s", self.words, trouble)
+            return False
+        return True
+
+
+async def _look_at_version(gcs: ray.GcsClient) -> None:
+    if not await ray.is_autoscaler_v2(gcs):
+        log.warning("Ray was started for its autoscaler V1; decisions are made as V2 makes them all the same")
 
 
 async def _beat() -> None:
