@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from raytide.api import names
 from raytide.api.raycluster import RayCluster
-from raytide.raycluster.unreadable import faults_of, is_ours_to_judge, unreadable_patch
+from raytide.api.value import faults_of
+from raytide.raycluster.unreadable import is_ours_to_judge, unreadable_patch
 
 from builders import raycluster
 

@@ -1,16 +1,18 @@
 """How is something that a user wrote read into a frozen value?
 
 `Value` is the base of all models of custom resources, `ObjectMeta` the part of `metadata` that they share. JSON comes in,
-frozen values come out; extra keys and nulls are ignored, a wrong type raises pydantic's ValidationError (D13). Used by
-api/raycluster.py and whoever reads another kind; never by the wires, which do without pydantic.
+frozen values come out; extra keys and nulls are ignored, a wrong type raises pydantic's ValidationError (D13), whose
+complaints `faults_of` puts into words of YAML. Used by api/raycluster.py, api/trainingjob.py and the controllers; never by
+the wires, which do without pydantic.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from raytide.api.faults import Violation
 from raytide.api.meta import Key
 
 
@@ -43,3 +45,34 @@ class ObjectMeta(Value):
     def key(self) -> Key:
         """Namespace and name."""
         return Key(self.namespace, self.name)
+
+
+_WORDS: Final = {
+    "missing": "is missing",
+    "string_type": "must be a text",
+    "tuple_type": "must be a list",
+    "dict_type": "must be an object",
+    "mapping_type": "must be an object",
+    "model_type": "must be an object",
+}
+"""pydantic's complaints in words of YAML."""
+
+
+def faults_of(error: ValidationError) -> tuple[Violation, ...]:
+    """One fault per field that has the wrong type or is missing."""
+    return tuple(
+        Violation("type", _path_of(one["loc"]), _WORDS.get(one["type"]) or _lower(one["msg"]))
+        for one in error.errors(include_url=False)
+    )
+
+
+def _path_of(location: tuple[int | str, ...]) -> str:
+    """`spec.workerGroupSpecs[0].replicas`, as kubectl would spell it."""
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return path.removeprefix(".")
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]

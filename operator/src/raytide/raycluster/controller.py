@@ -17,15 +17,16 @@ from pydantic import ValidationError
 from raytide.api import names
 from raytide.api.actions import Create, Outcome, Remark, Result
 from raytide.api.config import ClusterConfig
-from raytide.api.errors import Unavailable
 from raytide.api.meta import RAYCLUSTERS, Key, Manifest
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster
 from raytide.api.service import ServiceView
+from raytide.api.value import faults_of
 from raytide.kube.acting import Acting
 from raytide.kube.apply import Applied
 from raytide.kube.client import Client
-from raytide.kube.expectations import Expectations, version_of
+from raytide.kube.expectations import Expectations
+from raytide.kube.reading import read_live
 from raytide.kube.status_writing import StatusWriting
 from raytide.kube.telling import Telling
 from raytide.raycluster.observed import Observed, Refusal, observe
@@ -35,7 +36,7 @@ from raytide.raycluster.provisioning import forget_provisioned, note_provisioned
 from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup
 from raytide.raycluster.refusals import Refusals
 from raytide.raycluster.status import look_again_in, status, status_patch
-from raytide.raycluster.unreadable import faults_of, is_ours_to_judge, unreadable_patch
+from raytide.raycluster.unreadable import is_ours_to_judge, unreadable_patch
 from raytide.raycluster.unwatched import Unwatched
 from raytide.runtime.clock import Clock
 
@@ -117,9 +118,8 @@ class RayClusterReconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass; returns in how many seconds to look again, None when only news matter."""
-        obj = await self._wires.client.get(RAYCLUSTERS, key)
-        if self._is_past(key, obj):
-            raise Unavailable("the RayCluster was read as it was before the informer showed it last")
+        shown = self._wires.children.cluster_version
+        obj = await read_live(self._wires.client, RAYCLUSTERS, key, shown=lambda: shown(key))
         if obj is None:
             self._forget(key)
             return None
@@ -138,12 +138,6 @@ class RayClusterReconciler:
         applied = await self._apply(cluster, todo)
         look_again_in = await self._report(cluster, seen_at, todo, applied)
         return self._end(cluster, todo, applied, look_again_in)
-
-    def _is_past(self, key: Key, obj: Manifest | None) -> bool:
-        """Whether the answer is older than what we know already; nobody may act on a wish of yesterday (D2)."""
-        shown = self._wires.children.cluster_version(key)
-        version = version_of(obj)
-        return shown is not None and (obj is None or (version is not None and version < shown))
 
     # --- observe, apply ------------------------------------------------------------------------------------------
 

@@ -1,15 +1,13 @@
 """What is said about a RayCluster that cannot even be read?
 
-Takes the raw object and pydantic's complaints, gives the faults with their field paths and the status that names them.
-The rest of the status stays as it was, because nothing about the spec is known. Called by the controller when parsing
-failed; such objects exist where an older CRD let them in.
+Takes the raw object and the faults found in it (api/value.py), gives the status that names them. The rest of the status
+stays as it was, because nothing about the spec is known. Called by the controller when parsing failed; such objects exist
+where an older CRD let them in.
 """
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
-
-from pydantic import ValidationError
+from typing import Any
 
 from raytide.api import names
 from raytide.api.conditions import timestamp
@@ -17,32 +15,6 @@ from raytide.api.merge_patch import merge_difference
 from raytide.api.raycluster_shape import readable_status
 from raytide.raycluster.status_conditions import invalid_conditions
 from raytide.raycluster.validation import Violation
-
-_WORDS: Final = {
-    "missing": "is missing",
-    "string_type": "must be a text",
-    "tuple_type": "must be a list",
-    "dict_type": "must be an object",
-    "mapping_type": "must be an object",
-    "model_type": "must be an object",
-}
-"""pydantic's complaints in words of YAML."""
-
-
-def faults_of(error: ValidationError) -> tuple[Violation, ...]:
-    """One fault per field that has the wrong type or is missing."""
-    return tuple(
-        Violation("type", path_of(one["loc"]), _WORDS.get(one["type"]) or _lower(one["msg"]))
-        for one in error.errors(include_url=False)
-    )
-
-
-def path_of(location: tuple[int | str, ...]) -> str:
-    """`spec.workerGroupSpecs[0].replicas`, as kubectl would spell it."""
-    path = ""
-    for step in location:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return path.removeprefix(".")
 
 
 def is_ours_to_judge(obj: Mapping[str, Any]) -> bool:
@@ -61,7 +33,3 @@ def unreadable_patch(obj: Mapping[str, Any], faults: tuple[Violation, ...], now:
         return None
     difference = merge_difference(old, {**new, "lastUpdateTime": timestamp(now)})
     return {"metadata": {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, "status": difference}
-
-
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:]
