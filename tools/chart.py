@@ -26,6 +26,7 @@ WHERE = {
     Scope.WATCHED: "watched namespaces",
     Scope.OWN: "its own namespace",
     Scope.CLUSTER: "cluster",
+    Scope.EVERYWHERE: "all namespaces",
 }
 
 

@@ -13,19 +13,47 @@
 - apiGroups: ["ray.io"]
   resources: [rayclusters/finalizers]
   verbs: [update]
-# to see heads and workers
+# to know which TrainingJobs should exist
+- apiGroups: ["paddlepaddle.org"]
+  resources: [trainingjobs]
+  verbs: [get, list, watch]
+# to report status and conditions
+- apiGroups: ["paddlepaddle.org"]
+  resources: [trainingjobs/status]
+  verbs: [patch]
+# to share the cluster: spec.trainer.replicas and the record of why, nothing else
+- apiGroups: ["paddlepaddle.org"]
+  resources: [trainingjobs]
+  verbs: [patch]
+# optional: to remove jobs whose ttlSecondsAfterFinished is over
+- apiGroups: ["paddlepaddle.org"]
+  resources: [trainingjobs]
+  verbs: [delete]
+# optional: to own their pods where the admission plugin OwnerReferencesPermissionEnforcement is on (OpenShift)
+- apiGroups: ["paddlepaddle.org"]
+  resources: [trainingjobs/finalizers]
+  verbs: [update]
+# to see the membership of jobs: only those with our label are asked for
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, watch]
+# to tell the pods of a job who the others are
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create, patch]
+# to see the pods of RayClusters and TrainingJobs
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
-# to make and remove heads and workers
+# to make and remove the pods of RayClusters and TrainingJobs
 - apiGroups: [""]
   resources: [pods]
   verbs: [create, delete]
-# to see the services of heads
+# to see the services of heads and jobs
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch]
-# to make the services of heads
+# to make the services of heads and jobs
 - apiGroups: [""]
   resources: [services]
   verbs: [create]
@@ -61,6 +89,10 @@
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [get]
+# optional: to share no more with jobs than the quotas of their namespaces allow
+- apiGroups: [""]
+  resources: [resourcequotas]
+  verbs: [list, watch]
 # optional: to say what happened in `kubectl describe`
 - apiGroups: ["events.k8s.io"]
   resources: [events]
@@ -75,8 +107,19 @@
 {{- end -}}
 
 {{- define "raytide.rules.cluster" -}}
-# optional: to replace dying pods whose node is away
+# optional: to replace dying pods whose node is away, and share the room on nodes among jobs
 - apiGroups: [""]
   resources: [nodes]
+  verbs: [list, watch]
+# optional: to know which job comes before another
+- apiGroups: ["scheduling.k8s.io"]
+  resources: [priorityclasses]
+  verbs: [list, watch]
+{{- end -}}
+
+{{- define "raytide.rules.everywhere" -}}
+# optional: to know how much room is left on nodes
+- apiGroups: [""]
+  resources: [pods]
   verbs: [list, watch]
 {{- end -}}

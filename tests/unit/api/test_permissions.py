@@ -12,7 +12,7 @@ from raytide.raycluster.rbac import build_rights
 import builders
 
 KNOWN_VERBS = {"get", "list", "watch", "create", "update", "patch", "delete"}
-NEVER = {"secrets", "configmaps", "pods/exec", "pods/proxy", "services/proxy", "clusterroles", "clusterrolebindings"}
+NEVER = {"secrets", "pods/exec", "pods/proxy", "services/proxy", "clusterroles", "clusterrolebindings"}
 
 
 @pytest.mark.rule("SE:C6")
@@ -60,8 +60,33 @@ def test_writing_to_pods_is_held_only_where_rays_autoscaler_is_the_rule():
 
 
 def test_no_right_stands_in_two_rows():
-    counted = Counter(triple for permission in PERMISSIONS for triple in permission.triples)
+    rows = [permission for permission in PERMISSIONS if permission.scope is not Scope.EVERYWHERE]
+    counted = Counter(triple for permission in rows for triple in permission.triples)
     assert [triple for triple, rows in counted.items() if rows > 1] == []
+
+
+def test_what_is_needed_everywhere_is_given_where_everything_is_watched():
+    assert triples_of(permissions_in(Scope.EVERYWHERE)) <= triples_of(permissions_in(Scope.WATCHED))
+    assert {triple.verb for triple in triples_of(permissions_in(Scope.EVERYWHERE))} == {"list", "watch"}
+
+
+def test_config_maps_of_jobs_are_written_and_never_removed():
+    assert {t.verb for t in triples_of(PERMISSIONS) if t.resource == "configmaps"} == {
+        "create",
+        "get",
+        "list",
+        "patch",
+        "watch",
+    }
+
+
+def test_a_training_job_is_never_created_and_never_replaced():
+    on_jobs = {(t.resource, t.verb) for t in triples_of(PERMISSIONS) if t.group == "paddlepaddle.org"}
+    assert on_jobs == {
+        *(("trainingjobs", verb) for verb in ("get", "list", "watch", "patch", "delete")),
+        ("trainingjobs/status", "patch"),
+        ("trainingjobs/finalizers", "update"),
+    }
 
 
 def test_the_right_to_write_a_raycluster_is_there_to_be_passed_on():
@@ -82,7 +107,8 @@ def test_every_row_says_what_it_is_for_and_stands_in_one_scope():
 
 
 def test_what_cannot_be_given_by_a_role_in_a_namespace_is_optional():
-    assert [p.resource for p in permissions_in(Scope.CLUSTER) if p.is_required] == []
+    rows = permissions_in(Scope.CLUSTER) + permissions_in(Scope.EVERYWHERE)
+    assert [p.resource for p in rows if p.is_required] == []
 
 
 def test_a_triple_reads_like_kubectl():

@@ -50,9 +50,9 @@ def test_a_changed_table_is_noticed(monkeypatch, capsys):
         chart.main()
 
 
-def test_the_chart_brings_the_generated_crd():
-    ours = (ROOT / "crds/ray.io_rayclusters.yaml").read_text()
-    assert (ROOT / "helm/raytide/crds/ray.io_rayclusters.yaml").read_text() == ours
+@pytest.mark.parametrize("name", ["ray.io_rayclusters.yaml", "paddlepaddle.org_trainingjobs.yaml"])
+def test_the_chart_brings_the_generated_crds(name):
+    assert (ROOT / "helm/raytide/crds" / name).read_text() == (ROOT / "crds" / name).read_text()
 
 
 # --- the schema ----------------------------------------------------------------------------------------------------------

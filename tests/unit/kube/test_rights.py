@@ -50,6 +50,13 @@ async def test_every_verb_is_asked_about_a_few_at_a_time():
     assert {call.path for call in world.wire.calls} == {"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}
 
 
+def test_about_all_namespaces_is_asked_only_where_some_are_watched():
+    rows = (*ROWS, Permission(PODS, ("list",), "see what is on nodes", scope=Scope.EVERYWHERE, is_required=False))
+    watching_some = [q for q in questions(rows, watched=("a",), own=None) if q.permission.scope is Scope.EVERYWHERE]
+    assert [(q.verb, q.namespace) for q in watching_some] == [("list", "")]
+    assert questions(rows, watched=(), own=None) == questions(ROWS, watched=(), own=None)
+
+
 def test_without_an_election_nobody_asks_about_leases():
     asked = questions(PERMISSIONS, watched=(), own=None)
     assert {question.namespace for question in asked} == {""}

@@ -2,8 +2,9 @@
 
 One table, from which the chart's roles are written (tools/chart.py) and which the start-up check asks the API about, so
 that a missing right is named before it hurts. Rows are values: a resource, its verbs, where they are needed, whether the
-operator works without them, and what for in words for people. It holds what the code really does, and what it has to hold in
-order to pass it on to autoscalers: no wildcard, no Secret, no exec (SE:C6, SE:C7); a test counts. Read by the chart generator and by main's start-up check.
+operator works without them, and what for in words for people. It holds what the code really does, and what it has to
+hold in order to pass it on to autoscalers: no wildcard, no Secret, no exec (SE:C6, SE:C7); a test counts. Read by the
+chart generator and by main's start-up check.
 """
 
 from collections.abc import Iterable
@@ -13,16 +14,19 @@ from typing import Final, NamedTuple
 
 from raytide.api.config import AutoscalerMode
 from raytide.api.meta import (
+    CONFIG_MAPS,
     EVENTS,
     LEASES,
     NODES,
     PODS,
+    PRIORITY_CLASSES,
     RAYCLUSTERS,
     RESOURCE_QUOTAS,
     ROLE_BINDINGS,
     ROLES,
     SERVICE_ACCOUNTS,
     SERVICES,
+    TRAININGJOBS,
     Resource,
 )
 
@@ -36,6 +40,9 @@ class Scope(Enum):
     """In the operator's own namespace only: always a Role."""
     CLUSTER = "cluster"
     """On objects without a namespace: always a ClusterRole."""
+    EVERYWHERE = "everywhere"
+    """In all namespaces, whichever are watched, since nodes are full of everybody's pods: a ClusterRole, unless all are
+    watched and the same right stands in a row of WATCHED."""
 
 
 class Triple(NamedTuple):
@@ -90,10 +97,27 @@ PERMISSIONS: Final = (
         subresource="finalizers",
         is_required=False,
     ),
-    Permission(PODS, ("get", "list", "watch"), "see heads and workers"),
-    Permission(PODS, ("create", "delete"), "make and remove heads and workers"),
-    Permission(SERVICES, ("get", "list", "watch"), "see the services of heads"),
-    Permission(SERVICES, ("create",), "make the services of heads"),
+    Permission(TRAININGJOBS, ("get", "list", "watch"), "know which TrainingJobs should exist"),
+    Permission(TRAININGJOBS, ("patch",), "report status and conditions", subresource="status"),
+    Permission(
+        TRAININGJOBS, ("patch",), "share the cluster: spec.trainer.replicas and the record of why, nothing else"
+    ),
+    Permission(TRAININGJOBS, ("delete",), "remove jobs whose ttlSecondsAfterFinished is over", is_required=False),
+    Permission(
+        TRAININGJOBS,
+        ("update",),
+        "own their pods where the admission plugin OwnerReferencesPermissionEnforcement is on (OpenShift)",
+        subresource="finalizers",
+        is_required=False,
+    ),
+    Permission(
+        CONFIG_MAPS, ("get", "list", "watch"), "see the membership of jobs: only those with our label are asked for"
+    ),
+    Permission(CONFIG_MAPS, ("create", "patch"), "tell the pods of a job who the others are"),
+    Permission(PODS, ("get", "list", "watch"), "see the pods of RayClusters and TrainingJobs"),
+    Permission(PODS, ("create", "delete"), "make and remove the pods of RayClusters and TrainingJobs"),
+    Permission(SERVICES, ("get", "list", "watch"), "see the services of heads and jobs"),
+    Permission(SERVICES, ("create",), "make the services of heads and jobs"),
     Permission(SERVICE_ACCOUNTS, ("get", "create"), "make the accounts under which autoscalers act", is_required=False),
     Permission(ROLES, ("get", "create"), "give each autoscaler rights to its own RayCluster", is_required=False),
     Permission(ROLE_BINDINGS, ("get", "create"), "give each autoscaler its role", is_required=False),
@@ -118,12 +142,32 @@ PERMISSIONS: Final = (
         "see when a quota has room again for all hosts of a replica",
         is_required=False,
     ),
+    Permission(
+        RESOURCE_QUOTAS,
+        ("list", "watch"),
+        "share no more with jobs than the quotas of their namespaces allow",
+        is_required=False,
+    ),
     Permission(EVENTS, ("create", "patch"), "say what happened in `kubectl describe`", is_required=False),
     Permission(
         NODES,
         ("list", "watch"),
-        "replace dying pods whose node is away",
+        "replace dying pods whose node is away, and share the room on nodes among jobs",
         scope=Scope.CLUSTER,
+        is_required=False,
+    ),
+    Permission(
+        PRIORITY_CLASSES,
+        ("list", "watch"),
+        "know which job comes before another",
+        scope=Scope.CLUSTER,
+        is_required=False,
+    ),
+    Permission(
+        PODS,
+        ("list", "watch"),
+        "know how much room is left on nodes",
+        scope=Scope.EVERYWHERE,
         is_required=False,
     ),
     Permission(LEASES, ("get", "create", "update"), "make sure that only one operator acts", scope=Scope.OWN),

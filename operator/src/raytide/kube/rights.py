@@ -56,11 +56,15 @@ class Question:
 
 
 def questions(permissions: Iterable[Permission], *, watched: tuple[str, ...], own: str | None) -> tuple[Question, ...]:
-    """Every verb of every row, everywhere it is needed; rows of our own namespace only where there is one."""
+    """Every verb of every row, everywhere it is needed; rows of our own namespace only where there is one.
+
+    What is needed everywhere is asked about where only some namespaces are watched; else the rows of those say it.
+    """
     namespaces = {
         Scope.WATCHED: watched or ("",),
         Scope.OWN: () if own is None else (own,),
         Scope.CLUSTER: ("",),
+        Scope.EVERYWHERE: ("",) if watched else (),
     }
     return tuple(
         Question(permission, verb, namespace)
