@@ -1,0 +1,427 @@
+"""The pods of a TrainingJob as whole manifests, and field by field: every default of TJ §2.1, every container of §2.2."""
+
+from typing import Any
+
+import pytest
+
+from raytide.api import training_names as names
+from raytide.api.config import JobConfig
+from raytide.api.job_shape import Size
+from raytide.trainingjob.objects import build_pod
+
+from training_builders import JOB_UID, parsed_job, seed_job
+
+CONFIG = JobConfig()
+SEED_SIZE = Size(3, 3)
+DOMAIN = "job-1.default.svc.cluster.local"
+
+
+def pod_of(role: str = names.TRAINER, *, size: Size | None = None, index: int = 0, **spec: Any) -> dict[str, Any]:
+    return build_pod(parsed_job(**spec), role, index, size or Size(2, 1), CONFIG)
+
+
+def main_of(role: str = names.TRAINER, **spec: Any) -> dict[str, Any]:
+    return pod_of(role, **spec)["spec"]["containers"][0]
+
+
+def values_of(container: dict[str, Any]) -> dict[str, str]:
+    """Name -> value, or the path of the field."""
+    return {
+        variable["name"]: variable["valueFrom"]["fieldRef"]["fieldPath"]
+        if "valueFrom" in variable
+        else variable["value"]
+        for variable in container.get("env", [])
+    }
+
+
+# --- the example of the design document --------------------------------------------------------------------------------
+LAUNCHER_ENV = {
+    "PADDLE_JOB_NAME": "job-1",
+    "TRAINERS": "3",
+    "PSERVERS": "3",
+    "ENTRY": "python train.py",
+    "TOPOLOGY": "python train.py",
+    "TRAINER_PACKAGE": "/home/job-1/",
+    "PADDLE_INIT_PORT": "7164",
+    "PADDLE_INIT_TRAINER_COUNT": "1",
+    "PADDLE_INIT_PORTS_NUM": "1",
+    "PADDLE_INIT_PORTS_NUM_FOR_SPARSE": "1",
+    "PADDLE_INIT_NUM_GRADIENT_SERVERS": "3",
+    "PADDLE_INIT_NUM_PASSES": "1",
+    "PADDLE_INIT_USE_GPU": "1",
+    "LD_LIBRARY_PATH": "/usr/local/cuda/lib64",
+}
+FIELDS = [
+    {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+    {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+]
+PORTS = [{"name": "jobport-7164", "containerPort": 7164}, {"name": "jobport-7165", "containerPort": 7165}]
+MOUNTS = [{"name": "raytide-membership", "mountPath": "/etc/raytide/membership", "readOnly": True}]
+ROLE_RESOURCES = {
+    "limits": {"cpu": "800m", "memory": "1Gi"},
+    "requests": {"cpu": "500m", "memory": "600Mi"},
+}
+PSERVERS = ",".join(f"job-1-pserver-{i}.{DOMAIN}:7164" for i in range(3))
+
+
+def literals(values: dict[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def own_env(role: str, index: int) -> dict[str, str]:
+    membership = {} if role == "master" else {"RAYTIDE_MEMBERSHIP_DIR": "/etc/raytide/membership"}
+    master = "$(POD_IP):8080" if role == "master" else f"job-1-master.{DOMAIN}:8080"
+    return {
+        "RAYTIDE_JOB_NAME": "job-1",
+        "RAYTIDE_ROLE": role,
+        "RAYTIDE_INDEX": str(index),
+        **membership,
+        "RAYTIDE_MASTER_ENDPOINT": master,
+    }
+
+
+def seed_manifest(role: str, index: int, containers: list[dict[str, Any]]) -> dict[str, Any]:
+    number = {} if role == "master" else {"raytide.io/training-index": str(index)}
+    name = "job-1-master" if role == "master" else f"job-1-{role}-{index}"
+    volumes = (
+        {}
+        if role == "master"
+        else {"volumes": [{"name": "raytide-membership", "configMap": {"name": "job-1-membership"}}]}
+    )
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {
+                "raytide.io/training-job": "job-1",
+                "raytide.io/training-role": role,
+                **number,
+                {"master": "paddle-job-master", "pserver": "paddle-job-pserver", "trainer": "paddle-job"}[
+                    role
+                ]: "job-1",
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": "paddlepaddle.org/v1",
+                    "kind": "TrainingJob",
+                    "name": "job-1",
+                    "uid": JOB_UID,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "hostname": name,
+            "subdomain": "job-1",
+            "containers": containers,
+            **volumes,
+        },
+    }
+
+
+@pytest.mark.rule("TJ:2.2", "TJ:3.18")
+def test_a_trainer_of_the_design_documents_example():
+    trainers = f"job-1-trainer-0.{DOMAIN}:7164,$(POD_IP):7164,job-1-trainer-2.{DOMAIN}:7164"
+    fleet = {
+        "TRAINING_ROLE": "TRAINER",
+        "PADDLE_PORT": "7164",
+        "PADDLE_CURRENT_ENDPOINT": "$(POD_IP):7164",
+        "PADDLE_TRAINERS_NUM": "3",
+        "PADDLE_WITH_GLOO": "0",
+        "PADDLE_PSERVERS_IP_PORT_LIST": PSERVERS,
+        "PADDLE_TRAINER_ID": "1",
+        "PADDLE_TRAINER_ENDPOINTS": trainers,
+    }
+    container = {
+        "name": "trainer",
+        "image": "paddlepaddle/paddlecloud-job",
+        "imagePullPolicy": "Always",
+        "command": ["paddle_k8s", "start_new_trainer"],
+        "ports": PORTS,
+        "env": FIELDS + literals({**own_env("trainer", 1), **LAUNCHER_ENV, **fleet}),
+        "volumeMounts": MOUNTS,
+        "resources": {
+            "limits": {"nvidia.com/gpu": 1, "cpu": "800m", "memory": "1Gi"},
+            "requests": {"cpu": "500m", "memory": "600Mi", "nvidia.com/gpu": 1},
+        },
+    }
+    assert build_pod(seed_job(), names.TRAINER, 1, SEED_SIZE, CONFIG) == seed_manifest("trainer", 1, [container])
+
+
+@pytest.mark.rule("TJ:2.2")
+def test_a_parameter_server_of_the_design_documents_example():
+    own = PSERVERS.replace(f"job-1-pserver-2.{DOMAIN}", "$(POD_IP)")
+    fleet = {
+        "TRAINING_ROLE": "PSERVER",
+        "PADDLE_PORT": "7164",
+        "PADDLE_CURRENT_ENDPOINT": "$(POD_IP):7164",
+        "PADDLE_TRAINERS_NUM": "3",
+        "PADDLE_WITH_GLOO": "0",
+        "PADDLE_PSERVERS_IP_PORT_LIST": own,
+    }
+    container = {
+        "name": "pserver",
+        "image": "paddlepaddle/paddlecloud-job",
+        "command": ["paddle_k8s", "start_new_pserver"],
+        "ports": PORTS,
+        "env": FIELDS + literals({**own_env("pserver", 2), **LAUNCHER_ENV, **fleet}),
+        "volumeMounts": MOUNTS,
+        "resources": ROLE_RESOURCES,
+    }
+    assert build_pod(seed_job(), names.PSERVER, 2, SEED_SIZE, CONFIG) == seed_manifest("pserver", 2, [container])
+
+
+@pytest.mark.rule("TJ:2.2", "TJ:3.3")
+def test_the_master_of_the_design_documents_example():
+    env = FIELDS + literals({**own_env("master", 0), **LAUNCHER_ENV})
+    master = {
+        "name": "master",
+        "image": "paddlepaddle/paddlecloud-job",
+        "command": ["paddle_k8s", "start_master"],
+        "ports": [{"name": "master-port", "containerPort": 8080}, {"name": "etcd-port", "containerPort": 2379}],
+        "env": env,
+        "resources": ROLE_RESOURCES,
+    }
+    etcd = {
+        "name": "etcd",
+        "image": "quay.io/coreos/etcd:v3.2.1",
+        "command": [
+            "etcd",
+            "-name",
+            "etcd0",
+            "-advertise-client-urls",
+            "http://$(POD_IP):2379,http://$(POD_IP):4001",
+            "-listen-client-urls",
+            "http://0.0.0.0:2379,http://0.0.0.0:4001",
+            "-initial-advertise-peer-urls",
+            "http://$(POD_IP):2380",
+            "-listen-peer-urls",
+            "http://0.0.0.0:2380",
+            "-initial-cluster",
+            "etcd0=http://$(POD_IP):2380",
+            "-initial-cluster-state",
+            "new",
+        ],
+        "env": env,
+    }
+    assert build_pod(seed_job(), names.MASTER, 0, SEED_SIZE, CONFIG) == seed_manifest("master", 0, [master, etcd])
+
+
+# --- defaults of TJ §2.1 -------------------------------------------------------------------------------------------------
+@pytest.mark.rule("TJ:2.1")
+@pytest.mark.parametrize(
+    ("spec", "variable", "expected"),
+    [
+        pytest.param({}, "PADDLE_INIT_PORT", "7164", id="the port is 7164"),
+        pytest.param({"port": 9000}, "PADDLE_INIT_PORT", "9000", id="unless another is given"),
+        pytest.param({"port": 0}, "PADDLE_INIT_PORT", "7164", id="zero means the default, as upstream has it"),
+        pytest.param({}, "PADDLE_INIT_PORTS_NUM", "1", id="one port for dense parameters"),
+        pytest.param({"ports_num": 3}, "PADDLE_INIT_PORTS_NUM", "3", id="or as many as asked for"),
+        pytest.param({}, "PADDLE_INIT_PORTS_NUM_FOR_SPARSE", "1", id="one port for sparse parameters"),
+        pytest.param({"portsNumForSparse": 2}, "PADDLE_INIT_PORTS_NUM_FOR_SPARSE", "2", id="or more"),
+        pytest.param({}, "PADDLE_INIT_NUM_PASSES", "1", id="one pass"),
+        pytest.param({"passes": 5}, "PADDLE_INIT_NUM_PASSES", "5", id="passes of the job"),
+        pytest.param({"trainer": {"passes": 7}}, "PADDLE_INIT_NUM_PASSES", "7", id="passes where examples put them"),
+        pytest.param({"passes": 5, "trainer": {"passes": 7}}, "PADDLE_INIT_NUM_PASSES", "5", id="the job's passes win"),
+    ],
+)
+def test_defaults_reach_the_launcher(spec, variable, expected):
+    assert values_of(main_of(**spec))[variable] == expected
+
+
+@pytest.mark.rule("TJ:2.1")
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, [7164, 7165], id="one dense and one sparse port from 7164 on"),
+        pytest.param({"ports_num": 2, "ports_num_for_sparse": 3}, [*range(7164, 7169)], id="the sum of both numbers"),
+        pytest.param({"port": 50}, [50, 51], id="from the base port on"),
+    ],
+)
+@pytest.mark.parametrize("role", ["pserver", "trainer"])
+def test_job_ports_are_declared_one_by_one(role, spec, expected):
+    ports = main_of(role, pserver={"min-instance": 1}, **spec)["ports"]
+    assert ports == [{"name": f"jobport-{number}", "containerPort": number} for number in expected]
+
+
+@pytest.mark.rule("TJ:2.1")
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, "paddlepaddle/paddlecloud-job", id="upstream's image"),
+        pytest.param({"image": ""}, "paddlepaddle/paddlecloud-job", id="also for an empty text"),
+        pytest.param({"image": "mine:1"}, "mine:1", id="or the user's"),
+    ],
+)
+@pytest.mark.parametrize("role", ["master", "pserver", "trainer"])
+def test_one_image_for_all_roles(role, spec, expected):
+    assert main_of(role, master={}, pserver={"min-instance": 1}, **spec)["image"] == expected
+
+
+# --- commands ------------------------------------------------------------------------------------------------------------
+@pytest.mark.rule("TJ:2.2")
+@pytest.mark.parametrize(
+    ("role", "spec", "command"),
+    [
+        pytest.param("master", {"fault_tolerant": True}, "start_master", id="a master is a master"),
+        pytest.param("pserver", {"fault_tolerant": True}, "start_new_pserver", id="a fault-tolerant pserver"),
+        pytest.param("trainer", {"fault_tolerant": True}, "start_new_trainer", id="a fault-tolerant trainer"),
+        pytest.param("pserver", {"fault_tolerant": False, "high": 2}, "start_pserver", id="a plain pserver"),
+        pytest.param("trainer", {"fault_tolerant": False, "high": 2}, "start_trainer", id="a plain trainer"),
+        pytest.param("trainer", {"master": {}}, "start_new_trainer", id="elastic with a master is fault tolerant"),
+        pytest.param("trainer", {}, "start_trainer", id="without a master nobody waits for one"),
+        pytest.param(
+            "trainer", {"master": {}, "fault_tolerant": False, "high": 2}, "start_trainer", id="told not to be"
+        ),
+    ],
+)
+def test_the_launcher_gets_upstreams_commands(role, spec, command):
+    assert main_of(role, pserver={"min-instance": 1}, **spec)["command"] == ["paddle_k8s", command]
+
+
+@pytest.mark.rule("TJ:2.1")
+@pytest.mark.parametrize("framework", ["generic", "torchrun"])
+def test_other_frameworks_run_the_entrypoint_in_the_workspace(framework):
+    trainer = {"entrypoint": "cd a && python b.py", "workspace": "/work"}
+    container = main_of(framework=framework, trainer=trainer)
+    assert container["command"] == ["/bin/sh", "-c", "cd a && python b.py"]
+    assert container["workingDir"] == "/work"
+
+
+@pytest.mark.parametrize(
+    ("role", "spec", "expected"),
+    [
+        pytest.param("pserver", {}, "python a.py", id="a pserver without one runs the trainers'"),
+        pytest.param("pserver", {"pserver": {"min-instance": 1, "entrypoint": "ps"}}, "ps", id="or its own"),
+        pytest.param("master", {"master": {"entrypoint": "queue"}}, "queue", id="a master its own"),
+        pytest.param("master", {}, None, id="a master without one runs what its image runs"),
+    ],
+)
+def test_each_role_may_have_an_entrypoint(role, spec, expected):
+    everything = {"master": {}, "pserver": {"min-instance": 1}, **spec}
+    container = main_of(role, framework="generic", trainer={"entrypoint": "python a.py"}, **everything)
+    assert container.get("command") == (["/bin/sh", "-c", expected] if expected else None)
+
+
+@pytest.mark.rule("TJ:2.2")
+def test_only_the_launcher_needs_an_etcd():
+    containers = {
+        framework: pod_of("master", master={}, framework=framework)["spec"]["containers"]
+        for framework in ("paddle", "generic", "torchrun")
+    }
+    assert [[c["name"] for c in found] for found in containers.values()] == [["master", "etcd"], ["master"], ["master"]]
+    assert [port["name"] for port in containers["generic"][0]["ports"]] == ["master-port"]
+
+
+# --- the rest of a role ---------------------------------------------------------------------------------------------------
+@pytest.mark.rule("TJ:2.2", "TJ:3.3")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"fault_tolerant": True}, id="a master nobody configured"),
+        pytest.param({"master": {}}, id="a master without resources"),
+    ],
+)
+def test_a_bare_master_gets_upstreams_resources(spec):
+    assert main_of("master", **spec)["resources"] == {
+        "limits": {"cpu": "2", "memory": "1Gi"},
+        "requests": {"cpu": "1", "memory": "500Mi"},
+    }
+
+
+@pytest.mark.rule("TJ:2.2")
+def test_volumes_and_mounts_go_to_all_three_roles():
+    volume, mount = {"name": "data", "emptyDir": {}}, {"name": "data", "mountPath": "/data"}
+    for role in names.ROLES:
+        pod = pod_of(role, volumes=[volume], VolumeMounts=[mount], master={}, pserver={"min-instance": 1})
+        assert pod["spec"]["volumes"][0] == volume
+        assert pod["spec"]["containers"][0]["volumeMounts"][0] == mount
+
+
+@pytest.mark.rule("TJ:2.1")
+@pytest.mark.parametrize("role", ["master", "pserver", "trainer"])
+@pytest.mark.parametrize(
+    ("spec", "field", "expected"),
+    [
+        pytest.param({"host_network": True}, "hostNetwork", True, id="the host's network"),
+        pytest.param({"hostNetwork": True}, "dnsPolicy", "ClusterFirstWithHostNet", id="where names still resolve"),
+        pytest.param({}, "hostNetwork", None, id="not unless asked for"),
+        pytest.param({"imagePullSecrets": [{"name": "a"}]}, "imagePullSecrets", [{"name": "a"}], id="pull secrets"),
+        pytest.param({"schedulerName": "volcano"}, "schedulerName", "volcano", id="another scheduler"),
+        pytest.param({"priorityClassName": "high"}, "priorityClassName", "high", id="a priority class"),
+        pytest.param({}, "restartPolicy", "Never", id="the job decides about restarts"),
+        pytest.param({}, "terminationGracePeriodSeconds", None, id="Kubernetes' own grace period"),
+    ],
+)
+def test_what_the_job_says_reaches_every_pod(role, spec, field, expected):
+    assert pod_of(role, master={}, pserver={"min-instance": 1}, **spec)["spec"].get(field) == expected
+
+
+@pytest.mark.rule("TJ:2.1")
+def test_the_group_of_a_gang_scheduler_is_annotated():
+    assert pod_of(podGroupName="gang")["metadata"]["annotations"] == {"scheduling.k8s.io/group-name": "gang"}
+    assert "annotations" not in pod_of()["metadata"]
+
+
+@pytest.mark.rule("TJ:2.2")
+@pytest.mark.parametrize(
+    ("role", "spec", "expected"),
+    [
+        pytest.param("trainer", {}, "Always", id="trainers always pull"),
+        pytest.param("pserver", {}, None, id="a pserver as Kubernetes thinks best"),
+        pytest.param("trainer", {"imagePullPolicy": "IfNotPresent"}, "IfNotPresent", id="a trainer as the job says"),
+        pytest.param("pserver", {"imagePullPolicy": "Never"}, "Never", id="a pserver as the job says"),
+    ],
+)
+def test_when_images_are_pulled(role, spec, expected):
+    assert main_of(role, pserver={"min-instance": 1}, **spec).get("imagePullPolicy") == expected
+
+
+ROLE_SPEC: dict[str, Any] = {
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "gracePeriodSeconds": 90,
+    "preStopCmd": ["/bin/save", "--now"],
+    "livenessProbe": {"exec": {"command": ["true"]}},
+    "readinessProbe": {"tcpSocket": {"port": 7164}},
+    "imagePullSecrets": [{"name": "own"}],
+}
+UPSTREAMS_SPELLING: dict[str, Any] = {
+    "node_selector": ROLE_SPEC["nodeSelector"],
+    "tolerations": ROLE_SPEC["tolerations"],
+    "grace_period_seconds": 90,
+    "pre_stop_cmd": ROLE_SPEC["preStopCmd"],
+    "liveness_probe": ROLE_SPEC["livenessProbe"],
+    "readiness_probe": ROLE_SPEC["readinessProbe"],
+    "imagePullSecrets": [{"name": "own"}],
+}
+
+
+@pytest.mark.rule("TJ:2.1")
+@pytest.mark.parametrize("written", [ROLE_SPEC, UPSTREAMS_SPELLING], ids=["our spelling", "upstream's spelling"])
+@pytest.mark.parametrize("role", ["master", "pserver", "trainer"])
+def test_what_a_role_says_reaches_its_pods_and_no_others(role, written):
+    bare: dict[str, Any] = {"master": {}, "pserver": {"min-instance": 1}, "trainer": {}}
+    spec = {**bare, role: {**bare[role], **written}}
+    for each in names.ROLES:
+        pod = pod_of(each, imagePullSecrets=[{"name": "all"}], **spec)["spec"]
+        main = pod["containers"][0]
+        is_said = each == role
+        assert pod.get("nodeSelector") == (ROLE_SPEC["nodeSelector"] if is_said else None)
+        assert pod.get("tolerations") == (ROLE_SPEC["tolerations"] if is_said else None)
+        assert pod.get("terminationGracePeriodSeconds") == (90 if is_said else None)
+        assert main.get("livenessProbe") == (ROLE_SPEC["livenessProbe"] if is_said else None)
+        assert main.get("readinessProbe") == (ROLE_SPEC["readinessProbe"] if is_said else None)
+        hook = {"preStop": {"exec": {"command": ["/bin/save", "--now"]}}}
+        assert main.get("lifecycle") == (hook if is_said else None)
+        assert pod["imagePullSecrets"] == [{"name": "all"}, *([{"name": "own"}] if is_said else [])]
+
+
+def test_a_hook_written_as_a_line_runs_in_a_shell():
+    container = main_of(trainer={"preStopCmd": "save && sync"})
+    assert container["lifecycle"]["preStop"]["exec"]["command"] == ["/bin/sh", "-c", "save && sync"]
