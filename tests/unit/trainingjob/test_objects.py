@@ -90,7 +90,7 @@ def test_jobs_of_one_name_in_two_namespaces_have_nothing_in_common():
 
 
 # --- which pods ------------------------------------------------------------------------------------------------------
-@pytest.mark.rule("TJ:3.3")
+@pytest.mark.rule("TJ:3-3")
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -106,7 +106,7 @@ def test_roles_of_a_job_in_the_order_in_which_they_start(spec, expected):
     assert list(roles_of(job, size_for(job, 2)).items()) == list(expected.items())
 
 
-@pytest.mark.rule("TJ:3.4")
+@pytest.mark.rule("TJ:3-4")
 @pytest.mark.parametrize(
     ("scaling", "trainers", "pservers"),
     [
@@ -121,7 +121,7 @@ def test_parameter_servers_follow_the_size(scaling, trainers, pservers):
 
 
 # --- service ---------------------------------------------------------------------------------------------------------
-@pytest.mark.rule("TJ:7.7")
+@pytest.mark.rule("TJ:7-7")
 def test_the_service_is_headless_and_names_pods_before_they_are_ready():
     job = parsed_job()
     service = build_service(job)
@@ -135,7 +135,7 @@ def test_the_service_is_headless_and_names_pods_before_they_are_ready():
     }
 
 
-@pytest.mark.rule("TJ:7.7")
+@pytest.mark.rule("TJ:7-7")
 @pytest.mark.parametrize(("role", "index"), [("master", 0), ("pserver", 1), ("trainer", 0)])
 def test_every_pod_has_the_name_that_others_know_it_by(role, index):
     job = parsed_job(pserver={"min-instance": 2}, master={})
@@ -144,7 +144,7 @@ def test_every_pod_has_the_name_that_others_know_it_by(role, index):
 
 
 # --- membership ------------------------------------------------------------------------------------------------------
-@pytest.mark.rule("TJ:7.7")
+@pytest.mark.rule("TJ:7-7")
 def test_membership_lists_everybody_in_rank_order():
     job = parsed_job(name="demo", pserver={"min-instance": 1, "max-instance": 2}, master={})
     membership = build_membership(job, Size(3, 1), CONFIG)
@@ -176,7 +176,7 @@ def test_membership_lists_everybody_in_rank_order():
     }
 
 
-@pytest.mark.rule("TJ:7.5", "TJ:7.7")
+@pytest.mark.rule("TJ:7-5", "TJ:7-7")
 def test_ranks_have_no_holes_where_indices_do():
     files = files_of(build_membership(parsed_job(), Size(3, 0, (0, 2, 5)), CONFIG))
     members = json.loads(files["membership.json"])["trainer"]["members"]
@@ -204,7 +204,7 @@ def test_names_follow_the_clusters_domain():
     assert files["trainers"] == "demo-trainer-0.demo.default.svc.corp:7164\n"
 
 
-@pytest.mark.rule("TJ:7.7")
+@pytest.mark.rule("TJ:7-7")
 @pytest.mark.parametrize("role", ["pserver", "trainer"])
 def test_the_files_are_mounted_where_training_runs_and_cannot_be_written(role):
     pod = build_pod(parsed_job(pserver={"min-instance": 1}), role, 0, Size(2, 1), CONFIG)

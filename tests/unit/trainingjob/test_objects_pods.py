@@ -124,7 +124,7 @@ def seed_manifest(role: str, index: int, containers: list[dict[str, Any]]) -> di
     }
 
 
-@pytest.mark.rule("TJ:2.2", "TJ:3.18")
+@pytest.mark.rule("TJ:2.2", "TJ:3-18")
 def test_a_trainer_of_the_design_documents_example():
     trainers = f"job-1-trainer-0.{DOMAIN}:7164,$(POD_IP):7164,job-1-trainer-2.{DOMAIN}:7164"
     fleet = {
@@ -176,7 +176,7 @@ def test_a_parameter_server_of_the_design_documents_example():
     assert build_pod(seed_job(), names.PSERVER, 2, SEED_SIZE, CONFIG) == seed_manifest("pserver", 2, [container])
 
 
-@pytest.mark.rule("TJ:2.2", "TJ:3.3")
+@pytest.mark.rule("TJ:2.2", "TJ:3-3")
 def test_the_master_of_the_design_documents_example():
     env = FIELDS + literals({**own_env("master", 0), **LAUNCHER_ENV})
     master = {
@@ -319,7 +319,7 @@ def test_only_the_launcher_needs_an_etcd():
 
 
 # --- the rest of a role ---------------------------------------------------------------------------------------------------
-@pytest.mark.rule("TJ:2.2", "TJ:3.3")
+@pytest.mark.rule("TJ:2.2", "TJ:3-3")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -425,3 +425,50 @@ def test_what_a_role_says_reaches_its_pods_and_no_others(role, written):
 def test_a_hook_written_as_a_line_runs_in_a_shell():
     container = main_of(trainer={"preStopCmd": "save && sync"})
     assert container["lifecycle"]["preStop"]["exec"]["command"] == ["/bin/sh", "-c", "save && sync"]
+
+
+# --- the user's template --------------------------------------------------------------------------------------------------
+@pytest.mark.rule("TJ:8")
+def test_a_template_is_laid_over_the_pod_of_its_role_only():
+    template = {
+        "metadata": {"labels": {"team": "vision"}, "annotations": {"note": "x"}},
+        "spec": {
+            "serviceAccountName": "trainer",
+            "securityContext": {"runAsNonRoot": True},
+            "containers": [
+                {"name": "trainer", "workingDir": "/here", "env": [{"name": "ENTRY", "value": "mine"}]},
+                {"name": "beside", "image": "proxy:1"},
+            ],
+        },
+    }
+    spec = {"trainer": {"template": template}, "pserver": {"min-instance": 1}}
+    pod = pod_of(**spec)
+    main, beside = pod["spec"]["containers"]
+    assert pod["metadata"]["labels"]["team"] == "vision"
+    assert pod["metadata"]["annotations"] == {"note": "x"}
+    assert pod["spec"]["serviceAccountName"] == "trainer"
+    assert pod["spec"]["securityContext"] == {"runAsNonRoot": True}
+    assert (main["workingDir"], values_of(main)["ENTRY"], values_of(main)["TRAINERS"]) == ("/here", "mine", "2")
+    assert beside == {"name": "beside", "image": "proxy:1"}
+    assert pod_of("pserver", **spec) == pod_of("pserver", pserver={"min-instance": 1})
+
+
+def test_a_template_cannot_take_a_pod_away_from_its_job():
+    template = {
+        "metadata": {
+            "name": "other",
+            "labels": dict.fromkeys((names.JOB_LABEL, names.ROLE_LABEL, names.INDEX_LABEL, "paddle-job"), "other"),
+            "ownerReferences": [],
+        }
+    }
+    assert pod_of(trainer={"template": template})["metadata"] == pod_of()["metadata"]
+
+
+def test_building_changes_nothing_of_the_job():
+    job = seed_job(
+        trainer={"min-instance": 1, "template": {"spec": {"containers": [{"name": "trainer", "image": "a"}]}}}
+    )
+    before = job.model_copy(deep=True)
+    first = build_pod(job, names.TRAINER, 0, Size(1, 3), CONFIG)
+    assert build_pod(job, names.TRAINER, 0, Size(1, 3), CONFIG) == first
+    assert job == before
