@@ -70,6 +70,8 @@ class Permission:
     """False when the operator works without it, if less well."""
     mode: AutoscalerMode | None = None
     """Needed only where this autoscaler is the rule (api/config); None: always."""
+    kind: Resource | None = None
+    """Needed only where the API serves this kind; None: always."""
 
     @property
     def group(self) -> str:
@@ -88,8 +90,8 @@ class Permission:
 
 
 PERMISSIONS: Final = (
-    Permission(RAYCLUSTERS, ("get", "list", "watch"), "know which RayClusters should exist"),
-    Permission(RAYCLUSTERS, ("patch",), "report status and conditions", subresource="status"),
+    Permission(RAYCLUSTERS, ("get", "list", "watch"), "know which RayClusters should exist", kind=RAYCLUSTERS),
+    Permission(RAYCLUSTERS, ("patch",), "report status and conditions", subresource="status", kind=RAYCLUSTERS),
     Permission(
         RAYCLUSTERS,
         ("update",),
@@ -97,10 +99,13 @@ PERMISSIONS: Final = (
         subresource="finalizers",
         is_required=False,
     ),
-    Permission(TRAININGJOBS, ("get", "list", "watch"), "know which TrainingJobs should exist"),
-    Permission(TRAININGJOBS, ("patch",), "report status and conditions", subresource="status"),
+    Permission(TRAININGJOBS, ("get", "list", "watch"), "know which TrainingJobs should exist", kind=TRAININGJOBS),
+    Permission(TRAININGJOBS, ("patch",), "report status and conditions", subresource="status", kind=TRAININGJOBS),
     Permission(
-        TRAININGJOBS, ("patch",), "share the cluster: spec.trainer.replicas and the record of why, nothing else"
+        TRAININGJOBS,
+        ("patch",),
+        "share the cluster: spec.trainer.replicas and the record of why, nothing else",
+        kind=TRAININGJOBS,
     ),
     Permission(TRAININGJOBS, ("delete",), "remove jobs whose ttlSecondsAfterFinished is over", is_required=False),
     Permission(
@@ -111,9 +116,12 @@ PERMISSIONS: Final = (
         is_required=False,
     ),
     Permission(
-        CONFIG_MAPS, ("get", "list", "watch"), "see the membership of jobs: only those with our label are asked for"
+        CONFIG_MAPS,
+        ("get", "list", "watch"),
+        "see the membership of jobs: only those with our label are asked for",
+        kind=TRAININGJOBS,
     ),
-    Permission(CONFIG_MAPS, ("create", "patch"), "tell the pods of a job who the others are"),
+    Permission(CONFIG_MAPS, ("create", "patch"), "tell the pods of a job who the others are", kind=TRAININGJOBS),
     Permission(PODS, ("get", "list", "watch"), "see the pods of RayClusters and TrainingJobs"),
     Permission(PODS, ("create", "delete"), "make and remove the pods of RayClusters and TrainingJobs"),
     Permission(SERVICES, ("get", "list", "watch"), "see the services of heads and jobs"),
