@@ -1,0 +1,122 @@
+"""May something be larger, whatever the nodes say?
+
+Two sums: what growth may fill of the usable nodes together, by limits and by requests (TJ §3 rows 5 and 15), and what the
+quotas of a namespace still allow (row 14). Growth asks both and pays; what is below its floor asks only the quota, and
+nothing is ever taken from anybody because a sum is exceeded. Mutable, local to one call of `divide`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from raytide.elastic.model import PODS, Pool
+from raytide.elastic.placement import PodShape, Room, Wants, total
+
+_FULL: Final = 100
+_LIMITS: Final = "limits."
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """What is missing in a sum."""
+
+    resource: str
+    wanted: int
+    left: int
+
+
+class LoadBudget:
+    """What growth may still fill of all usable nodes together."""
+
+    def __init__(self, pool: Pool, room: Room) -> None:
+        self._names = room.resources
+        percents = [pool.options.max_load_percent.get(name, _FULL) for name in room.resources]
+        bounds = [
+            total(room.nodes, name) * percent // _FULL for name, percent in zip(room.resources, percents, strict=True)
+        ]
+        self._by_limits = [
+            bound - pool.charged.get(name, 0) for name, bound in zip(room.resources, bounds, strict=True)
+        ]
+        self._by_requests = {
+            number: bounds[number] - sum(node.used.get(name, 0) for node in room.nodes)
+            for number, name in enumerate(room.resources)
+            if percents[number] < _FULL and name != PODS
+        }
+        self._pods = room.number_of[PODS]
+
+    def shortfall(self, pod: PodShape, count: int, *, is_by_limits: bool) -> Shortfall | None:
+        """What keeps so many more from fitting; None if nothing does."""
+        if is_by_limits:
+            left = self._by_limits
+            for number, amount in pod.limits:
+                if left[number] < amount * count and number != self._pods:
+                    return Shortfall(self._names[number], amount * count, left[number])
+        if self._by_requests:
+            for number, amount in pod.wants:
+                if self._by_requests.get(number, amount * count) < amount * count:
+                    return Shortfall(self._names[number], amount * count, self._by_requests[number])
+        return None
+
+    def spend(self, pod: PodShape, count: int) -> None:
+        """So many more; negative: so many less."""
+        self.spend_limits(pod, count)
+        self.spend_requests(pod, count)
+
+    def spend_limits(self, pod: PodShape, count: int) -> None:
+        """By limits alone."""
+        left = self._by_limits
+        for number, amount in pod.limits:
+            left[number] -= amount * count
+
+    def spend_requests(self, pod: PodShape, count: int) -> None:
+        """By requests alone: pods that exist are charged by limits already, but use no node before they have one."""
+        if self._by_requests:
+            for number, amount in pod.wants:
+                if number in self._by_requests:
+                    self._by_requests[number] -= amount * count
+
+
+class QuotaLedger:
+    """What the quotas of each namespace still allow."""
+
+    def __init__(self, pool: Pool, room: Room) -> None:
+        self._names = room.resources
+        self._left: dict[str, list[tuple[str, dict[str, int]]]] = {}
+        for quota in sorted(pool.quotas, key=lambda quota: (quota.namespace, quota.name)):
+            self._left.setdefault(quota.namespace, []).append((quota.name, dict(quota.free)))
+
+    def binds(self, namespace: str) -> bool:
+        """Whether the namespace has any."""
+        return namespace in self._left
+
+    def shortfall(self, namespace: str, pods: Iterable[tuple[PodShape, int]]) -> tuple[str, Shortfall] | None:
+        """The quota that refuses so many more pods together, and what it lacks."""
+        if namespace not in self._left:
+            return None
+        charge = self._charge(pods)
+        for name, left in self._left[namespace]:
+            for resource, amount in charge.items():
+                if amount > 0 and left.get(resource, amount) < amount:
+                    return name, Shortfall(resource, amount, max(0, left[resource]))
+        return None
+
+    def spend(self, namespace: str, pods: Iterable[tuple[PodShape, int]]) -> None:
+        """So many more; negative counts give back."""
+        if namespace not in self._left:
+            return
+        charge = self._charge(pods)
+        for _, left in self._left[namespace]:
+            for resource in left.keys() & charge.keys():
+                left[resource] -= charge[resource]
+
+    def _charge(self, pods: Iterable[tuple[PodShape, int]]) -> Mapping[str, int]:
+        charge: dict[str, int] = {}
+        for pod, count in pods:
+            self._add(charge, pod.wants, count, "")
+            self._add(charge, pod.limits, count, _LIMITS)
+        return charge
+
+    def _add(self, charge: dict[str, int], wants: Wants, count: int, prefix: str) -> None:
+        for number, amount in wants:
+            name = prefix + self._names[number]
+            charge[name] = charge.get(name, 0) + amount * count

@@ -1,0 +1,160 @@
+"""Who is below its floor, and what is taken from whom so that it begins?
+
+Serves by priority, then age: pods that wait for a node take free room first, strangers' among them; then everybody who is
+below its floor gets it whole from free room, or whole by taking single steps from the best-off who hold what is short on a
+node the claimant may use, or nothing at all, and then nobody is touched (TJ §3 rows 6, 7, 12; TJ §4 step 1). Never takes
+from a higher priority, below a floor, or for what cannot fit anyway. Called by `fairness.py`; mutable state in `state.py`.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from raytide.elastic.donors import Potential, Reach
+from raytide.elastic.model import (
+    ADMITTED,
+    COOLING_DOWN,
+    HIGHER_PRIORITY,
+    INSUFFICIENT,
+    REACHING_MINIMUM,
+    RECLAIMED,
+    Shape,
+    Stranger,
+)
+from raytide.elastic.placement import PodShape
+from raytide.elastic.reclaim import Reclaim
+from raytide.elastic.share import Pods, Share
+from raytide.elastic.state import Placement, Refusal, State, quota_refusal
+
+_THERE, _TO_COME = range(2)
+
+Needs: TypeAlias = list[tuple[Pods, int]]
+
+
+@dataclass(eq=False, slots=True)
+class Claims:
+    """The claims of one plan, and which of them wait for a cool-down to end."""
+
+    state: State
+    cooling: list[tuple[Share, Needs]] = field(default_factory=list)
+    _potential: Potential | None = None
+    _failed: set[tuple[object, ...]] = field(default_factory=set)
+
+    def serve(self) -> None:
+        """Everybody in turn: highest priority first, in it those that exist before those that want to, then by age."""
+        turns: list[tuple[tuple[int, int, str, str], Stranger | Share]] = [
+            ((-stranger.priority, _THERE, stranger.created_at, _spelled(stranger.shape)), stranger)
+            for stranger in self.state.pool.strangers
+        ]
+        for number, share in enumerate(self.state.shares):
+            priority, born, last = -share.of.priority, share.of.created_at, f"{number:09}"
+            turns.append(((priority, _THERE, born, last), share))
+            turns.append(((priority, _TO_COME, born, last), share))
+        for (_, phase, _, _), who in sorted(turns, key=lambda turn: turn[0]):
+            if isinstance(who, Stranger):
+                self.state.place(Pods(self.state.room.pod(who.shape), {}, 0), who.count)
+            elif phase == _THERE:
+                self.state.fill(who)
+            else:
+                self._claim(who)
+
+    def _claim(self, share: Share) -> None:
+        needs = self._needs(share)
+        if not needs:
+            return
+        share.is_waiting = True
+        refusal = self.state.refusals.get(share.of.id) or self._refused_by_quota(share, needs)
+        if refusal is None:
+            refusal = self._granted(share, needs)
+        if refusal is None:
+            share.is_waiting = False
+        else:
+            self.state.refusals[share.of.id] = refusal
+
+    @staticmethod
+    def _needs(share: Share) -> Needs:
+        """What it lacks to have its floor; empty if it has it."""
+        if share.of.floor == 0 and share.size == 0:
+            return []
+        needs = [(core, core.loose) for core in share.cores]
+        needs.append((share.instances, share.of.floor - share.instances.placed))
+        if share.companions is not None:
+            needs.append((share.companions, share.companions_at(share.of.floor) - share.companions.placed))
+        needs = [(pods, count) for pods, count in needs if count > 0]
+        return sorted(needs, key=lambda need: need[0].pod.size, reverse=True)
+
+    def _refused_by_quota(self, share: Share, needs: Needs) -> Refusal | None:
+        """A gang's pods do not exist yet: its quotas have to allow them."""
+        if share.size >= share.of.floor:
+            return None
+        refusal = self.state.quotas.shortfall(share.of.id.namespace, _wanted(needs))
+        return None if refusal is None else quota_refusal(refusal)
+
+    def _granted(self, share: Share, needs: Needs) -> Refusal | None:
+        """None if it has all it needs now; else why not, with nothing changed."""
+        free = Reclaim(self.state)
+        if free.places(needs):
+            self._commit(share, free)
+            return None
+        for reach in Reach:
+            attempt = self._reached(share, needs, reach)
+            if attempt is not None and reach is Reach.WILLING:
+                self._commit(share, attempt)
+                return None
+            if attempt is not None:
+                return self._held_by(share, needs, attempt, reach)
+        return Refusal(INSUFFICIENT, needs=_wanted(needs))
+
+    def _reached(self, share: Share, needs: Needs, reach: Reach) -> Reclaim | None:
+        """The attempt that gave everything; hopeless ones are not made, and none is made twice."""
+        if self._potential is None:
+            self._potential = Potential(self.state)
+        wanted = _wanted(needs)
+        key = (wanted, share.of.priority, reach)
+        if key in self._failed or not self._potential.suffices(wanted, share.of.priority, reach):
+            return None
+        attempt = Reclaim(self.state)
+        if attempt.succeeds(share, needs, reach):
+            return attempt
+        self._failed.add(key)
+        return None
+
+    def _held_by(self, share: Share, needs: Needs, attempt: Reclaim, reach: Reach) -> Refusal:
+        """Somebody has it who may not give it now: one who cools down will, so what is free already is kept for then."""
+        holder = attempt.takes[-1].donor.of.id if attempt.takes else None
+        attempt.undo()
+        if reach is Reach.COOLING:
+            self.cooling.append((share, needs))
+        kind = COOLING_DOWN if reach is Reach.COOLING else HIGHER_PRIORITY
+        return Refusal(kind, needs=_wanted(needs), holder=holder)
+
+    def _commit(self, share: Share, attempt: Reclaim) -> None:
+        for rank in sorted({take.donor.rank for take in attempt.takes}):
+            takes = [take for take in attempt.takes if take.donor.rank == rank]
+            nodes = [name for take in takes for name in take.nodes]
+            takes[0].donor.shrinks_by(sum(take.count for take in takes), RECLAIMED, nodes, share.of.id)
+        is_released = all(is_now for _, _, is_now in attempt.placements) and not attempt.takes
+        if share.size < share.of.floor:
+            count = share.of.floor - share.size
+            instances = [spot.name for pods, spot, _ in attempt.placements if pods is share.instances]
+            self._charge(share, attempt.placements)
+            reason = ADMITTED if share.size == 0 and share.of.is_gang else REACHING_MINIMUM
+            share.grows(share.size + count, reason, instances, is_released=is_released)
+        for pods in share.all_pods():
+            placed = [spot.name for those, spot, _ in attempt.placements if those is pods]
+            pods.loose = max(0, pods.loose - len(placed))
+            pods.pending.extend(placed)
+
+    def _charge(self, share: Share, placements: list[Placement]) -> None:
+        """Pods that do not exist yet count from now on, in sums and quotas."""
+        for pods, _, _ in placements:
+            self.state.load.spend_limits(pods.pod, 1)
+            self.state.quotas.spend(share.of.id.namespace, [(pods.pod, 1)])
+
+
+def _wanted(needs: Needs) -> tuple[tuple[PodShape, int], ...]:
+    return tuple((pods.pod, count) for pods, count in needs)
+
+
+def _spelled(shape: Shape) -> str:
+    """Something to order by that does not depend on the order of the input."""
+    return repr((sorted(shape.requests.items()), sorted(shape.limits.items()), shape.constraints))

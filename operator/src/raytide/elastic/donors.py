@@ -1,0 +1,90 @@
+"""Who might give room to a claimant, and could it ever be enough?
+
+Takes a claimant's priority and how far to look: who is willing, who would be if nobody were in a cool-down, who would be
+if priorities did not count either; the last two only tell why somebody waits. `Potential` is the upper bound on the room
+of each node if all of them gave everything above their floors, so that hopeless claims cost almost nothing and drain
+nobody. Rules TJ §3 rows 6, 7, TJ §4; called by `claims.py` and `reclaim.py`.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+
+from raytide.elastic.placement import PodShape, Vector, Wants, count_that_fits
+from raytide.elastic.share import Pods, Share
+from raytide.elastic.state import State
+
+
+class Reach(Enum):
+    """How far to look for room."""
+
+    WILLING = "who may shrink, or has a lower priority"
+    COOLING = "who would, were it not for a cool-down"
+    ANYBODY = "who is elastic, of whatever priority"
+
+
+def may_give(donor: Share, priority: int, reach: Reach) -> bool:
+    """Whether something above its floor may be taken from it for a claimant of that priority."""
+    of = donor.of
+    if not of.is_scaling_enabled or donor.size <= of.floor:
+        return False
+    return (
+        reach is Reach.ANYBODY
+        or of.priority < priority
+        or (of.priority == priority and (of.may_shrink or reach is Reach.COOLING))
+    )
+
+
+class Potential:
+    """What each node would have if everybody gave what is above the floor; made before anything is taken."""
+
+    def __init__(self, state: State) -> None:
+        self._room = state.room
+        self._soon = [list(spot.soon) for spot in state.room.spots]
+        self._by_group: dict[tuple[int, bool], dict[int, Vector]] = {}
+        self._vectors: dict[tuple[int, Reach], dict[int, Vector]] = {}
+        self._counts: dict[tuple[int, int, Reach, int], int] = {}
+        for share in state.shares:
+            if share.of.is_scaling_enabled and share.size > share.of.floor:
+                group = self._by_group.setdefault((share.of.priority, share.of.may_shrink), {})
+                self._add(group, share.instances, share.size - share.of.floor)
+                if share.companions is not None:
+                    surplus = share.companions_at(share.size) - share.companions_at(share.of.floor)
+                    self._add(group, share.companions, surplus)
+
+    def _add(self, group: dict[int, Vector], pods: Pods, at_most: int) -> None:
+        spot_of, wants = self._room.spot_of, pods.pod.wants
+        for name, number in pods.where.items():
+            spot = spot_of.get(name)
+            if spot is not None and at_most > 0:
+                _increase(group.setdefault(spot.index, [0] * len(spot.soon)), wants, min(number, at_most))
+
+    def suffices(self, needs: Iterable[tuple[PodShape, int]], priority: int, reach: Reach) -> bool:
+        """Whether each shape by itself would find so many places."""
+        return all(self._count(pod, count, priority, reach) >= count for pod, count in needs)
+
+    def _count(self, pod: PodShape, enough: int, priority: int, reach: Reach) -> int:
+        key = (pod.number, priority, reach, enough)
+        if key not in self._counts:
+            self._counts[key] = count_that_fits(pod, self._vectors_for(priority, reach), enough=enough)
+        return self._counts[key]
+
+    def _vectors_for(self, priority: int, reach: Reach) -> dict[int, Vector]:
+        if (priority, reach) not in self._vectors:
+            vectors = {index: list(soon) for index, soon in enumerate(self._soon)}
+            for (theirs, may_shrink), group in self._by_group.items():
+                if _is_within(theirs, priority, reach, may_shrink=may_shrink):
+                    for index, more in group.items():
+                        vectors[index] = [own + other for own, other in zip(vectors[index], more, strict=True)]
+            self._vectors[priority, reach] = vectors
+        return self._vectors[priority, reach]
+
+
+def _increase(vector: Vector, wants: Wants, times: int) -> None:
+    for number, amount in wants:
+        vector[number] += amount * times
+
+
+def _is_within(theirs: int, priority: int, reach: Reach, *, may_shrink: bool) -> bool:
+    if reach is Reach.ANYBODY or theirs < priority:
+        return True
+    return theirs == priority and (may_shrink or reach is Reach.COOLING)

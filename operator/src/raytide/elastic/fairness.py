@@ -1,0 +1,152 @@
+"""Which size should every elastic participant have?
+
+Takes one snapshot, gives the resizes in the order in which they are carried out and why everybody else waits. First sizes
+above the maximum are cut, then floors are served, then the rest is shared: the highest priority first and in it always the
+least fulfilled, and at last, where it is asked for, one instance moves between two that are unequal (TJ §3, §4). Pure and
+deterministic: the same snapshot in any order gives the same plan, and planning again on what was planned gives none.
+
+Priority goes before fairness, and a floor before anybody's surplus of the same or a lower priority: what is above a floor
+is what can be lost, so a high priority keeps its core and more, and a low one keeps its core (TJ §7 item 11). Nobody is
+shrunk for what could not begin anyway, for a sum that is exceeded, or for room that is about to be free. A participant
+that begins at once, on the chance of room, is lifted to its floor whatever the room is, and its pods then claim room.
+"""
+
+from collections.abc import Iterator
+
+from raytide.elastic.claims import Claims
+from raytide.elastic.growth import grow, rebalance
+from raytide.elastic.model import (
+    ABOVE_MAXIMUM,
+    ADMITTED,
+    REACHING_MINIMUM,
+    REBALANCED,
+    RECLAIMED,
+    Division,
+    ParticipantId,
+    Pool,
+    Resize,
+    Waiting,
+)
+from raytide.elastic.reasons import Reasons
+from raytide.elastic.reclaim import Reclaim
+from raytide.elastic.share import Segment, Share, largest_size
+from raytide.elastic.state import Refusal, State, begin
+
+
+def divide(pool: Pool) -> Division:
+    """The plan for this snapshot; see the module's docstring for what it promises."""
+    state = begin(pool)
+    for share in state.shares:
+        _cut(state, share)
+        _lift(state, share)
+    claims = Claims(state)
+    claims.serve()
+    kept = grow(state, claims)
+    state.forget(kept)
+    rebalance(state)
+    return Division(_resizes(state), _waiting(state))
+
+
+def _cut(state: State, share: Share) -> None:
+    """Nobody is larger than its maximum (TJ §4 step 0)."""
+    largest = largest_size(share.of)
+    if share.size > largest:
+        before = share.size
+        take = Reclaim(state).cut(share, largest)
+        share.shrinks_by(before - largest, ABOVE_MAXIMUM, take.nodes)
+
+
+def _lift(state: State, share: Share) -> None:
+    """Who begins at once wants its floor at once, room or not (TJ §3 row 11)."""
+    of = share.of
+    if of.is_gang or share.size >= of.floor:
+        return
+    more = of.floor - share.size
+    state.load.spend_limits(share.instances.pod, more)
+    share.instances.loose += more
+    share.uncreated += more
+    share.grows(of.floor, REACHING_MINIMUM, [], is_released=True)
+    if share.companions is not None:
+        share.companions.loose += max(
+            0, share.companions_at(share.size) - share.companions.placed - share.companions.loose
+        )
+
+
+# --- what is told ----------------------------------------------------------------------------------------------------------
+
+
+def _resizes(state: State) -> tuple[Resize, ...]:
+    """All shrinks, then admissions and floors, then the rest; each by priority and id."""
+    floors = {share.of.id: share for share in state.shares}
+    found = [
+        ((_phase(segment), -share.of.priority, share.of.id, number), _resize(share, segment, floors))
+        for share in state.shares
+        for number, segment in enumerate(share.segments)
+        if segment.before != segment.after
+    ]
+    return tuple(resize for _, resize in sorted(found, key=lambda one: one[0]))
+
+
+def _phase(segment: Segment) -> int:
+    if not segment.is_growth:
+        return 0
+    return 1 if segment.reason in (ADMITTED, REACHING_MINIMUM) else 2
+
+
+def _resize(share: Share, segment: Segment, shares: dict[ParticipantId, Share]) -> Resize:
+    companions = None
+    if share.of.companion is not None:
+        # What is there now may differ from what goes with the size, when the ratio was edited.
+        is_first = share.segments[0] is segment
+        before = share.of.companion.current if is_first else share.companions_at(segment.before)
+        companions = (before, share.companions_at(segment.after))
+    return Resize(
+        share.of.id,
+        segment.before,
+        segment.after,
+        segment.reason,
+        _sentence(share, segment, shares),
+        segment.for_ids[0] if segment.for_ids else None,
+        companions,
+        segment.is_released,
+        {name: number for name, number in sorted(segment.nodes.items()) if number},
+    )
+
+
+def _sentence(share: Share, segment: Segment, shares: dict[ParticipantId, Share]) -> str:
+    sizes = f"{segment.before}→{segment.after}"
+    if segment.is_growth:
+        later = "" if segment.is_released else ", as soon as pods that are leaving are gone"
+        match segment.reason:
+            case str(reason) if reason == ADMITTED:
+                return f"Admitted with {segment.after}: its minimum of {share.of.floor} fits{later}"
+            case str(reason) if reason == REACHING_MINIMUM:
+                return f"ScaledUp {sizes} to reach its minimum of {share.of.floor}{later}"
+            case str(reason) if reason == REBALANCED:
+                return f"ScaledUp {sizes} to be as fulfilled as others{later}"
+        return f"ScaledUp {sizes} into free room{later}"
+    if segment.reason == RECLAIMED:
+        needs = [_need(shares[each]) for each in segment.for_ids]
+        return f"ScaledDown {sizes} for {', and for '.join(needs)}"
+    if segment.reason == REBALANCED:
+        return f"ScaledDown {sizes} for {segment.for_ids[0]}, which is less fulfilled"
+    return f"ScaledDown {sizes}: its maximum is {share.of.ceiling}"
+
+
+def _need(claimant: Share) -> str:
+    of = claimant.of
+    missing = max(1, of.floor - sum(of.placed.values()))
+    return f"{of.id}, which needs {missing} to reach its minimum"
+
+
+def _waiting(state: State) -> tuple[Waiting, ...]:
+    """Everybody below its floor, and everybody elastic who is below its ceiling and may grow at all."""
+    reasons = Reasons(state)
+    return tuple(reasons.waiting(share, refusal) for share, refusal in _refused(state))
+
+
+def _refused(state: State) -> Iterator[tuple[Share, Refusal]]:
+    for share in state.shares:
+        refusal = state.refusals.get(share.of.id)
+        if refusal is not None and (share.is_waiting or share.larger() is not None):
+            yield share, refusal

@@ -1,0 +1,165 @@
+"""Who becomes larger in the room that is left?
+
+The highest priority first, and in it always the least fulfilled, one allowed step at a time, scored anew after every grant
+(TJ §3 rows 8 to 10, TJ §4 step 2): a step has to fit the load of the cluster, the quotas of its namespace and real nodes,
+with all that comes with it. Whoever does not fit is passed over, and free room that a claimant of the same or a higher
+priority will have whole once a cool-down ends is left to it. `rebalance` then moves one instance between two that want to
+be equal and are not (row 16). Called by `fairness.py`; mutable state in `state.py`.
+"""
+
+from heapq import heapify, heappop, heappush
+from itertools import groupby
+from typing import TypeAlias
+
+from raytide.elastic.claims import Claims
+from raytide.elastic.model import COOLING_DOWN, GROWING, INSUFFICIENT, REBALANCED
+from raytide.elastic.placement import PodShape
+from raytide.elastic.reclaim import Reclaim
+from raytide.elastic.share import Pods, Share
+from raytide.elastic.state import Placement, Refusal, State, quota_refusal
+
+Step: TypeAlias = list[tuple[Pods, int]]
+
+
+def grow(state: State, claims: Claims) -> list[Placement]:
+    """Fill what is free; returns what was kept for claimants, for the caller to forget."""
+    kept: list[Placement] = []
+    cooling = sorted(claims.cooling, key=lambda claim: -claim[0].of.priority)
+    shares = sorted(state.shares, key=lambda share: -share.of.priority)
+    for priority, level in groupby(shares, key=lambda share: share.of.priority):
+        while cooling and cooling[0][0].of.priority >= priority:
+            for pods, count in cooling.pop(0)[1]:
+                kept += state.place(pods, count)
+        _grow_level(state, [share for share in level if _wants_more(state, share)])
+    return kept
+
+
+def _wants_more(state: State, share: Share) -> bool:
+    of = share.of
+    if share.is_waiting or not of.is_scaling_enabled or not share.has_begun or share.larger() is None:
+        return False
+    if share.segments and not share.segments[-1].is_growth:
+        # Nobody goes down and up in one plan; what it lost here it may have elsewhere when its pods are gone.
+        return False
+    if any(pods.loose for pods in share.all_pods()):
+        loose = tuple((pods.pod, pods.loose) for pods in share.all_pods() if pods.loose)
+        state.refusals.setdefault(of.id, Refusal(INSUFFICIENT, needs=loose))
+        return False
+    if not of.may_grow:
+        state.refusals[of.id] = Refusal(COOLING_DOWN)
+        return False
+    return True
+
+
+def _grow_level(state: State, shares: list[Share]) -> None:
+    """Participants of one priority, least fulfilled first, until nobody has room."""
+    turns = [(share.score, share.rank, share) for share in shares]
+    heapify(turns)
+    while turns:
+        _, _, share = heappop(turns)
+        refusal = _one_step(state, share)
+        if refusal is not None:
+            state.refusals[share.of.id] = refusal
+        elif share.larger() is not None:
+            heappush(turns, (share.score, share.rank, share))
+
+
+def _one_step(state: State, share: Share) -> Refusal | None:
+    """Grant the next allowed size, or say why not; nothing has changed then."""
+    after = share.larger()
+    if after is None:
+        return None
+    step = step_to(share, after)
+    refusal = refused_by_sums(state, share, step)
+    if refusal is not None:
+        return refusal
+    placements: list[Placement] = []
+    for pods, count in step:
+        placed = state.place(pods, count)
+        placements += placed
+        if len(placed) < count:
+            state.forget(placements)
+            return Refusal(INSUFFICIENT, needs=wanted(step))
+    is_released = True
+    nodes = []
+    for pods, spot, is_now in placements:
+        is_released = is_released and is_now
+        if pods is share.instances:
+            nodes.append(spot.name)
+    charge(state, share, step)
+    share.grows(after, GROWING, nodes, is_released=is_released)
+    return None
+
+
+def step_to(share: Share, after: int) -> Step:
+    """The pods that a larger size needs; what comes with the instances first, as it is created first (TJ §3 row 4)."""
+    step = [(share.instances, after - share.size)]
+    if share.companions is not None:
+        more = share.companions_at(after) - share.companions.placed
+        if more > 0:
+            step.insert(0, (share.companions, more))
+    return step
+
+
+def refused_by_sums(state: State, share: Share, step: Step) -> Refusal | None:
+    """What the load of the cluster or a quota says against it."""
+    for pods, count in step:
+        shortfall = state.load.shortfall(pods.pod, count, is_by_limits=share.of.is_accounted_by_limits)
+        if shortfall is not None:
+            return Refusal(INSUFFICIENT, needs=wanted(step), shortfall=shortfall)
+    refused = state.quotas.shortfall(share.of.id.namespace, wanted(step))
+    return None if refused is None else quota_refusal(refused)
+
+
+def charge(state: State, share: Share, step: Step) -> None:
+    """New pods count in sums and quotas."""
+    for pods, count in step:
+        state.load.spend_limits(pods.pod, count)
+    state.quotas.spend(share.of.id.namespace, wanted(step))
+
+
+def wanted(step: Step) -> tuple[tuple[PodShape, int], ...]:
+    """The same by shape."""
+    return tuple((pods.pod, count) for pods, count in step)
+
+
+# --- between those who are unequal -----------------------------------------------------------------------------------------
+
+
+def rebalance(state: State) -> None:
+    """One step from the best-off to the worst-off, if both want that and the giver does not fall below the receiver."""
+    if any(share.is_waiting or share.segments for share in state.shares):
+        return
+    willing = [share for share in state.shares if share.of.rebalances and share.of.is_scaling_enabled]
+    receivers = [share for share in willing if share.of.may_grow and share.has_begun and share.larger() is not None]
+    donors = [share for share in willing if share.of.may_shrink and share.smaller() is not None]
+    for receiver in sorted(receivers, key=lambda share: (-share.of.priority, share.score, share.rank)):
+        for donor in sorted(donors, key=lambda share: (-share.score, -share.rank)):
+            if _is_unequal_enough(state, donor, receiver) and _move(state, donor, receiver):
+                return
+
+
+def _is_unequal_enough(state: State, donor: Share, receiver: Share) -> bool:
+    smaller, larger = donor.smaller(), receiver.larger()
+    if donor is receiver or smaller is None or larger is None or donor.of.priority != receiver.of.priority:
+        return False
+    gap = donor.of.score_at(donor.size) - receiver.of.score_at(receiver.size)
+    return gap > state.pool.options.rebalance_gap and donor.score_if(smaller) >= receiver.score_if(larger)
+
+
+def _move(state: State, donor: Share, receiver: Share) -> bool:
+    after = receiver.larger()
+    if after is None or any(pods.loose for pods in receiver.all_pods()):
+        return False
+    step = step_to(receiver, after)
+    attempt = Reclaim(state)
+    attempt.takes_one(donor, receiver.instances.pod)
+    if refused_by_sums(state, receiver, step) is not None or not attempt.places(step):
+        attempt.undo()
+        return False
+    (take,) = attempt.takes
+    donor.shrinks_by(take.count, REBALANCED, take.nodes, receiver.of.id)
+    charge(state, receiver, step)
+    nodes = [spot.name for pods, spot, _ in attempt.placements if pods is receiver.instances]
+    receiver.grows(after, REBALANCED, nodes, is_released=False)
+    return True

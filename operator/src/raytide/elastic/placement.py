@@ -1,0 +1,241 @@
+"""On which node would one more pod go, and what room is left then?
+
+Takes the nodes of a pool and answers for each pod shape where the next one fits, by requests, constraints and number of
+pods, as kube-scheduler will ask; keeps what was placed and released in this plan, and takes it back when an attempt fails.
+Two rooms per node: `now` is free, `soon` is free once the pods are gone that are leaving; the second never counts as free.
+The order of nodes is fixed and the same for every input order; it never promises what one node cannot hold.
+
+Which node: GPU pods go where the fewest of their GPUs are free, others where there are no GPUs at all and then where the
+least CPU is free, so that whole nodes and GPU nodes stay free for those who need them. The order is that of the beginning
+of the plan, and kube-scheduler may choose otherwise: with pods of different shapes a packing that is possible may not be
+found, and one that was found may not come about. What was promised too much shows at the next pass as pods without a node.
+
+Called by `fairness.py` and what it is made of; TJ §4, §7 item 3. During a plan room only grows where something is released,
+so a shape that found nothing asks only the nodes that gained since (PF:P10).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final
+
+from raytide.elastic.constraints import NodeKinds
+from raytide.elastic.model import CPU, MEMORY, PODS, Amounts, Constraints, Node, Shape
+
+ANY_NUMBER: Final = 1 << 60
+"""Room where a node does not say how many pods it takes."""
+
+Vector = list[int]
+Wants = tuple[tuple[int, int], ...]
+"""(resource, amount), nothing of which is zero; scarce things first."""
+
+
+@dataclass(eq=False, slots=True)
+class Spot:
+    """One usable node: its place in the order of names, and its two rooms."""
+
+    index: int
+    name: str
+    now: Vector
+    soon: Vector
+
+
+@dataclass(eq=False, slots=True)
+class Cursor:
+    """Where a shape fits next: everything before `at` is known not to fit, but for what is in `regained`."""
+
+    at: int = 0
+    regained: list[int] = field(default_factory=list)
+    seen: int = 0
+    """How much of the room's log of gains has been read."""
+
+
+@dataclass(eq=False, slots=True)
+class NodeOrder:
+    """The nodes that a shape may use, best first."""
+
+    spots: list[Spot]
+    rank: dict[int, int]
+
+
+@dataclass(eq=False, slots=True)
+class PodShape:
+    """One shape in the numbers of a pool; equal shapes are one object."""
+
+    number: int
+    wants: Wants
+    limits: Wants
+    shape: Shape
+    order: NodeOrder
+    size: tuple[int, int, int]
+    """GPUs, CPU, memory: the tie-breakers of the seed."""
+    now: Cursor = field(default_factory=Cursor)
+    soon: Cursor = field(default_factory=Cursor)
+
+    def fits(self, vector: Vector) -> bool:
+        """Whether one fits there."""
+        for resource, amount in self.wants:  # noqa: SIM110 - a generator costs three times as much, a million times
+            if vector[resource] < amount:
+                return False
+        return True
+
+    def held(self, resource: int) -> bool:
+        """Whether one of these frees some of it when it goes."""
+        return any(index == resource for index, _ in self.wants)
+
+
+class Room:
+    """All usable nodes and what is left on them, in the course of one plan."""
+
+    def __init__(self, nodes: Sequence[Node], shapes: Iterable[Shape], gpus: frozenset[str]) -> None:
+        shapes = list(shapes)
+        self.gpus: Final = gpus
+        self.resources: Final = _resources(shapes, gpus)
+        self.number_of: Final = {name: number for number, name in enumerate(self.resources)}
+        self.nodes: Final = sorted((node for node in nodes if node.is_usable), key=lambda node: node.name)
+        self.spots: Final = [self._spot(index, node) for index, node in enumerate(self.nodes)]
+        self.spot_of: Final = {spot.name: spot for spot in self.spots}
+        self._kinds = NodeKinds(self.nodes, (shape.constraints for shape in shapes))
+        self._orders: dict[tuple[Constraints, int], NodeOrder] = {}
+        self._pods: dict[object, PodShape] = {}
+        self._leaving = [spot for spot in self.spots if spot.now != spot.soon]
+        self._gains: list[Spot] = []
+
+    def _spot(self, index: int, node: Node) -> Spot:
+        now = [self._free(node, name) for name in self.resources]
+        soon = [free + node.leaving.get(name, 0) for free, name in zip(now, self.resources, strict=True)]
+        return Spot(index, node.name, now, soon)
+
+    @staticmethod
+    def _free(node: Node, name: str) -> int:
+        if name == PODS and PODS not in node.allocatable:
+            return ANY_NUMBER
+        return node.allocatable.get(name, 0) - node.used.get(name, 0)
+
+    # --- shapes --------------------------------------------------------------------------------------------------------
+
+    def pod(self, shape: Shape) -> PodShape:
+        """The shape in this room's numbers; every pod counts as one of `pods`."""
+        requests = {PODS: 1, **shape.requests}
+        limits = {**requests, **shape.limits}
+        key = (frozenset(requests.items()), frozenset(limits.items()), shape.constraints)
+        found = self._pods.get(key)
+        if found is None:
+            found = self._pods[key] = self._new_pod(shape, requests, limits)
+        return found
+
+    def _new_pod(self, shape: Shape, requests: Amounts, limits: Amounts) -> PodShape:
+        wants = self._wants(requests)
+        gpu = next((number for number, _ in wants if self.resources[number] in self.gpus), -1)
+        size = (
+            sum(amount for number, amount in wants if self.resources[number] in self.gpus),
+            requests.get(CPU, 0),
+            requests.get(MEMORY, 0),
+        )
+        pod = PodShape(len(self._pods), wants, self._wants(limits), shape, self._order(shape.constraints, gpu), size)
+        pod.soon.at = len(pod.order.spots)
+        pod.soon.regained = sorted(pod.order.rank[spot.index] for spot in self._leaving if spot.index in pod.order.rank)
+        return pod
+
+    def _wants(self, amounts: Amounts) -> Wants:
+        return tuple((self.number_of[name], amounts[name]) for name in self.resources if amounts.get(name, 0) > 0)
+
+    def _order(self, constraints: Constraints, gpu: int) -> NodeOrder:
+        found = self._orders.get((constraints, gpu))
+        if found is None:
+            spots = [self.spots[index] for index in self._kinds.admitting(constraints)]
+            spots.sort(key=lambda spot: self._preference(spot, gpu))
+            found = NodeOrder(spots, {spot.index: rank for rank, spot in enumerate(spots)})
+            self._orders[constraints, gpu] = found
+        return found
+
+    def _preference(self, spot: Spot, gpu: int) -> tuple[int, int, int, int]:
+        """Read once, when the shape is first seen: nothing has been placed by then, or the plan is under way anyway."""
+        node = self.nodes[spot.index]
+        cpu, memory = (node.allocatable.get(name, 0) - node.used.get(name, 0) for name in (CPU, MEMORY))
+        if gpu >= 0:
+            name = self.resources[gpu]
+            return node.allocatable.get(name, 0) - node.used.get(name, 0), cpu, memory, spot.index
+        return sum(node.allocatable.get(name, 0) for name in self.gpus), cpu, memory, spot.index
+
+    # --- places --------------------------------------------------------------------------------------------------------
+
+    def find(self, pod: PodShape) -> tuple[Spot, bool] | None:
+        """The node for one more, and whether the room there is free already; None where it fits nowhere, even soon."""
+        spot = self._next(pod, pod.now, is_now=True)
+        if spot is not None:
+            return spot, True
+        spot = self._next(pod, pod.soon, is_now=False)
+        return None if spot is None else (spot, False)
+
+    def _next(self, pod: PodShape, cursor: Cursor, *, is_now: bool) -> Spot | None:
+        order = pod.order
+        if cursor.seen < len(self._gains):
+            for spot in self._gains[cursor.seen :]:
+                rank = order.rank.get(spot.index)
+                if rank is not None and rank < cursor.at:
+                    heappush(cursor.regained, rank)
+            cursor.seen = len(self._gains)
+        while cursor.regained:
+            spot = order.spots[cursor.regained[0]]
+            if pod.fits(spot.now if is_now else spot.soon):
+                return spot
+            heappop(cursor.regained)
+        spots, end = order.spots, len(order.spots)
+        while cursor.at < end:
+            spot = spots[cursor.at]
+            if pod.fits(spot.now if is_now else spot.soon):
+                return spot
+            cursor.at += 1
+        return None
+
+    def put(self, pod: PodShape, spot: Spot) -> None:
+        """One goes there."""
+        now, soon = spot.now, spot.soon
+        for resource, amount in pod.wants:
+            now[resource] -= amount
+            soon[resource] -= amount
+
+    def take_back(self, pod: PodShape, spot: Spot) -> None:
+        """It does not go there after all."""
+        now, soon = spot.now, spot.soon
+        for resource, amount in pod.wants:
+            now[resource] += amount
+            soon[resource] += amount
+        self._gains.append(spot)
+
+    def release(self, pod: PodShape, spot: Spot) -> None:
+        """One that is there will leave."""
+        soon = spot.soon
+        for resource, amount in pod.wants:
+            soon[resource] += amount
+        self._gains.append(spot)
+
+    def keep(self, pod: PodShape, spot: Spot) -> None:
+        """One that was to leave stays."""
+        soon = spot.soon
+        for resource, amount in pod.wants:
+            soon[resource] -= amount
+
+
+def _resources(shapes: Sequence[Shape], gpus: frozenset[str]) -> tuple[str, ...]:
+    """Every resource anybody names, the scarce ones first: that is the order in which shortages are told."""
+    names = {name for shape in shapes for amounts in (shape.requests, shape.limits) for name in amounts}
+    first = [*sorted(names & gpus), CPU, MEMORY]
+    return (*first, *sorted(names - {*first, PODS}), PODS)
+
+
+def total(nodes: Iterable[Node], name: str) -> int:
+    """The sum of what nodes have of a resource."""
+    return sum(node.allocatable.get(name, 0) for node in nodes)
+
+
+def count_that_fits(pod: PodShape, vectors: Mapping[int, Vector], *, enough: int) -> int:
+    """How many fit on the given nodes (by index) that the shape may use; stops at `enough`."""
+    found = 0
+    for spot in pod.order.spots:
+        vector = vectors[spot.index]
+        found += max(0, min(vector[resource] // amount for resource, amount in pod.wants))
+        if found >= enough:
+            return enough
+    return found

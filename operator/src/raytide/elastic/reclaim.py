@@ -1,0 +1,278 @@
+"""What has to leave, and from whom, so that a claimant gets all it needs?
+
+Takes single steps from the donor with the lowest priority, then the highest score, as long as something is missing; only
+from donors who hold what is short on a node the claimant may use; and returns at the end what turned out not to be needed
+(TJ §3 rows 7, 8, 12). All or nothing: if the claimant does not get everything, the state is as before. Called by
+`claims.py`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+from raytide.elastic.donors import Reach, may_give
+from raytide.elastic.placement import PodShape, Spot
+from raytide.elastic.share import Pods, Share
+from raytide.elastic.state import Placement, State
+
+_LOOSE, _PENDING, _KNOWN, _ANY = range(4)
+"""Where a pod that leaves comes from: without a node, promised one in this plan, known to be next, or any."""
+
+_WHOLE = 1 << 20
+
+Gone: TypeAlias = tuple[Pods, str, int]
+"""The pods, the node, and which of the four it was."""
+Turn: TypeAlias = tuple[int, int, int, Share]
+"""Whose turn it is to give; the share never decides, as no two have the same rank."""
+
+
+@dataclass(eq=False, slots=True)
+class Take:
+    """One step taken from one donor."""
+
+    donor: Share
+    count: int
+    """How many instances smaller."""
+    gone: list[Gone] = field(default_factory=list)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it may be given back before later ones: single instances that could have been any."""
+        return len(self.gone) == 1 and self.gone[0][-1] == _ANY
+
+    @property
+    def nodes(self) -> list[str]:
+        """Where instances leave."""
+        return [name for pods, name, _ in self.gone if pods is self.donor.instances and name]
+
+
+@dataclass(eq=False, slots=True)
+class Reclaim:
+    """An attempt: what was taken and what was placed so far."""
+
+    state: State
+    takes: list[Take] = field(default_factory=list)
+    placements: list[Placement] = field(default_factory=list)
+    _asked_at: int = -1
+    """How much had been taken when everybody was asked again."""
+
+    def succeeds(self, claimant: Share, needs: list[tuple[Pods, int]], reach: Reach) -> bool:
+        """Whether everything found room; otherwise nothing has happened."""
+        queue = self._queue(claimant, reach)
+        aside: list[Turn] = []
+        for pods, count in needs:
+            missing = self.place(pods, count)
+            while missing:
+                found = self._next_donor(queue, aside, pods.pod)
+                if found is None:
+                    self.undo()
+                    return False
+                self._take(*found, pods.pod)
+                if found[0].smaller() is not None:
+                    heappush(queue, _turn(found[0]))
+                missing = self.place(pods, missing)
+            for turn in aside:
+                heappush(queue, turn)
+            aside.clear()
+        self._give_back()
+        return True
+
+    def places(self, needs: Iterable[tuple[Pods, int]]) -> bool:
+        """Whether everything fits as things are; otherwise nothing of it is there afterwards."""
+        for pods, count in needs:
+            if self.place(pods, count):
+                self.undo()
+                return False
+        return True
+
+    def takes_one(self, donor: Share, pod: PodShape) -> None:
+        """One step from this donor, where it helps the shape most."""
+        self._take(donor, self._where_it_helps(donor, pod) or "", pod)
+
+    def cut(self, donor: Share, size: int) -> Take:
+        """Everything above that size leaves, wherever it is."""
+        take = Take(donor, donor.size - size)
+        take.gone = [self._leave(donor.instances, "", donor.instances.pod) for _ in range(take.count)]
+        if donor.companions is not None:
+            surplus = donor.companions.placed + donor.companions.loose - donor.companions_at(size)
+            take.gone += [self._leave(donor.companions, "", donor.companions.pod) for _ in range(surplus)]
+        donor.size = size
+        self.takes.append(take)
+        return take
+
+    def undo(self) -> None:
+        """As if nothing had been tried."""
+        self.state.forget(self.placements)
+        for take in reversed(self.takes):
+            self._untake(take)
+        self.placements, self.takes = [], []
+
+    def _queue(self, claimant: Share, reach: Reach) -> list[Turn]:
+        priority = claimant.of.priority
+        queue = [_turn(share) for share in self.state.shares if may_give(share, priority, reach)]
+        heapify(queue)
+        return queue
+
+    def place(self, pods: Pods, count: int) -> int:
+        """As many as fit; how many do not."""
+        placed = self.state.place(pods, count)
+        self.placements += placed
+        return count - len(placed)
+
+    def _next_donor(self, queue: list[Turn], aside: list[Turn], pod: PodShape) -> tuple[Share, str] | None:
+        """The best-off who holds what is short, and where; who holds nothing of it now is asked again after others gave."""
+        while True:
+            while queue:
+                turn = heappop(queue)
+                name = self._where_it_helps(turn[-1], pod)
+                if name is not None:
+                    return turn[-1], name
+                aside.append(turn)
+            if not aside or len(self.takes) == self._asked_at:
+                return None
+            self._asked_at = len(self.takes)
+            queue += aside
+            heapify(queue)
+            aside.clear()
+
+    def _where_it_helps(self, donor: Share, pod: PodShape) -> str | None:
+        """The node, among those the claimant may use, that is nearest to holding one more if the donor gives there."""
+        best: tuple[int, int] | None = None
+        best_name = None
+        for pods in (donor.instances, donor.companions):
+            if pods is None or not self._gives(donor, pods):
+                continue
+            for name in self._would_leave(donor, pods):
+                spot = self.state.room.spot_of.get(name)
+                rank = None if spot is None else pod.order.rank.get(spot.index)
+                if spot is None or rank is None or not _holds_what_is_short(pods.pod, pod, spot):
+                    continue
+                distance = (_distance(pods.pod, pod, spot), rank)
+                if best is None or distance < best:
+                    best, best_name = distance, name
+        return best_name
+
+    @staticmethod
+    def _gives(donor: Share, pods: Pods) -> bool:
+        """Companions leave only if fewer go with the floor."""
+        if pods is donor.instances:
+            return True
+        return donor.companions_at(donor.size) > donor.companions_at(donor.of.floor)
+
+    @staticmethod
+    def _would_leave(donor: Share, pods: Pods) -> Iterable[str]:
+        if pods is donor.instances and pods.leaves_first:
+            known = max(0, donor.size - donor.of.floor - pods.loose - len(pods.pending))
+            return {*pods.pending, *pods.leaves_first[len(pods.leaves_first) - min(known, len(pods.leaves_first)) :]}
+        return pods.where
+
+    # --- one step ------------------------------------------------------------------------------------------------------
+
+    def _take(self, donor: Share, name: str, pod: PodShape) -> None:
+        after = donor.smaller()
+        if after is None:
+            return
+        take = Take(donor, donor.size - after)
+        for _ in range(donor.size - after):
+            take.gone.append(self._leave(donor.instances, name, pod))
+        if donor.companions is not None:
+            surplus = donor.companions_at(donor.size) - donor.companions_at(after)
+            take.gone += [self._leave(donor.companions, name, pod) for _ in range(surplus)]
+        donor.size = after
+        self.takes.append(take)
+
+    def _leave(self, pods: Pods, wished: str, pod: PodShape) -> Gone:
+        gone = self._next_to_leave(pods, wished, pod)
+        _, name, source = gone
+        self.state.load.spend_limits(pods.pod, -1)
+        if source != _LOOSE:
+            pods.remove(name)
+            self.state.load.spend_requests(pods.pod, -1)
+            spot = self.state.room.spot_of.get(name)
+            if spot is not None:
+                self.state.room.release(pods.pod, spot)
+        return gone
+
+    def _next_to_leave(self, pods: Pods, wished: str, pod: PodShape) -> Gone:
+        """Without a node first, then promised ones, then as the participant says, then where it helps."""
+        if pods.loose:
+            pods.loose -= 1
+            return pods, "", _LOOSE
+        if pods.pending:
+            return pods, pods.pending.pop(), _PENDING
+        if pods.leaves_first:
+            return pods, pods.leaves_first.pop(), _KNOWN
+        if wished in pods.where:
+            return pods, wished, _ANY
+        return pods, min(pods.where, key=lambda name: self._distance_at(name, pods.pod, pod)), _ANY
+
+    def _distance_at(self, name: str, leaving: PodShape, pod: PodShape) -> tuple[int, int, str]:
+        spot = self.state.room.spot_of.get(name)
+        if spot is None or spot.index not in pod.order.rank:
+            return 1, 0, name
+        return 0, _distance(leaving, pod, spot), name
+
+    def _untake(self, take: Take) -> None:
+        take.donor.size += take.count
+        for pods, name, source in reversed(take.gone):
+            self.state.load.spend_limits(pods.pod, 1)
+            if source == _LOOSE:
+                pods.loose += 1
+                continue
+            pods.add(name)
+            self.state.load.spend_requests(pods.pod, 1)
+            spot = self.state.room.spot_of.get(name)
+            if spot is not None:
+                self.state.room.keep(pods.pod, spot)
+            if source == _PENDING:
+                pods.pending.append(name)
+            elif source == _KNOWN:
+                pods.leaves_first.append(name)
+
+    def _give_back(self) -> None:
+        """What was taken in vain, on the way to what helped, stays where it was."""
+        kept: list[Take] = []
+        settled: set[int] = set()
+        for take in reversed(self.takes):
+            if (id(take.donor) not in settled or take.is_free) and self._is_room_for(take):
+                self._untake(take)
+            else:
+                settled.add(id(take.donor))
+                kept.append(take)
+        self.takes = kept[::-1]
+
+    def _is_room_for(self, take: Take) -> bool:
+        """Whether all of it could stay although the claimant comes."""
+        left: dict[int, list[int]] = {}
+        for pods, name, source in take.gone:
+            spot = self.state.room.spot_of.get(name)
+            if source == _LOOSE or spot is None:
+                continue
+            vector = left.setdefault(spot.index, list(spot.soon))
+            if not pods.pod.fits(vector):
+                return False
+            for number, amount in pods.pod.wants:
+                vector[number] -= amount
+        return True
+
+
+def _turn(donor: Share) -> Turn:
+    """Lower priority first, then the higher score, then who frees most with one, then the younger (TJ §3 row 8)."""
+    return donor.of.priority, -donor.score, -donor.rank, donor
+
+
+def _holds_what_is_short(leaving: PodShape, pod: PodShape, spot: Spot) -> bool:
+    """Whether one that leaves frees the scarcest thing that is short there: GPUs before CPU before the rest."""
+    for number, amount in pod.wants:
+        if spot.soon[number] < amount:
+            return leaving.held(number)
+    return True
+
+
+def _distance(leaving: PodShape, pod: PodShape, spot: Spot) -> int:
+    """What would still be missing there, as parts of what is wanted."""
+    freed = dict(leaving.wants)
+    return sum(
+        max(0, amount - spot.soon[number] - freed.get(number, 0)) * _WHOLE // amount for number, amount in pod.wants
+    )

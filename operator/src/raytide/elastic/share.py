@@ -1,0 +1,195 @@
+"""What has one participant in the course of a plan, and what was decided about it so far?
+
+A `Share` starts from what a participant wants and where its pods are, and moves in steps of allowed sizes: pods without a
+node leave first, then those that the participant names first. It remembers each change as a segment, so that a plan can
+say from where to where, why, for whom, and whether the room is free already. Mutable, local to one call of `divide`; it
+knows nothing of fairness. Rules TJ §3 rows 4, 9, 12; used by `claims.py` and `growth.py`.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from raytide.elastic.model import Participant, ParticipantId
+from raytide.elastic.placement import PodShape, Room
+
+_SCORE_BITS: Final = 64
+"""Two fractions with denominators below 2^31 differ by more than 2^-62, so whole numbers of 2^-64 order them exactly."""
+
+
+@dataclass(slots=True)
+class Segment:
+    """One stretch of a participant's way: a shrink, a growth that may be written, or one that has to wait for room."""
+
+    before: int
+    after: int
+    reason: str
+    is_released: bool = True
+    for_ids: list[ParticipantId] = field(default_factory=list)
+    nodes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_growth(self) -> bool:
+        """Whether it becomes larger."""
+        return self.after > self.before
+
+
+@dataclass(eq=False, slots=True)
+class Pods:
+    """Pods of one shape: how many are on each node, how many have none, and which leave first."""
+
+    pod: PodShape
+    where: dict[str, int]
+    loose: int
+    """Without a node, in truth and in this plan."""
+    pending: list[str] = field(default_factory=list)
+    """Nodes that this plan gave to pods which have none in truth: they leave before those that run."""
+    leaves_first: list[str] = field(default_factory=list)
+    """Known nodes, the next to leave at the end."""
+
+    @property
+    def placed(self) -> int:
+        """How many have a node, in truth or in this plan."""
+        return sum(self.where.values())
+
+    def add(self, name: str) -> None:
+        """One more there."""
+        self.where[name] = self.where.get(name, 0) + 1
+
+    def remove(self, name: str) -> None:
+        """One less there."""
+        if self.where[name] == 1:
+            del self.where[name]
+        else:
+            self.where[name] -= 1
+
+
+@dataclass(eq=False, slots=True)
+class Share:
+    """One participant in a plan."""
+
+    of: Participant
+    rank: int
+    """Its place among equals: smaller GPU, CPU, memory first, then older, then by id (TJ §3 row 8)."""
+    size: int
+    instances: Pods
+    companions: Pods | None
+    cores: list[Pods]
+    segments: list[Segment] = field(default_factory=list)
+    uncreated: int = 0
+    """Instances without a pod, which a quota still has to allow."""
+    is_waiting: bool = False
+    """Below its floor, with nobody who could give."""
+
+    @property
+    def score(self) -> int:
+        """The fulfilment score as a whole number; exact to compare."""
+        span = self.of.ceiling - self.of.floor
+        return ((self.size - self.of.floor) << _SCORE_BITS) // span if span > 0 else 1 << _SCORE_BITS
+
+    def score_if(self, size: int) -> int:
+        """The score it would have at another size."""
+        span = self.of.ceiling - self.of.floor
+        return ((size - self.of.floor) << _SCORE_BITS) // span if span > 0 else 1 << _SCORE_BITS
+
+    def companions_at(self, size: int) -> int:
+        """How many companions go with that size."""
+        return 0 if self.of.companion is None else self.of.companion.wanted(size)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it may have pods: a gang has none before it is admitted."""
+        return self.size > 0 or not self.of.is_gang
+
+    def larger(self) -> int | None:
+        """The next allowed size upwards."""
+        return larger_size(self.of, self.size)
+
+    def smaller(self) -> int | None:
+        """The next allowed size downwards."""
+        return smaller_size(self.of, self.size)
+
+    def all_pods(self) -> Iterator[Pods]:
+        """Its pods by shape: what it needs whatever its size, then instances, then companions."""
+        yield from self.cores
+        yield self.instances
+        if self.companions is not None:
+            yield self.companions
+
+    # --- what was decided ----------------------------------------------------------------------------------------------
+
+    def grows(self, after: int, reason: str, nodes: list[str], *, is_released: bool) -> None:
+        """It becomes larger; once something has to wait for room, everything after it waits too."""
+        last = self.segments[-1] if self.segments else None
+        is_released = is_released and (last is None or (last.is_growth and last.is_released))
+        if last is None or not last.is_growth or last.is_released != is_released:
+            last = Segment(self.size, self.size, reason, is_released)
+            self.segments.append(last)
+        for name in nodes:
+            last.nodes[name] = last.nodes.get(name, 0) + 1
+        last.after = self.size = after
+
+    def shrinks_by(self, count: int, reason: str, nodes: list[str], for_id: ParticipantId | None = None) -> None:
+        """It has become smaller, as its size says already; several shrinks are one."""
+        last = self.segments[-1] if self.segments else None
+        if last is None or last.is_growth:
+            before = self.size + count if last is None else last.after
+            last = Segment(before, before, reason)
+            self.segments.append(last)
+        for name in nodes:
+            last.nodes[name] = last.nodes.get(name, 0) - 1
+        if for_id is not None and for_id not in last.for_ids:
+            last.reason = reason
+            last.for_ids.append(for_id)
+        last.after -= count
+
+
+def larger_size(participant: Participant, size: int) -> int | None:
+    """The smallest allowed size above `size`; None at the ceiling."""
+    floor, ceiling = participant.floor, participant.ceiling
+    if size >= ceiling:
+        return None
+    if size < floor:
+        return floor
+    if participant.sizes:
+        position = bisect_right(participant.sizes, size)
+        is_there = position < len(participant.sizes) and participant.sizes[position] <= ceiling
+        return participant.sizes[position] if is_there else None
+    return min(ceiling, floor + ((size - floor) // participant.step + 1) * participant.step)
+
+
+def smaller_size(participant: Participant, size: int) -> int | None:
+    """The largest allowed size below `size`; None at the floor."""
+    floor = participant.floor
+    if size <= floor:
+        return None
+    if participant.sizes:
+        position = bisect_left(participant.sizes, size)
+        return max(floor, participant.sizes[position - 1]) if position > 0 else floor
+    return floor + (size - floor - 1) // participant.step * participant.step
+
+
+def largest_size(participant: Participant) -> int:
+    """The largest allowed size: the ceiling, unless sizes are listed."""
+    listed = [size for size in participant.sizes if participant.floor <= size <= participant.ceiling]
+    return listed[-1] if listed else participant.ceiling if not participant.sizes else participant.floor
+
+
+def build_share(participant: Participant, rank: int, room: Room, pod: PodShape) -> Share:
+    """What the participant has before anything is decided."""
+    size = participant.current
+    companion = participant.companion
+    instances = _pods(pod, participant.placed, size, list(reversed(participant.leaves_first)))
+    has_begun = size > 0 or not participant.is_gang
+    companions = None
+    if companion is not None:
+        count = max(companion.wanted(size), companion.current) if has_begun else companion.current
+        companions = _pods(room.pod(companion.shape), companion.placed, count, [])
+    cores = [Pods(room.pod(core.shape), {}, core.missing) for core in participant.core if core.missing > 0]
+    return Share(participant, rank, size, instances, companions, cores, uncreated=participant.uncreated)
+
+
+def _pods(pod: PodShape, placed: Mapping[str, int], count: int, leaves_first: list[str]) -> Pods:
+    where = {name: number for name, number in placed.items() if number > 0}
+    return Pods(pod, where, max(0, count - sum(where.values())), leaves_first=leaves_first)

@@ -1,0 +1,120 @@
+"""What has been decided so far in one plan?
+
+Everything that `claims.py` and `growth.py` share: the room, the two budgets, one `Share` per participant in the order of
+ids. It knows how pods without a node get one, and how an attempt that failed is forgotten. Mutable, local to one call of
+`divide`; the same for every order of the input.
+"""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from raytide.elastic.budget import LoadBudget, QuotaLedger, Shortfall
+from raytide.elastic.model import Participant, ParticipantId, Pool, Shape
+from raytide.elastic.placement import PodShape, Room, Spot
+from raytide.elastic.share import Pods, Share, build_share
+
+Placement = tuple[Pods, Spot, bool]
+"""What was placed, where, and whether the room was free already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why somebody cannot have more; `reasons.py` says it in words."""
+
+    kind: str
+    """A reason of `model.py`."""
+    needs: tuple[tuple[PodShape, int], ...] = ()
+    """What has no room, by shape."""
+    quota: str = ""
+    shortfall: Shortfall | None = None
+    holder: ParticipantId | None = None
+    """Who holds what it needs, and may not give."""
+
+
+@dataclass(eq=False, slots=True)
+class State:
+    """One plan in the making."""
+
+    pool: Pool
+    room: Room
+    load: LoadBudget
+    quotas: QuotaLedger
+    shares: list[Share]
+    refusals: dict[ParticipantId, Refusal] = field(default_factory=dict)
+
+    def place(self, pods: Pods, count: int) -> list[Placement]:
+        """As many as fit, at most `count`."""
+        done: list[Placement] = []
+        while len(done) < count:
+            found = self.room.find(pods.pod)
+            if found is None:
+                break
+            spot, is_now = found
+            self.room.put(pods.pod, spot)
+            pods.add(spot.name)
+            done.append((pods, spot, is_now))
+        self.load.spend_requests(pods.pod, len(done))
+        return done
+
+    def forget(self, placements: list[Placement]) -> None:
+        """These were not placed after all."""
+        for pods, spot, _ in reversed(placements):
+            self.room.take_back(pods.pod, spot)
+            pods.remove(spot.name)
+            self.load.spend_requests(pods.pod, -1)
+
+    def fill(self, share: Share) -> None:
+        """Pods that it wants and that have no node take the room they will be given."""
+        if not share.has_begun:
+            return
+        for pods in share.all_pods():
+            if pods.loose:
+                count = pods.loose - self._refused(share) if pods is share.instances else pods.loose
+                placements = self.place(pods, count)
+                pods.loose -= len(placements)
+                pods.pending.extend(spot.name for _, spot, _ in placements)
+
+    def _refused(self, share: Share) -> int:
+        """How many of its instances a quota does not let come into being; the others are charged."""
+        namespace, pod = share.of.id.namespace, share.instances.pod
+        if not share.uncreated or not self.quotas.binds(namespace):
+            return 0
+        for left in range(share.uncreated, 0, -1):
+            refusal = self.quotas.shortfall(namespace, [(pod, 1)])
+            if refusal is not None:
+                self.refusals[share.of.id] = quota_refusal(refusal)
+                return left
+            self.quotas.spend(namespace, [(pod, 1)])
+        return 0
+
+
+def quota_refusal(refusal: tuple[str, Shortfall]) -> Refusal:
+    """What a quota answered."""
+    return Refusal("QuotaExceeded", quota=refusal[0], shortfall=refusal[1])
+
+
+def begin(pool: Pool) -> State:
+    """What there is, before anything is decided."""
+    participants = sorted(pool.participants, key=lambda each: each.id)
+    room = Room(pool.nodes, _shapes(pool, participants), pool.options.gpus)
+    pods = {each.id: room.pod(each.shape) for each in participants}
+    equals = sorted(participants, key=lambda each: (*_cost(each, room, pods[each.id]), each.created_at, each.id))
+    rank_of = {each.id: rank for rank, each in enumerate(equals)}
+    shares = [build_share(each, rank_of[each.id], room, pods[each.id]) for each in participants]
+    return State(pool, room, LoadBudget(pool, room), QuotaLedger(pool, room), shares)
+
+
+def _shapes(pool: Pool, participants: list[Participant]) -> list[Shape]:
+    shapes = [each.shape for each in participants]
+    shapes += [each.companion.shape for each in participants if each.companion is not None]
+    shapes += [core.shape for each in participants for core in each.core]
+    return shapes + [stranger.shape for stranger in pool.strangers]
+
+
+def _cost(participant: Participant, room: Room, pod: PodShape) -> tuple[int | Fraction, ...]:
+    """GPUs, CPU and memory of one instance, with its part of what comes with it (TJ §3 row 4)."""
+    if participant.companion is None:
+        return pod.size
+    with_it = room.pod(participant.companion.shape).size
+    per = participant.companion.per
+    return tuple(own + Fraction(other, per) for own, other in zip(pod.size, with_it, strict=True))

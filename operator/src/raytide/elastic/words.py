@@ -1,0 +1,29 @@
+"""How is an amount of a resource written for people?
+
+Takes a resource's name and a whole number as `model.py` counts it, gives the spelling of Kubernetes: `500m` CPU, `2Gi`
+memory, `3` GPUs. Used in every sentence of a plan.
+"""
+
+from typing import Final
+
+from raytide.api.quantity import Format, Quantity
+from raytide.elastic.model import CPU, MEMORY
+
+_NANOS_PER_MILLI: Final = 10**6
+_NANOS_PER_UNIT: Final = 10**9
+_LIMITS: Final = "limits."
+_IN_BYTES: Final = (MEMORY, "ephemeral-storage", "storage", "hugepages-")
+
+
+def spell(resource: str, amount: int) -> str:
+    """The amount as Kubernetes writes it."""
+    name = resource.removeprefix(_LIMITS)
+    if name == CPU:
+        return str(Quantity(amount * _NANOS_PER_MILLI))
+    is_in_bytes = name.startswith(_IN_BYTES)
+    return str(Quantity(amount * _NANOS_PER_UNIT, Format.BINARY if is_in_bytes else Format.DECIMAL))
+
+
+def spell_with_name(resource: str, amount: int) -> str:
+    """`500m cpu`, `1 nvidia.com/gpu`."""
+    return f"{spell(resource, amount)} {resource}"
