@@ -147,6 +147,7 @@ class TrainingJobSchema:
         selector = nullable(build_map(STRING))
         probe = nullable(self._types.schema("Probe"))
         properties = {
+            "entrypoint": STRING,
             "env": self._core_field("Container", "env"),
             "envs": nullable(build_map(STRING)),
             "etcd-endpoint": STRING,
@@ -173,7 +174,7 @@ class TrainingJobSchema:
     def _instances(self, own: Schema, *, at_least: int) -> Schema:
         """A role whose number has bounds."""
         counts = dict.fromkeys(("max-instance", "maxInstance", "min-instance", "minInstance"), COUNT)
-        return self._role({**counts, "entrypoint": STRING, **own}, **{RULES: rules.instances_rules(at_least=at_least)})
+        return self._role({**counts, **own}, **{RULES: rules.instances_rules(at_least=at_least)})
 
     def _trainer(self) -> Schema:
         return self._instances({"passes": COUNT, "replicas": COUNT, "workspace": STRING}, at_least=1)

@@ -7,6 +7,7 @@ schema, and fails if a path does not exist. Fields that have no effect say so. U
 from crd_parts import Schema
 
 ROLE_WORDS = {
+    "entrypoint": "The shell line to run. Parameter servers without one run the trainers'.",
     "env": "More environment, as in a container.",
     "envs": "More environment, as a map.",
     "etcd-endpoint": "Without effect: the job has an etcd of its own.",
@@ -28,7 +29,6 @@ ROLE_WORDS = {
     "tolerations": "Taints of nodes that do not matter.",
 }
 INSTANCES_WORDS = {
-    "entrypoint": "The shell line to run.",
     "max-instance": "How many there may be. min-instance if absent.",
     "maxInstance": "Another spelling of max-instance.",
     "min-instance": "How many there are at least.",

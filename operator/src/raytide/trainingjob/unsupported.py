@@ -1,0 +1,76 @@
+"""Which fields of a TrainingJob have no effect?
+
+Takes the job as it was written, gives each field that Paddle's controllers knew and that asks for something we do not do,
+with one sentence on what happens instead, in the order of the spec; empty when everything asked for is done. Values that
+mean nothing (empty, zero, false, null, which Go wrote into every object) are not named. Nothing is ignored in silence:
+the status names these fields in a condition `Unsupported` (TJ §2.1). Called by status and, through validation.py, by the
+plan.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from raytide.api.faults import Unsupported
+from raytide.api.training_names import ROLES
+from raytide.api.trainingjob import TrainingJob
+
+_VOLUMES: Final = "nothing is mounted; use volumes and VolumeMounts"
+_OF_SPEC: Final = {
+    "trainer_port": "trainers use port",
+    "trainer_ports_num": "trainers use ports_num",
+    "local_job": "the job runs like any other",
+    "mountpath": _VOLUMES,
+    "mountPath": _VOLUMES,
+    "nfsmount": _VOLUMES,
+    "namespace": "the job runs in the namespace of its metadata",
+    "is_nccl": "the launch command follows framework",
+    "frame_work": "the launch command follows framework",
+    "matrix": "the containers are ordinary ones",
+}
+_OF_ANNOTATIONS: Final = {
+    "usergroupid": "it is not passed on to pods",
+    "userid": "it is not passed on to pods",
+    "priority": "priority follows priorityClassName",
+    "scheduler": "pods are scheduled by schedulerName",
+}
+_OF_ROLES: Final = {
+    "etcd-endpoint": "the master has an etcd of its own",
+    "replicaSpec": "pods are made from the fields beside it",
+    "index_succeed": "indices are in the pods' labels from the beginning",
+}
+_FRAMEWORKS_THAT_MEAN_OURS: Final = ({"name": "paddle"}, {"name": "paddle", "type": "multi"})
+
+
+def unsupported(job: TrainingJob) -> tuple[Unsupported, ...]:
+    """Every field without effect that asks for something."""
+    return tuple(_fields(job))
+
+
+def _fields(job: TrainingJob) -> Iterator[Unsupported]:
+    spec = _mapping(job.raw.get("spec"))
+    asked = {
+        name: message for name, message in _OF_SPEC.items() if name in spec and not _is_nothing(name, job, spec[name])
+    }
+    for name, message in asked.items():
+        yield Unsupported(f"spec.{name}", message)
+    yield from _of(_mapping(spec.get("annotations")), "spec.annotations", _OF_ANNOTATIONS)
+    for role in ROLES:
+        yield from _of(_mapping(spec.get(role)), f"spec.{role}", _OF_ROLES)
+
+
+def _of(written: Mapping[str, Any], field: str, without_effect: Mapping[str, str]) -> Iterator[Unsupported]:
+    for name, message in without_effect.items():
+        if written.get(name):
+            yield Unsupported(f"{field}.{name}", message)
+
+
+def _is_nothing(name: str, job: TrainingJob, value: Any) -> bool:
+    """Whether it asks for nothing, or for what is done anyway."""
+    if name == "frame_work":
+        said = {key: text for key, text in _mapping(value).items() if text}
+        return not said or (said in _FRAMEWORKS_THAT_MEAN_OURS and job.spec.framework == "paddle")
+    return not value or (name == "namespace" and value == job.metadata.namespace)
+
+
+def _mapping(written: Any) -> Mapping[str, Any]:
+    return written if isinstance(written, Mapping) else {}

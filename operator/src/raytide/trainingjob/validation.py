@@ -1,0 +1,172 @@
+"""What is wrong with a TrainingJob?
+
+`violations` takes the job and gives every fault, each with the rule it breaks, the field and what to write instead;
+`warnings` gives what is odd but allowed; `unsupported` names fields that have no effect. It looks at nothing but the spec
+and its metadata, and never raises. The CRD's rules say the same, as far as an API server can compute it; rules TJ §2.1,
+§3, §8. Called by the plan.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from raytide.api.config import DEFAULT_GPUS
+from raytide.api.faults import Unsupported, Violation
+from raytide.api.training_names import INVALID_SPEC, PSERVER, TRAINER
+from raytide.api.trainingjob import InstancesSpec, TrainingJob
+from raytide.trainingjob.unsupported import unsupported
+from raytide.trainingjob.validation_pods import pod_violations, pod_warnings
+from raytide.trainingjob.validation_spellings import spelling_violations
+
+__all__ = ["Unsupported", "Violation", "unsupported", "violations", "warnings"]
+
+MAX_HOST_NAME: Final = 63
+MAX_PORT: Final = 65535
+
+_DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+
+
+def violations(job: TrainingJob) -> tuple[Violation, ...]:
+    """Every fault of the job, in the order of the spec; empty means valid."""
+    return (
+        *_name(job),
+        *spelling_violations(job),
+        *_counts(job),
+        *_sizes(job),
+        *_numbers(job),
+        *pod_violations(job),
+    )
+
+
+def warnings(job: TrainingJob, gpus: frozenset[str] = DEFAULT_GPUS) -> tuple[Violation, ...]:
+    """What is allowed but probably not meant; `gpus` are the resources the operator takes for GPUs."""
+    return (*_odd_counts(job), *_odd_sizes(job), *pod_warnings(job, gpus))
+
+
+def _fault(rule: str, field: str, message: str) -> Violation:
+    return Violation(rule, field, message, INVALID_SPEC)
+
+
+# --- the name --------------------------------------------------------------------------------------------------------
+def _name(job: TrainingJob) -> Iterator[Violation]:
+    name = job.metadata.name
+    if not _DNS_1035.match(name):
+        message = (
+            f"{name!r} is no DNS-1035 label, and the job's service is called so; start with a lower-case letter, go on "
+            "with lower-case letters, digits and '-', end with a letter or digit"
+        )
+        yield _fault("TJ:8-name", "metadata.name", message)
+    longest = max((_longest(role, spec) for role, spec in _instances(job)), key=len)
+    if len(name) + len(longest) > MAX_HOST_NAME:
+        message = (
+            f"is {len(name)} characters long, so that a pod's host name ({longest.removeprefix('-')} after it) would be "
+            f"longer than {MAX_HOST_NAME}; use at most {MAX_HOST_NAME - len(longest)}"
+        )
+        yield _fault("TJ:8-name", "metadata.name", message)
+
+
+def _longest(role: str, spec: InstancesSpec) -> str:
+    return f"-{role}-{max(spec.min_instance, spec.ceiling, 0)}"
+
+
+def _instances(job: TrainingJob) -> Iterator[tuple[str, InstancesSpec]]:
+    """The roles whose number has bounds."""
+    yield TRAINER, job.spec.trainer
+    if job.spec.pserver is not None:
+        yield PSERVER, job.spec.pserver
+
+
+# --- counts ----------------------------------------------------------------------------------------------------------
+def _counts(job: TrainingJob) -> Iterator[Violation]:
+    for role, spec in _instances(job):
+        yield from _bounds(spec, f"spec.{role}", at_least=1 if role == TRAINER else 0)
+    replicas, pserver = job.spec.trainer.replicas, job.spec.pserver
+    if replicas is not None and replicas < 0:
+        yield _fault("TJ:3-21", "spec.trainer.replicas", f"is {replicas}; write 0 or more")
+    if pserver is not None and pserver.trainers_per_pserver < 1:
+        message = f"is {pserver.trainers_per_pserver}; write 1 or more"
+        yield _fault("TJ:3-4", "spec.pserver.scaling.trainersPerPserver", message)
+    if job.is_elastic and job.spec.fault_tolerant is False:
+        message = (
+            f"is false, so that max-instance of trainer ({job.spec.trainer.ceiling}) must equal min-instance "
+            f"({job.spec.trainer.min_instance}); set it to true, or make the two equal"
+        )
+        yield _fault("TJ:3-2", "spec.fault_tolerant", message)
+
+
+def _bounds(spec: InstancesSpec, field: str, *, at_least: int) -> Iterator[Violation]:
+    low, high = spec.min_instance, spec.ceiling
+    if "min_instance" not in spec.model_fields_set:
+        yield _fault("TJ:2.1", f"{field}.min-instance", "is missing; write how many there are at least")
+    elif low < at_least:
+        yield _fault("TJ:2.1", f"{field}.min-instance", f"is {low}; write {at_least} or more")
+    if high < 0:
+        yield _fault("TJ:2.1", f"{field}.max-instance", f"is {high}; write {at_least} or more")
+    elif low > high:
+        message = f"is {low}, above max-instance {high}; lower it or raise max-instance"
+        yield _fault("TJ:2.1", f"{field}.min-instance", message)
+
+
+def _odd_counts(job: TrainingJob) -> Iterator[Violation]:
+    pserver = job.spec.pserver
+    if pserver is not None and not pserver.is_by_ratio and pserver.ceiling > pserver.min_instance:
+        message = (
+            f"is {pserver.ceiling}, and parameter servers stay at min-instance ({pserver.min_instance}); "
+            "set spec.pserver.scaling to Ratio to let them follow the trainers"
+        )
+        yield _fault("TJ:3-4", "spec.pserver.max-instance", message)
+    here, there = job.spec.passes, job.spec.trainer.passes
+    if here and there and here != there:
+        yield _fault("TJ:3-20", "spec.trainer.passes", f"is {there}, but spec.passes is {here}, and that counts")
+
+
+# --- sizes and times ---------------------------------------------------------------------------------------------------
+def _sizes(job: TrainingJob) -> Iterator[Violation]:
+    scaling, low, high = job.spec.scaling, job.spec.trainer.min_instance, job.spec.trainer.ceiling
+    if scaling.step < 1:
+        yield _fault("TJ:8-scaling", "spec.scaling.step", f"is {scaling.step}; write 1 or more")
+    outside = [size for size in scaling.allowed_sizes if not low <= size <= high]
+    if outside and low <= high:
+        message = (
+            f"has {', '.join(map(str, outside))}, outside of min-instance {low} and max-instance {high} of trainer"
+        )
+        yield _fault("TJ:8-scaling", "spec.scaling.allowedSizes", message)
+
+
+def _odd_sizes(job: TrainingJob) -> Iterator[Violation]:
+    scaling, low, high = job.spec.scaling, job.spec.trainer.min_instance, job.spec.trainer.ceiling
+    if job.is_elastic and scaling.step > high - low:
+        message = f"is {scaling.step}, more than there is from min-instance {low} to max-instance {high}: no other size is used"
+        yield _fault("TJ:8-scaling", "spec.scaling.step", message)
+    if scaling.allowed_sizes and low not in scaling.allowed_sizes:
+        message = f"does not have min-instance ({low}), which is always allowed"
+        yield _fault("TJ:8-scaling", "spec.scaling.allowedSizes", message)
+
+
+def _numbers(job: TrainingJob) -> Iterator[Violation]:
+    spec, scaling = job.spec, job.spec.scaling
+    at_least = (
+        ("spec.scaling.growCooldownSeconds", scaling.grow_cooldown_seconds, 0),
+        ("spec.scaling.shrinkCooldownSeconds", scaling.shrink_cooldown_seconds, 0),
+        ("spec.scaling.minRuntimeSeconds", scaling.min_runtime_seconds, 0),
+        ("spec.pendingTimeoutSeconds", spec.pending_timeout_seconds, 1),
+        ("spec.backoffLimit", spec.backoff_limit, 0),
+        ("spec.maxFailedPercent", spec.max_failed_percent, 0),
+        ("spec.activeDeadlineSeconds", spec.active_deadline_seconds, 1),
+        ("spec.ttlSecondsAfterFinished", spec.ttl_seconds_after_finished, 0),
+        ("spec.annotations.walltime", spec.annotations.walltime, 0),
+        ("spec.passes", spec.passes, 0),
+        ("spec.trainer.passes", spec.trainer.passes, 0),
+        ("spec.port", spec.port, 1),
+        ("spec.ports_num", spec.ports_num, 1),
+        ("spec.ports_num_for_sparse", spec.ports_num_for_sparse, 0),
+    )
+    for field, number, least in at_least:
+        if number is not None and number < least:
+            yield _fault("TJ:8", field, f"is {number}; write {least} or more")
+    if spec.max_failed_percent is not None and spec.max_failed_percent > 100:
+        yield _fault("TJ:8", "spec.maxFailedPercent", f"is {spec.max_failed_percent}; write 100 or less")
+    last = spec.port + spec.ports_num + spec.ports_num_for_sparse - 1
+    if last > MAX_PORT:
+        message = f"is {spec.port}, so that the last port would be {last}, beyond {MAX_PORT}; lower it or ports_num"
+        yield _fault("TJ:2.1", "spec.port", message)
