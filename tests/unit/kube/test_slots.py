@@ -73,3 +73,18 @@ async def test_a_full_window_makes_the_next_one_wait():
     window.withdraw()
     await asyncio.wait_for(third, 1)
     assert window.width == 2
+
+
+async def test_in_a_crowd_only_eight_are_let_in():
+    crowd = [True]
+    window = Window(32, is_crowded=lambda: crowd[0])
+    for _ in range(8):
+        await window.enter()
+    ninth = asyncio.create_task(window.enter())
+    await asyncio.sleep(1)
+    assert not ninth.done()
+    crowd[0] = False
+    window.withdraw()
+    await asyncio.wait_for(ninth, 1)
+    for _ in range(32 - 8):
+        await asyncio.wait_for(window.enter(), 1)

@@ -6,7 +6,7 @@ what nobody wants any more; it chooses nothing. Called by the controllers' shell
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from raytide.api.actions import Action, Create, Delete, Outcome, Result
@@ -33,9 +33,16 @@ class Acting:
     - `overlays` are asked in their order.
     """
 
-    def __init__(self, client: Client, *, clock: Clock, overlays: Mapping[Resource, Expectations[Any]]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        overlays: Mapping[Resource, Expectations[Any]],
+        is_crowded: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.overlays = overlays
-        self._executor = Executor(client, clock=clock, overlays=overlays)
+        self._executor = Executor(client, clock=clock, overlays=overlays, is_crowded=is_crowded)
 
     async def again(
         self, key: Key, owner_uid: str, actions: Iterable[Action], unwanted: Collection[str] = ()

@@ -8,7 +8,7 @@ skipped and the key goes to the tail of the queue. Called by the controllers' sh
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -86,7 +86,7 @@ class Executor:
     """Carries out the actions of many keys at once.
 
     - Every action gets exactly one outcome, in the order of the plan.
-    - A pass sends one request, then two, then four, up to 32 at a time; each refusal halves that.
+    - A pass sends one request, then two, then four, up to 32 at a time, 8 in a crowd; each refusal halves that.
     - All passes together hold `slots` requests at a time, and keys take turns.
     - A refused create skips further creates of the same group, ten refused deletes its further deletes; nothing else.
     - Three calls without an answer, or a namespace that is terminating, skip the rest of the pass.
@@ -107,16 +107,21 @@ class Executor:
         clock: Clock,
         overlays: Mapping[Resource, Expectations[Any]],
         slots: int = 64,
+        is_crowded: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_crowded`: whether other keys are at work at this moment."""
         self._client = client
         self._clock = clock
         self._overlays = overlays
         self._slots = FairSlots(slots)
+        self._is_crowded = is_crowded
         self._widths: dict[Key, int] = {}
 
     async def apply(self, actions: Sequence[Action], *, key: Key, owner_uid: str) -> Applied:
         """Carry out what the budget allows; the rest is SKIPPED."""
-        run = _Pass(key, owner_uid, Window(self._widths.pop(key, 1)), [None] * len(actions))
+        run = _Pass(
+            key, owner_uid, Window(self._widths.pop(key, 1), is_crowded=self._is_crowded), [None] * len(actions)
+        )
         ends_at = self._clock.monotonic() + BUDGET_S
         sent = 0
         is_cut_short = False

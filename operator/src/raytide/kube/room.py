@@ -229,6 +229,10 @@ class Room(ABC):
         """The object is gone."""
         self.controller.forget(key)
 
+    def is_crowded(self) -> bool:
+        """Whether several objects are at work at this moment."""
+        return self.controller.running() > 1
+
     def _on_object(self, old: ObjectView | None, new: ObjectView | None) -> None:
         if new is not None:
             self.on_seen(new, False)

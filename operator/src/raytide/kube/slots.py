@@ -7,10 +7,12 @@ knows what is sent. Used by `kube/apply` (D7).
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 
 WIDEST_WINDOW = 32
+WIDEST_IN_A_CROWD = 8
+"""While other keys are at work too: what one key has under way, everybody else's next request waits for at the API server."""
 
 
 class FairSlots:
@@ -64,16 +66,18 @@ class Window:
 
     - It starts at `width` (1 for a new key) and doubles with every success up to 32.
     - It halves with every refusal, and never closes.
+    - In a crowd only 8 are let in, however wide it is.
     """
 
-    def __init__(self, width: int = 1) -> None:
+    def __init__(self, width: int = 1, *, is_crowded: Callable[[], bool] = lambda: False) -> None:
         self.width = width
+        self._is_crowded = is_crowded
         self._under_way = 0
         self._changed = asyncio.Event()
 
     async def enter(self) -> None:
         """Wait until there is room, then take it."""
-        while self._under_way >= self.width:
+        while self._under_way >= self._room():
             self._changed.clear()
             await self._changed.wait()
         self._under_way += 1
@@ -88,3 +92,6 @@ class Window:
         """Give the room back unused."""
         self._under_way -= 1
         self._changed.set()
+
+    def _room(self) -> int:
+        return min(self.width, WIDEST_IN_A_CROWD) if self._is_crowded() else self.width

@@ -116,7 +116,12 @@ class RayClusterRoom(room.Room):
             children=Informed(self),
             pods_in_flight=pods_in_flight,
             services_in_flight=services_in_flight,
-            acting=Acting(client, clock=clock, overlays={SERVICES: services_in_flight, PODS: pods_in_flight}),
+            acting=Acting(
+                client,
+                clock=clock,
+                overlays={SERVICES: services_in_flight, PODS: pods_in_flight},
+                is_crowded=self.is_crowded,
+            ),
             writing=StatusWriting(client, RAYCLUSTERS, clock=clock, controller="raycluster", saw=self.saw),
             unwatched=Unwatched(client, clock=clock, resync_s=config.resync_s),
             quotas=QuotaLookup(client, clock=clock),

@@ -115,6 +115,10 @@ class Controller:
         """Age of the oldest running pass; 0 when idle."""
         return self._clock.monotonic() - min(self._started_at.values(), default=self._clock.monotonic())
 
+    def running(self) -> int:
+        """How many passes are under way."""
+        return len(self._started_at)
+
     def waiting(self) -> int:
         """How many keys are due and have no worker."""
         return len(self._queue)
