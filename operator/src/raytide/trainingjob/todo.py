@@ -4,10 +4,11 @@
 refusals of anything but pods are remembered. Values only; steps in plan.py make them, the controller carries them out.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from raytide.api.actions import Action, Remark
+from raytide.api.config import JobConfig
 from raytide.api.faults import Violation
 
 SERVICE_SLOT: Final = "(service)"
@@ -30,6 +31,10 @@ class Plan:
     look_again_in: float | None = None
     is_reported: bool = True
     """False when the job's status is not ours to write now."""
+    is_gang_late: bool = False
+    """Whether a gang gives its room back; the status says so before any of its pods goes."""
+    config: JobConfig = field(default_factory=JobConfig)
+    """With which settings it was made: the status is computed with the same."""
     is_last: bool = False
     """Set by a step after which no other may follow."""
     is_continued: bool = False
@@ -44,6 +49,7 @@ class Plan:
             unwanted=self.unwanted | later.unwanted,
             look_again_in=sooner(self.look_again_in, later.look_again_in),
             is_reported=self.is_reported and later.is_reported,
+            is_gang_late=self.is_gang_late or later.is_gang_late,
             is_last=later.is_last,
             is_continued=self.is_continued or later.is_continued,
         )

@@ -1,0 +1,146 @@
+"""Where is a job in its life: held back, running, over?
+
+Takes a job and what is observed of it, and answers the questions on which plan and status have to agree: may it have pods
+now, has its gang come together in time, has it succeeded or failed, and when does a deadline change the answer. What a
+status says about the end of a job is final. A deadline that destroys something asks both the stamp in the status and how
+long this process has known the job (architecture §9). Rules TJ §2.3 (GetStatus), §3 row 11, §7.6, §7.12.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from raytide.api import training_names as names
+from raytide.api.conditions import find_condition, is_condition_true, moment_of
+from raytide.api.trainingjob import TrainingJob
+from raytide.trainingjob.observed import Observed
+from raytide.trainingjob.ranks import Roster, is_alive
+from raytide.trainingjob.restarts import Ending, Fault, Tally
+
+CLOCK_DOUBT_S: Final = 60.0
+"""So long, at most, this process must have known a job before a stamp of long ago counts."""
+POD_FAILED: Final = "PodFailed"
+BACKOFF_LIMIT_EXCEEDED: Final = "BackoffLimitExceeded"
+TOO_MANY_FAILED: Final = "MaxFailedPercentExceeded"
+ALL_FAILED: Final = "AllTrainersFailed"
+DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+MOST_NAMED: Final = 5
+"""Pods named in one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How the job ended: `kind` is `Succeeded` or `Failed`."""
+
+    kind: str
+    reason: str
+    message: str
+
+
+# --- may it have pods? -----------------------------------------------------------------------------------------------
+
+
+def is_over(status: Mapping[str, Any]) -> bool:
+    """Whether the status says that the job has ended."""
+    conditions = status.get("conditions") or ()
+    return any(is_condition_true(conditions, kind) for kind in (names.SUCCEEDED, names.FAILED))
+
+
+def has_minimum(job: TrainingJob, observed: Observed, counts: Tally, pservers: int) -> bool:
+    """Whether master, parameter servers and the minimum of trainers run: upstream's "all pods are running"."""
+    masters = sum(pod.is_running_and_ready for pod in observed.masters if is_alive(pod))
+    ready = sum(pod.is_running_and_ready for pod in observed.pservers if is_alive(pod))
+    running = sum(pod.is_running for pod in observed.trainers if is_alive(pod))
+    has_others = masters >= int(job.has_master) and ready >= pservers
+    return has_others and running + len(counts.completed) >= job.spec.trainer.min_instance
+
+
+def gang_time_left_s(job: TrainingJob, observed: Observed) -> float | None:
+    """Seconds until an admitted gang that has not come together gives its room back; None where none has to hurry."""
+    admitted = find_condition(job.status.get("conditions") or (), names.ADMITTED)
+    if admitted is None or admitted.get("status") != "True" or admitted.get("reason") != names.ADMITTED:
+        return None
+    since = moment_of(str(admitted.get("lastTransitionTime")))
+    return _left_s(since, job.spec.pending_timeout_seconds, observed) if since else None
+
+
+# --- how did it end? -------------------------------------------------------------------------------------------------
+
+
+def verdict(job: TrainingJob, observed: Observed, counts: Tally, wanted: Roster) -> Verdict | None:
+    """How the job ends now; None while it goes on. Success is asked for first: nothing may fail any more then."""
+    return _success(job, counts, wanted) or _failure(job, observed, counts, wanted)
+
+
+def _success(job: TrainingJob, counts: Tally, wanted: Roster) -> Verdict | None:
+    policy, completed = job.spec.success_policy, counts.completed
+    if not completed:
+        return None
+    if policy == "RankZero":
+        return Verdict(names.SUCCEEDED, "RankZeroSucceeded", "trainer 0 has succeeded") if 0 in completed else None
+    if policy == "AnyTrainer":
+        return Verdict(names.SUCCEEDED, "TrainerSucceeded", f"trainer {min(completed)} has succeeded")
+    if not wanted.is_over:
+        return None
+    lost = f", {len(counts.dead)} failed for good" if counts.dead else ""
+    return Verdict(names.SUCCEEDED, "TrainersSucceeded", f"{len(completed)} trainers have succeeded{lost}")
+
+
+def _failure(job: TrainingJob, observed: Observed, counts: Tally, wanted: Roster) -> Verdict | None:
+    fatal = [ending for ending in counts.fresh if _is_fatal(job, ending)]
+    if fatal:
+        return Verdict(names.FAILED, POD_FAILED, _listed(fatal))
+    left_s = deadline_left_s(job, observed)
+    if left_s is not None and left_s <= 0:
+        return Verdict(names.FAILED, DEADLINE_EXCEEDED, f"it was active for more than {job.deadline_s} s")
+    trainers, percent = counts.failed_by_role.get(names.TRAINER, 0), job.spec.max_failed_percent
+    size = job.trainers_wanted()
+    if percent is not None and trainers * 100 > percent * size:
+        message = f"{trainers} trainers have failed, more than {percent} % of {size}"
+        return Verdict(names.FAILED, TOO_MANY_FAILED, _with(message, counts))
+    failures = counts.failures - (trainers if percent is not None else 0)
+    if failures > job.spec.backoff_limit:
+        message = f"{failures} failures, more than backoffLimit {job.spec.backoff_limit}"
+        return Verdict(names.FAILED, BACKOFF_LIMIT_EXCEEDED, _with(message, counts))
+    has_lost_zero = job.spec.success_policy == "RankZero" and 0 in counts.dead
+    if has_lost_zero or (counts.dead and wanted.is_over):
+        message = "trainer 0 has failed for good" if has_lost_zero else "all trainer instances have failed"
+        return Verdict(names.FAILED, ALL_FAILED if not has_lost_zero else POD_FAILED, message)
+    return None
+
+
+def _is_fatal(job: TrainingJob, ending: Ending) -> bool:
+    """A job that tolerates no faults ends with its first permanent one; nobody does without master and parameters."""
+    is_trainer = ending.pod.role == names.TRAINER
+    return ending.fault is Fault.PERMANENT and not (is_trainer and job.is_fault_tolerant)
+
+
+def _listed(endings: list[Ending]) -> str:
+    named = "; ".join(str(ending) for ending in endings[:MOST_NAMED])
+    return named + (f"; and {len(endings) - MOST_NAMED} more" if len(endings) > MOST_NAMED else "")
+
+
+def _with(message: str, counts: Tally) -> str:
+    return f"{message}; last: {_listed(list(counts.fresh))}" if counts.fresh else message
+
+
+# --- deadlines -------------------------------------------------------------------------------------------------------
+
+
+def deadline_left_s(job: TrainingJob, observed: Observed) -> float | None:
+    """Seconds that the job may still be active; None without a limit, or before it began."""
+    began = moment_of(str(job.status.get("startTime")))
+    return _left_s(began, job.deadline_s, observed) if began and job.deadline_s is not None else None
+
+
+def life_left_s(job: TrainingJob, observed: Observed) -> float | None:
+    """Seconds until a job that has ended goes; None for one that stays."""
+    ended, ttl_s = moment_of(str(job.status.get("completionTime"))), job.spec.ttl_seconds_after_finished
+    return _left_s(ended, ttl_s, observed) if ended and ttl_s is not None and is_over(job.status) else None
+
+
+def _left_s(since: datetime, limit_s: float, observed: Observed) -> float:
+    """What is left by the stamp, and by what this process has seen of it itself."""
+    by_stamp = limit_s - (observed.seen_at - since).total_seconds()
+    return max(0.0, by_stamp, min(limit_s, CLOCK_DOUBT_S) - observed.known_for_s)
