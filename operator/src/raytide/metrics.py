@@ -1,12 +1,12 @@
 """What does the operator count?
 
-Every Prometheus metric, declared once, under the names RC §6.2 knows where KubeRay has one. Nothing is computed here.
+Every Prometheus metric, declared once, under the names RC §6.2 and TJ §8 know where there is one. Nothing is computed here.
 Written by the rooms and main.py, read by `/metrics`.
 """
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 REGISTRY: Final = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -21,7 +21,31 @@ PROVISIONED_SECONDS: Final = Gauge(
     ["name", "namespace", "uid"],
     registry=REGISTRY,
 )
-DOORBELL_RINGS: Final = Counter("raytide_doorbell_rings", "Events of RayClusters that kopf told.", registry=REGISTRY)
+JOB_INSTANCES: Final = Gauge(
+    "trainingjob_instances",
+    "Pods of a TrainingJob by role and state; `desired` are wanted, the others are there.",
+    ["namespace", "name", "role", "state"],
+    registry=REGISTRY,
+)
+JOB_FULFILLMENT: Final = Gauge(
+    "trainingjob_fulfillment",
+    "How far a TrainingJob is between its minimum (0) and its maximum (1).",
+    ["namespace", "name"],
+    registry=REGISTRY,
+)
+JOB_WAITING_SECONDS: Final = Gauge(
+    "trainingjob_waiting_seconds",
+    "How long a TrainingJob has been waiting; 0 when it is not.",
+    ["namespace", "name"],
+    registry=REGISTRY,
+)
+JOB_RESIZES: Final = Counter(
+    "trainingjob_scale",
+    "Resizes that were ordered for TrainingJobs, by direction (up, down) and reason.",
+    ["direction", "reason"],
+    registry=REGISTRY,
+)
+DOORBELL_RINGS: Final = Counter("raytide_doorbell_rings", "Events that kopf told.", ["resource"], registry=REGISTRY)
 DOORBELL_RESTARTS: Final = Counter("raytide_doorbell_restarts", "Times kopf was restarted.", registry=REGISTRY)
 WAITING_KEYS: Final = Gauge(
     "raytide_waiting_keys", "Keys that are due and have no worker.", ["controller"], registry=REGISTRY
@@ -37,3 +61,18 @@ TERMS: Final = Gauge("raytide_leader_terms", "Terms of leadership begun since th
 LEASE_AGE_SECONDS: Final = Gauge(
     "raytide_lease_age_seconds", "Since the lease was last renewed by us; 0 on a standby.", ["name"], registry=REGISTRY
 )
+
+POOL_FREE: Final = Gauge("pool_free", "Free on usable nodes; CPU in thousandths.", ["resource"], registry=REGISTRY)
+POOL_FRAGMENTED: Final = Gauge(
+    "pool_fragmented",
+    "Free, but nowhere enough for one more instance of any job that asks for it; CPU in thousandths.",
+    ["resource"],
+    registry=REGISTRY,
+)
+POOL_PLAN_SECONDS: Final = Histogram(
+    "pool_plan_seconds",
+    "From a snapshot to the orders of a sharing pass.",
+    registry=REGISTRY,
+    buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+)
+POOL_PLAN_STEPS: Final = Counter("pool_plan_steps", "Instances given or taken by sharing passes.", registry=REGISTRY)

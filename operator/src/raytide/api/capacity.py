@@ -74,12 +74,17 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """What it asks for."""
         return PodShape(self.requests, self.limits, self.constraints)
 
+    @property
+    def standing(self) -> tuple[object, ...]:
+        """All that can change about it and matters for room: a pod's status changes often, and mostly for nobody here."""
+        life = (self.uid, self.node, self.is_terminating, self.is_finished, self.is_running, self.is_scheduling_gated)
+        return (*life, self.requests, self.limits)
+
 
 class CapacityNode(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One node, as far as room goes; without a Ready condition nobody has said that it is away."""
 
     name: str
-    resource_version: str = ""
     allocatable: Amounts
     labels: Mapping[str, str] = NOTHING  # type: ignore[assignment]
     taints: tuple[NodeTaint, ...] = ()
@@ -286,7 +291,6 @@ def _node_view(node: _Node) -> CapacityNode:
     spec, status = node.spec or _NodeSpec(), node.status or _NodeStatus()
     return CapacityNode(
         name=intern(node.metadata.name),
-        resource_version=node.metadata.resource_version,
         allocatable=amounts_of(status.capacity if status.allocatable is None else status.allocatable),
         labels=node.metadata.labels or {},
         taints=tuple(NodeTaint(taint.key, taint.value or "", taint.effect or "") for taint in spec.taints or ()),

@@ -9,6 +9,7 @@ request and counts at once; a gang that was not admitted has size 0. Pure; calle
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from raytide.api import training_names
@@ -20,6 +21,7 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.elastic.model import ADMITTED, REACHING_MINIMUM
 
 _ENDED: Final = (training_names.SUCCEEDED, training_names.FAILED)
+_LONGEST_S: Final = 10**9
 _NO_RESIZE: Final = frozenset({ADMITTED, REACHING_MINIMUM})
 """A job that begins has not been resized: it may grow as soon as its pods are there."""
 
@@ -55,7 +57,7 @@ class Claim:
 
 def record_of(job: TrainingJob) -> SharingRecord | None:
     """The record on the job, if it was made for this very job."""
-    record = parse_record(job.metadata.annotations.get(training_names.SHARING_ANNOTATION))
+    record = _parsed(job.metadata.annotations.get(training_names.SHARING_ANNOTATION))
     return record if record is not None and record.uid == job.metadata.uid else None
 
 
@@ -71,16 +73,26 @@ def is_going(job: TrainingJob) -> bool:
 
 def claim_of(job: TrainingJob, *, live_trainers: int, gpus: frozenset[str]) -> Claim:
     """The claim of a job that takes part and has so many live trainer pods."""
-    record, trainer, gang = record_of(job), job.spec.trainer, is_gang(job, gpus)
-    ordered = trainer.min_instance if trainer.replicas is None else max(0, trainer.replicas)
+    record, gang = record_of(job), is_gang(job, gpus)
     begins = not gang or is_admitted(job, record) or _is_running_without_record(job, record, live_trainers)
-    return Claim(job, record, gang, ordered if begins else 0, _succeeded(job))
+    return Claim(job, record, gang, ordered_size(job) if begins else 0, _succeeded(job))
+
+
+def ordered_size(job: TrainingJob) -> int:
+    """What the spec says, as written; the minimum where it says nothing."""
+    trainer = job.spec.trainer
+    return trainer.min_instance if trainer.replicas is None else max(0, trainer.replicas)
 
 
 def admission_waits_until(job: TrainingJob, now: datetime) -> datetime | None:
     """Until when a gang that gave its room back is not admitted again; None when it may be."""
     until = may_be_admitted_at(job)
     return until if until is not None and until > now else None
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str | None) -> SharingRecord | None:
+    return parse_record(text)
 
 
 # --- resting -----------------------------------------------------------------------------------------------------------
@@ -113,11 +125,25 @@ def _resized_at(claim: Claim, now: datetime) -> datetime | None:
 
 
 def _later(moment: datetime | None, seconds: int) -> datetime | None:
-    return None if moment is None else moment + timedelta(seconds=min(max(0, seconds), 10**9))
+    """That much later; one second more, because moments are written without their fractions."""
+    if moment is None or seconds <= 0:
+        return None
+    return moment + timedelta(seconds=min(seconds, _LONGEST_S) + 1)
 
 
 def _future(moments: Iterable[datetime | None], now: datetime) -> datetime | None:
     return max((moment for moment in moments if moment is not None and moment > now), default=None)
+
+
+def next_change(jobs: Iterable[TrainingJob], now: datetime) -> datetime | None:
+    """When time alone changes what a job may do: the end of the next rest; None when no job rests."""
+    moments: list[datetime] = []
+    for job in jobs:
+        if takes_part(job):
+            rest = rest_of(Claim(job, record_of(job), is_gang=False, current=ordered_size(job)), now)
+            moments += (each for each in (rest.growth_until, rest.shrinking_until) if each is not None)
+            moments += (each for each in (admission_waits_until(job, now),) if each is not None)
+    return min(moments, default=None)
 
 
 # --- inside ------------------------------------------------------------------------------------------------------------

@@ -40,3 +40,23 @@ def _constraints(given: PodConstraints) -> Constraints:
         terms=tuple(tuple(Requirement(*each) for each in term) for term in given.terms),
         tolerations=tuple(Toleration(*each) for each in given.tolerations),
     )
+
+
+class ShapeBook:
+    """`role_shape` with a memory: a job's shapes are computed once per generation of its spec."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, str], Shape] = {}
+        self._asked: dict[tuple[str, int, str], Shape] = {}
+
+    def __call__(self, job: TrainingJob, role: str) -> Shape:
+        """The shape of one pod of that role."""
+        key = job.metadata.uid, job.metadata.generation, role
+        shape = self._known.get(key) or role_shape(job, role)
+        if job.metadata.uid:
+            self._asked[key] = shape
+        return shape
+
+    def forget_others(self) -> None:
+        """Keep only what was asked for since the last time."""
+        self._known, self._asked = self._asked, {}
