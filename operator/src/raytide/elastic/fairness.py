@@ -7,8 +7,8 @@ deterministic: the same snapshot in any order gives the same plan, and planning 
 
 Priority goes before fairness, and a floor before anybody's surplus of the same or a lower priority: what is above a floor
 is what can be lost, so a high priority keeps its core and more, and a low one keeps its core (TJ §7 item 11). Nobody is
-shrunk for what could not begin anyway, for a sum that is exceeded, or for room that is about to be free. A participant
-that begins at once, on the chance of room, is lifted to its floor whatever the room is, and its pods then claim room.
+shrunk for what could not begin anyway, for a sum that is exceeded, or for room that is about to be free. Whoever begins
+at once, on the chance of room, has its floor as its current size already, and its pods without a node claim room.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,6 @@ def divide(pool: Pool) -> Division:
     state = begin(pool)
     for share in state.shares:
         _cut(state, share)
-        _lift(state, share)
     claims = Claims(state)
     claims.serve()
     kept = grow(state, claims)
@@ -54,22 +53,6 @@ def _cut(state: State, share: Share) -> None:
         before = share.size
         take = Reclaim(state).cut(share, largest)
         share.shrinks_by(before - largest, ABOVE_MAXIMUM, take.nodes)
-
-
-def _lift(state: State, share: Share) -> None:
-    """Who begins at once wants its floor at once, room or not (TJ §3 row 11)."""
-    of = share.of
-    if of.is_gang or share.size >= of.floor:
-        return
-    more = of.floor - share.size
-    state.load.spend_limits(share.instances.pod, more)
-    share.instances.loose += more
-    share.uncreated += more
-    share.grows(of.floor, REACHING_MINIMUM, [], is_released=True)
-    if share.companions is not None:
-        share.companions.loose += max(
-            0, share.companions_at(share.size) - share.companions.placed - share.companions.loose
-        )
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------------

@@ -106,7 +106,9 @@ def refused_by_sums(state: State, share: Share, step: Step) -> Refusal | None:
     for pods, count in step:
         shortfall = state.load.shortfall(pods.pod, count, is_by_limits=share.of.is_accounted_by_limits)
         if shortfall is not None:
-            return Refusal(INSUFFICIENT, needs=wanted(step), shortfall=shortfall)
+            # What no node has is said first: a sum may be changed by a setting, a node not.
+            has_room = state.room.find(pods.pod) is not None
+            return Refusal(INSUFFICIENT, needs=wanted(step), shortfall=shortfall if has_room else None)
     refused = state.quotas.shortfall(share.of.id.namespace, wanted(step))
     return None if refused is None else quota_refusal(refused)
 

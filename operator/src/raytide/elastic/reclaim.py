@@ -23,7 +23,7 @@ _WHOLE = 1 << 20
 
 Gone: TypeAlias = tuple[Pods, str, int]
 """The pods, the node, and which of the four it was."""
-Turn: TypeAlias = tuple[int, int, int, Share]
+Turn: TypeAlias = tuple[bool, int, int, int, Share]
 """Whose turn it is to give; the share never decides, as no two have the same rank."""
 
 
@@ -40,6 +40,11 @@ class Take:
     def is_free(self) -> bool:
         """Whether it may be given back before later ones: single instances that could have been any."""
         return len(self.gone) == 1 and self.gone[0][-1] == _ANY
+
+    @property
+    def is_of_waiting_pods(self) -> bool:
+        """Whether no instance that has a node leaves."""
+        return all(source == _LOOSE for _, _, source in self.gone)
 
     @property
     def nodes(self) -> list[str]:
@@ -59,7 +64,7 @@ class Reclaim:
 
     def succeeds(self, claimant: Share, needs: list[tuple[Pods, int]], reach: Reach) -> bool:
         """Whether everything found room; otherwise nothing has happened."""
-        queue = self._queue(claimant, reach)
+        queue = self._queue(claimant, needs, reach)
         aside: list[Turn] = []
         for pods, count in needs:
             missing = self.place(pods, count)
@@ -70,7 +75,7 @@ class Reclaim:
                     return False
                 self._take(*found, pods.pod)
                 if found[0].smaller() is not None:
-                    heappush(queue, _turn(found[0]))
+                    heappush(queue, _turn(found[0], pods.pod))
                 missing = self.place(pods, missing)
             for turn in aside:
                 heappush(queue, turn)
@@ -108,9 +113,10 @@ class Reclaim:
             self._untake(take)
         self.placements, self.takes = [], []
 
-    def _queue(self, claimant: Share, reach: Reach) -> list[Turn]:
+    def _queue(self, claimant: Share, needs: list[tuple[Pods, int]], reach: Reach) -> list[Turn]:
         priority = claimant.of.priority
-        queue = [_turn(share) for share in self.state.shares if may_give(share, priority, reach)]
+        pod = needs[0][0].pod
+        queue = [_turn(share, pod) for share in self.state.shares if may_give(share, priority, reach)]
         heapify(queue)
         return queue
 
@@ -138,6 +144,8 @@ class Reclaim:
 
     def _where_it_helps(self, donor: Share, pod: PodShape) -> str | None:
         """The node, among those the claimant may use, that is nearest to holding one more if the donor gives there."""
+        if _competes(donor, pod):
+            return ""
         best: tuple[int, int] | None = None
         best_name = None
         for pods in (donor.instances, donor.companions):
@@ -234,13 +242,18 @@ class Reclaim:
         """What was taken in vain, on the way to what helped, stays where it was."""
         kept: list[Take] = []
         settled: set[int] = set()
-        for take in reversed(self.takes):
-            if (id(take.donor) not in settled or take.is_free) and self._is_room_for(take):
+        for take in sorted(self.takes, key=lambda take: not take.is_of_waiting_pods)[::-1]:
+            is_next = id(take.donor) not in settled or take.is_free
+            if is_next and (self._is_harmless(take) if take.is_of_waiting_pods and kept else self._is_room_for(take)):
                 self._untake(take)
             else:
                 settled.add(id(take.donor))
                 kept.append(take)
         self.takes = kept[::-1]
+
+    def _is_harmless(self, take: Take) -> bool:
+        """Whether the pods that wait have room besides; otherwise they would run to what is given to the claimant."""
+        return self.state.room.find(take.donor.instances.pod) is not None
 
     def _is_room_for(self, take: Take) -> bool:
         """Whether all of it could stay although the claimant comes."""
@@ -257,9 +270,14 @@ class Reclaim:
         return True
 
 
-def _turn(donor: Share) -> Turn:
-    """Lower priority first, then the higher score, then who frees most with one, then the younger (TJ §3 row 8)."""
-    return donor.of.priority, -donor.score, -donor.rank, donor
+def _turn(donor: Share, pod: PodShape) -> Turn:
+    """Who only waits for the same room, then the lower priority, the higher score, the larger, the younger (TJ §3 row 8)."""
+    return not _competes(donor, pod), donor.of.priority, -donor.score, -donor.rank, donor
+
+
+def _competes(donor: Share, pod: PodShape) -> bool:
+    """Whether it has a surplus pod without a node, which would take the room that others give to the claimant."""
+    return donor.instances.loose > 0 and not donor.instances.pod.order.rank.keys().isdisjoint(pod.order.rank)
 
 
 def _holds_what_is_short(leaving: PodShape, pod: PodShape, spot: Spot) -> bool:
