@@ -11,6 +11,7 @@ MAX_HOST_NAME = 63
 TRAINER_INFIX = "-trainer-"
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 MAX_PORT = 65535
+DEFAULT_PORT = 7164
 
 
 def field(spelled: str) -> str:
@@ -114,7 +115,7 @@ def spec_rules() -> list[Rule]:
             fieldPath=".scaling.allowedSizes",
         ),
         *unless_before(
-            f"(has(self.port) ? self.port : 1) + {ports} - 1 <= {MAX_PORT}",
+            f"(has(self.port) ? self.port : {DEFAULT_PORT}) + {ports} - 1 <= {MAX_PORT}",
             f"port with all of ports_num and ports_num_for_sparse must not go beyond {MAX_PORT}; lower them",
             fieldPath=".port",
         ),

@@ -35,8 +35,8 @@ def role_resources(job: TrainingJob, role: str) -> Resources:
 
 def with_template(spec: RoleSpec, role: str) -> Resources:
     """The role's resources with those of its template's container of the role's name over them, as written."""
-    over = (_container(spec.template, role).get("resources")) or {}
-    if not over:
+    over = _container(spec.template, role).get("resources")
+    if not isinstance(over, dict):
         return spec.resources
     return Resources(
         requests=_merged(spec.resources.requests, over.get("requests")),
@@ -83,14 +83,16 @@ def _renamed(amounts: Amounts) -> dict[str, str | int | float]:
 
 
 def _merged(under: Amounts, over: Any) -> dict[str, Any]:
-    """A merge patch of one level (RFC 7386)."""
+    """A merge patch of one level (RFC 7386); what is no amount at all is left to the API server."""
     merged = {**under, **(over if isinstance(over, dict) else {})}
-    return {name: amount for name, amount in merged.items() if amount is not None}
+    return {name: amount for name, amount in merged.items() if isinstance(amount, str | int | float)}
 
 
 def _container(template: Manifest | None, name: str) -> Manifest:
-    containers = ((template or {}).get("spec") or {}).get("containers") or ()
-    return next((c for c in containers if isinstance(c, dict) and c.get("name") == name), {})
+    spec = (template or {}).get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    found = containers if isinstance(containers, list) else ()
+    return next((each for each in found if isinstance(each, dict) and each.get("name") == name), {})
 
 
 def _whole(amount: str | float) -> int:

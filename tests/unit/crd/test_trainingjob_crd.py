@@ -1,0 +1,270 @@
+"""The TrainingJob CRD: its names, fields, columns; that it loses nothing; that it agrees with the operator (TJ §2.1, §8)."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+import crds
+from raytide.api.trainingjob import RoleSpec, TrainerSpec, TrainingJob, TrainingJobSpec
+from raytide.sandbox.apiserver.schema import compile_schema
+from raytide.trainingjob.validation import violations
+
+ROOT = Path(__file__).parents[3]
+NAME = "paddlepaddle.org_trainingjobs.yaml"
+CRD = yaml.load((ROOT / "crds" / NAME).read_text(), Loader=yaml.CSafeLoader)
+(V1,) = CRD["spec"]["versions"]
+SCHEMA = V1["schema"]["openAPIV3Schema"]
+SEED = yaml.safe_load((ROOT / "samples" / "trainingjob-seed.yaml").read_text())
+STRUCTURAL = compile_schema(SCHEMA)
+
+
+def at(path):
+    node = SCHEMA
+    for step in path.split("."):
+        node = node["properties"][step]
+    return node
+
+
+def seed(name="job-1", **changes):
+    """The seed's example with other values at `spec` paths such as `trainer__min-instance`; `...` takes one away."""
+    obj = copy.deepcopy(SEED)
+    obj["metadata"] = {"name": name, "namespace": "ns"}
+    for path, value in changes.items():
+        *way, last = path.split("__")
+        place = obj["spec"]
+        for step in way:
+            place = place.setdefault(step, {})
+        if value is ...:
+            place.pop(last)
+        else:
+            place[last] = value
+    return obj
+
+
+# --- what it is ------------------------------------------------------------------------------------------------------------
+
+
+def test_plain_kubectl_apply_can_store_it():
+    assert crds.faults_of_size(NAME, CRD) == []
+
+
+def test_names_and_subresources():
+    spec = CRD["spec"]
+    assert CRD["metadata"]["name"] == "trainingjobs.paddlepaddle.org"
+    assert (spec["group"], spec["scope"]) == ("paddlepaddle.org", "Namespaced")
+    names = spec["names"]
+    assert (names["kind"], names["plural"], names["shortNames"], names["categories"]) == (
+        "TrainingJob",
+        "trainingjobs",
+        ["tj"],
+        ["all"],
+    )
+    assert (V1["name"], V1["served"], V1["storage"]) == ("v1", True, True)
+    assert V1["subresources"] == {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.trainer.replicas",
+            "statusReplicasPath": ".status.trainer.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
+    }
+
+
+@pytest.mark.rule("TJ:7-21")
+def test_printer_columns():
+    columns = [(c["name"], c["type"], c["jsonPath"], c.get("priority", 0)) for c in V1["additionalPrinterColumns"]]
+    assert columns == list(crds.TRAININGJOB_COLUMNS)
+    assert [name for name, *_, priority in columns if not priority] == [
+        "Min",
+        "Max",
+        "Current",
+        "Score",
+        "Phase",
+        "Waiting",
+        "Age",
+    ]
+
+
+FIELDS = {
+    "spec": "VolumeMounts activeDeadlineSeconds annotations backoffLimit faultTolerant fault_tolerant frame_work framework "
+    "hostNetwork host_network image imagePullPolicy imagePullSecrets is_nccl local_job master matrix maxFailedPercent "
+    "mountPath mountpath namespace nfsmount passes pendingTimeoutSeconds podGroupName port portsNum portsNumForSparse "
+    "ports_num ports_num_for_sparse priorityClassName pserver restartPolicy scaling schedulerName startPolicy "
+    "successPolicy suspend trainer trainer_port trainer_ports_num ttlSecondsAfterFinished volumeMounts volumes",
+    "spec.annotations": "priority scheduler usergroupid userid walltime",
+    "spec.frame_work": "name type",
+    "spec.scaling": "accounting allowedSizes enabled growCooldownSeconds minRuntimeSeconds rebalance "
+    "shrinkCooldownSeconds step",
+    "spec.master": "entrypoint env envs etcd-endpoint gracePeriodSeconds grace_period_seconds imagePullSecrets "
+    "index_succeed livenessProbe liveness_probe nodeSelector node_selector preStopCmd pre_stop_cmd readinessProbe "
+    "readiness_probe replicaSpec resources template tolerations",
+}
+
+
+@pytest.mark.rule("TJ:2.1")
+@pytest.mark.parametrize("path", FIELDS)
+def test_fields_of(path):
+    assert sorted(at(path)["properties"]) == FIELDS[path].split()
+
+
+@pytest.mark.rule("TJ:2.1")
+@pytest.mark.parametrize(
+    ("role", "more"),
+    [
+        ("pserver", {"max-instance", "maxInstance", "min-instance", "minInstance", "scaling"}),
+        (
+            "trainer",
+            {"max-instance", "maxInstance", "min-instance", "minInstance", "passes", "replicas", "workspace"},
+        ),
+    ],
+)
+def test_further_fields_of(role, more):
+    assert set(at(f"spec.{role}")["properties"]) - set(at("spec.master")["properties"]) == more
+
+
+def spellings(model):
+    """Every name under which a model reads its fields, but pydantic's own."""
+    found = set()
+    for name, field in model.model_fields.items():
+        choices = getattr(field.validation_alias, "choices", None)
+        found.update(choices or [field.validation_alias or field.alias or name])
+    return {name for name in found if isinstance(name, str)}
+
+
+@pytest.mark.rule("TJ:3-20")
+@pytest.mark.parametrize(
+    ("path", "model"), [("spec", TrainingJobSpec), ("spec.master", RoleSpec), ("spec.trainer", TrainerSpec)]
+)
+def test_whatever_the_operator_reads_may_be_written(path, model):
+    assert spellings(model) <= set(at(path)["properties"])
+
+
+def test_what_is_stored_is_what_was_written():
+    job = json.loads(json.dumps(SEED))
+    STRUCTURAL.default(job)
+    assert job == SEED
+
+
+def test_kubectl_explain_says_something_about_every_field_but_those_of_core_types():
+    silent = [
+        f"{path}.{name}"
+        for path in ("spec", "spec.scaling", "spec.master", "spec.pserver", "spec.trainer")
+        for name, field in at(path)["properties"].items()
+        if "description" not in field
+    ]
+    assert silent == []
+    assert "description" not in json.dumps(at("spec.volumes")["items"])
+
+
+# --- what it refuses, as the operator does ---------------------------------------------------------------------------------
+
+BOTH_REFUSE = {
+    "min above max": seed(**{"trainer__min-instance": 7}),
+    "min above max of parameter servers": seed(**{"pserver__max-instance": 2}),
+    "min above max in camel case": seed(**{"trainer__min-instance": ..., "trainer__minInstance": 7}),
+    "no minimum": seed(**{"trainer__min-instance": ...}),
+    "no minimum of parameter servers": seed(**{"pserver__min-instance": ...}),
+    "no trainers": seed(**{"trainer__min-instance": 0}),
+    "a negative count": seed(**{"pserver__min-instance": -1}),
+    "a negative size": seed(trainer__replicas=-1),
+    "elastic, yet not fault tolerant": seed(fault_tolerant=False),
+    "elastic, yet not fault tolerant in camel case": seed(faultTolerant=False),
+    "a size below the minimum": seed(scaling={"allowedSizes": [2]}),
+    "a size above the maximum": seed(scaling={"allowedSizes": [7]}),
+    "a step of nothing": seed(scaling={"step": 0}),
+    "a quantity of no unit": seed(trainer__resources={"limits": {"cpu": "lots"}}),
+    "ports beyond all ports": seed(port=65535),
+    "too many ports": seed(ports_num=60000),
+    "two spellings that differ": seed(trainer__minInstance=4),
+    "two spellings of ports that differ": seed(ports_num=1, portsNum=2),
+    "two spellings of a selector that differ": seed(
+        trainer__nodeSelector={"a": "b"}, trainer__node_selector={"a": "c"}
+    ),
+    "two spellings of grace that differ": seed(pserver__gracePeriodSeconds=1, pserver__grace_period_seconds=2),
+    "a name of host names too long": seed("j" * 54),
+    "a name for fewer trainers": seed("j" * 53, **{"trainer__max-instance": 10}),
+    "a name that begins with a digit": seed("1job"),
+    "no time to start": seed(pendingTimeoutSeconds=0),
+    "more failures than trainers": seed(maxFailedPercent=101),
+    "a deadline of nothing": seed(activeDeadlineSeconds=0),
+    "an unknown framework": seed(framework="mx"),
+}
+ONLY_THE_OPERATOR = {
+    "an elastic job of trainers that ask for nothing": seed(trainer__resources={}),
+    "a request above the limit": seed(trainer__resources={"limits": {"cpu": 1}, "requests": {"cpu": 2}}),
+    "a resource that no container may have": seed(trainer__resources={"limits": {"gpu": 1}}),
+    "a ratio of nothing": seed(pserver__scaling={"mode": "Ratio", "trainersPerPserver": 0}),
+    "an unknown mode of parameter servers": seed(pserver__scaling="Often"),
+    "a template's restart policy": seed(trainer__template={"spec": {"restartPolicy": "Always"}}),
+    "many parameter servers with a long name": seed(
+        "j" * 53, **{"pserver__min-instance": 10, "pserver__max-instance": 10}
+    ),
+}
+"""Rules cannot compute it, or would cost the API server too much."""
+BOTH_TAKE = {
+    "the seed's example": seed(),
+    "one size": seed(fault_tolerant=False, **{"trainer__max-instance": ...}),
+    "camel case": seed(
+        **{
+            "trainer__min-instance": ...,
+            "trainer__minInstance": 1,
+            "trainer__max-instance": ...,
+            "trainer__maxInstance": 2,
+        }
+    ),
+    "a bare ratio": seed(pserver__scaling="Ratio"),
+    "a whole ratio": seed(pserver__scaling={"mode": "Ratio", "trainersPerPserver": 2}),
+    "sizes": seed(scaling={"allowedSizes": [4, 6]}),
+    "no parameter servers": seed(pserver=...),
+    "nobody but trainers": seed(pserver=None, master=None),
+    "a size beyond the bounds": seed(trainer__replicas=99),
+    "the longest name": seed("j" * 53),
+    "one line before the end": seed(trainer__preStopCmd="sync"),
+    "words before the end": seed(trainer__preStopCmd=["sync"]),
+}
+
+
+def is_refused_by_the_operator(obj):
+    try:
+        return bool(violations(TrainingJob.parse(obj)))
+    except ValueError:
+        return True
+
+
+def is_refused_by_the_crd(obj):
+    obj = copy.deepcopy(obj)
+    STRUCTURAL.default(obj)
+    lost = STRUCTURAL.prune(obj)
+    assert lost == []
+    return bool(STRUCTURAL.violations(obj))
+
+
+@pytest.mark.parametrize("obj", BOTH_REFUSE.values(), ids=BOTH_REFUSE)
+def test_both_refuse(obj):
+    assert (is_refused_by_the_crd(obj), is_refused_by_the_operator(obj)) == (True, True)
+
+
+@pytest.mark.parametrize("obj", ONLY_THE_OPERATOR.values(), ids=ONLY_THE_OPERATOR)
+def test_only_the_operator_refuses(obj):
+    assert (is_refused_by_the_crd(obj), is_refused_by_the_operator(obj)) == (False, True)
+
+
+@pytest.mark.parametrize("obj", BOTH_TAKE.values(), ids=BOTH_TAKE)
+def test_both_take(obj):
+    assert (is_refused_by_the_crd(obj), is_refused_by_the_operator(obj)) == (False, False)
+
+
+# --- what was broken before may stay ----------------------------------------------------------------------------------------
+
+
+def test_a_stored_job_that_is_broken_can_still_be_suspended():
+    broken = seed(fault_tolerant=False)
+    assert STRUCTURAL.violations({**broken, "spec": {**broken["spec"], "suspend": True}}, broken) == []
+
+
+def test_a_sound_job_cannot_be_broken_by_an_edit():
+    (fault,) = STRUCTURAL.violations(seed(fault_tolerant=False), seed())
+    assert fault.path == "spec.fault_tolerant"
