@@ -71,15 +71,18 @@ class PlaneRig:
                 await asyncio.sleep(0.2)
 
     async def watch_pods(self, seen: asyncio.Event | None = None, *, selector: str = "") -> AsyncIterator[dict]:
-        """Events of pods from now on; `seen` is set once the watch is open."""
+        """Events of pods from now on; `seen` is set once the watch is open. A busy server closes watches: it goes on."""
         version = (await self.call("GET", f"{PODS}?limit=1"))["metadata"]["resourceVersion"]
-        query = {"watch": "true", "resourceVersion": version, "labelSelector": selector}
         patience = aiohttp.ClientTimeout(total=None)
-        async with self.session.get(self.base + PODS, params=query, timeout=patience) as answer:
-            if seen is not None:
-                seen.set()
-            async for line in lines_of(answer.content):
-                yield msgspec.json.decode(line)
+        while True:
+            query = {"watch": "true", "resourceVersion": version, "labelSelector": selector}
+            async with self.session.get(self.base + PODS, params=query, timeout=patience) as answer:
+                if seen is not None:
+                    seen.set()
+                async for line in lines_of(answer.content):
+                    event = msgspec.json.decode(line)
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    yield event
 
 
 async def lines_of(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
