@@ -1,15 +1,15 @@
-"""When does a RayCluster need work?
+"""When does an object of ours need work?
 
-kopf watches RayClusters in a thread and an event loop of its own and rings: one call per event, with the key and the
-version seen. It never writes anything, neither finalizer nor annotation nor event; if it is silent about a change that our
-own informer has seen for ten seconds, it is ended and started anew. Run by main.py; D1, D11. The only file besides main
-and admission that knows kopf.
+kopf watches our kinds in a thread and an event loop of its own and rings: one call per event, with the key and the version
+seen. It never writes anything, neither finalizer nor annotation nor event; if it is silent about a change that our own
+informers have seen for ten seconds, it is ended and started anew, as it is when another kind is served. Run by main.py;
+D1, D11. The only file besides main and admission that knows kopf.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,11 +17,12 @@ from typing import Any, Final
 import aiohttp
 import kopf
 
-from raytide.api.meta import RAYCLUSTERS, Key
+from raytide.api.meta import Key, Resource
 from raytide.api.names import OPERATOR
 from raytide.metrics import DOORBELL_RESTARTS, DOORBELL_RINGS
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
+from raytide.runtime.trailing import Trailing
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ LONGEST_TOLERANCE_S: Final = 320.0
 LOGINS_APART_S: Final = 300.0
 """Logins further apart than this have nothing to do with each other."""
 CHECK_EVERY_S: Final = 2.0
+KIND_CHECK_EVERY_S: Final = 0.1
 KOPF_IDENTITY: Final[Any] = OPERATOR
 """Without one kopf asks for the user's name, and ends where the user has none, as in a container that runs as 65532."""
 LIVED_S: Final = 60.0
@@ -83,96 +85,35 @@ class NullProgress(kopf.ProgressStorage):
         return essence
 
 
-class Trailing:
-    """How far kopf is behind the informer.
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind that kopf watches while it is served."""
 
-    - A version the informer has seen is owed until kopf rings with it or a later one.
-    - What is deleted is owed no more, and nothing is kept of it once both have said so.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._owed: dict[Key, tuple[str, float]] = {}
-        self._rung: dict[Key, str] = {}
-
-    def informer_saw(self, key: Key, version: str) -> None:
-        """The informer shows that version."""
-        if not _is_at_least(self._rung.get(key, ""), version):
-            self._owed[key] = (version, self._owed.get(key, ("", self._clock.monotonic()))[1])
-
-    def informer_lost(self, key: Key) -> None:
-        """The informer says that it is gone."""
-        self._owed.pop(key, None)
-        self._rung.pop(key, None)
-
-    def kopf_rang(self, key: Key, version: str, *, is_gone: bool = False) -> None:
-        """Kopf has seen that version, or that the object is gone."""
-        if is_gone:
-            self._rung.pop(key, None)
-        else:
-            self._rung[key] = version
-        owed = self._owed.get(key)
-        if owed is not None and _is_at_least(version, owed[0]):
-            del self._owed[key]
-
-    def start_over(self) -> None:
-        """Kopf starts anew and gets the full time for everything it owes."""
-        now = self._clock.monotonic()
-        self._owed = {key: (version, now) for key, (version, _) in self._owed.items()}
-
-    def __len__(self) -> int:
-        """How many objects are remembered."""
-        return len(self._owed.keys() | self._rung.keys())
-
-    @property
-    def has_debts(self) -> bool:
-        """Whether kopf owes anything."""
-        return bool(self._owed)
-
-    def behind_s(self) -> float:
-        """Age of the oldest debt; 0 when there is none."""
-        now = self._clock.monotonic()
-        return now - min((since for _, since in self._owed.values()), default=now)
-
-
-def _is_at_least(version: str, other: str) -> bool:
-    if version.isdigit() and other.isdigit():
-        return int(version) >= int(other)
-    return version == other
-
-
-async def _at_once() -> None:
-    return
+    resource: Resource
+    ring: Callable[[Key, str], None]
+    is_served: Callable[[], bool | None]
+    """None as long as nobody knows."""
+    trailing: Trailing
 
 
 class Doorbell:
     """kopf in its own thread, replaced when it falls asleep.
 
-    - Every event of a RayCluster rings once, in the loop that called `run`, with the version seen.
-    - kopf is started when its kind is served: it looks only once which kinds there are.
+    - Every event of a kind rings once, in the loop that called `run`, with the version seen.
+    - kopf is started when it is known which kinds are served, and one is: it looks only once which kinds there are. It is
+      started anew, at once, when others are.
     - A kopf that ends by itself is started anew after 1 s, 2 s, … 60 s; one that lived for a minute starts that anew.
-    - A kopf that trails the informer by more than 10 s is started anew. Each one that trailed gives its successor twice
+    - A kopf that trails an informer by more than 10 s is started anew. Each one that trailed gives its successor twice
       the time, until one has caught up: starting anew costs the API server a list.
     - A kopf that does not end when told to is left behind; three of them are trouble that only a restart ends.
     - `run` ends only by being cancelled, or by that trouble, and gives the thread five seconds to end.
     """
 
-    def __init__(
-        self,
-        login: Login,
-        ring: Callable[[Key, str], None],
-        *,
-        clock: Clock,
-        namespaces: tuple[str, ...] = (),
-        kind_is_served: Callable[[], Awaitable[None]] = _at_once,
-    ) -> None:
-        """`kind_is_served` returns when it is."""
-        self.trailing = Trailing(clock)
+    def __init__(self, login: Login, kinds: Iterable[Kind], *, clock: Clock, namespaces: tuple[str, ...] = ()) -> None:
         self._login = login
-        self._ring = ring
+        self._kinds = {kind.resource: kind for kind in kinds}
         self._clock = clock
         self._namespaces = namespaces
-        self._kind_is_served = kind_is_served
         self._left_behind = 0
 
     async def run(self) -> None:
@@ -180,26 +121,47 @@ class Doorbell:
         deaths = Backoff(first_s=1.0, longest_s=60.0)
         tolerance_s = TRAILING_TOLERANCE_S
         while True:
-            await self._kind_is_served()
-            self.trailing.start_over()
-            kopf_thread = self._start(asyncio.get_running_loop())
+            served = await self._wait_for_kinds()
+            for kind in self._kinds.values():
+                kind.trailing.start_over()
+            kopf_thread = self._start(asyncio.get_running_loop(), served)
             born_at = self._clock.monotonic()
             try:
-                while not kopf_thread.ended.is_set() and self.trailing.behind_s() <= tolerance_s:
-                    if not self.trailing.has_debts:
+                while not (kopf_thread.ended.is_set() or self._behind_s() > tolerance_s or self._served() != served):
+                    if not any(kind.trailing.has_debts for kind in self._kinds.values()):
                         tolerance_s = TRAILING_TOLERANCE_S
                     await _wait_for(kopf_thread.ended, CHECK_EVERY_S)
                 has_died = kopf_thread.ended.is_set()
-                why = "it ended" if has_died else f"it trails by {self.trailing.behind_s():.0f} s"
+                has_trailed = not has_died and self._served() == served
+                why = "it ended" if has_died else f"it trails by {self._behind_s():.0f} s"
             finally:
                 await self._end(kopf_thread)
+            if not (has_died or has_trailed):
+                log.info("other kinds are served than before, kopf is started anew for them")
+                continue
             log.warning("kopf is started anew: %s", why)
             DOORBELL_RESTARTS.inc()
-            if not has_died:
+            if has_trailed:
                 tolerance_s = min(LONGEST_TOLERANCE_S, tolerance_s * 2)
-            if not has_died or self._clock.monotonic() - born_at > LIVED_S:
+            if has_trailed or self._clock.monotonic() - born_at > LIVED_S:
                 deaths.reset()
             await asyncio.sleep(deaths.next_s())
+
+    def _served(self) -> frozenset[Resource]:
+        return frozenset(resource for resource, kind in self._kinds.items() if kind.is_served())
+
+    async def _wait_for_kinds(self) -> frozenset[Resource]:
+        """The kinds that are served, once there is one and all are known; not for longer than kopf may trail."""
+        began_at = self._clock.monotonic()
+        while True:
+            served = self._served()
+            are_known = all(kind.is_served() is not None for kind in self._kinds.values())
+            if served and (are_known or self._clock.monotonic() - began_at > TRAILING_TOLERANCE_S):
+                return served
+            await asyncio.sleep(KIND_CHECK_EVERY_S)
+
+    def _behind_s(self) -> float:
+        return max(kind.trailing.behind_s() for kind in self._kinds.values())
 
     async def _end(self, kopf_thread: "_Thread") -> None:
         """Tell it to stop, and give it a moment."""
@@ -211,20 +173,21 @@ class Doorbell:
         if self._left_behind >= LEFT_BEHIND:
             raise RuntimeError(f"{self._left_behind} threads of kopf do not end")
 
-    def _start(self, loop: asyncio.AbstractEventLoop) -> "_Thread":
+    def _start(self, loop: asyncio.AbstractEventLoop, served: frozenset[Resource]) -> "_Thread":
         """A fresh kopf."""
         kopf_thread = _Thread(threading.Event(), asyncio.Event())
 
-        def rang(key: Key, version: str, is_gone: bool) -> None:  # noqa: FBT001 - posted between threads by position
+        def rang(resource: Resource, key: Key, version: str, is_gone: bool) -> None:  # noqa: FBT001 - posted between threads by position
             # A kopf that was told to stop may still have words: a ring too many does no harm.
-            DOORBELL_RINGS.inc()
-            self.trailing.kopf_rang(key, version, is_gone=is_gone)
-            self._ring(key, version)
+            DOORBELL_RINGS.labels(resource.plural).inc()
+            kind = self._kinds[resource]
+            kind.trailing.kopf_rang(key, version, is_gone=is_gone)
+            kind.ring(key, version)
 
         def work() -> None:
             try:
-                operating = _operate(self._login, self._namespaces, kopf_thread.stop, lambda *a: _post(loop, rang, *a))
-                asyncio.run(operating)
+                told = (self._login, served, self._namespaces, kopf_thread.stop)
+                asyncio.run(_operate(*told, lambda *a: _post(loop, rang, *a)))
             except BaseException:
                 if not kopf_thread.stop.is_set():
                     log.exception("kopf ended")
@@ -258,7 +221,11 @@ async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
 
 
 async def _operate(
-    login: Login, namespaces: tuple[str, ...], stop: threading.Event, rang: Callable[[Key, str, bool], None]
+    login: Login,
+    resources: Collection[Resource],
+    namespaces: tuple[str, ...],
+    stop: threading.Event,
+    rang: Callable[[Resource, Key, str, bool], None],
 ) -> None:
     """Kopf itself, in the thread's own loop."""
     registry = kopf.OperatorRegistry()
@@ -268,13 +235,11 @@ async def _operate(
     @kopf.on.login(registry=registry)
     async def give_session(**_: Any) -> kopf.AiohttpSession:
         await rest.before_next()
-        session = await login.open_session(trace_configs=[metadata_only()], response_class=NoNullItems)
+        session = await login.open_session(trace_configs=[metadata_only(resources)], response_class=NoNullItems)
         return kopf.AiohttpSession(aiohttp_session=session, server=login.server)
 
-    @kopf.on.event(RAYCLUSTERS.group, RAYCLUSTERS.version, RAYCLUSTERS.plural, registry=registry)
-    async def on_raycluster(*, namespace: str | None, name: str, meta: kopf.Meta, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
-        rang(Key(namespace or "", name), str(meta.get("resourceVersion", "")), type == "DELETED")
-
+    for resource in resources:
+        _ring_for(resource, registry, rang)
     await kopf.operator(
         registry=registry,
         settings=quiet_settings(),
@@ -284,6 +249,14 @@ async def _operate(
         standalone=True,
         stop_flag=stop,
     )
+
+
+def _ring_for(
+    resource: Resource, registry: kopf.OperatorRegistry, rang: Callable[[Resource, Key, str, bool], None]
+) -> None:
+    @kopf.on.event(resource.group, resource.version, resource.plural, registry=registry, id=resource.plural)
+    async def on_change(*, namespace: str | None, name: str, meta: kopf.Meta, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
+        rang(resource, Key(namespace or "", name), str(meta.get("resourceVersion", "")), type == "DELETED")
 
 
 class LoginRest:
@@ -311,7 +284,7 @@ class LoginRest:
 
 
 def quiet_settings() -> kopf.OperatorSettings:
-    """A kopf that watches one kind, writes nothing and posts nothing."""
+    """A kopf that watches our kinds, writes nothing and posts nothing."""
     settings = kopf.OperatorSettings()
     settings.scanning.disabled = True
     settings.posting.enabled = False
@@ -338,11 +311,12 @@ class NoNullItems(aiohttp.ClientResponse):
         return answer
 
 
-def metadata_only() -> aiohttp.TraceConfig:
-    """Asks for PartialObjectMetadata where RayClusters are listed or watched: kopf needs no more."""
+def metadata_only(resources: Iterable[Resource]) -> aiohttp.TraceConfig:
+    """Asks for PartialObjectMetadata where these kinds are listed or watched: kopf needs no more."""
+    ends = tuple(f"/{resource.plural}" for resource in resources)
 
     async def on_request_start(_session: Any, _context: Any, params: aiohttp.TraceRequestStartParams) -> None:
-        if params.url.path.endswith(f"/{RAYCLUSTERS.plural}"):
+        if params.url.path.endswith(ends):
             is_watch = "watch" in params.url.query
             params.headers["Accept"] = METADATA_ONLY.format("" if is_watch else "List")
 

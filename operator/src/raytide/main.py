@@ -1,9 +1,9 @@
 """How is the operator put together?
 
-One screen: connect, wait for the API server, see which rights are missing, start the endpoints, the informers, kopf's
-doorbell and the election under one TaskGroup, and end in order on SIGTERM: no new keys, running passes get ten seconds,
-the lease is given back, then everything else. A part that ends by itself ends the process, because a restart is a resync
-(D10, D11). Called by cli/operator.py; returns the exit code.
+One screen: connect, wait for the API server, start the endpoints, the rooms (rooms.py), kopf's doorbell, the election and
+the question which rights are missing under one TaskGroup, and end in order on SIGTERM: no new keys, running passes get ten
+seconds, the lease is given back, then everything else. A part that ends by itself ends the process, because a restart is a
+resync (D10, D11). Called by cli/operator.py; returns the exit code.
 """
 
 import asyncio
@@ -21,19 +21,20 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from raytide.api.errors import Unavailable
 from raytide.api.meta import Key
-from raytide.api.names import LEADER_LEASE, OPERATOR
+from raytide.api.names import LEADER_LEASE
 from raytide.api.permissions import permissions_for
-from raytide.doorbell import Doorbell, Login, hush_kopf
+from raytide.doorbell import Doorbell, Kind, Login, hush_kopf
 from raytide.kube.access import Access, NotConnected
 from raytide.kube.client import Client
 from raytide.kube.connect import find_access
 from raytide.kube.lease import Elector
 from raytide.kube.rights import Rights, questions
-from raytide.kube.room import ObjectView
+from raytide.kube.room import ObjectView, Room
 from raytide.metrics import LEADER, LEASE_AGE_SECONDS, PASSES, REGISTRY, STREAM_AGE_SECONDS, TERMS, WAITING_KEYS
-from raytide.raycluster.room import RayClusterRoom, RoomOptions
+from raytide.rooms import Rooms
 from raytide.runtime.clock import Clock
 from raytide.runtime.endpoints import Check, Endpoints, page, text_of
+from raytide.runtime.trailing import Trailing
 from raytide.runtime.vitals import Vitals
 from raytide.settings import Settings, product_version
 
@@ -77,25 +78,13 @@ class Operator:
         self._elector = elector
         self._stop = asyncio.Event()
         watched = settings.watch_namespaces
-        options = RoomOptions(
-            namespaces=watched,
-            workers=settings.reconcile_concurrency,
-            instance=settings.pod_name or OPERATOR,
-            silence_s=settings.stream_silence_s,
-        )
-        self._room = RayClusterRoom(client, clock=clock, config=settings.cluster_config(), options=options)
-        self._doorbell = Doorbell(
-            Login(access.server, access.open_session),
-            self._room.ring,
-            clock=clock,
-            namespaces=watched,
-            kind_is_served=self._room.objects.wait_synced,
-        )
-        self._room.on_seen = self._owe
+        self._rooms = Rooms(client, clock=clock, settings=settings)
+        kinds = tuple(_kind(room, clock) for room in self._rooms.kinds)
+        login = Login(access.server, access.open_session)
+        self._doorbell = Doorbell(login, kinds, clock=clock, namespaces=watched)
         own = lease_namespace(settings, access) if elector else None
-        self._rights = Rights(
-            free_client, questions(permissions_for(settings.autoscaler_mode), watched=watched, own=own)
-        )
+        asked = questions(permissions_for(settings.autoscaler_mode), watched=watched, own=own)
+        self._rights = Rights(free_client, asked, is_served=self._rooms.is_served)
         self._vitals = self._build_vitals(settings.stream_silence_s)
         self._endpoints = self._build_endpoints(settings)
 
@@ -146,22 +135,27 @@ class Operator:
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
         """Everything that runs side by side; returns when the last term has ended in order."""
-        await self._rights.ask()
         started: list[asyncio.Task[None]] = []
 
         def start(part: Coroutine[Any, Any, None]) -> None:
             started.append(tasks.create_task(part))
 
         if self._elector is None:
-            leading = tasks.create_task(self._room.lead())
+            leading = tasks.create_task(self._rooms.lead())
         else:
-            leading = tasks.create_task(self._elector.run(self._room.lead))
+            leading = tasks.create_task(self._elector.run(self._rooms.lead))
             await self._elector.has_looked.wait()  # a leader's lists begin in its term, and are made once (D6)
-        for part in (self._room.follow(), self._doorbell.run(), self._vitals.run(), self._rights.run()):
+        for part in (self._rooms.follow(), self._doorbell.run(), self._vitals.run(), self._ask_rights()):
             start(part)
         await leading
         for task in started:
             task.cancel()
+
+    async def _ask_rights(self) -> None:
+        """Which rights are missing depends on which kinds there are."""
+        await self._rooms.know_kinds()
+        await self._rights.ask()
+        await self._rights.run()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -183,7 +177,7 @@ class Operator:
         log.info("told to stop: running passes may end")
         if self._elector is not None:
             self._elector.stop()
-        await self._room.stop()
+        await self._rooms.stop()
 
     # --- the API server ------------------------------------------------------------------------------------------------
 
@@ -214,31 +208,25 @@ class Operator:
 
     # --- looking -------------------------------------------------------------------------------------------------------
 
-    def _owe(self, view: ObjectView, is_gone: bool) -> None:  # noqa: FBT001 - the room calls it by position
-        """What our informer has seen, kopf owes us (D1)."""
-        if is_gone:
-            self._doorbell.trailing.informer_lost(view.key)
-        else:
-            self._doorbell.trailing.informer_saw(view.key, view.version)
-
     def _build_vitals(self, silence_s: float) -> Vitals:
         async def is_answered() -> bool:
             return await self._ask() is None
 
-        room, rights = self._room, self._rights
+        rooms, rights = self._rooms, self._rights
         also_alive: dict[str, Check] = {}
-        also_ready: dict[str, Check] = {"rights": rights.check}
+        also_ready: dict[str, Check] = {"kinds": rooms.check, "rights": rights.check}
         if (elector := self._elector) is not None:
             also_alive["lease"] = lambda: (elector.idle_s() < STUCK_ELECTION_S, elector.words())
             also_ready["lease"] = lambda: (True, elector.words())
         return Vitals(
-            streams={stream.name: stream for stream in room.streams},
+            streams=rooms.streams,
             is_answered=is_answered,
-            oldest_pass_s=room.controller.oldest_running_s,
-            waiting=room.controller.waiting,
+            oldest_pass_s=rooms.oldest_pass_s,
+            waiting=rooms.waiting,
             silence_s=silence_s,
             also_alive=also_alive,
             also_ready=also_ready,
+            is_needed=rooms.is_needed,
         )
 
     def _build_endpoints(self, settings: Settings) -> Endpoints:
@@ -251,15 +239,31 @@ class Operator:
 
     def _measure(self) -> None:
         """Gauges that are read when Prometheus asks."""
-        controller, elector = self._room.controller, self._elector
-        WAITING_KEYS.labels("raycluster").set_function(controller.waiting)
-        PASSES.labels("raycluster").set_function(lambda: controller.passes)
-        for stream in self._room.streams:
-            STREAM_AGE_SECONDS.labels(stream.name).set_function(partial(getattr, stream, "age_s"))
+        elector = self._elector
+        for room in self._rooms.kinds:
+            WAITING_KEYS.labels(room.controller.name).set_function(room.controller.waiting)
+            PASSES.labels(room.controller.name).set_function(partial(getattr, room.controller, "passes"))
+        PASSES.labels("sharing").set_function(partial(getattr, self._rooms.sharing.controller, "passes"))
+        for name, stream in self._rooms.streams.items():
+            STREAM_AGE_SECONDS.labels(name).set_function(partial(getattr, stream, "age_s"))
         if elector is not None:
             LEADER.labels(LEADER_LEASE).set_function(lambda: elector.is_leading)
             TERMS.labels(LEADER_LEASE).set_function(lambda: elector.terms)
             LEASE_AGE_SECONDS.labels(LEADER_LEASE).set_function(elector.renewed_s)
+
+
+def _kind(room: Room, clock: Clock) -> Kind:
+    """What kopf has to ring for; what our informer has seen, it owes us (D1)."""
+    trailing = Trailing(clock)
+
+    def seen(view: ObjectView, is_gone: bool) -> None:  # noqa: FBT001 - the room calls it by position
+        if is_gone:
+            trailing.informer_lost(view.key)
+        else:
+            trailing.informer_saw(view.key, view.version)
+
+    room.on_seen = seen
+    return Kind(room.resource, room.ring, lambda: room.objects.is_listable, trailing)
 
 
 def lease_namespace(settings: Settings, access: Access) -> str:

@@ -7,21 +7,24 @@ cli/operator.py.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from raytide.api import names
 from raytide.api.config import (
     DEFAULT_FEATURE_GATES,
+    DEFAULT_GPUS,
     OTHER_FEATURE_GATES,
     AutoscalerConfig,
     AutoscalerMode,
     ClusterConfig,
+    JobConfig,
     PodConfig,
+    SharingConfig,
 )
 from raytide.api.lease import LeaseTiming
 
@@ -52,12 +55,60 @@ OnUnlessFalse = Annotated[bool, BeforeValidator(_on_unless_false)]
 OffUnlessTrue = Annotated[bool, BeforeValidator(_off_unless_true)]
 
 
+def _read_as(parse: Callable[[str], Any]) -> BeforeValidator:
+    """What an environment variable says is read as the flag of that name is; what the flag gave stays."""
+    return BeforeValidator(lambda given: parse(given) if isinstance(given, str) else given)
+
+
 def product_version() -> str:
     """The version of the installed package."""
     try:
         return version("raytide")
     except PackageNotFoundError:
         return "dev"
+
+
+def parse_feature_gates(text: str) -> frozenset[str]:
+    """`A=true,B=false` on top of the defaults (RC §6.4); raises ValueError that names the word it cannot accept."""
+    gates = set(DEFAULT_FEATURE_GATES)
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = word.partition("=")
+        if value not in ("true", "false"):
+            raise ValueError(f"{word!r} is not NAME=true or NAME=false")
+        if name in GATES_NOT_BUILT and value == "true":
+            raise ValueError(f"{name!r} cannot be switched on, its feature is not built yet")
+        if name not in DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES:
+            known = ", ".join(sorted(DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES))
+            raise ValueError(f"there is no feature gate {name!r}; there are {known}")
+        (gates.add if value == "true" else gates.discard)(name)
+    return frozenset(gates)
+
+
+def parse_words(text: str) -> tuple[str, ...]:
+    """What stands between commas."""
+    return tuple(filter(None, (part.strip() for part in text.split(","))))
+
+
+def parse_max_load(text: str) -> dict[str, int]:
+    """`cpu=90,memory=95` in percent (a sign may follow); raises ValueError that names the word it cannot accept."""
+    percent_by_resource: dict[str, int] = {}
+    for word in parse_words(text):
+        resource, _, percent = word.partition("=")
+        digits = percent.removesuffix("%")
+        if not resource or not digits.isascii() or not digits.isdigit() or not 0 < int(digits) <= 100:
+            raise ValueError(f"{word!r} is not RESOURCE=PERCENT with a percentage from 1 to 100")
+        percent_by_resource[resource] = int(digits)
+    return percent_by_resource
+
+
+def parse_gpus(text: str) -> frozenset[str]:
+    """A comma-separated list of resource names; empty means the usual ones."""
+    return frozenset(parse_words(text)) or DEFAULT_GPUS
+
+
+FeatureGates = Annotated[frozenset[str], NoDecode, _read_as(parse_feature_gates)]
+MaxLoad = Annotated[Mapping[str, int], NoDecode, _read_as(parse_max_load)]
+Gpus = Annotated[frozenset[str], NoDecode, _read_as(parse_gpus)]
 
 
 class Settings(BaseSettings):
@@ -72,7 +123,7 @@ class Settings(BaseSettings):
     metrics_address: str = Field(default=":8080", validation_alias="RAYTIDE_METRICS_ADDR")
     health_address: str = Field(default=":8082", validation_alias="RAYTIDE_HEALTH_PROBE_BIND_ADDRESS")
     log_level: str = Field(default="info", validation_alias="RAYTIDE_LOG_LEVEL")
-    feature_gates: frozenset[str] = Field(default=DEFAULT_FEATURE_GATES, validation_alias="RAYTIDE_FEATURE_GATES")
+    feature_gates: FeatureGates = Field(default=DEFAULT_FEATURE_GATES, validation_alias="RAYTIDE_FEATURE_GATES")
     is_leader_election_enabled: bool | None = Field(default=None, validation_alias="RAYTIDE_ENABLE_LEADER_ELECTION")
     """None: where KubeRay's users expect it, that is in a cluster, or with a namespace for the lease."""
     leader_election_namespace: str = Field(default="", validation_alias="RAYTIDE_LEADER_ELECTION_NAMESPACE")
@@ -82,6 +133,10 @@ class Settings(BaseSettings):
     autoscaler_mode: AutoscalerMode = Field(default="raytide", validation_alias="RAYTIDE_AUTOSCALER_MODE")
     autoscaler_image: str = Field(default="", validation_alias="RAYTIDE_AUTOSCALER_IMAGE")
     """Empty: the published image of this version."""
+
+    sharing_period_s: float = Field(default=30.0, ge=1, validation_alias="RAYTIDE_SHARING_PERIOD")
+    max_load_percent: MaxLoad = Field(default_factory=dict, validation_alias="RAYTIDE_MAX_LOAD")
+    gpu_resources: Gpus = Field(default=DEFAULT_GPUS, validation_alias="RAYTIDE_GPU_RESOURCES")
 
     stream_silence_s: float = Field(default=60.0, ge=3, validation_alias="RAYTIDE_STREAM_SILENCE")
     """After so many seconds without a word a watch counts as dead; no flag, for tests that cannot wait a minute."""
@@ -150,31 +205,25 @@ class Settings(BaseSettings):
             feature_gates=self.feature_gates,
         )
 
+    def job_config(self) -> JobConfig:
+        """What the TrainingJob room's decisions may know."""
+        return JobConfig(operator_version=f"raytide-{product_version()}", cluster_domain=self.cluster_domain)
+
+    def sharing_config(self) -> SharingConfig:
+        """How the cluster is shared among jobs."""
+        return SharingConfig(
+            period_s=self.sharing_period_s, max_load_percent=self.max_load_percent, gpus=self.gpu_resources
+        )
+
 
 def variables_without_effect(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Which variables of KubeRay's operator are set that change nothing here (docs/compatibility.md)."""
     return tuple(name for name in VARIABLES_WITHOUT_EFFECT if environ.get(name))
 
 
-def parse_feature_gates(text: str) -> frozenset[str]:
-    """`A=true,B=false` on top of the defaults (RC §6.4); raises ValueError that names the word it cannot accept."""
-    gates = set(DEFAULT_FEATURE_GATES)
-    for word in filter(None, (part.strip() for part in text.split(","))):
-        name, _, value = word.partition("=")
-        if value not in ("true", "false"):
-            raise ValueError(f"{word!r} is not NAME=true or NAME=false")
-        if name in GATES_NOT_BUILT and value == "true":
-            raise ValueError(f"{name!r} cannot be switched on, its feature is not built yet")
-        if name not in DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES:
-            known = ", ".join(sorted(DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES))
-            raise ValueError(f"there is no feature gate {name!r}; there are {known}")
-        (gates.add if value == "true" else gates.discard)(name)
-    return frozenset(gates)
-
-
 def parse_namespaces(text: str) -> tuple[str, ...]:
     """A comma-separated list; empty means all namespaces."""
-    return tuple(filter(None, (part.strip() for part in text.split(","))))
+    return parse_words(text)
 
 
 def parse_seconds(text: str) -> float:

@@ -14,20 +14,21 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from raytide import doorbell as subject
-from raytide.api.meta import Key
+from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS, Key
 from raytide.doorbell import (
     Doorbell,
+    Kind,
     Login,
     LoginRest,
     NoNullItems,
     NullDiffBase,
     NullProgress,
-    Trailing,
     hush_kopf,
     metadata_only,
     quiet_settings,
 )
 from raytide.runtime.clock import Clock
+from raytide.runtime.trailing import Trailing
 
 KEY = Key("default", "demo")
 
@@ -128,14 +129,20 @@ def test_a_new_kopf_gets_the_full_time(trailing, clock):
     assert trailing.behind_s() == 1.0
 
 
+def new_kind(resource=RAYCLUSTERS, *, ring=lambda *_: None, is_served=lambda: True):
+    return Kind(resource, ring, is_served, Trailing(Clock()))
+
+
 class Kopfs:
     """Stands in for kopf: notes every start, rings or ends when told."""
 
     def __init__(self):
         self.started = []
+        self.resources = []
         self.ends_at_once = False
 
-    async def operate(self, _login, _namespaces, stop, rang):
+    async def operate(self, _login, resources, _namespaces, stop, rang):
+        self.resources.append({resource.kind for resource in resources})
         self.started.append((stop, rang))
         while not (stop.is_set() or self.ends_at_once):
             await asyncio.to_thread(stop.wait, 0.005)
@@ -172,10 +179,10 @@ async def test_rings_arrive_in_the_loop_that_runs_it(kopfs):
         rings.append((key, version))
         threads.add(threading.current_thread())
 
-    running = asyncio.create_task(Doorbell(Login("s", None), ring, clock=Clock()).run())
+    running = asyncio.create_task(Doorbell(Login("s", None), [new_kind(ring=ring)], clock=Clock()).run())
     await until(lambda: kopfs.started)
     stop, rang = kopfs.started[0]
-    rang(KEY, "5", False)
+    rang(RAYCLUSTERS, KEY, "5", False)
     await until(lambda: rings)
     assert (rings, threads) == ([(KEY, "5")], {threading.current_thread()})
     running.cancel()
@@ -183,10 +190,11 @@ async def test_rings_arrive_in_the_loop_that_runs_it(kopfs):
 
 
 async def test_a_kopf_that_trails_is_replaced(kopfs):
-    bell = Doorbell(Login("s", None), lambda *_: None, clock=Clock())
+    kind = new_kind()
+    bell = Doorbell(Login("s", None), [kind], clock=Clock())
     running = asyncio.create_task(bell.run())
     await until(lambda: kopfs.started)
-    bell.trailing.informer_saw(KEY, "5")
+    kind.trailing.informer_saw(KEY, "5")
     await until(lambda: len(kopfs.started) == 2)
     assert kopfs.started[0][0].is_set(), "the old one is told to stop"
     assert not kopfs.started[1][0].is_set()
@@ -196,9 +204,10 @@ async def test_a_kopf_that_trails_is_replaced(kopfs):
 async def test_a_kopf_that_needs_longer_for_its_first_list_is_given_longer(kopfs, monkeypatch):
     monkeypatch.setattr(subject, "TRAILING_TOLERANCE_S", 0.02)
     monkeypatch.setattr(asyncio, "sleep", short_sleep(asyncio.sleep))
-    bell = Doorbell(Login("s", None), lambda *_: None, clock=Clock())
+    kind = new_kind()
+    bell = Doorbell(Login("s", None), [kind], clock=Clock())
     running = asyncio.create_task(bell.run())
-    bell.trailing.informer_saw(KEY, "5")
+    kind.trailing.informer_saw(KEY, "5")
     began = []
     for number in (1, 2, 3, 4, 5):
         await until(lambda: len(kopfs.started) == number)  # noqa: B023 - awaited in the same turn
@@ -225,7 +234,7 @@ async def test_logins_in_a_row_come_ever_more_slowly():
 
 async def test_a_kopf_that_ends_by_itself_is_replaced(kopfs):
     kopfs.ends_at_once = True
-    running = asyncio.create_task(Doorbell(Login("s", None), lambda *_: None, clock=Clock()).run())
+    running = asyncio.create_task(Doorbell(Login("s", None), [new_kind()], clock=Clock()).run())
     await until(lambda: len(kopfs.started) == 2)
     running.cancel()
 
@@ -247,13 +256,14 @@ def test_kopf_writes_nothing():
     [
         ("/apis/ray.io/v1/rayclusters?watch=true", "as=PartialObjectMetadata;"),
         ("/apis/ray.io/v1/rayclusters", "as=PartialObjectMetadataList;"),
+        ("/apis/paddlepaddle.org/v1/namespaces/a/trainingjobs", "as=PartialObjectMetadataList;"),
         ("/apis/ray.io/v1", None),
     ],
 )
 async def test_kopf_asks_for_metadata_only(path, form):
     headers = CIMultiDict()
     params = aiohttp.TraceRequestStartParams("GET", URL(f"http://x{path}"), headers)
-    (hook,) = metadata_only().on_request_start
+    (hook,) = metadata_only([RAYCLUSTERS, TRAININGJOBS]).on_request_start
     await hook(None, None, params)
     assert (form in headers["Accept"]) if form else ("Accept" not in headers)
 
@@ -294,7 +304,8 @@ async def test_kopf_does_not_ask_who_the_user_is(monkeypatch):
         await asyncio.Event().wait()
 
     monkeypatch.setattr(getpass, "getuser", nobody)
-    kopfs = asyncio.create_task(subject._operate(Login("https://127.0.0.1:1", open_session), (), stop, lambda *_: None))
+    login = Login("https://127.0.0.1:1", open_session)
+    kopfs = asyncio.create_task(subject._operate(login, {RAYCLUSTERS}, (), stop, lambda *_: None))
     asking = asyncio.create_task(asked.wait())
     await asyncio.wait({kopfs, asking}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
     is_asked = asked.is_set()
@@ -305,18 +316,82 @@ async def test_kopf_does_not_ask_who_the_user_is(monkeypatch):
     assert is_asked
 
 
-async def test_kopf_is_started_when_its_kind_is_served(kopfs):
-    served = asyncio.Event()
+class Served:
+    """What informers know about two kinds."""
 
-    async def kind_is_served():
-        await served.wait()
+    def __init__(self, **known):
+        self.known = {"RayCluster": None, "TrainingJob": None} | known
 
-    bell = Doorbell(Login("s", None), lambda *_: None, clock=Clock(), kind_is_served=kind_is_served)
-    running = asyncio.create_task(bell.run())
-    await asyncio.sleep(0.05)
+    def kinds(self):
+        return [
+            new_kind(resource, is_served=lambda kind=resource.kind: self.known[kind])
+            for resource in (RAYCLUSTERS, TRAININGJOBS)
+        ]
+
+
+@pytest.mark.rule("D1")
+@pytest.mark.parametrize(
+    ("before", "after", "watched"),
+    [
+        pytest.param(
+            {}, {"RayCluster": True, "TrainingJob": True}, {"RayCluster", "TrainingJob"}, id="both are served"
+        ),
+        pytest.param({"RayCluster": True}, {"TrainingJob": False}, {"RayCluster"}, id="one is not, and that is known"),
+        pytest.param(
+            {"RayCluster": False, "TrainingJob": False}, {"TrainingJob": True}, {"TrainingJob"}, id="the other"
+        ),
+    ],
+)
+async def test_kopf_is_started_when_it_is_known_which_kinds_are_served_and_one_is(
+    kopfs, monkeypatch, before, after, watched
+):
+    monkeypatch.setattr(subject, "TRAILING_TOLERANCE_S", 60.0)
+    served = Served(**before)
+    running = asyncio.create_task(Doorbell(Login("s", None), served.kinds(), clock=Clock()).run())
+    await asyncio.sleep(0.15)
     assert kopfs.started == []
-    served.set()
+    served.known |= after
     await until(lambda: kopfs.started)
+    assert kopfs.resources == [watched]
+    running.cancel()
+
+
+async def test_a_kind_of_which_nothing_is_known_is_not_waited_for_longer_than_kopf_may_trail(kopfs):
+    served = Served(RayCluster=True)
+    running = asyncio.create_task(Doorbell(Login("s", None), served.kinds(), clock=Clock()).run())
+    await until(lambda: kopfs.started)
+    assert kopfs.resources == [{"RayCluster"}]
+    running.cancel()
+
+
+@pytest.mark.parametrize(
+    ("first", "change", "then"),
+    [
+        pytest.param({"RayCluster"}, {"TrainingJob": True}, {"RayCluster", "TrainingJob"}, id="another kind appears"),
+        pytest.param({"RayCluster", "TrainingJob"}, {"TrainingJob": False}, {"RayCluster"}, id="a kind is removed"),
+    ],
+)
+async def test_kopf_is_started_anew_at_once_when_other_kinds_are_served(kopfs, caplog, first, change, then):
+    served = Served(**{kind: kind in first for kind in ("RayCluster", "TrainingJob")})
+    running = asyncio.create_task(Doorbell(Login("s", None), served.kinds(), clock=Clock()).run())
+    await until(lambda: kopfs.started)
+    served.known |= change
+    await until(lambda: len(kopfs.started) == 2)
+    assert kopfs.resources == [first, then]
+    assert kopfs.started[0][0].is_set(), "the old one is told to stop"
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == [], "nothing is wrong"
+    running.cancel()
+
+
+async def test_each_kind_owes_for_itself(kopfs):
+    kinds = [new_kind(), new_kind(TRAININGJOBS)]
+    running = asyncio.create_task(Doorbell(Login("s", None), kinds, clock=Clock()).run())
+    await until(lambda: kopfs.started)
+    for kind in kinds:
+        kind.trailing.informer_saw(KEY, "5")
+    kopfs.started[0][1](TRAININGJOBS, KEY, "5", False)
+    await until(lambda: not kinds[1].trailing.has_debts)
+    assert kinds[0].trailing.has_debts, "a namesake of another kind pays nothing"
     running.cancel()
 
 
@@ -324,7 +399,7 @@ async def test_kopf_is_started_when_its_kind_is_served(kopfs):
 async def test_kopfs_that_do_not_end_are_trouble_in_the_end(kopfs, monkeypatch):
     released = threading.Event()
 
-    async def operate(_login, _namespaces, stop, rang):
+    async def operate(_login, _resources, _namespaces, stop, rang):
         kopfs.started.append((stop, rang))
         await asyncio.to_thread(released.wait)
 
@@ -332,9 +407,10 @@ async def test_kopfs_that_do_not_end_are_trouble_in_the_end(kopfs, monkeypatch):
     monkeypatch.setattr(subject, "ENDS_IN_S", 0.02)
     monkeypatch.setattr(subject, "TRAILING_TOLERANCE_S", 0.02)
     monkeypatch.setattr(asyncio, "sleep", short_sleep(asyncio.sleep))
-    bell = Doorbell(Login("s", None), lambda *_: None, clock=Clock())
+    kind = new_kind()
+    bell = Doorbell(Login("s", None), [kind], clock=Clock())
     running = asyncio.create_task(bell.run())
-    bell.trailing.informer_saw(KEY, "5")
+    kind.trailing.informer_saw(KEY, "5")
     try:
         with pytest.raises(RuntimeError, match="3 threads of kopf do not end"):
             await asyncio.wait_for(running, 10)

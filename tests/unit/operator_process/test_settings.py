@@ -3,12 +3,13 @@
 import pytest
 from click.testing import CliRunner
 
-from raytide.api.config import DEFAULT_FEATURE_GATES, AutoscalerConfig
+from raytide.api.config import DEFAULT_FEATURE_GATES, AutoscalerConfig, JobConfig, SharingConfig
 from raytide.api.lease import LeaseTiming
 from raytide.cli.operator import NOT_BUILT, command
 from raytide.settings import (
     Settings,
     parse_feature_gates,
+    parse_max_load,
     parse_namespaces,
     parse_seconds,
     product_version,
@@ -99,6 +100,8 @@ def test_namespaces(text, expected):
         pytest.param(["--feature-gates", "X=true"], "there is no feature gate 'X'; there are", id="an unknown gate"),
         pytest.param(["--enable-metrics=false"], "use --metrics-addr=0", id="metrics switched off KubeRay's way"),
         pytest.param(["--forced-cluster-upgrade"], "it has no effect", id="a flag that does nothing in KubeRay either"),
+        pytest.param(["--max-load", "cpu=200"], "'cpu=200' is not RESOURCE=PERCENT", id="a load of more than all"),
+        pytest.param(["--sharing-period", "often"], "'often' is no duration", id="a period that is none"),
         pytest.param(["--reconcile-concurrency", "0"], "--reconcile-concurrency", id="no workers"),
     ],
 )
@@ -123,6 +126,14 @@ def test_every_flag_reaches_the_settings(monkeypatch):
     flags += ["--leader-election-renew-deadline", "2s", "--leader-election-retry-period", "400ms"]
     flags += ["--feature-gates", "RayCronJob=true", "--enable-metrics=true"]
     flags += ["--autoscaler-mode", "ray", "--autoscaler-image", "registry.example/raytide:1"]
+    flags += [
+        "--sharing-period",
+        "10s",
+        "--max-load",
+        "cpu=90, memory=95%",
+        "--gpu-resources",
+        "nvidia.com/gpu,x.example/npu",
+    ]
     result = CliRunner().invoke(command, flags)
     assert result.exit_code == 7, result.output
     (settings,) = seen
@@ -132,6 +143,46 @@ def test_every_flag_reaches_the_settings(monkeypatch):
     assert (settings.is_leader_election_enabled, settings.leader_election_namespace) == (False, "ns")
     assert settings.lease_timing() == LeaseTiming(60, 2.0, 0.4)
     assert settings.cluster_config().autoscaler == AutoscalerConfig("ray", "registry.example/raytide:1")
+    assert settings.sharing_config() == SharingConfig(
+        period_s=10.0,
+        max_load_percent={"cpu": 90, "memory": 95},
+        gpus=frozenset({"nvidia.com/gpu", "x.example/npu"}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "field", "expected"),
+    [
+        ("RAYTIDE_FEATURE_GATES", "RayCronJob=true", "feature_gates", DEFAULT_FEATURE_GATES | {"RayCronJob"}),
+        ("RAYTIDE_MAX_LOAD", "cpu=90", "max_load_percent", {"cpu": 90}),
+        ("RAYTIDE_GPU_RESOURCES", "a.example/x,b.example/y", "gpu_resources", {"a.example/x", "b.example/y"}),
+        ("RAYTIDE_SHARING_PERIOD", "5s", "sharing_period_s", 5.0),
+    ],
+)
+def test_a_flag_may_be_a_variable(monkeypatch, variable, value, field, expected):
+    seen = []
+
+    async def run_operator(settings):
+        seen.append(settings)
+        return 0
+
+    monkeypatch.setattr("raytide.main.run_operator", run_operator)
+    monkeypatch.setattr("raytide.runtime.logs.install", lambda _level: None)
+    result = CliRunner().invoke(command, [], env={variable: value})
+    assert result.exit_code == 0, result.output or result.exception
+    assert getattr(seen[0], field) == expected
+
+
+def test_jobs_share_the_whole_cluster_unless_told_otherwise(monkeypatch):
+    assert Settings().sharing_config() == SharingConfig()
+    monkeypatch.setenv("CLUSTER_DOMAIN", "corp.example")
+    assert Settings().job_config() == JobConfig(f"raytide-{product_version()}", "corp.example")
+
+
+@pytest.mark.parametrize("text", ["cpu", "cpu=", "=90", "cpu=0", "cpu=101", "cpu=0.9", "cpu=-1"])
+def test_a_load_that_is_no_percentage_is_refused(text):
+    with pytest.raises(ValueError, match="is not RESOURCE=PERCENT"):
+        parse_max_load(text)
 
 
 def test_the_autoscaler_is_ours_from_the_published_image_unless_told_otherwise(monkeypatch):

@@ -17,6 +17,8 @@ from raytide.api.config import AutoscalerMode
 from raytide.settings import (
     Settings,
     parse_feature_gates,
+    parse_gpus,
+    parse_max_load,
     parse_namespaces,
     parse_seconds,
     parse_whole_seconds,
@@ -100,7 +102,7 @@ def _address(text: str) -> str:
     type=click.IntRange(1, 256),
     default=8,
     show_default=True,
-    help="RayClusters worked on at once.",
+    help="Objects of each kind worked on at once.",
 )
 @click.option(
     "--metrics-addr",
@@ -176,6 +178,25 @@ def _address(text: str) -> str:
     help="Image of Raytide's autoscaler; default: the published image of this version.",
 )
 @click.option(
+    "--sharing-period",
+    default="30s",
+    show_default=True,
+    callback=_checked(parse_seconds),
+    help="From one look at how TrainingJobs share the cluster to the next, when nothing happens.",
+)
+@click.option(
+    "--max-load",
+    default="",
+    callback=_checked(parse_max_load),
+    help="How much of the cluster TrainingJobs may grow into, such as cpu=90,memory=95 (percent); default: all of it.",
+)
+@click.option(
+    "--gpu-resources",
+    default="",
+    callback=_checked(parse_gpus),
+    help="Comma-separated resources that are GPUs; default: nvidia.com/gpu,amd.com/gpu.",
+)
+@click.option(
     "--enable-metrics",
     hidden=True,
     default=None,
@@ -201,8 +222,11 @@ def command(
     leader_election_retry_period: float,
     autoscaler_mode: AutoscalerMode,
     autoscaler_image: str,
+    sharing_period: float,
+    max_load: dict[str, int],
+    gpu_resources: frozenset[str],
 ) -> None:
-    """Run the operator (RayCluster controller) until told to stop."""
+    """Run the operator (RayClusters and TrainingJobs) until told to stop."""
     try:
         settings = Settings(
             kubeconfig=kubeconfig,
@@ -219,6 +243,9 @@ def command(
             retry_period_s=leader_election_retry_period,
             autoscaler_mode=autoscaler_mode,
             autoscaler_image=autoscaler_image,
+            sharing_period_s=sharing_period,
+            max_load_percent=max_load,
+            gpu_resources=gpu_resources,
         )
         settings.lease_timing()
     except ValueError as error:  # of pydantic, or of ours: both say which setting

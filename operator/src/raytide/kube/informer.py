@@ -94,6 +94,15 @@ class Informer(Generic[V]):
         return all(reflector.lists for reflector in self._reflectors.values())
 
     @property
+    def is_listable(self) -> bool | None:
+        """Whether the API lets us list it: False while the kind is not there or forbidden, None until it has said.
+
+        With several namespaces one that may be listed is enough.
+        """
+        answers = {reflector.is_listable for reflector in self._reflectors.values()}
+        return True if True in answers else None if None in answers else False
+
+    @property
     def age_s(self) -> float:
         """Seconds since the quietest stream gave a sign of life; more than 60 means trouble (D9)."""
         now = self._clock.monotonic()

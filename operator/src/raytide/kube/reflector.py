@@ -121,6 +121,8 @@ class Reflector:
         """How many lists were completed."""
         self.signed_at = clock.monotonic()
         """When the server last gave a sign of life."""
+        self.is_listable: bool | None = None
+        """Whether the server lets us list it: no while the kind is not there or forbidden, None until it has said."""
         self.trouble = ""
         self._client = client
         self._resource = resource
@@ -197,12 +199,14 @@ class Reflector:
         except (Unavailable, Refused, *GARBAGE) as trouble:
             self._must_list = True
             self._note_answer(trouble)
+            if isinstance(trouble, Refused) and trouble.status in (403, 404):
+                self.is_listable = False
             if isinstance(trouble, Refused) and trouble.is_not_found:
                 return self._is_absent()
             self.trouble = f"cannot list {self._what}: {trouble}"
             return self._wait_s("cannot list", trouble)
         self._sink.replace()
-        self.version, self.trouble = version, ""
+        self.version, self.trouble, self.is_listable = version, "", True
         self.lists += 1
         self._fruitless = 0
         self._absent.reset()

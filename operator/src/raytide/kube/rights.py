@@ -8,12 +8,12 @@ process and changes nothing. Run by main.py before the work begins.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from raytide.api.errors import Refused, Unavailable
-from raytide.api.meta import ACCESS_REVIEWS, Manifest
+from raytide.api.meta import ACCESS_REVIEWS, Manifest, Resource
 from raytide.api.permissions import Permission, Scope
 from raytide.kube.client import Client
 
@@ -80,20 +80,30 @@ class Rights:
     - `ask` asks all of them once and says what is missing, if that is news.
     - `run` repeats that every 30 s as long as something required is missing, or nobody answered.
     - `check` is for readiness: no as long as something required is missing; what could not be asked is believed.
+    - Rows of a kind that is not served are not missed, and named as soon as it is.
     """
 
-    def __init__(self, client: Client, asked: tuple[Question, ...]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        asked: tuple[Question, ...],
+        *,
+        is_served: Callable[[Resource], bool] = lambda _kind: True,
+    ) -> None:
+        """`is_served`: whether the API serves the kind that a row is for."""
         self._client = client
         self._asked = asked
-        self._missing: tuple[Question, ...] = ()
+        self._is_served = is_served
+        self._denied: tuple[Question, ...] = ()
+        self._told: tuple[Question, ...] = ()
         self._trouble = ""
 
     async def run(self) -> None:
-        """Ask until everything required is there, then wait to be cancelled."""
-        while self._trouble or not self.check()[0]:
+        """Ask as long as something is missing, or nobody answers; until cancelled."""
+        while True:
             await asyncio.sleep(ASK_EVERY_S)
-            await self.ask()
-        await asyncio.Event().wait()
+            if self._trouble or not self.check()[0]:
+                await self.ask()
 
     async def ask(self) -> None:
         """One round."""
@@ -104,10 +114,12 @@ class Rights:
             self._tell_trouble(f"cannot ask which rights there are: {trouble}")
             return
         self._trouble = ""
-        missing = tuple(question for question, is_allowed in zip(self._asked, allowed, strict=True) if not is_allowed)
-        if missing != self._missing:
-            self._tell(missing)
-        self._missing = missing
+        self._denied = tuple(
+            question for question, is_allowed in zip(self._asked, allowed, strict=True) if not is_allowed
+        )
+        if self._missing != self._told:
+            self._tell(self._missing)
+        self._told = self._missing
 
     def check(self) -> tuple[bool, str]:
         """Whether everything required is there, and what is not."""
@@ -115,6 +127,15 @@ class Rights:
         if required:
             return False, f"missing: {', '.join(required)}"
         return True, self._trouble or "enough"
+
+    @property
+    def _missing(self) -> tuple[Question, ...]:
+        """What was denied and matters."""
+        return tuple(
+            question
+            for question in self._denied
+            if question.permission.kind is None or self._is_served(question.permission.kind)
+        )
 
     async def _is_allowed(self, question: Question, slots: asyncio.Semaphore) -> bool:
         async with slots:

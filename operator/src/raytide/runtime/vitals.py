@@ -42,6 +42,7 @@ class Vitals:
       answered at each; shorter where `silence_s` is.
     - A pass that has been running for more than two minutes is stuck.
     - Ready is who has seen everything once and can follow it; an API that does not answer makes nobody dead.
+    - A stream that nobody needs, because its kind is not served, keeps nobody from being ready and makes nobody dead.
     - Every check says what it looks at and how old that is.
     """
 
@@ -55,7 +56,10 @@ class Vitals:
         silence_s: float = 60.0,
         also_alive: Mapping[str, Check] | None = None,
         also_ready: Mapping[str, Check] | None = None,
+        is_needed: Callable[[str], bool] = lambda _stream: True,
     ) -> None:
+        """`is_needed` says of a stream whether anybody follows it now: of others nothing is asked."""
+        self._is_needed = is_needed
         self._streams = streams
         self._is_answered = is_answered
         self._oldest_pass_s = oldest_pass_s
@@ -74,7 +78,8 @@ class Vitals:
 
     async def look(self) -> None:
         """One look; asks the plain question only when a stream is stale."""
-        stale = {name for name, stream in self._streams.items() if stream.age_s > STALE * self._silence_s}
+        allowed_s = STALE * self._silence_s
+        stale = {name for name, stream in self._streams.items() if stream.age_s > allowed_s and self._is_needed(name)}
         is_answered = await self._is_answered() if stale else True
         self._is_api_away = not is_answered
         for name in self._stale_looks:
@@ -103,6 +108,8 @@ class Vitals:
         def check() -> tuple[bool, str]:
             stream = self._streams[name]
             words = stream.trouble or ("listed" if stream.is_synced else "still listing")
+            if not self._is_needed(name):
+                return True, f"not needed: {stream.trouble or 'its kind is not served'}"
             return stream.is_synced and not stream.trouble, f"{words}, last heard of {stream.age_s:.0f} s ago"
 
         return check
