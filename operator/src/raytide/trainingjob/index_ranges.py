@@ -7,8 +7,9 @@ Called by restarts.py and status.py.
 
 from collections.abc import Iterable
 from itertools import groupby
+from typing import Final
 
-MOST: int = 100_000
+MOST: Final = 100_000
 """More indices than this are nobody's."""
 
 
@@ -26,6 +27,6 @@ def indices_in(text: object) -> frozenset[int]:
     found: set[int] = set()
     for part in text.split(",") if isinstance(text, str) else ():
         first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit() and len(part) <= 2 * len(str(MOST)):
+        if part.isascii() and first.isdigit() and (last or first).isdigit() and len(part) <= 2 * len(str(MOST)):
             found.update(range(int(first), min(int(last or first), MOST) + 1))
     return frozenset(found)

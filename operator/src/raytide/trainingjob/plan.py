@@ -9,6 +9,7 @@ a gang gave up) stands in the status before anything is deleted for it. Called b
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from raytide.api import training_names as names
@@ -35,6 +36,9 @@ from raytide.trainingjob.todo import JOB_SLOT, MEMBERSHIP_SLOT, NOTHING, SERVICE
 from raytide.trainingjob.validation import violations, warnings
 
 __all__ = ["Plan", "plan"]
+
+MOST_CREATES: Final = 250
+"""Of one role in one plan; more than the executor's pass does (D7), so that the next pass follows at once."""
 
 
 def plan(job: TrainingJob, observed: Observed, config: JobConfig) -> Plan:
@@ -70,7 +74,7 @@ def clean_up_after_the_end(now: Situation) -> Plan:
 def refuse_invalid(now: Situation) -> Plan:
     """An invalid spec stops every write, and says so; what runs keeps running."""
     faults = violations(now.job)
-    remarks = tuple(Remark(names.INVALID_SPEC, str(fault)) for fault in (*faults, *warnings(now.job)))
+    remarks = tuple(Remark(names.INVALID_SPEC, str(fault)) for fault in (*faults, *warnings(now.job, now.config.gpus)))
     return Plan(violations=faults, remarks=remarks, is_last=bool(faults))
 
 
@@ -236,7 +240,8 @@ def _is_master_ready(now: Situation) -> bool:
 def _start(now: Situation, role: str, indices: Iterable[int]) -> Plan:
     """Those that are missing and whose name nobody has any more (kubernetes #115844)."""
     taken = {pod.name for pod in now.observed.of(role)}
-    missing = [index for index in indices if pod_name(now.job, role, index) not in taken]
+    free = (index for index in indices if pod_name(now.job, role, index) not in taken)
+    missing = list(islice(free, MOST_CREATES))
     if not missing:
         return NOTHING
     wait_s = now.counts.wait_s(now.observed.seen_at)

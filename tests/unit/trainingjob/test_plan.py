@@ -1,0 +1,292 @@
+"""What is written for a job, in which order, and when nothing is: whole plans, carried out in memory."""
+
+import json
+
+import pytest
+
+from raytide.api import training_names as names
+from raytide.api.actions import Create, Delete, Patch, Refusal
+from raytide.api.job_pod import JobPod
+from raytide.trainingjob.plan import MOST_CREATES
+
+from job_world import JobWorld
+
+PSERVERS = {"min-instance": 2, "resources": {"requests": {"cpu": "1"}}}
+
+
+def three_roles(**spec):
+    return JobWorld(**{"pserver": PSERVERS, "master": {}, **spec})
+
+
+def names_of(world, kind):
+    return [action.name.removeprefix("demo-") for action in world.plan().actions if isinstance(action, kind)]
+
+
+# --- beginning -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:6-399", "TJ:7.6")
+def test_a_job_starts_in_order_master_then_parameter_servers_then_trainers():
+    """PaddleCloud #399: trainers panicked because they came before the master."""
+    world = three_roles().settle()
+    assert sorted(world.pods) == ["demo-master"]
+    assert list(world.services) == ["demo"]
+    assert list(world.config_maps) == ["demo-membership"]
+
+    world.pod("master", phase="Running")
+    assert sorted(world.settle().pods) == ["demo-master"], "running is not ready"
+    world.run("master")
+    world.pod("master", ready=JobWorld().run().pods["demo-trainer-0"].ready)
+    assert world.settle().names_of(names.PSERVER) == ["pserver-0", "pserver-1"]
+    assert not world.trainers
+
+    world.run("pserver-0")
+    assert not world.settle().trainers, "trainers wait for all parameter servers"
+    world.run("pserver-1")
+    assert world.settle().trainers == [0, 1]
+
+
+@pytest.mark.rule("TJ:2.2")
+def test_what_a_job_does_not_have_is_not_waited_for():
+    assert JobWorld().settle().trainers == [0, 1]
+    assert not three_roles(master=None, fault_tolerant=None).settle().names_of(names.MASTER)
+
+
+@pytest.mark.rule("TJ:7.9")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({}, id="trainers alone"),
+        pytest.param({"pserver": PSERVERS, "master": {}}, id="all three roles"),
+        pytest.param({"trainer": {"replicas": 4}}, id="larger than its minimum"),
+        pytest.param({"pserver": {**PSERVERS, "max-instance": 3, "scaling": "Ratio"}}, id="parameter servers by ratio"),
+        pytest.param({"suspend": True}, id="suspended"),
+        pytest.param({"startPolicy": "Gang"}, id="a gang that is not admitted"),
+    ],
+)
+def test_a_second_plan_on_what_the_first_ones_made_is_empty(spec):
+    world = JobWorld(**spec).run()
+    status = world.status
+    assert world.plan().actions == ()
+    world.pass_time(3600)
+    assert world.settle().status == status
+
+
+@pytest.mark.rule("TJ:6-leaks")
+def test_a_deleted_job_is_left_to_garbage_collection():
+    """EDL told its users to delete children by hand; ours have an owner."""
+    world = three_roles()
+    world.obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    todo = world.plan()
+    assert (todo.actions, todo.is_reported) == ((), False)
+
+
+def test_every_child_is_owned_by_the_job():
+    world = three_roles().run()
+    children = [*world.pods.values(), *world.services.values(), *world.config_maps.values()]
+    assert {child.owner_uid for child in children} == {"uid-job"}
+
+
+def test_pods_that_only_carry_the_label_are_nobodys_business():
+    world = JobWorld().run()
+    world.pods["stray"] = JobPod(namespace="default", name="stray", uid="x", job="demo", role="trainer", index=7)
+    assert world.plan().actions == ()
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:3.21", "TJ:7.9")
+@pytest.mark.parametrize(
+    ("replicas", "trainers"),
+    [
+        pytest.param(None, [0, 1], id="nothing ordered: the minimum"),
+        pytest.param(3, [0, 1, 2], id="as ordered"),
+        pytest.param(99, [0, 1, 2, 3], id="never more than the maximum"),
+        pytest.param(0, [0, 1], id="never less than the minimum"),
+    ],
+)
+def test_there_are_as_many_trainers_as_ordered_within_the_bounds(replicas, trainers):
+    assert JobWorld(trainer={"replicas": replicas}).run().trainers == trainers
+
+
+@pytest.mark.rule("TJ:7.9", "TJ:2.5-D10")
+def test_an_edited_minimum_and_maximum_are_honoured_while_it_runs():
+    world = JobWorld().run()
+    world.edit(trainer={**world.obj["spec"]["trainer"], "min-instance": 5, "max-instance": 8})
+    assert world.run().trainers == [0, 1, 2, 3, 4]
+    world.edit(trainer={**world.obj["spec"]["trainer"], "min-instance": 1, "max-instance": 3})
+    world.resize(3)
+    assert world.run().trainers == [0, 1, 2]
+
+
+@pytest.mark.rule("TJ:3.4")
+def test_by_ratio_parameter_servers_come_first_and_go_last():
+    ratio = {"min-instance": 1, "max-instance": 4, "scaling": {"mode": "Ratio", "trainersPerPserver": 2}}
+    world = JobWorld(low=2, high=8, pserver={**PSERVERS, **ratio}).run()
+    assert world.names_of(names.PSERVER) == ["pserver-0"]
+
+    world.resize(6)
+    world.settle()
+    assert world.names_of(names.PSERVER) == ["pserver-0", "pserver-1", "pserver-2"]
+    assert world.trainers == [0, 1], "new trainers wait until the new parameter servers are ready"
+    assert world.run().trainers == [0, 1, 2, 3, 4, 5]
+
+    world.resize(2)
+    world.settle()
+    assert world.trainers == [0, 1]
+    assert len(world.names_of(names.PSERVER)) == 3, "trainers that are going still talk to them"
+    world.let_go()
+    assert world.settle().names_of(names.PSERVER) == ["pserver-0"]
+
+
+@pytest.mark.rule("TJ:6-pserver")
+def test_fixed_parameter_servers_do_not_move_with_the_trainers():
+    """Paddle #7848: moving parameters costs more than it gains."""
+    world = three_roles().run()
+    world.resize(4)
+    assert world.run().names_of(names.PSERVER) == ["pserver-0", "pserver-1"]
+
+
+def test_a_minimum_of_two_thousand_million_fills_nobodys_memory():
+    world = JobWorld(low=2_000_000_000, high=2_000_000_000)
+    assert len(names_of(world, Create)) == MOST_CREATES + 2
+
+
+# --- names and membership --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:6-115844")
+def test_a_name_is_used_again_only_when_the_old_pod_is_gone():
+    """kubernetes #115844: two pods of one rank register twice."""
+    world = JobWorld().run()
+    world.pod("trainer-1", deletion_timestamp="2026-01-01T00:00:00Z")
+    assert world.plan().actions == ()
+    world.let_go()
+    assert names_of(world, Create) == ["trainer-1"]
+
+
+@pytest.mark.rule("SC:S12")
+def test_a_pod_on_a_lost_node_is_not_waited_for():
+    world = JobWorld().run()
+    world.pod("trainer-1", deletion_timestamp="2026-01-01T00:00:00Z", node_name="gone")
+    world.unready_nodes = frozenset({"gone"})
+    assert names_of(world, Create) == ["trainer-2"]
+    assert world.run().trainers == [0, 2]
+    world.let_go()
+    assert world.plan().actions == (), "two are two, whatever they are called"
+
+
+@pytest.mark.rule("TJ:7.7", "TJ:6-411")
+def test_the_membership_changes_with_every_resize_before_pods_come_and_go():
+    """PaddleCloud #411: the number of trainers was frozen in the environment."""
+    world = JobWorld(low=1, high=4).run()
+    members = json.loads(world.config_maps["demo-membership"].content["membership.json"])
+    assert (members["worldSize"], members["trainer"]["min"], members["trainer"]["max"]) == (1, 1, 4)
+
+    world.resize(3)
+    kinds = [type(action) for action in world.plan().actions]
+    assert kinds == [Patch, Create, Create]
+    world.run()
+    assert world.config_maps["demo-membership"].content["world_size"] == "3\n"
+
+    world.pod("trainer-1", phase="Pending", ready=JobPod(namespace="", name="").ready)
+    world.resize(2)
+    assert [type(action) for action in world.plan().actions] == [Patch, Delete]
+    world.run()
+    trainers = world.config_maps["demo-membership"].content["trainers"].splitlines()
+    assert [line.split(".")[0] for line in trainers] == ["demo-trainer-0", "demo-trainer-2"]
+
+
+def test_a_pod_that_is_made_anew_stays_a_member():
+    world = JobWorld().run()
+    world.end("trainer-1", 1)
+    before = world.config_maps["demo-membership"].content
+    assert world.settle().config_maps["demo-membership"].content == before
+
+
+def test_a_foreign_hand_in_the_membership_is_undone():
+    world = JobWorld().run()
+    found = world.config_maps["demo-membership"]
+    world.config_maps["demo-membership"] = type(found)(
+        namespace="default", name=found.name, uid=found.uid, owner_uid=found.owner_uid, content={"world_size": "99\n"}
+    )
+    assert world.settle().config_maps["demo-membership"].content["world_size"] == "2\n"
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_role_waits_and_the_others_go_on():
+    world = JobWorld().run()
+    world.refusals = (Refusal(names.TRAINER, names.FAILED_TO_CREATE_POD, "exceeded quota: small", 12.0),)
+    world.resize(4)
+    todo = world.plan()
+    assert [type(action) for action in todo.actions] == [Patch]
+    assert todo.look_again_in == 12.0
+
+
+@pytest.mark.rule("TJ:2.1")
+def test_an_invalid_spec_stops_every_write_and_what_runs_keeps_running():
+    world = JobWorld().run()
+    world.edit(trainer={**world.obj["spec"]["trainer"], "min-instance": 9})
+    todo = world.reconcile()
+    assert todo.actions == ()
+    assert todo.violations
+    assert world.condition(names.INVALID)["status"] == "True"
+    assert "min-instance" in world.condition(names.INVALID)["message"]
+    assert world.told(names.INVALID_SPEC)
+    assert world.trainers == [0, 1]
+    assert world.condition(names.RUNNING)["status"] == "True"
+
+    world.edit(trainer={**world.obj["spec"]["trainer"], "min-instance": 1})
+    world.run()
+    assert not world.condition(names.INVALID)
+
+
+@pytest.mark.rule("TJ:3.2")
+def test_fault_tolerance_switched_off_with_open_bounds_is_refused():
+    world = JobWorld(fault_tolerant=False)
+    world.reconcile()
+    assert world.condition(names.INVALID)["status"] == "True"
+    assert not world.pods
+
+
+# --- suspend ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:7.12")
+def test_a_suspended_job_has_no_pods_and_starts_again_when_it_goes_on():
+    world = three_roles().run()
+    world.pass_time(100)
+    world.edit(suspend=True)
+    world.settle()
+    assert all(pod.is_terminating for pod in world.pods.values())
+    assert world.phase == names.PHASE_SUSPENDED
+    assert world.condition(names.SUSPENDED)["status"] == "True"
+    assert "startTime" not in world.status
+    world.let_go()
+    assert world.settle().pods == {}
+
+    world.edit(suspend=False)
+    assert sorted(world.settle().pods) == ["demo-master"], "in order again"
+    assert world.phase == names.PHASE_CREATING
+    world.run()
+    assert world.phase == names.PHASE_RUNNING
+    assert world.condition(names.SUSPENDED)["status"] == "False"
+    assert world.status["startTime"] == "2026-01-01T00:01:40Z"
+
+
+@pytest.mark.rule("TJ:6-2070")
+def test_trainers_that_end_because_of_a_suspension_have_neither_failed_nor_succeeded():
+    world = JobWorld().run()
+    world.edit(suspend=True)
+    world.settle()
+    world.end("trainer-0", 143)
+    world.end("trainer-1", 0)
+    world.settle()
+    world.let_go()
+    world.edit(suspend=False)
+    assert world.run().trainers == [0, 1]
+    assert world.status["trainer"]["failed"] == 0
+    assert world.status["trainer"]["succeeded"] == 0

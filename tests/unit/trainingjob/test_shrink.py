@@ -1,0 +1,194 @@
+"""Which trainers stay when a job shrinks, which come when it grows, and that none of it counts as a failure."""
+
+import pytest
+
+from raytide.api import training_names as names
+from raytide.api.actions import Delete
+from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
+from raytide.trainingjob.ranks import roster
+from raytide.trainingjob.restarts import tally
+
+from job_world import JobWorld
+
+NOT_READY = PodCondition("False", "ContainersNotReady")
+STUCK = PodCondition("False", "Unschedulable", "0/3 nodes are available")
+
+
+def of_size(size, **spec):
+    return JobWorld(low=1, high=9, trainer={"replicas": size}, **spec).run()
+
+
+def look(world, looks):
+    for short, look in looks.items():
+        fields = {
+            "pending": {"phase": "Pending", "ready": NO_CONDITION},
+            "stuck": {"phase": "Pending", "ready": NO_CONDITION, "scheduled": STUCK},
+            "unready": {"ready": NOT_READY},
+        }[look]
+        world.pod(f"trainer-{short}", **fields)
+
+
+@pytest.mark.rule("TJ:7.5", "TJ:6-2074")
+@pytest.mark.parametrize(
+    ("looks", "size", "staying"),
+    [
+        pytest.param({}, 3, [0, 1, 2], id="all well: the highest indices go"),
+        pytest.param({}, 1, [0], id="trainer 0 goes last"),
+        pytest.param({2: "pending"}, 4, [0, 1, 3, 4], id="one that pends goes before any that runs"),
+        pytest.param({1: "pending", 3: "stuck"}, 4, [0, 1, 2, 4], id="one that cannot start before one that starts"),
+        pytest.param({2: "pending", 4: "unready"}, 3, [0, 1, 3], id="then one that is not ready"),
+        pytest.param({0: "pending"}, 3, [0, 1, 2], id="trainer 0 stays though it pends: the others meet there"),
+        pytest.param({1: "unready", 2: "unready"}, 4, [0, 1, 3, 4], id="of two alike the higher index"),
+    ],
+)
+def test_a_shrinking_job_loses_what_costs_least(looks, size, staying):
+    """Volcano #2074: pending pods should go before running ones."""
+    world = of_size(5)
+    look(world, looks)
+    world.resize(size)
+    world.settle()
+    assert world.trainers == staying
+    assert world.plan().actions == ()
+
+
+@pytest.mark.rule("TJ:7.5")
+def test_victims_go_in_the_order_of_what_they_cost():
+    world = of_size(5)
+    look(world, {2: "pending", 1: "unready"})
+    world.resize(1)
+    victims = [action.name for action in world.plan().actions if isinstance(action, Delete)]
+    assert victims == ["demo-trainer-2", "demo-trainer-1", "demo-trainer-4", "demo-trainer-3"]
+
+
+@pytest.mark.rule("TJ:7.7")
+def test_a_growing_job_fills_the_holes_first():
+    world = of_size(5)
+    look(world, {2: "pending"})
+    world.resize(4)
+    world.settle()
+    world.let_go()
+    assert world.run().trainers == [0, 1, 3, 4]
+    world.resize(6)
+    assert world.run().trainers == [0, 1, 2, 3, 4, 5]
+
+
+def test_ranks_are_positions_among_the_members():
+    world = of_size(5)
+    look(world, {2: "pending"})
+    world.resize(4)
+    job, observed = world.job, world.observed
+    assert roster(job, observed, tally(job, observed)).members == (0, 1, 3, 4)
+
+
+def test_growth_waits_for_names_that_a_shrink_has_not_freed_yet():
+    world = of_size(5)
+    world.resize(3)
+    world.settle()
+    world.resize(5)
+    assert world.settle().trainers == [0, 1, 2]
+    world.let_go()
+    assert world.run().trainers == [0, 1, 2, 3, 4]
+
+
+def test_trainer_0_keeps_its_place_while_it_is_made_anew():
+    world = of_size(4)
+    world.end("trainer-0", 1)
+    world.settle()
+    world.resize(2)
+    assert world.settle().trainers == [1]
+    world.pass_time(10)
+    world.settle()
+    world.let_go()
+    assert world.run().trainers == [0, 1]
+
+
+@pytest.mark.rule("TJ:7.5", "TJ:6-2070", "TJ:6-463")
+@pytest.mark.parametrize(
+    "code", [pytest.param(0, id="ends well"), pytest.param(137, id="is killed"), pytest.param(1, id="fails")]
+)
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
+def test_a_planned_removal_is_neither_a_failure_nor_a_success(code, policy):
+    """kubeflow/trainer #2070: exit 137 and 143 after a shrink failed the job; JobSet KEP-463: they burnt the limit."""
+    world = of_size(4, restartPolicy=policy, backoffLimit=0)
+    world.resize(2)
+    world.settle()
+    world.end("trainer-3", code)
+    world.end("trainer-2", code)
+    world.settle()
+    world.let_go()
+    world.settle()
+    assert world.phase == names.PHASE_RUNNING
+    assert world.trainers == [0, 1]
+    assert (world.status["trainer"]["failed"], world.status["trainer"]["succeeded"]) == (0, 0)
+    assert not world.told(names.POD_FAILED)
+
+
+@pytest.mark.rule("TJ:7.5")
+def test_somebody_elses_delete_is_no_failure_either():
+    world = of_size(3)
+    world.pod("trainer-1", deletion_timestamp="2026-01-01T00:00:00Z")
+    world.settle()
+    world.end("trainer-1", 143)
+    world.settle()
+    world.let_go()
+    assert world.run().trainers == [0, 1, 2], "made anew at once"
+    assert world.status["trainer"]["failed"] == 0
+
+
+@pytest.mark.rule("TJ:6-1751")
+def test_after_the_first_success_pending_trainers_beyond_the_minimum_go():
+    """kubeflow/trainer #1751: a late worker started after all others had finished, and the job never ended."""
+    world = of_size(4)
+    look(world, {3: "pending"})
+    for index in (0, 1, 2):
+        world.end(f"trainer-{index}")
+    world.settle()
+    assert world.trainers == []
+    world.let_go()
+    world.settle()
+    assert world.phase == names.PHASE_SUCCEEDED
+
+
+@pytest.mark.rule("TJ:6-1751")
+def test_after_the_first_success_a_job_does_not_grow_but_may_shrink():
+    world = of_size(4)
+    world.end("trainer-0")
+    world.settle()
+    world.resize(8)
+    assert world.settle().trainers == [1, 2, 3]
+    world.resize(2)
+    assert world.settle().trainers == [1, 2], "those that are done hold no room"
+
+
+@pytest.mark.rule("TJ:6-1751")
+def test_after_the_first_success_the_minimum_is_still_owed():
+    world = JobWorld(low=3, high=5, trainer={"replicas": 3}).settle()
+    world.run("trainer-0", "trainer-1")
+    world.end("trainer-0")
+    world.end("trainer-1")
+    assert world.settle().trainers == [2]
+    assert world.phase == names.PHASE_CREATING
+    world.run()
+    world.end("trainer-2")
+    world.settle()
+    assert world.phase == names.PHASE_SUCCEEDED
+
+
+def test_a_pod_that_lost_its_index_is_nobody():
+    world = of_size(2)
+    world.pod("trainer-1", index=None)
+    todo = world.plan()
+    assert [action.name for action in todo.actions] == ["demo-trainer-1"]
+    world.settle()
+    world.let_go()
+    assert world.run().trainers == [0, 1]
+
+
+@pytest.mark.rule("TJ:7.5")
+def test_what_keeps_a_pod_from_starting_makes_it_cheapest():
+    world = of_size(3)
+    image = ContainerView("trainer", "waiting", "ImagePullBackOff", "no such image")
+    look(world, {1: "pending", 2: "pending"})
+    world.pod("trainer-1", containers=(image,))
+    world.resize(2)
+    assert world.settle().trainers == [0, 2]
