@@ -8,9 +8,19 @@ import pytest
 import yaml
 
 import crds
-from raytide.api.trainingjob import RoleSpec, TrainerSpec, TrainingJob, TrainingJobSpec
+from raytide.api.trainingjob import (
+    PaddleAnnotations,
+    PserverSpec,
+    RoleSpec,
+    ScalingSpec,
+    TrainerSpec,
+    TrainingJob,
+    TrainingJobSpec,
+)
 from raytide.sandbox.apiserver.schema import compile_schema
-from raytide.trainingjob.validation import violations
+from raytide.trainingjob.validation import unsupported, violations
+
+from job_world import JobWorld, merged
 
 ROOT = Path(__file__).parents[3]
 NAME = "paddlepaddle.org_trainingjobs.yaml"
@@ -157,6 +167,65 @@ def test_kubectl_explain_says_something_about_every_field_but_those_of_core_type
     ]
     assert silent == []
     assert "description" not in json.dumps(at("spec.volumes")["items"])
+
+
+# --- nothing is ignored in silence -------------------------------------------------------------------------------------------
+
+MODELS = {
+    "spec": TrainingJobSpec,
+    "spec.annotations": PaddleAnnotations,
+    "spec.scaling": ScalingSpec,
+    "spec.master": RoleSpec,
+    "spec.pserver": PserverSpec,
+    "spec.trainer": TrainerSpec,
+}
+SAID = {"string": "x", "integer": 1, "boolean": True, "object": {"name": "x"}}
+
+
+@pytest.mark.rule("TJ:2.1")
+@pytest.mark.parametrize("path", MODELS)
+def test_every_field_is_read_or_named_as_unsupported(path):
+    silent = []
+    for name, schema in at(path)["properties"].items():
+        if name in spellings(MODELS[path]):
+            continue
+        keys = [*path.removeprefix("spec").strip(".").split("."), name]
+        job = seed(**{"__".join(filter(None, keys)): SAID[schema["type"]]})
+        if f"{path}.{name}" not in [one.field for one in unsupported(TrainingJob.parse(job))]:
+            silent.append(f"{path}.{name}")
+    assert silent == []
+
+
+def test_the_status_of_a_job_is_stored_whole():
+    pserver = {"min-instance": 1, "max-instance": 2, "scaling": "Ratio"}
+    world = JobWorld(pserver=pserver, master={}, trainer={"template": {}}).run()
+    world.obj["status"] = merged(
+        world.status,
+        {
+            "scaling": {
+                "lastScaleTime": "2026-01-01T00:00:00Z",
+                "lastReason": "Growing",
+                "history": [
+                    {
+                        "time": "2026-01-01T00:00:00Z",
+                        "from": 1,
+                        "to": 2,
+                        "reason": "Growing",
+                        "message": "m",
+                        "forJob": "ns/b",
+                    }
+                ],
+            },
+            "failures": {"counted": ["uid-1"], "inARow": 1, "lastTime": "2026-01-01T00:00:00Z"},
+            "admission": {"timeouts": 1},
+            "waiting": "InsufficientGPU",
+            "completionTime": "2026-01-01T00:00:00Z",
+        },
+    )
+    stored = copy.deepcopy(world.obj)
+    assert {"conditions", "trainer", "pserver", "master", "selector", "phase", "startTime"} <= set(world.status)
+    assert STRUCTURAL.prune(stored) == []
+    assert STRUCTURAL.violations(stored, is_status=True) == []
 
 
 # --- what it refuses, as the operator does ---------------------------------------------------------------------------------
