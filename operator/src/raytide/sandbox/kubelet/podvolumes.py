@@ -29,7 +29,8 @@ from raytide.sandbox.kubelet.volumes import (
 )
 from raytide.sandbox.node.runtime import MemoryVolume
 
-_REFRESH_S: Final = 30.0
+_REFRESH_S: Final = 10.0
+"""Sooner than a kubelet of a cluster, which takes a minute and more: who tries things out is waiting."""
 _TOKEN_AGE_SHARE: Final = 0.8
 TROUBLE: Final = (ConfigMissing, BadSpec, ApiRefusal, ApiSilence, OSError, ValueError)
 
