@@ -6,7 +6,7 @@ world, with shrunk pods gone and new ones placed by a scheduler that knows nothi
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -278,6 +278,10 @@ class World:
             _resize(pods.companions, one.companion.wanted(trainers) if has_begun else 0)
         _resize(pods.trainers, trainers)
 
+    def __repr__(self) -> str:
+        """The snapshot that a planner gets, as Python: what a failing property prints."""
+        return repr(self.pool())
+
     # --- what is where ---
 
     def rooms(self) -> Rooms:
@@ -298,11 +302,16 @@ class World:
     def _leaving(self, name: str) -> dict[str, int]:
         return added(*(wanted.requests for where, wanted in self.leaving if where == name))
 
-    def schedule(self, choose: Callable[[list[str]], str] = lambda names: names[0]) -> None:
+    def schedule(
+        self,
+        choose: Callable[[list[str]], str] = lambda names: names[0],
+        *,
+        last: Collection[ParticipantId] = (),
+    ) -> None:
         """As kube-scheduler: each pod without a node gets one that has room now, jobs in the order they came."""
         free = self.rooms()
-        for pods in self.jobs.values():
-            for wanted, where, i in pods.all():
+        for id_ in sorted(self.jobs, key=lambda id_: id_ in last):
+            for wanted, where, i in self.jobs[id_].all():
                 if where[i]:
                     continue
                 fitting = [
@@ -313,6 +322,13 @@ class World:
                 if fitting:
                     where[i] = choose(fitting)
                     free[where[i]] = added(free[where[i]], times(wanted.requests, -1))
+
+    def running(self) -> "World":
+        """Without the trainers above their minimum that found no room: what there is after calm days."""
+        other = self.copy()
+        for pods in other.jobs.values():
+            _resize(pods.trainers, max(pods.job.floor, sum(map(bool, pods.trainers))))
+        return other
 
     def sizes(self) -> dict[str, int]:
         """Name -> trainers wanted."""
@@ -342,7 +358,14 @@ class World:
         companions = one.companion
         if companions:
             companions = replace(companions, current=len(pods.companions), placed=_by_node(pods.companions))
-        return replace(one, current=len(pods.trainers), placed=_by_node(pods.trainers), core=core, companion=companions)
+        return replace(
+            one,
+            current=len(pods.trainers),
+            placed=_by_node(pods.trainers),
+            leaves_first=tuple(name for name in reversed(pods.trainers) if name),
+            core=core,
+            companion=companions,
+        )
 
     def _charged(self) -> dict[str, int]:
         ours = (wanted.limits for pods in self.jobs.values() for wanted, _where, _i in pods.all())
@@ -392,7 +415,7 @@ class World:
         return other
 
     def carried_out(self, division: Division) -> "World":
-        """The world in which everything has come true, as planned where there is room, else as the scheduler can."""
+        """The world in which everything has come true as planned; whoever has to wait is not quicker than the others."""
         other = self.resized(division)
         free = other.rooms()
         for one in division.resizes:
@@ -402,7 +425,7 @@ class World:
                 if new and has_room(free[name], pods.job.shape.requests):
                     pods.trainers[new.pop(0)] = name
                     free[name] = added(free[name], times(pods.job.shape.requests, -1))
-        other.schedule()
+        other.schedule(last={one.id for one in division.waiting if one.is_below_floor})
         return other
 
     def changed(self, **jobs: Mapping[str, Any]) -> "World":

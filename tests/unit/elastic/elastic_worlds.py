@@ -80,11 +80,11 @@ def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5) -> World:
 
 
 @st.composite
-def equal_worlds(draw: DrawFn) -> World:
-    """Jobs whose instances want the same, on nodes that are alike: where fairness can be told in one number."""
+def equal_worlds(draw: DrawFn, *, is_gang: bool = False) -> World:
+    """Jobs whose instances want the same, on any nodes: where fairness can be told in one number."""
     there = [node(f"node-{number}", cpu=draw(st.integers(1, 10))) for number in range(draw(st.integers(1, 3)))]
     those = []
     for number in range(draw(st.integers(1, 5))):
         floor, span = draw(st.integers(1, 3)), draw(st.integers(0, 6))
-        those.append(job(f"job-{number}", floor, floor + span, draw(st.integers(floor, floor + span))))
-    return World(there, those)
+        those.append(job(f"job-{number}", floor, floor + span, draw(st.integers(floor, floor + span)), is_gang=is_gang))
+    return World(there, those).running()

@@ -144,11 +144,12 @@ def test_an_impossible_pod_of_somebody_else_drains_nobody():
 
 
 @pytest.mark.rule("TJ:D5")
-def test_an_impossible_job_drains_nobody():
-    world = World([node(cpu=40)], [job("a", 2, 20, 20), job("b", 2, 20, 20), job("c", 1, 2, 0, cpu=1000, priority=9)])
-    plan = divide(world.pool())
-    assert plan.resizes == ()
-    assert waiting_of(plan)["c"] == UNSATISFIABLE
+@pytest.mark.parametrize("is_gang", [pytest.param(True, id="a gang"), pytest.param(False, id="one that just begins")])
+def test_an_impossible_job_drains_nobody(is_gang):
+    new = job("c", 1, 2, 0, cpu=1000, priority=9, is_gang=is_gang)
+    plan = divide(World([node(cpu=40)], [job("a", 2, 20, 20), job("b", 2, 20, 20), new]).pool())
+    assert [one for one in plan.resizes if one.id.name != "c"] == []
+    assert waiting_of(plan) == {"c": UNSATISFIABLE}
 
 
 @pytest.mark.rule("TJ:D6")

@@ -72,6 +72,7 @@ def stays_within_bounds(plan: Division, everybody) -> None:
     for one in plan.resizes:
         job = everybody[one.id]
         assert one.before == size[one.id] != one.after, "each begins where the one before ends"
+        is_first = size[one.id] == job.current
         size[one.id] = one.after
         assert one.after <= job.ceiling, one
         assert one.after >= job.floor or job.floor > one.after > one.before, one
@@ -79,7 +80,8 @@ def stays_within_bounds(plan: Division, everybody) -> None:
         if job.floor < one.after < job.ceiling and one.is_released:
             assert one.after in job.sizes if job.sizes else (one.after - job.floor) % job.step == 0, one
         if job.companion:
-            assert one.companions == (job.companion.wanted(one.before), job.companion.wanted(one.after)), one
+            before = job.companion.current if is_first else job.companion.wanted(one.before)
+            assert one.companions == (before, job.companion.wanted(one.after)), one
 
 
 def takes_only_what_may_be_taken(plan: Division, everybody) -> None:
@@ -162,6 +164,7 @@ def test_a_plan_carried_out_on_one_node_is_a_fixed_point(world):
 @everywhere
 @given(equal_worlds())
 def test_a_plan_for_equal_pods_is_a_fixed_point_on_any_nodes(world):
+    world = world.running()  # a pod that waits above its minimum may be quicker than one for which room was made
     after = world.carried_out(divide(world.pool()))
     assert divide(after.pool()).resizes == ()
 
@@ -201,12 +204,14 @@ def test_repeated_rebalancing_ends(world):
 
 
 def lowest_score(world: World) -> object:
+    """Of what runs; whoever waits for its minimum is the worse off the more it lacks."""
     pool = world.carried_out(divide(world.pool())).pool()
-    return min(one.score_at(one.current) for one in pool.participants)
+    running = {one.id: sum(one.placed.values()) for one in pool.participants}
+    return min(min(one.score_at(running[one.id]), running[one.id] - one.floor) for one in pool.participants)
 
 
 @everywhere
-@given(equal_worlds(), st.integers(1, 6))
+@given(equal_worlds(is_gang=True), st.integers(1, 6))
 def test_more_room_never_lowers_the_lowest_score(world, more):
     """Max-min, seen from the one who has least (TJ §4); for instances that want the same."""
     bigger = World((*world.nodes, node("one-more", cpu=more)), strangers=world.strangers)
@@ -277,7 +282,7 @@ def test_while_pods_leave_nothing_more_is_taken_and_their_room_is_not_given_away
 @everywhere
 @given(worlds(most_nodes=1))
 def test_what_was_promised_comes_when_the_pods_are_gone(world):
-    world = world.changed(**{id_.name: {"rebalances": False} for id_ in world.jobs})
+    world = world.running().changed(**{id_.name: {"rebalances": False} for id_ in world.jobs})
     expected = world.carried_out(divide(world.pool())).sizes()
     for _ in range(20):
         plan = divide(world.pool())

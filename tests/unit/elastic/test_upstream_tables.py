@@ -181,10 +181,8 @@ def test_sorted_jobs():
     """Least fulfilled first: b (1/19), c (1/9); a is full and d not elastic, so upstream's third is granted nothing."""
     whole = shape(10)
     jobs = [
-        job("a", 1, 2, 2, shape=whole),
-        job("b", 1, 20, 2, shape=whole),
-        job("c", 1, 10, 2, shape=whole),
-        job("d", 1, 1, 2, shape=whole),
+        job(name, 1, ceiling, 2, shape=whole, placed={"elsewhere": 2})
+        for name, ceiling in (("a", 2), ("b", 20), ("c", 10), ("d", 1))
     ]
     assert order_of(*(one for one in jobs if one.is_elastic)) == ["b", "c"]
     assert [one.id.name for one in sorted(jobs, key=lambda one: one.score_at(2)) if one.is_elastic] == ["b", "c", "a"]

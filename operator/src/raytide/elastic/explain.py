@@ -1,0 +1,357 @@
+"""Why is this participant not larger, and what would have to happen?
+
+Takes the pool and the plan that was made of it, gives sentences for people: what the participant has and wants, what the
+plan gives it, which node comes closest to one more instance and what is missing there, who holds that, which other rules
+stand in the way, and what would help. `differences` tells what somebody who is submitted would change for the others.
+Decides nothing: the plan is taken as it is. Called by `raytide plan` (TJ §7 items 8 and 15).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from raytide.elastic.constraints import admits
+from raytide.elastic.model import (
+    PODS,
+    Amounts,
+    Constraints,
+    Division,
+    Node,
+    Participant,
+    ParticipantId,
+    Pool,
+    Quota,
+    Shape,
+    Waiting,
+)
+from raytide.elastic.share import larger_size
+from raytide.elastic.words import spell, spell_with_name
+
+_SHOWN: Final = 5
+"""So many of those who hold something are named."""
+_FULL: Final = 100
+
+
+# --- the answer --------------------------------------------------------------------------------------------------------
+
+
+def explain(pool: Pool, division: Division, id_: ParticipantId) -> str:
+    """All that can be said about one participant, in lines; raises KeyError where it takes no part."""
+    everybody = {one.id: one for one in pool.participants}
+    one, sizes = everybody[id_], sizes_after(pool, division)
+    said = next((waiting for waiting in division.waiting if waiting.id == id_), None)
+    lines = [_standing(one, sizes[id_]), *_resizes(division, one)]
+    if sizes[id_] >= one.ceiling and said is None:
+        return "\n".join([*lines, "It has all that it may have; a higher maximum would let it grow."])
+    after = _After(pool, division)
+    obstacles = [*_said(said), *_rules(one), *_nodes(one, after), *_sums(one, pool), *_quotas(one, pool)]
+    short = after.missing(one.shape)
+    holders = list(_holders(one, pool, sizes, short)) if short else []
+    helping = list(_would_help(one, sizes[id_], after, pool))
+    lines += _section("What stands in the way:", obstacles)
+    lines += _section(f"Who holds {_either(sorted(short))} where it may run:", holders)
+    lines += _section("What would help:", helping)
+    return "\n".join(lines)
+
+
+def differences(
+    before: tuple[Pool, Division], after: tuple[Pool, Division], submitted: Iterable[ParticipantId]
+) -> tuple[str, ...]:
+    """What the submitted ones get, and what everybody else has more or less because of them."""
+    new = set(submitted)
+    without, having = sizes_after(*before), sizes_after(*after)
+    waiting = {one.id: one for one in after[1].waiting if one.is_below_floor}
+    lines = [_outcome(one, having[one.id], waiting.get(one.id)) for one in after[0].participants if one.id in new]
+    now = {one.id: one.current for one in before[0].participants}
+    changed = [
+        _change(id_, now[id_], without[id_], having[id_]) for id_ in sorted(without) if without[id_] != having[id_]
+    ]
+    return (*lines, *(changed or ["nobody else is any smaller or larger for it"]))
+
+
+def sizes_after(pool: Pool, division: Division) -> dict[ParticipantId, int]:
+    """Everybody's size once the plan is carried out."""
+    sizes = {one.id: one.current for one in pool.participants}
+    sizes.update((one.id, one.after) for one in division.resizes)
+    return sizes
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    found = [f"  - {line}" for line in lines]
+    return [title, *found] if found else []
+
+
+# --- what it has -------------------------------------------------------------------------------------------------------
+
+
+def _standing(one: Participant, after: int) -> str:
+    bounds = f"{one.floor} to {one.ceiling}" if one.is_elastic else f"{one.floor}"
+    begun = (
+        f"has {one.current} of {bounds}" if one.current or not one.is_gang else f"has not begun; it may have {bounds}"
+    )
+    score = f" (score {float(one.score_at(max(one.current, one.floor))):.2f})" if one.is_elastic and one.current else ""
+    given = "this plan leaves it so" if after == one.current else f"this plan gives it {after}"
+    return f"{one.id} {begun}{score}; {given}."
+
+
+def _resizes(division: Division, one: Participant) -> list[str]:
+    found = []
+    for resize in division.resizes:
+        if resize.id == one.id:
+            held = "" if resize.is_released else " (promised: pods are still in that room)"
+            found.append(f"{resize.before} -> {resize.after}: {resize.reason}: {resize.message}{held}")
+    return found
+
+
+def _said(waiting: Waiting | None) -> list[str]:
+    return [f"{waiting.reason}: {waiting.message}"] if waiting else []
+
+
+def _rules(one: Participant) -> Iterator[str]:
+    if not one.is_elastic:
+        yield "its minimum and its maximum are the same: nothing is decided about its size"
+    elif not one.is_scaling_enabled:
+        yield "scaling is switched off for it"
+    elif not one.may_grow:
+        yield "it may not grow yet: its last resize is too recent, or still under way"
+
+
+# --- nodes -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """What one node lacks for one more pod."""
+
+    node: Node
+    free: Amounts
+    missing: Amounts
+
+
+class _After:
+    """Every usable node with what is free there once the plan is carried out."""
+
+    def __init__(self, pool: Pool, division: Division) -> None:
+        shapes = {one.id: one.shape for one in pool.participants}
+        used: dict[str, dict[str, int]] = {
+            node.name: {name: node.used.get(name, 0) - node.leaving.get(name, 0) for name in _names(node)}
+            for node in pool.nodes
+        }
+        for resize in division.resizes:
+            for name, count in resize.nodes.items():
+                _add(used.get(name, {}), shapes[resize.id], count)
+        self.unusable: Final = sum(not node.is_usable for node in pool.nodes)
+        self._nodes = [node for node in pool.nodes if node.is_usable]
+        self._used = used
+
+    def gaps(self, shape: Shape) -> list[_Gap]:
+        """The nodes that would have such a pod, the one that lacks least first; those with room first of all."""
+        allowed = (node for node in self._nodes if admits(node, shape.constraints))
+        return sorted((self._gap(node, shape) for node in allowed), key=lambda gap: _distance(gap, shape))
+
+    def excluded(self, constraints: Constraints) -> int:
+        """How many usable nodes its constraints keep it from."""
+        return sum(not admits(node, constraints) for node in self._nodes)
+
+    def missing(self, shape: Shape) -> Amounts:
+        """What the node lacks that comes closest; nothing where one more fits, or no node would have it."""
+        gaps = self.gaps(shape)
+        return gaps[0].missing if gaps else {}
+
+    def _gap(self, node: Node, shape: Shape) -> _Gap:
+        used = self._used[node.name]
+        wants = {PODS: 1, **shape.requests}
+        free = {
+            name: node.allocatable.get(name, 0) - used.get(name, 0)
+            for name in wants
+            if name != PODS or PODS in node.allocatable
+        }
+        missing = {name: wants[name] - left for name, left in free.items() if left < wants[name]}
+        return _Gap(node, free, missing)
+
+
+def _names(node: Node) -> set[str]:
+    return {*node.allocatable, *node.used}
+
+
+def _add(used: dict[str, int], shape: Shape, count: int) -> None:
+    for name, amount in {PODS: 1, **shape.requests}.items():
+        used[name] = used.get(name, 0) + amount * count
+
+
+def _distance(gap: _Gap, shape: Shape) -> tuple[int, float, str]:
+    parts = [amount / max(1, shape.requests.get(name, 1)) for name, amount in gap.missing.items()]
+    return len(parts), sum(parts), gap.node.name
+
+
+def _nodes(one: Participant, after: _After) -> Iterator[str]:
+    gaps = after.gaps(one.shape)
+    if excluded := after.excluded(one.shape.constraints):
+        yield f"{_count(excluded, 'node')} would not have it: node selector, affinity or taints"
+    if after.unusable:
+        yield f"{_count(after.unusable, 'node')} cannot be used: not ready, or cordoned"
+    if not gaps:
+        yield "there is no node at all that it may run on"
+    elif gaps[0].missing:
+        first = gaps[0]
+        lacks = ", ".join(_lack(name, amount, first, one.shape) for name, amount in first.missing.items())
+        others = f", of {len(gaps)} that it may run on" if len(gaps) > 1 else ""
+        yield f"node {first.node.name} comes closest{others}: it lacks {lacks}"
+
+
+def _lack(name: str, amount: int, gap: _Gap, shape: Shape) -> str:
+    wanted = {PODS: 1, **shape.requests}[name]
+    there = max(0, gap.free[name])
+    total = gap.node.allocatable.get(name, 0)
+    return f"{spell_with_name(name, amount)} (it asks for {spell_with_name(name, wanted)}; {spell(name, there)} of {spell(name, total)} free)"
+
+
+# --- sums --------------------------------------------------------------------------------------------------------------
+
+
+def _sums(one: Participant, pool: Pool) -> Iterator[str]:
+    """Where growth by limits ends before the nodes do (TJ §3 rows 5 and 15)."""
+    nodes = [node for node in pool.nodes if node.is_usable]
+    wanted = {**one.shape.requests, **one.shape.limits} if one.is_accounted_by_limits else {}
+    for name in sorted(wanted.keys() - {PODS}):
+        percent = pool.options.max_load_percent.get(name, _FULL)
+        bound = sum(node.allocatable.get(name, 0) for node in nodes) * percent // _FULL
+        charged = pool.charged.get(name, 0)
+        if charged + wanted[name] > bound:
+            yield (
+                f"by limits {spell(name, charged)} of {spell_with_name(name, bound)} are taken before this plan"
+                f"{f' (growth may fill {percent} %)' if percent < _FULL else ''}"
+            )
+    for name, percent in sorted(pool.options.max_load_percent.items()):
+        bound = sum(node.allocatable.get(name, 0) for node in nodes) * percent // _FULL
+        used = sum(node.used.get(name, 0) for node in nodes)
+        if percent < _FULL and (amount := one.shape.requests.get(name, 0)) and used + amount > bound:
+            yield f"growth may fill {percent} % of {name}: {spell(name, used)} of {spell_with_name(name, bound)} are used"
+
+
+def _quotas(one: Participant, pool: Pool) -> Iterator[str]:
+    for quota in _refusing(one, pool):
+        for name, amount in _charge(one.shape).items():
+            if quota.free.get(name, amount) < amount:
+                left = spell(name, max(0, quota.free[name]))
+                yield f"ResourceQuota {quota.namespace}/{quota.name} allows {left} more of {name}, one asks for {spell(name, amount)}"
+
+
+def _refusing(one: Participant, pool: Pool) -> list[Quota]:
+    charge = _charge(one.shape)
+    return [
+        quota
+        for quota in pool.quotas
+        if quota.namespace == one.id.namespace
+        and any(quota.free.get(name, amount) < amount for name, amount in charge.items())
+    ]
+
+
+def _charge(shape: Shape) -> Mapping[str, int]:
+    limits = {f"limits.{name}": amount for name, amount in shape.limits.items()}
+    return {PODS: 1, **shape.requests, **limits}
+
+
+# --- others ------------------------------------------------------------------------------------------------------------
+
+
+def _holders(one: Participant, pool: Pool, sizes: Mapping[ParticipantId, int], short: Amounts) -> Iterator[str]:
+    """Who has the missing resources on nodes that it may use, who has most first."""
+    allowed = {node.name for node in pool.nodes if node.is_usable and admits(node, one.shape.constraints)}
+    held = []
+    for other in pool.participants:
+        count = sum(number for name, number in other.placed.items() if name in allowed)
+        amounts = {name: other.shape.requests.get(name, 0) * count for name in sorted(short)}
+        if other.id != one.id and any(amounts.values()):
+            held.append((amounts, other))
+    held.sort(key=lambda each: ([-amount for amount in each[0].values()], each[1].id))
+    for amounts, other in held[:_SHOWN]:
+        has = " and ".join(spell_with_name(name, amount) for name, amount in amounts.items() if amount)
+        yield f"{other.id}: {has}, with {sizes[other.id]} of {other.floor} to {other.ceiling}; {_gives(other, one, sizes)}"
+    if len(held) > _SHOWN:
+        yield f"{len(held) - _SHOWN} more"
+    if rest := _strangers_use(pool, allowed, short):
+        yield f"pods that are not shared out: {rest}"
+
+
+def _gives(other: Participant, one: Participant, sizes: Mapping[ParticipantId, int]) -> str:
+    """Whether it would give something to somebody below the minimum, and why not."""
+    if other.priority > one.priority:
+        return f"it has a higher priority ({other.priority} against {one.priority})"
+    if not other.is_scaling_enabled:
+        return "scaling is switched off for it"
+    if sizes[other.id] <= other.floor:
+        return "that is its minimum"
+    if not other.may_shrink and other.priority == one.priority:
+        return "it is in a cool-down"
+    return f"it gives down to {other.floor}, but only to somebody below the minimum"
+
+
+def _strangers_use(pool: Pool, allowed: set[str], short: Amounts) -> str:
+    ours: dict[str, int] = {}
+    for other in pool.participants:
+        _add(ours, other.shape, sum(number for name, number in other.placed.items() if name in allowed))
+        if other.companion is not None:
+            there = sum(number for name, number in other.companion.placed.items() if name in allowed)
+            _add(ours, other.companion.shape, there)
+    used = {name: sum(node.used.get(name, 0) for node in pool.nodes if node.name in allowed) for name in sorted(short)}
+    rest = {name: amount - ours.get(name, 0) for name, amount in used.items()}
+    return " and ".join(spell_with_name(name, amount) for name, amount in rest.items() if amount > 0)
+
+
+# --- what would help ---------------------------------------------------------------------------------------------------
+
+
+def _would_help(one: Participant, size: int, after: _After, pool: Pool) -> Iterator[str]:
+    if not one.is_elastic or not one.is_scaling_enabled:
+        yield "a higher maximum" if one.is_scaling_enabled else "switching its scaling on"
+        return
+    gaps = after.gaps(one.shape)
+    step = (larger_size(one, size) or size + 1) - size
+    if not gaps:
+        yield f"a node that it may run on, with {_asked(one.shape)} free"
+    elif gaps[0].missing:
+        more = " and ".join(spell_with_name(name, amount) for name, amount in gaps[0].missing.items())
+        yield f"{more} more free on node {gaps[0].node.name}, or another node with {_asked(one.shape)} free"
+    for quota in _refusing(one, pool):
+        yield f"a larger ResourceQuota {quota.namespace}/{quota.name}, or fewer pods there"
+    if step > 1:
+        yield f"room for {step} at once: sizes between {size} and {size + step} are not allowed"
+    if not one.may_grow:
+        yield "time: it is looked at again when its cool-down is over"
+
+
+def _asked(shape: Shape) -> str:
+    return (
+        " and ".join(spell_with_name(name, amount) for name, amount in shape.requests.items() if name != PODS)
+        or "one pod"
+    )
+
+
+# --- differences -------------------------------------------------------------------------------------------------------
+
+
+def _outcome(one: Participant, size: int, waiting: Waiting | None) -> str:
+    if waiting is not None:
+        start = "waits" if one.is_gang else f"begins with {size}, and not all of them find room"
+        return f"{one.id} {start}: {waiting.reason}: {waiting.message}"
+    return f"{one.id} begins with {size} of {one.floor} to {one.ceiling}"
+
+
+def _change(id_: ParticipantId, now: int, without: int, having: int) -> str:
+    if having < now:
+        return f"{id_} loses {now - having} ({now} -> {having})"
+    if having < without:
+        return f"{id_} grows by {without - having} less ({now} -> {having}, not {without})"
+    return f"{id_} gets {having - without} more ({now} -> {having}, not {without})"
+
+
+# --- words -------------------------------------------------------------------------------------------------------------
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _either(names: list[str]) -> str:
+    return " or ".join(names)
