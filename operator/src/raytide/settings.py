@@ -207,7 +207,11 @@ class Settings(BaseSettings):
 
     def job_config(self) -> JobConfig:
         """What the TrainingJob room's decisions may know."""
-        return JobConfig(operator_version=f"raytide-{product_version()}", cluster_domain=self.cluster_domain)
+        return JobConfig(
+            operator_version=f"raytide-{product_version()}",
+            cluster_domain=self.cluster_domain,
+            gpus=self.gpu_resources,
+        )
 
     def sharing_config(self) -> SharingConfig:
         """How the cluster is shared among jobs."""

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -42,6 +42,8 @@ from raytide.trainingjob.unreadable import unreadable_patch
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 30.0
+
+C = TypeVar("C", bound=JobPod | JobObject)
 
 
 class Children(Protocol):
@@ -142,15 +144,11 @@ class TrainingJobReconciler:
     def _observe(self, job: TrainingJob, seen_at: datetime) -> Observed:
         """Everything at this instant: no await in here. `seen_at` is one moment for the whole pass."""
         key, uid, wires = job.key, job.metadata.uid, self._wires
-        # Only what this job owns may end what is in flight: an earlier job's children have the same names.
-        pods = [pod for pod in wires.children.pods(key) if pod.owner_uid == uid]
-        services = [service for service in wires.children.services(key) if service.owner_uid == uid]
-        config_maps = [one for one in wires.children.config_maps(key) if one.owner_uid == uid]
         return observe(
             uid,
-            pods=wires.pods_in_flight.overlay(key, uid, pods),
-            services=wires.services_in_flight.overlay(key, uid, services),
-            config_maps=wires.config_maps_in_flight.overlay(key, uid, config_maps),
+            pods=_overlaid(wires.pods_in_flight, key, uid, wires.children.pods(key)),
+            services=_overlaid(wires.services_in_flight, key, uid, wires.children.services(key)),
+            config_maps=_overlaid(wires.config_maps_in_flight, key, uid, wires.children.config_maps(key)),
             unready_nodes=wires.children.unready_nodes(),
             refusals=self._waiting(job),
             seen_at=seen_at,
@@ -224,6 +222,12 @@ class TrainingJobReconciler:
         self._refusals.forget(key)
         self._known_since.pop(key, None)
         self._forgotten(key)
+
+
+def _overlaid(in_flight: Expectations[C], key: Key, uid: str, seen: Sequence[C]) -> tuple[C, ...]:
+    """What is seen, with ours in flight laid over what is ours: an earlier job's children have the same names."""
+    mine: list[C] = [view for view in seen if view.owner_uid == uid]
+    return (*in_flight.overlay(key, uid, mine), *(view for view in seen if view.owner_uid != uid))
 
 
 def _wait_s(refused: Outcome, times: int) -> float:

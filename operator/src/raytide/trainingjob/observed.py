@@ -6,7 +6,7 @@ from views that carry the job's label; what another uid controls never gets in (
 plan and status.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -28,6 +28,8 @@ class Observed:
     pods: tuple[JobPod, ...] = ()
     services: tuple[JobObject, ...] = ()
     config_maps: tuple[JobObject, ...] = ()
+    foreign_names: frozenset[str] = frozenset()
+    """Names that an earlier job of this name still holds: its children are on their way out, and are waited for."""
     unready_nodes: frozenset[str] = frozenset()
     refusals: tuple[Refusal, ...] = ()
     """`group` is a role of `training_names`, or a slot of todo.py."""
@@ -74,19 +76,21 @@ class Observed:
 def observe(
     job_uid: str,
     *,
-    pods: Iterable[JobPod],
-    services: Iterable[JobObject] = (),
-    config_maps: Iterable[JobObject] = (),
+    pods: Sequence[JobPod],
+    services: Sequence[JobObject] = (),
+    config_maps: Sequence[JobObject] = (),
     unready_nodes: frozenset[str] = frozenset(),
     refusals: tuple[Refusal, ...] = (),
     seen_at: datetime = BEFORE_EVERYTHING,
     known_for_s: float = FOR_EVER_S,
 ) -> Observed:
-    """The snapshot of what `job_uid` controls; whatever only carries the label stays outside."""
+    """The snapshot of what `job_uid` controls; of what only carries the label the names of others' children remain."""
+    labelled: tuple[JobPod | JobObject, ...] = (*pods, *services, *config_maps)
     return Observed(
         pods=tuple(pod for pod in pods if pod.owner_uid == job_uid),
         services=tuple(each for each in services if each.owner_uid == job_uid),
         config_maps=tuple(each for each in config_maps if each.owner_uid == job_uid),
+        foreign_names=frozenset(each.name for each in labelled if each.owner_uid not in ("", job_uid)),
         unready_nodes=unready_nodes,
         refusals=refusals,
         seen_at=seen_at,

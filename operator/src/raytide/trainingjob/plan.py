@@ -124,7 +124,8 @@ def give_up_late_gang(now: Situation) -> Plan:
 
 def ensure_service(now: Situation) -> Plan:
     """One headless service, which gives every pod its stable name; created once."""
-    if now.observed.service(service_name(now.job)) is not None:
+    name = service_name(now.job)
+    if now.observed.service(name) is not None or name in now.observed.foreign_names:
         return NOTHING
     create = Create(
         SERVICES,
@@ -139,7 +140,10 @@ def ensure_service(now: Situation) -> Plan:
 def ensure_membership(now: Situation) -> Plan:
     """The live list of members, changed before pods go or come (TJ §7.7, §6: PaddleCloud #411)."""
     manifest = build_membership(now.job, now.size, now.config)
-    found = now.observed.config_map(membership_name(now.job))
+    name = membership_name(now.job)
+    found = now.observed.config_map(name)
+    if found is None and name in now.observed.foreign_names:
+        return NOTHING
     if found is None:
         create = Create(
             CONFIG_MAPS,
@@ -238,8 +242,8 @@ def _is_master_ready(now: Situation) -> bool:
 
 
 def _start(now: Situation, role: str, indices: Iterable[int]) -> Plan:
-    """Those that are missing and whose name nobody has any more (kubernetes #115844)."""
-    taken = {pod.name for pod in now.observed.of(role)}
+    """Those that are missing and whose name nobody has any more (kubernetes #115844), not even an earlier job."""
+    taken = {pod.name for pod in now.observed.of(role)} | now.observed.foreign_names
     free = (index for index in indices if pod_name(now.job, role, index) not in taken)
     missing = list(islice(free, MOST_CREATES))
     if not missing:

@@ -10,25 +10,22 @@ from datetime import datetime
 from typing import Any
 
 from raytide.api import training_names as names
-from raytide.api.conditions import ConditionJson, set_condition, timestamp
+from raytide.api.conditions import ConditionJson, timestamp
 from raytide.api.faults import Violation
 from raytide.api.merge_patch import merge_difference
+from raytide.trainingjob.conditions import invalid_conditions
 
 
 def unreadable_patch(obj: Mapping[str, Any], faults: Sequence[Violation], now: datetime) -> dict[str, Any] | None:
     """The status patch that names the faults; None when they stand there already."""
     written = obj.get("status")
     old: Mapping[str, Any] = written if isinstance(written, Mapping) else {}
-    message = "; ".join(str(fault) for fault in faults)
-    conditions = set_condition(
-        _readable(old.get("conditions")),
-        names.WAITING,
-        status=True,
-        reason=names.INVALID_SPEC,
-        message=message,
-        now=now,
-    )
-    new = {**old, "conditions": list(conditions), "waiting": names.INVALID_SPEC}
+    new = {
+        **old,
+        "conditions": invalid_conditions(_readable(old.get("conditions")), faults, now),
+        "phase": old.get("phase") or names.PHASE_PENDING,
+        "waiting": names.INVALID_SPEC,
+    }
     if not merge_difference(old, new):
         return None
     difference = merge_difference(old, {**new, "lastUpdateTime": timestamp(now)})
