@@ -199,6 +199,12 @@ def test_membership_is_the_same_for_the_same_size_and_spec():
     assert build_membership(seed_job(), Size(3, 3), CONFIG) != build_membership(seed_job(), Size(4, 3), CONFIG)
 
 
+def test_membership_of_a_very_large_job_fits_into_a_configmap():
+    name, namespace = "j" * 40, "n" * 40
+    files = files_of(build_membership(parsed_job(name=name, namespace=namespace, high=2000), Size(2000, 0), CONFIG))
+    assert sum(len(content) for content in files.values()) < 2**20
+
+
 def test_names_follow_the_clusters_domain():
     files = files_of(build_membership(parsed_job(), Size(1, 0), JobConfig(cluster_domain="corp")))
     assert files["trainers"] == "demo-trainer-0.demo.default.svc.corp:7164\n"

@@ -150,6 +150,14 @@ def test_ranks_are_positions_among_the_trainers_there_are():
     assert found["RAYTIDE_INDEX"] == "5"
 
 
+def test_a_list_too_long_for_linux_is_left_to_the_files():
+    found = env_of(high=5000, size=Size(5000, 2))
+    assert "PADDLE_TRAINER_ENDPOINTS" not in found
+    assert (found["PADDLE_TRAINERS_NUM"], found["PADDLE_TRAINER_ID"]) == ("5000", "0")
+    assert max(len(value) for value in found.values()) < 128 * 1024
+    assert env_of(high=1000, size=Size(1000, 2))["PADDLE_TRAINER_ENDPOINTS"].count(",") == 999
+
+
 def test_without_parameter_servers_fleet_is_collective():
     assert "PADDLE_PSERVERS_IP_PORT_LIST" not in env_of(size=Size(2, 0), pserver=None)
 

@@ -23,7 +23,7 @@ def membership_files(job: TrainingJob, size: Size, config: JobConfig) -> dict[st
         "world_size": f"{size.trainers}\n",
         "trainers": _lines(endpoints(job, TRAINER, size.ranks, config)),
         "pservers": _lines(endpoints(job, PSERVER, range(size.pservers), config)),
-        "membership.json": json.dumps(_membership(job, size, config), indent=2) + "\n",
+        "membership.json": json.dumps(_membership(job, size, config), separators=(",", ":")) + "\n",
     }
 
 

@@ -19,6 +19,8 @@ from raytide.trainingjob.construction.site import Site
 
 MEMBERSHIP_PATH: Final = "/etc/raytide/membership"
 CUDA_LIBRARIES: Final = "/usr/local/cuda/lib64"
+LONGEST_VALUE: Final = 100_000
+"""Linux starts no program with a variable of 128 KiB or more: a longer list stands in the files alone."""
 
 
 def environment(site: Site) -> list[Manifest]:
@@ -95,7 +97,7 @@ def fleet_variables(site: Site) -> list[Manifest]:
         # Parameter servers start before trainers have addresses, and need none of them.
         found["PADDLE_TRAINER_ID"] = str(site.size.rank_of(site.index))
         found["PADDLE_TRAINER_ENDPOINTS"] = _list_with_self(site, TRAINER, site.size.ranks, own)
-    return _literals(found)
+    return _literals({name: value for name, value in found.items() if len(value) <= LONGEST_VALUE})
 
 
 def torchrun_variables(site: Site) -> list[Manifest]:
