@@ -16,6 +16,17 @@
 - --metrics-addr={{ if .Values.metrics.enabled }}:{{ int .Values.metrics.port }}{{ else }}0{{ end }}
 - --autoscaler-mode={{ .Values.autoscaler.mode }}
 - --autoscaler-image={{ default (include "raytide.image" .) .Values.autoscaler.image }}
+- --sharing-period={{ .Values.sharing.period }}
+{{- with .Values.sharing.maxLoad }}
+{{- $loads := list }}
+{{- range $resource, $percent := . }}
+{{- $loads = append $loads (printf "%s=%d" $resource (int $percent)) }}
+{{- end }}
+- --max-load={{ join "," $loads }}
+{{- end }}
+{{- with .Values.sharing.gpuResources }}
+- --gpu-resources={{ join "," . }}
+{{- end }}
 {{- with .Values.featureGates }}
 {{- $gates := list }}
 {{- range $gate, $isOn := . }}

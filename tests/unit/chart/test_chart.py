@@ -24,6 +24,7 @@ EVERYTHING = {
     "image": {"digest": "sha256:" + "0" * 64},
     "imagePullSecrets": [{"name": "pull"}],
     "featureGates": {"RayMultiHostIndexing": False, "RayJobDeletionPolicy": True},
+    "sharing": {"maxLoad": {"cpu": 90}, "gpuResources": ["example.com/gpu"]},
     "env": [{"name": "CLUSTER_DOMAIN", "value": "example.org"}],
     "podAnnotations": {"a": "b"},
     "podLabels": {"team": "platform"},
@@ -236,6 +237,13 @@ def test_probes_ask_the_health_port():
             {"image": {"tag": "7"}}, "--autoscaler-image=ghcr.io/raytide/raytide:7", id="the operator's image"
         ),
         pytest.param({"autoscaler": {"image": "r/a:1"}}, "--autoscaler-image=r/a:1", id="an image of its own"),
+        pytest.param({"sharing": {"period": "10s"}}, "--sharing-period=10s", id="how often jobs share"),
+        pytest.param(
+            {"sharing": {"maxLoad": {"memory": 95, "cpu": 90}}}, "--max-load=cpu=90,memory=95", id="room that stays"
+        ),
+        pytest.param(
+            {"sharing": {"gpuResources": ["a.b/gpu", "c.d/gpu"]}}, "--gpu-resources=a.b/gpu,c.d/gpu", id="what GPUs are"
+        ),
         pytest.param(EVERYTHING, "--feature-gates=RayJobDeletionPolicy=true,RayMultiHostIndexing=false", id="gates"),
     ],
 )
@@ -399,6 +407,8 @@ def test_the_service_monitor_finds_the_service():
             {"leaderElection": {"retryPeriod": 4}}, "/leaderElection/retryPeriod", id="seconds without a unit"
         ),
         pytest.param({"autoscaler": {"mode": "v2"}}, "/autoscaler/mode", id="an autoscaler that does not exist"),
+        pytest.param({"sharing": {"maxLoad": {"cpu": 101}}}, "/sharing/maxLoad/cpu", id="more room than there is"),
+        pytest.param({"sharing": {"gpuResources": ["gpu"]}}, "/sharing/gpuResources/0", id="a GPU without a domain"),
         pytest.param({"podLabels": {"a": 1}}, "/podLabels/a", id="a label that is a number"),
         pytest.param({"metrics": {"serviceMonitor": {"interval": "30"}}}, "/interval", id="a duration without a unit"),
     ],
