@@ -25,7 +25,7 @@ ROLE_WORDS = {
     "readiness_probe": "Another spelling of readinessProbe.",
     "replicaSpec": "Without effect: Paddle's operator kept its own object here.",
     "resources": "What one pod asks for. A limit without a request is the request too.",
-    "template": "A pod template merged over what is built: containers by name, all else as a merge patch.",
+    "template": "A pod template merged over what is built: containers, variables, volumes and mounts one by one, other lists as a whole.",
     "tolerations": "Taints of nodes that do not matter.",
 }
 INSTANCES_WORDS = {
@@ -50,7 +50,7 @@ SPEC_WORDS = {
     "spec.fault_tolerant": "Whether trainers may come and go. If absent, true where min-instance of trainer is below max-instance.",
     "spec.faultTolerant": "Another spelling of fault_tolerant.",
     "spec.frame_work": "Without effect: see framework.",
-    "spec.framework": "Whose launch command and environment: paddle, torchrun or generic. paddle if absent.",
+    "spec.framework": "Who runs the entrypoint: paddle (if absent), Paddle's launcher paddle_k8s in the image; torchrun, a shell, with PET_* variables; generic, a shell, with those of Paddle 2's fleet.",
     "spec.host_network": "Run pods in the network of their node.",
     "spec.hostNetwork": "Another spelling of host_network.",
     "spec.image": "The image of every pod. paddlepaddle/paddlecloud-job if absent.",
