@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from raytide.elastic.model import PODS, Pool
-from raytide.elastic.placement import PodShape, Room, Wants, total
+from raytide.elastic.placement import PodShape, Room, total
+from raytide.elastic.room_index import Wants
 
 _FULL: Final = 100
 _LIMITS: Final = "limits."

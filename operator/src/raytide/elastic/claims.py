@@ -109,12 +109,14 @@ class Claims:
         if self._potential is None:
             self._potential = Potential(self.state)
         wanted = _wanted(needs)
-        key = (wanted, share.of.priority, reach)
-        if key in self._failed or not self._potential.suffices(wanted, share.of.priority, reach):
+        givers = self._potential.givers(share.of.priority, reach)
+        key = (_numbers(wanted), givers)
+        if key in self._failed:
             return None
-        attempt = Reclaim(self.state)
-        if attempt.succeeds(share, needs, reach):
-            return attempt
+        if self._potential.suffices(wanted, givers):
+            attempt = Reclaim(self.state)
+            if attempt.succeeds(share, needs, reach):
+                return attempt
         self._failed.add(key)
         return None
 
@@ -153,6 +155,11 @@ class Claims:
 
 def _wanted(needs: Needs) -> tuple[tuple[PodShape, int], ...]:
     return tuple((pods.pod, count) for pods, count in needs)
+
+
+def _numbers(wanted: tuple[tuple[PodShape, int], ...]) -> tuple[tuple[int, int], ...]:
+    """The same in numbers."""
+    return tuple((pod.number, count) for pod, count in wanted)
 
 
 def _spelled(shape: Shape) -> str:

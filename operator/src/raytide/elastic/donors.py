@@ -9,7 +9,8 @@ nobody. Rules TJ §3 rows 6, 7, TJ §4; called by `claims.py` and `reclaim.py`.
 from collections.abc import Iterable
 from enum import Enum
 
-from raytide.elastic.placement import PodShape, Vector, Wants, count_that_fits
+from raytide.elastic.placement import PodShape, count_that_fits
+from raytide.elastic.room_index import Vector, Wants
 from raytide.elastic.share import Pods, Share
 from raytide.elastic.state import State
 
@@ -41,8 +42,8 @@ class Potential:
         self._room = state.room
         self._soon = [list(spot.soon) for spot in state.room.spots]
         self._by_group: dict[tuple[int, bool], dict[int, Vector]] = {}
-        self._vectors: dict[tuple[int, Reach], dict[int, Vector]] = {}
-        self._counts: dict[tuple[int, int, Reach, int], int] = {}
+        self._vectors: dict[frozenset[tuple[int, bool]], dict[int, Vector]] = {}
+        self._counts: dict[tuple[int, frozenset[tuple[int, bool]], int], int] = {}
         for share in state.shares:
             if share.of.is_scaling_enabled and share.size > share.of.floor:
                 group = self._by_group.setdefault((share.of.priority, share.of.may_shrink), {})
@@ -58,25 +59,29 @@ class Potential:
             if spot is not None and at_most > 0:
                 _increase(group.setdefault(spot.index, [0] * len(spot.soon)), wants, min(number, at_most))
 
-    def suffices(self, needs: Iterable[tuple[PodShape, int]], priority: int, reach: Reach) -> bool:
-        """Whether each shape by itself would find so many places."""
-        return all(self._count(pod, count, priority, reach) >= count for pod, count in needs)
+    def givers(self, priority: int, reach: Reach) -> frozenset[tuple[int, bool]]:
+        """Who is within reach, as groups; where two reaches are the same, nothing has to be tried twice."""
+        groups = self._by_group
+        return frozenset(group for group in groups if _is_within(group[0], priority, reach, may_shrink=group[1]))
 
-    def _count(self, pod: PodShape, enough: int, priority: int, reach: Reach) -> int:
-        key = (pod.number, priority, reach, enough)
+    def suffices(self, needs: Iterable[tuple[PodShape, int]], givers: frozenset[tuple[int, bool]]) -> bool:
+        """Whether each shape by itself would find so many places."""
+        return all(self._count(pod, count, givers) >= count for pod, count in needs)
+
+    def _count(self, pod: PodShape, enough: int, givers: frozenset[tuple[int, bool]]) -> int:
+        key = (pod.number, givers, enough)
         if key not in self._counts:
-            self._counts[key] = count_that_fits(pod, self._vectors_for(priority, reach), enough=enough)
+            self._counts[key] = count_that_fits(pod, self._vectors_for(givers), enough=enough)
         return self._counts[key]
 
-    def _vectors_for(self, priority: int, reach: Reach) -> dict[int, Vector]:
-        if (priority, reach) not in self._vectors:
+    def _vectors_for(self, givers: frozenset[tuple[int, bool]]) -> dict[int, Vector]:
+        if givers not in self._vectors:
             vectors = {index: list(soon) for index, soon in enumerate(self._soon)}
-            for (theirs, may_shrink), group in self._by_group.items():
-                if _is_within(theirs, priority, reach, may_shrink=may_shrink):
-                    for index, more in group.items():
-                        vectors[index] = [own + other for own, other in zip(vectors[index], more, strict=True)]
-            self._vectors[priority, reach] = vectors
-        return self._vectors[priority, reach]
+            for group in givers:
+                for index, more in self._by_group[group].items():
+                    vectors[index] = [own + other for own, other in zip(vectors[index], more, strict=True)]
+            self._vectors[givers] = vectors
+        return self._vectors[givers]
 
 
 def _increase(vector: Vector, wants: Wants, times: int) -> None:

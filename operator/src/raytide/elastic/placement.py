@@ -21,13 +21,13 @@ from typing import Final
 
 from raytide.elastic.constraints import NodeKinds
 from raytide.elastic.model import CPU, MEMORY, PODS, Amounts, Constraints, Node, Shape
+from raytide.elastic.room_index import RoomIndex, Vector, Wants, fits, times_that_fit
 
 ANY_NUMBER: Final = 1 << 60
 """Room where a node does not say how many pods it takes."""
 
-Vector = list[int]
-Wants = tuple[tuple[int, int], ...]
-"""(resource, amount), nothing of which is zero; scarce things first."""
+_FEW: Final = 4
+"""So many shapes ask all nodes one by one; with more of them an index pays."""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,6 +56,11 @@ class NodeOrder:
 
     spots: list[Spot]
     rank: dict[int, int]
+    asked: int = 0
+    """By how many shapes."""
+    index: RoomIndex | None = None
+    indexed_at: int = 0
+    """How many gains the index knows of."""
 
 
 @dataclass(eq=False, slots=True)
@@ -71,13 +76,8 @@ class PodShape:
     """GPUs, CPU, memory: the tie-breakers of the seed."""
     now: Cursor = field(default_factory=Cursor)
     soon: Cursor = field(default_factory=Cursor)
-
-    def fits(self, vector: Vector) -> bool:
-        """Whether one fits there."""
-        for resource, amount in self.wants:  # noqa: SIM110 - a generator costs three times as much, a million times
-            if vector[resource] < amount:
-                return False
-        return True
+    is_new: bool = True
+    """Not asked for yet."""
 
     def held(self, resource: int) -> bool:
         """Whether one of these frees some of it when it goes."""
@@ -162,11 +162,26 @@ class Room:
 
     def find(self, pod: PodShape) -> tuple[Spot, bool] | None:
         """The node for one more, and whether the room there is free already; None where it fits nowhere, even soon."""
+        if pod.is_new:
+            self._first_look(pod)
         spot = self._next(pod, pod.now, is_now=True)
         if spot is not None:
             return spot, True
         spot = self._next(pod, pod.soon, is_now=False)
         return None if spot is None else (spot, False)
+
+    def _first_look(self, pod: PodShape) -> None:
+        """If no node has room even soon, all of them are behind the cursors at once."""
+        pod.is_new = False
+        order = pod.order
+        order.asked += 1
+        if order.asked < _FEW:
+            return
+        if order.index is None:
+            order.index, order.indexed_at = RoomIndex([spot.soon for spot in order.spots]), len(self._gains)
+        if not order.index.holds(pod.wants):
+            for cursor in (pod.now, pod.soon):
+                cursor.at, cursor.seen, cursor.regained = len(order.spots), order.indexed_at, []
 
     def _next(self, pod: PodShape, cursor: Cursor, *, is_now: bool) -> Spot | None:
         order = pod.order
@@ -178,13 +193,13 @@ class Room:
             cursor.seen = len(self._gains)
         while cursor.regained:
             spot = order.spots[cursor.regained[0]]
-            if pod.fits(spot.now if is_now else spot.soon):
+            if fits(pod.wants, spot.now if is_now else spot.soon):
                 return spot
             heappop(cursor.regained)
         spots, end = order.spots, len(order.spots)
         while cursor.at < end:
             spot = spots[cursor.at]
-            if pod.fits(spot.now if is_now else spot.soon):
+            if fits(pod.wants, spot.now if is_now else spot.soon):
                 return spot
             cursor.at += 1
         return None
@@ -234,8 +249,7 @@ def count_that_fits(pod: PodShape, vectors: Mapping[int, Vector], *, enough: int
     """How many fit on the given nodes (by index) that the shape may use; stops at `enough`."""
     found = 0
     for spot in pod.order.spots:
-        vector = vectors[spot.index]
-        found += max(0, min(vector[resource] // amount for resource, amount in pod.wants))
+        found += times_that_fit(pod.wants, vectors[spot.index])
         if found >= enough:
             return enough
     return found

@@ -6,7 +6,7 @@ could ever hold (TJ §7 item 4), what is there in sum but not on one node (TJ §
 `fairness.py` at the end of a plan; never decides anything.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from raytide.elastic.constraints import admits
@@ -19,10 +19,12 @@ from raytide.elastic.model import (
     PODS,
     QUOTA_EXCEEDED,
     UNSATISFIABLE,
+    Constraints,
     Node,
     Waiting,
 )
-from raytide.elastic.placement import PodShape, Vector
+from raytide.elastic.placement import ANY_NUMBER, PodShape
+from raytide.elastic.room_index import RoomIndex, times_that_fit
 from raytide.elastic.share import Share
 from raytide.elastic.state import Refusal, State
 from raytide.elastic.words import spell, spell_with_name
@@ -34,6 +36,8 @@ class Reasons:
 
     state: State
     _room_told: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
+    _rooms: dict[int, RoomIndex] = field(default_factory=dict)
+    _wholes: dict[Constraints, RoomIndex | None] = field(default_factory=dict)
 
     def waiting(self, share: Share, refusal: Refusal) -> Waiting:
         """Why this one waits, or is not larger."""
@@ -80,62 +84,59 @@ class Reasons:
         impossible = self._impossible(pod)
         if impossible:
             return UNSATISFIABLE, impossible
-        fitting = sum(max(0, _times(pod, spot.soon)) for spot in pod.order.spots)
-        if fitting >= count:
-            return "", ""
-        best = max(pod.order.spots, key=lambda spot: _nearness(pod, spot.soon), default=None)
-        names = self.state.room.resources
-        if best is None:
+        if not pod.order.spots:
             return INSUFFICIENT, f"needs {_one(self.state, pod)} on one node; no node that it may use is ready"
-        short = [(number, amount) for number, amount in pod.wants if best.soon[number] < amount]
-        if not short:
-            return INSUFFICIENT, f"needs room for {count} more; there is room for {fitting}"
-        number, amount = short[0]
-        free = max(0, best.soon[number])
-        sentence = (
-            f"needs {spell_with_name(names[number], amount)} free on one node; "
-            f"the best node has {spell(names[number], free)} free"
-        )
-        if self._is_there_in_sum(pod, count - fitting):
+        room = self._room_of(pod)
+        lacking = room.lacking(pod.wants)
+        fitting = 0
+        if lacking is None:
+            fitting = sum(times_that_fit(pod.wants, spot.soon) for spot in pod.order.spots)
+            if fitting >= count:
+                return "", ""
+            return INSUFFICIENT, f"needs room for {count} of {_one(self.state, pod)}; there is room for {fitting}"
+        number, amount, free = lacking
+        name = self.state.room.resources[number]
+        sentence = f"needs {spell_with_name(name, amount)} free on one node; the best node has {spell(name, free)} free"
+        if all(room.total(other) >= wanted * count for other, wanted in pod.wants):
             return FRAGMENTED, sentence
-        return (INSUFFICIENT_GPU if names[number] in self.state.room.gpus else INSUFFICIENT), sentence
+        return (INSUFFICIENT_GPU if name in self.state.room.gpus else INSUFFICIENT), sentence
 
-    def _is_there_in_sum(self, pod: PodShape, count: int) -> bool:
-        spots = pod.order.spots
-        return all(sum(max(0, spot.soon[number]) for spot in spots) >= amount * count for number, amount in pod.wants)
+    def _room_of(self, pod: PodShape) -> RoomIndex:
+        """The room of the nodes that the shape may use, as it is now."""
+        key = id(pod.order)
+        if key not in self._rooms:
+            self._rooms[key] = RoomIndex([spot.soon for spot in pod.order.spots])
+        return self._rooms[key]
 
     def _impossible(self, pod: PodShape) -> str:
         """Why no node, even empty, could ever hold one; empty if one could."""
-        nodes = [node for node in self.state.pool.nodes if admits(node, pod.shape.constraints)]
-        if not nodes:
+        whole = self._wholes_of(pod.shape.constraints)
+        if whole is None:
             return (
                 "no node has the labels and taints that it asks for" if self.state.pool.nodes else "there are no nodes"
             )
-        names = self.state.room.resources
-        if any(all(_whole(node, names[number]) >= amount for number, amount in pod.wants) for node in nodes):
+        if whole.holds(pod.wants):
             return ""
-        for number, amount in pod.wants:
-            most = max(_whole(node, names[number]) for node in nodes)
-            if most < amount:
-                wanted = spell_with_name(names[number], amount)
-                return f"needs {wanted} on one node; the largest node has {spell(names[number], most)}"
-        return f"needs {_one(self.state, pod)} on one node; no node has all of it"
+        lacking = whole.lacking(pod.wants)
+        if lacking is None:
+            return f"needs {_one(self.state, pod)} on one node; no node has all of it"
+        number, amount, most = lacking
+        name = self.state.room.resources[number]
+        return f"needs {spell_with_name(name, amount)} on one node; the largest node has {spell(name, most)}"
+
+    def _wholes_of(self, constraints: Constraints) -> RoomIndex | None:
+        """What nodes have when they are empty, ready or not; None where no node may be used."""
+        if constraints not in self._wholes:
+            names = self.state.room.resources
+            nodes = [node for node in self.state.pool.nodes if admits(node, constraints)]
+            vectors = [[_whole(node, name) for name in names] for node in nodes]
+            self._wholes[constraints] = RoomIndex(vectors) if vectors else None
+        return self._wholes[constraints]
 
 
 def _whole(node: Node, name: str) -> int:
     """What the node has of it when it is empty."""
-    allocatable: Mapping[str, int] = node.allocatable
-    return allocatable.get(name, 1 << 60 if name == PODS else 0)
-
-
-def _times(pod: PodShape, vector: Vector) -> int:
-    return min((vector[number] // amount for number, amount in pod.wants), default=0)
-
-
-def _nearness(pod: PodShape, vector: Vector) -> tuple[int, int]:
-    """Nearest to holding one: the fewest resources short, then the least of them missing."""
-    missing = [(amount - vector[number]) * 1000 // amount for number, amount in pod.wants if vector[number] < amount]
-    return -len(missing), -sum(missing)
+    return node.allocatable.get(name, ANY_NUMBER if name == PODS else 0)
 
 
 def _one(state: State, pod: PodShape) -> str:

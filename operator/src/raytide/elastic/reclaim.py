@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from raytide.elastic.donors import Reach, may_give
 from raytide.elastic.placement import PodShape, Spot
+from raytide.elastic.room_index import fits
 from raytide.elastic.share import Pods, Share
 from raytide.elastic.state import Placement, State
 
@@ -263,7 +264,7 @@ class Reclaim:
             if source == _LOOSE or spot is None:
                 continue
             vector = left.setdefault(spot.index, list(spot.soon))
-            if not pods.pod.fits(vector):
+            if not fits(pods.pod.wants, vector):
                 return False
             for number, amount in pods.pod.wants:
                 vector[number] -= amount
