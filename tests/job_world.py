@@ -128,6 +128,12 @@ class JobWorld:
                 return self
         raise AssertionError("the passes do not come to an end")
 
+    def settle_or_delete(self) -> None:
+        """The same for a job that may be deleted by its own plan."""
+        for _ in range(MOST_PASSES):
+            if self.is_deleted or not (self.reconcile().actions or self.plan().actions):
+                return
+
     def run(self, *only: str) -> "JobWorld":
         """Pods (all, or these) that have not ended start and are ready; repeated until everybody who may come came."""
         for _ in range(MOST_PASSES):
@@ -137,7 +143,15 @@ class JobWorld:
             if not chosen:
                 return self
             for pod in chosen:
-                self._change(pod.name, phase="Running", ready=READY, node_name="node-0", started_at=timestamp(self.now))
+                self._change(
+                    pod.name,
+                    phase="Running",
+                    ready=READY,
+                    scheduled=READY,
+                    containers=(ContainerView(pod.role, "running"),),
+                    node_name="node-0",
+                    started_at=timestamp(self.now),
+                )
         raise AssertionError("pods come without end")
 
     def _carry_out(self, action: Action) -> Outcome:

@@ -1,0 +1,364 @@
+"""What people read: phase, conditions, numbers, score, history, and the events that go with them."""
+
+import pytest
+
+from raytide.api import training_names as names
+from raytide.api.actions import Refusal
+from raytide.api.conditions import timestamp
+from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
+from raytide.api.trainingjob import TrainingJob
+from raytide.trainingjob.status import look_again_in, status, status_patch
+
+from job_world import BEGIN, JobWorld, merged
+
+UNSCHEDULABLE = PodCondition("False", "Unschedulable", "0/3 nodes are available: 3 Insufficient cpu.")
+PENDING = {"phase": "Pending", "ready": NO_CONDITION, "node_name": ""}
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:8")
+def test_every_role_has_its_numbers():
+    world = JobWorld(low=2, high=6, master={}, pserver={"min-instance": 2}).run()
+    world.resize(4)
+    world.settle()
+    world.end("trainer-1", 1)
+    world.settle()
+    assert world.status["trainer"] == {
+        "desired": 4,
+        "replicas": 3,
+        "pending": 2,
+        "running": 1,
+        "ready": 1,
+        "failed": 1,
+        "succeeded": 0,
+        "min": 2,
+        "max": 6,
+        "fulfillment": 0.5,
+        "completedIndexes": "",
+        "failedIndexes": "",
+    }
+    assert world.status["pserver"]["ready"] == world.status["pserver"]["desired"] == 2
+    assert world.status["master"]["ready"] == world.status["master"]["desired"] == 1
+    assert world.status["selector"] == "raytide.io/training-job=demo,raytide.io/training-role=trainer"
+    assert world.status["restarts"] == 1
+
+
+@pytest.mark.rule("TJ:3.13", "TJ:2.6", "TJ:4-14")
+@pytest.mark.parametrize(
+    ("low", "high", "size", "score"),
+    [
+        pytest.param(1, 2, 2, 1.0, id="1..2 at 2"),
+        pytest.param(1, 2, 1, 0.0, id="1..2 at 1"),
+        pytest.param(1, 3, 2, 0.5, id="1..3 at 2"),
+        pytest.param(3, 6, 4, 0.333, id="a third, with three decimals"),
+        pytest.param(3, 6, 5, 0.667, id="two thirds"),
+        pytest.param(2, 2, 2, 1.0, id="a fixed size is fulfilled"),
+    ],
+)
+def test_the_score_is_the_share_of_what_is_open(low, high, size, score):
+    world = JobWorld(low=low, high=high, trainer={"replicas": size}).run()
+    assert world.status["trainer"]["fulfillment"] == score
+
+
+def test_who_may_not_begin_has_nothing_and_a_score_of_nothing():
+    world = JobWorld(low=2, high=2, startPolicy="Gang").settle()
+    assert world.status["trainer"]["desired"] == 0
+    assert world.status["trainer"]["fulfillment"] == 0.0
+
+
+@pytest.mark.rule("TJ:3.22")
+def test_the_phases_of_a_life():
+    world = JobWorld(startPolicy="Gang")
+    seen = []
+
+    def look():
+        seen.append(world.settle().phase)
+
+    look()
+    world.admit()
+    look()
+    world.run()
+    look()
+    world.resize(4)
+    look()
+    world.run()
+    look()
+    world.edit(suspend=True)
+    look()
+    world.let_go()
+    world.edit(suspend=False)
+    look()
+    assert seen == ["Pending", "Creating", "Running", "Scaling", "Running", "Suspended", "Pending"]
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:2.3", "TJ:8")
+def test_running_needs_master_and_parameter_servers_ready_and_the_minimum_of_trainers():
+    world = JobWorld(low=2, high=4, trainer={"replicas": 3}, master={}, pserver={"min-instance": 1}).settle()
+    assert world.condition(names.RUNNING)["status"] == "False"
+    world.run("master").run("pserver-0")
+    world.run("trainer-0")
+    assert world.condition(names.RUNNING)["reason"] == "BelowMinimum"
+    world.run("trainer-1")
+    running = world.condition(names.RUNNING)
+    assert running["status"] == "True"
+    assert running["message"] == ("master ready, 1 of 1 parameter servers ready, 2 of 3 trainers run (minimum 2)")
+    world.pod("pserver-0", ready=NO_CONDITION)
+    world.settle()
+    assert world.condition(names.RUNNING)["status"] == "False"
+    assert world.phase == names.PHASE_RUNNING, "a job that has run is not created again"
+
+
+@pytest.mark.rule("TJ:8")
+def test_scaling_lasts_from_the_new_size_until_exactly_these_trainers_run():
+    world = JobWorld().run()
+    assert world.condition(names.SCALING)["status"] == "False"
+    world.pass_time(10)
+    world.resize(4)
+    world.settle()
+    up = world.condition(names.SCALING)
+    assert (up["status"], up["reason"], up["message"]) == ("True", "ScalingUp", "2 of 4 trainers run")
+    assert up["lastTransitionTime"] == "2026-01-01T00:00:10Z"
+    world.run()
+    assert world.condition(names.SCALING)["status"] == "False"
+    world.resize(2)
+    world.settle()
+    assert world.condition(names.SCALING)["reason"] == "ScalingDown"
+    world.let_go()
+    world.settle()
+    assert world.condition(names.SCALING)["status"] == "False"
+
+
+def test_a_trainer_that_is_made_anew_is_no_scaling():
+    world = JobWorld().run()
+    world.end("trainer-1", 1)
+    assert world.settle().phase == names.PHASE_RUNNING
+
+
+@pytest.mark.rule("TJ:7.8", "TJ:8")
+@pytest.mark.parametrize(
+    ("fields", "reason", "words"),
+    [
+        pytest.param({"scheduled": UNSCHEDULABLE}, "Unschedulable", "3 Insufficient cpu", id="no node has room"),
+        pytest.param(
+            {"containers": (ContainerView("trainer", "waiting", "ImagePullBackOff", "no such image"),)},
+            "ImagePullFailed",
+            "no such image",
+            id="no such image",
+        ),
+        pytest.param({"scheduled": PodCondition("False", "SchedulingGated")}, "SchedulingGated", "gates", id="gated"),
+    ],
+)
+def test_what_keeps_a_pod_from_starting_is_said(fields, reason, words):
+    world = JobWorld().settle()
+    world.run("trainer-0")
+    world.pod("trainer-1", **fields)
+    world.settle()
+    waiting = world.condition(names.WAITING)
+    assert (waiting["status"], waiting["reason"]) == ("True", reason)
+    assert "trainer: 1 of 2 cannot start" in waiting["message"]
+    assert words in waiting["message"]
+    assert world.status["waiting"] == reason
+    assert len(world.told(names.WAITING_FOR_RESOURCES)) == 1
+    world.run()
+    assert not world.condition(names.WAITING)
+    assert "waiting" not in world.status
+
+
+@pytest.mark.rule("TJ:7.8")
+def test_a_refusal_by_a_quota_is_said():
+    world = JobWorld()
+    world.refusals = (Refusal(names.TRAINER, "x", 'pods "a" is forbidden: exceeded quota: small', 9.0),)
+    world.settle()
+    assert world.condition(names.WAITING)["reason"] == "QuotaExceeded"
+
+
+@pytest.mark.rule("TJ:7.8", "TJ:8")
+@pytest.mark.parametrize(
+    "reason", ["InsufficientGPU", "Fragmented", "QuotaExceeded", "Unsatisfiable", "HigherPriority"]
+)
+def test_a_gang_says_why_there_is_no_room_in_the_words_of_the_sharing_pass(reason):
+    world = JobWorld(startPolicy="Gang")
+    world.say_waiting(reason, "needs 2 more GPUs; best node has 1")
+    world.settle()
+    waiting = world.condition(names.WAITING)
+    assert (waiting["status"], waiting["reason"]) == ("True", reason)
+    assert waiting["message"] == "needs 2 more GPUs; best node has 1"
+
+
+@pytest.mark.rule("TJ:4-8", "TJ:6-465")
+def test_a_job_that_could_be_larger_says_why_it_is_not_and_does_not_wait():
+    """PaddleCloud #465: 16 GPUs are free, and none is given."""
+    world = JobWorld().run()
+    world.say_waiting("Fragmented", "no node has 4 GPUs free", is_below_minimum=False)
+    world.settle()
+    waiting = world.condition(names.WAITING)
+    assert (waiting["status"], waiting["reason"]) == ("False", "Fragmented")
+    assert world.status["waiting"] == "Fragmented"
+    assert not world.told(names.WAITING_FOR_RESOURCES)
+    world.say_waiting("Insufficient", "stale: it has its minimum now", is_below_minimum=True)
+    world.settle()
+    assert not world.condition(names.WAITING)
+
+
+def test_waiting_is_told_once_per_change_of_reason():
+    world = JobWorld(startPolicy="Gang").settle()
+    for message in ("one", "two"):
+        world.say_waiting("InsufficientGPU", message)
+        world.settle()
+    world.say_waiting("Unsatisfiable", "no node will ever do")
+    world.settle()
+    assert world.told(names.WAITING_FOR_RESOURCES) == [
+        "NotAdmitted: it begins when all of its minimum has room; the sharing pass has not admitted it yet",
+        "InsufficientGPU: one",
+        "Unsatisfiable: no node will ever do",
+    ]
+
+
+@pytest.mark.rule("TJ:6-399")
+def test_the_order_of_the_start_is_said_but_not_told():
+    world = JobWorld(master={}, pserver={"min-instance": 2}).settle()
+    assert world.condition(names.WAITING)["reason"] == "WaitingForMaster"
+    world.run("master")
+    waiting = world.condition(names.WAITING)
+    assert waiting["reason"] == "WaitingForPservers"
+    assert "(0 of 2 are)" in waiting["message"]
+    assert not world.told(names.WAITING_FOR_RESOURCES)
+
+
+def test_what_is_not_built_is_named():
+    world = JobWorld().settle()
+    assert not world.condition(names.UNSUPPORTED)
+    world.edit(matrix={"a": 1})
+    world.settle()
+    assert "spec.matrix" in world.condition(names.UNSUPPORTED)["message"]
+
+
+# --- history and events ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:7.8", "TJ:8")
+def test_a_resize_is_told_once_with_what_it_was_for():
+    world = JobWorld(low=2, high=8, trainer={"replicas": 8}).run()
+    world.pass_time(60)
+    world.order(6, "Reclaimed", "for ns/other, which needs 2 to reach its minimum", "ns/other")
+    world.settle()
+    world.let_go()
+    world.settle()
+    assert world.told(names.SCALED_DOWN) == ["8→6 for ns/other, which needs 2 to reach its minimum"]
+    assert world.told(names.RECLAIMED_FOR) == ["ns/other gets the room of 2"]
+    world.pass_time(60)
+    world.order(7, "Growing", "room has become free")
+    world.run()
+    assert world.told(names.SCALED_UP) == ["6→7 room has become free"]
+    assert world.status["scaling"] == {
+        "lastScaleTime": "2026-01-01T00:02:00Z",
+        "lastReason": "Growing",
+        "history": [
+            {
+                "time": "2026-01-01T00:01:00Z",
+                "from": 8,
+                "to": 6,
+                "reason": "Reclaimed",
+                "message": "for ns/other, which needs 2 to reach its minimum",
+                "forJob": "ns/other",
+            },
+            {
+                "time": "2026-01-01T00:02:00Z",
+                "from": 6,
+                "to": 7,
+                "reason": "Growing",
+                "message": "room has become free",
+            },
+        ],
+    }
+
+
+@pytest.mark.rule("TJ:6-1136")
+def test_the_history_is_bounded():
+    """DLRover #1136: thousands of plan objects piled up."""
+    world = JobWorld(low=1, high=50).run()
+    for size in range(2, 30):
+        world.pass_time(60)
+        world.order(size)
+        world.run()
+    assert len(world.status["scaling"]["history"]) == 10
+    assert len(world.told(names.SCALED_UP)) == 28
+
+
+def test_a_record_that_is_lost_takes_no_history_with_it():
+    world = JobWorld().run()
+    world.order(3)
+    world.run()
+    world.obj["metadata"]["annotations"] = {}
+    world.settle()
+    assert len(world.status["scaling"]["history"]) == 1
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_status_that_is_right_is_not_written_again():
+    world = JobWorld().run()
+    world.pass_time(1000)
+    job, observed = world.job, world.observed
+    assert status_patch(job, status(job, observed, world.plan(), (), world.now)) is None
+
+
+def test_the_patch_is_guarded_by_the_version_read_and_gives_the_status_computed():
+    world = JobWorld()
+    world.obj["metadata"]["resourceVersion"] = "41"
+    job, observed = world.job, world.observed
+    computed = status(job, observed, world.plan(), (), world.now)
+    patch = status_patch(job, computed)
+    assert patch["metadata"] == {"resourceVersion": "41"}
+    assert merged({}, patch["status"]) == computed
+
+
+@pytest.mark.rule("RC:K-6")
+def test_times_move_only_with_a_status():
+    world = JobWorld().run()
+    world.pass_time(500)
+    world.resize(3)
+    world.run()
+    times = {each["type"]: each["lastTransitionTime"] for each in world.status["conditions"]}
+    assert times == {
+        names.ADMITTED: timestamp(BEGIN),
+        names.RUNNING: timestamp(BEGIN),
+        names.SCALING: "2026-01-01T00:08:20Z",
+    }
+    assert world.status["lastUpdateTime"] == "2026-01-01T00:08:20Z"
+
+
+def test_only_a_valid_generation_is_observed():
+    world = JobWorld().run()
+    assert world.status["observedGeneration"] == 1
+    world.edit(trainer={**world.obj["spec"]["trainer"], "min-instance": 9})
+    world.settle()
+    assert world.status["observedGeneration"] == 1
+    assert world.status["waiting"] == names.INVALID_SPEC
+
+
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        pytest.param({}, None, id="nothing changed: only news matter"),
+        pytest.param({"failures": {"counted": ["x"], "inARow": 1}}, 0.5, id="a failure was counted: act upon it"),
+        pytest.param({"completionTime": "2026-01-01T00:00:00Z"}, 0.5, id="the job has ended: clean up"),
+    ],
+)
+def test_what_the_next_plan_goes_by_is_looked_at_again_soon(change, again):
+    world = JobWorld().run()
+    assert look_again_in(world.job, world.observed, {**world.status, **change}, world.now) == again
+
+
+def test_a_job_of_which_nothing_is_known_has_a_status_all_the_same():
+    job = TrainingJob.parse(JobWorld().obj)
+    world = JobWorld()
+    computed = status(job, world.observed, world.plan(), (), BEGIN)
+    assert computed["phase"] == names.PHASE_CREATING
+    assert computed["trainer"]["replicas"] == 0
