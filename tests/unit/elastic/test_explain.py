@@ -172,7 +172,7 @@ def test_who_takes_no_part_cannot_be_explained():
     [
         pytest.param(
             job("c", 2, 4, 0, is_gang=True),
-            ("default/c begins with 2 of 2 to 4", "default/a loses 2 (6 -> 4)"),
+            ("default/c gets 2 of 2 to 4", "default/a loses 2 (6 -> 4)"),
             id="who loses is named with how much",
         ),
         pytest.param(
@@ -201,7 +201,7 @@ def test_who_grows_less_because_of_it_is_told_too():
     after.add(job("c", 3, 3, 0, is_gang=True))
     pools = [world.pool() for world in (before, after)]
     lines = differences((pools[0], divide(pools[0])), (pools[1], divide(pools[1])), [id_of("c")])
-    assert lines == ("default/c begins with 3 of 3 to 3", "default/a grows by 3 less (2 -> 5, not 8)")
+    assert lines == ("default/c gets 3 of 3 to 3", "default/a grows by 3 less (2 -> 5, not 8)")
 
 
 def test_the_explanation_of_a_gpu_job_names_gpu_nodes_first():

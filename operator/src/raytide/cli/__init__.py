@@ -8,6 +8,7 @@ import click
 COMMANDS: Final = {
     "autoscaler": "run the autoscaler of one RayCluster, beside its head",
     "operator": "run the operator (RayCluster controller)",
+    "plan": "what the next sharing pass would do, and why",
     "sandbox": "a Kubernetes cluster on this machine, with pods as processes",
 }
 

@@ -335,7 +335,7 @@ def _outcome(one: Participant, size: int, waiting: Waiting | None) -> str:
     if waiting is not None:
         start = "waits" if one.is_gang else f"begins with {size}, and not all of them find room"
         return f"{one.id} {start}: {waiting.reason}: {waiting.message}"
-    return f"{one.id} begins with {size} of {one.floor} to {one.ceiling}"
+    return f"{one.id} gets {size} of {one.floor} to {one.ceiling}"
 
 
 def _change(id_: ParticipantId, now: int, without: int, having: int) -> str:

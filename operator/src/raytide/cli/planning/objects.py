@@ -6,8 +6,9 @@ of api/capacity.py and the parsed TrainingJobs; other kinds are left out and cou
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -25,15 +26,19 @@ from raytide.api.capacity import (
     capacity_quota_from_object,
     priority_class_from_object,
 )
-from raytide.api.meta import Manifest, Resource
+from raytide.api.meta import Key, Manifest, Resource
 from raytide.api.quantity import QuantityError
+from raytide.api.training_names import INDEX_LABEL, JOB_LABEL, ROLE_JOB_LABELS, ROLE_LABEL, SHARING_ANNOTATION
 from raytide.api.trainingjob import TrainingJob
+from raytide.cli.planning.assumed import with_uid
+from raytide.trainingjob.validation import violations
 
 T = TypeVar("T")
 
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", is_namespaced=False)
 READ: Final = (meta.NODES, meta.PODS, meta.RESOURCE_QUOTAS, PRIORITY_CLASSES, meta.TRAININGJOBS)
 """The kinds that count; everything else in a file is skipped."""
+_OF_THE_SERVER: Final = frozenset({"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"})
 
 
 class BadInput(Exception):  # noqa: N818 - a sentence for the user
@@ -69,22 +74,85 @@ class Snapshot:
     quotas: tuple[CapacityQuota, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     jobs: tuple[TrainingJob, ...] = ()
-    skipped: tuple[tuple[str, int], ...] = ()
-    """Kinds that do not count, and how many there were."""
+    is_live: bool = False
+    """Read from a running cluster; a list may leave out the pods of its jobs."""
+    unreadable: tuple[tuple[str, str, str], ...] = ()
+    """TrainingJobs that a cluster has although nobody can read them: namespace, name, what is wrong."""
+    remarks: tuple[str, ...] = ()
+    """What the plan does without, in sentences."""
 
 
 def read_snapshot(files: Iterable[tuple[str, str]]) -> Snapshot:
     """What is in files of (name, text) together; raises BadInput."""
     found = [one for name, text in files for one in objects_in(name, text)]
     _refuse_twins(found)
+    jobs = tuple(with_uid(job) for job in _views(found, meta.TRAININGJOBS, TrainingJob.parse))
+    uids = {job.key: job.metadata.uid for job in jobs}
+    found = [replace(one, manifest=_adopted(one.manifest, uids)) if one.is_of(meta.PODS) else one for one in found]
     return Snapshot(
         nodes=_views(found, meta.NODES, capacity_node_from_object),
         pods=_views(found, meta.PODS, capacity_pod_from_object),
         quotas=_views(found, meta.RESOURCE_QUOTAS, capacity_quota_from_object),
         priority_classes=_views(found, PRIORITY_CLASSES, priority_class_from_object),
-        jobs=_views(found, meta.TRAININGJOBS, TrainingJob.parse),
-        skipped=tuple(sorted(Counter(_kind(one) for one in found if not any(map(one.is_of, READ))).items())),
+        jobs=jobs,
+        remarks=tuple(_skipped(found)),
     )
+
+
+def _adopted(pod: Manifest, uids: Mapping[Key, str]) -> Manifest:
+    """A pod that only Paddle's labels tie to a job of the list, as the operator would have labelled it."""
+    metadata = pod["metadata"]
+    labels = metadata.get("labels") or {}
+    controllers = [each.get("uid") for each in metadata.get("ownerReferences") or () if each.get("controller")]
+    for role, label in ROLE_JOB_LABELS.items():
+        job = Key(str(metadata.get("namespace", "")), str(labels.get(label, "")))
+        if job in uids and controllers in ([], [uids[job]]):
+            index = str(metadata["name"]).rpartition("-")[2]
+            ours = {JOB_LABEL: job.name, ROLE_LABEL: role, INDEX_LABEL: index, **labels}
+            owner = [{"uid": uids[job], "controller": True}]
+            return {**pod, "metadata": {**metadata, "labels": ours, "ownerReferences": owner}}
+    return pod
+
+
+def read_submitted(
+    files: Sequence[tuple[str, str]], namespace: str, *, there: Container[Key], now: datetime
+) -> list[TrainingJob]:
+    """The TrainingJobs in files, as if created now, in that namespace where they name none; raises BadInput."""
+    found = [one for name, text in files for one in objects_in(name, text) if one.is_of(meta.TRAININGJOBS)]
+    if not found:
+        raise BadInput(f"{', '.join(name for name, _ in files)}: no TrainingJob to submit")
+    placed = [Found(_as_submitted(one.manifest, namespace, now), one.where) for one in found]
+    _refuse_twins(placed)
+    jobs = []
+    for one in placed:
+        job = _view(one, TrainingJob.parse)
+        if job.key in there:
+            raise BadInput(f"{one.where}: {one.name} is there already: submit it under another name")
+        if faults := violations(job):
+            raise BadInput(f"{one.where} ({one.name}): {'; '.join(str(fault) for fault in faults)}")
+        jobs.append(job)
+    return jobs
+
+
+def _as_submitted(manifest: Manifest, namespace: str, now: datetime) -> Manifest:
+    """As it would be created: no status, nothing of a former life."""
+    metadata = {name: value for name, value in manifest["metadata"].items() if name not in _OF_THE_SERVER}
+    annotations = {
+        name: value for name, value in (metadata.get("annotations") or {}).items() if name != SHARING_ANNOTATION
+    }
+    named = {
+        **metadata,
+        "annotations": annotations,
+        "namespace": metadata.get("namespace") or namespace,
+        "creationTimestamp": now.strftime("%Y-%m-%dT%H:%M:%SZ"),  # the youngest of all, as it would be
+    }
+    return {**{name: value for name, value in manifest.items() if name != "status"}, "metadata": named}
+
+
+def _skipped(found: Iterable[Found]) -> Iterator[str]:
+    kinds = Counter(_kind(one) for one in found if not any(map(one.is_of, READ)))
+    for kind, count in sorted(kinds.items()):
+        yield f"skipped {count} {kind}: a plan does not depend on it"
 
 
 def _kind(one: Found) -> str:
