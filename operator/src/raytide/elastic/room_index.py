@@ -7,7 +7,10 @@ looking only at those that have enough of whatever is rarest for the shape. Whil
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+_LOOKED_AT: Final = 16
+"""Of those that have enough of the rarest, the ones with the most of it: enough for a sentence."""
 
 Vector: TypeAlias = list[int]
 Wants: TypeAlias = tuple[tuple[int, int], ...]
@@ -65,7 +68,7 @@ class RoomIndex:
         for resource, amount in wants:
             if self.most(resource) < amount:
                 return resource, amount, self.most(resource)
-        best = max(self._candidates(wants), key=lambda vector: _nearness(wants, vector), default=None)
+        best = max(self._candidates(wants)[-_LOOKED_AT:], key=lambda vector: _nearness(wants, vector), default=None)
         if best is None:
             return None
         short = ((resource, amount, max(0, best[resource])) for resource, amount in wants if best[resource] < amount)
