@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import yaml
@@ -95,7 +95,7 @@ class Stage:
 
     # --- life ------------------------------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> "Stage":
+    async def __aenter__(self) -> Self:
         self._work = [asyncio.create_task(self.room.run()), asyncio.create_task(self._live())]
         return self
 
