@@ -5,8 +5,8 @@ pods, as kube-scheduler will ask; keeps what was placed and released in this pla
 Two rooms per node: `now` is free, `soon` is free once the pods are gone that are leaving; the second never counts as free.
 The order of nodes is fixed and the same for every input order; it never promises what one node cannot hold.
 
-Which node: GPU pods go where the fewest of their GPUs are free, others where there are no GPUs at all and then where the
-least CPU is free, so that whole nodes and GPU nodes stay free for those who need them. The order is that of the beginning
+Which node: GPU pods go where the fewest of their GPUs are free, others where there are no GPUs at all; then where the fewest
+kinds of pods may go, then where the least CPU is free: whole nodes and rare nodes stay free for those who need them. The order is that of the beginning
 of the plan, and kube-scheduler may choose otherwise: with pods of different shapes a packing that is possible may not be
 found, and one that was found may not come about. What was promised too much shows at the next pass as pods without a node.
 
@@ -96,6 +96,7 @@ class Room:
         self.spots: Final = [self._spot(index, node) for index, node in enumerate(self.nodes)]
         self.spot_of: Final = {spot.name: spot for spot in self.spots}
         self._kinds = NodeKinds(self.nodes, (shape.constraints for shape in shapes))
+        self._asked_for = self._counts_of_kinds({shape.constraints for shape in shapes})
         self._orders: dict[tuple[Constraints, int], NodeOrder] = {}
         self._pods: dict[object, PodShape] = {}
         self._leaving = [spot for spot in self.spots if spot.now != spot.soon]
@@ -149,14 +150,23 @@ class Room:
             self._orders[constraints, gpu] = found
         return found
 
-    def _preference(self, spot: Spot, gpu: int) -> tuple[int, int, int, int]:
+    def _counts_of_kinds(self, constraints: Iterable[Constraints]) -> list[int]:
+        """By how many different kinds of pods each node may be used."""
+        counts = [0] * len(self.spots)
+        for each in constraints:
+            for index in self._kinds.admitting(each):
+                counts[index] += 1
+        return counts
+
+    def _preference(self, spot: Spot, gpu: int) -> tuple[int, ...]:
         """Read once, when the shape is first seen: nothing has been placed by then, or the plan is under way anyway."""
         node = self.nodes[spot.index]
         cpu, memory = (node.allocatable.get(name, 0) - node.used.get(name, 0) for name in (CPU, MEMORY))
+        rest = (self._asked_for[spot.index], cpu, memory, spot.index)
         if gpu >= 0:
             name = self.resources[gpu]
-            return node.allocatable.get(name, 0) - node.used.get(name, 0), cpu, memory, spot.index
-        return sum(node.allocatable.get(name, 0) for name in self.gpus), cpu, memory, spot.index
+            return node.allocatable.get(name, 0) - node.used.get(name, 0), *rest
+        return sum(node.allocatable.get(name, 0) for name in self.gpus), *rest
 
     # --- places --------------------------------------------------------------------------------------------------------
 
