@@ -91,7 +91,7 @@ def admitted(now: Situation, todo: Plan) -> Saying:
         message = "it begins when all of its minimum has room"
         return Saying(names.ADMITTED, status=False, reason=names.WAITING, message=message)
     is_ready = before is not None and (before.get("status"), before.get("reason")) == ("True", names.GANG_READY)
-    if is_ready or has_minimum(now.job, now.observed, now.counts, now.pservers):
+    if is_ready or has_minimum(now.job, now.observed, now.counts):
         return Saying(names.ADMITTED, status=True, reason=names.GANG_READY, message="all of its minimum has run")
     return Saying(names.ADMITTED, status=True, reason=names.ADMITTED, message="its minimum has room and starts")
 
@@ -102,7 +102,7 @@ def running(now: Situation, end: Verdict | None) -> Saying:
         return Saying(names.RUNNING, status=False, reason=end.kind, message="the job has ended")
     if now.job.spec.suspend:
         return Saying(names.RUNNING, status=False, reason=names.SUSPENDED, message="the job is suspended")
-    runs = has_minimum(now.job, now.observed, now.counts, now.pservers)
+    runs = has_minimum(now.job, now.observed, now.counts)
     return Saying(names.RUNNING, status=runs, reason=MINIMUM_RUNS if runs else BELOW_MINIMUM, message=_numbers(now))
 
 

@@ -47,13 +47,18 @@ def is_over(status: Mapping[str, Any]) -> bool:
     return any(is_condition_true(conditions, kind) for kind in (names.SUCCEEDED, names.FAILED))
 
 
-def has_minimum(job: TrainingJob, observed: Observed, counts: Tally, pservers: int) -> bool:
-    """Whether master, parameter servers and the minimum of trainers run: upstream's "all pods are running"."""
+def has_minimum(job: TrainingJob, observed: Observed, counts: Tally) -> bool:
+    """Whether master, the minimum of trainers and the parameter servers that go with it run.
+
+    Upstream's "all pods are running"; what comes with growth does not count, so that growing is no outage.
+    """
+    trainer, pserver = job.spec.trainer, job.spec.pserver
+    pservers = 0 if pserver is None else pserver.count_for(trainer.min_instance)
     masters = sum(pod.is_running_and_ready for pod in observed.masters if is_alive(pod))
     ready = sum(pod.is_running_and_ready for pod in observed.pservers if is_alive(pod))
     running = sum(pod.is_running for pod in observed.trainers if is_alive(pod))
     has_others = masters >= int(job.has_master) and ready >= pservers
-    return has_others and running + len(counts.completed) >= job.spec.trainer.min_instance
+    return has_others and running + len(counts.completed) >= trainer.min_instance
 
 
 def gang_time_left_s(job: TrainingJob, observed: Observed) -> float | None:

@@ -111,7 +111,7 @@ def hold_gang(now: Situation) -> Plan:
 def give_up_late_gang(now: Situation) -> Plan:
     """A gang that does not come together in time holds room for nothing (TJ §6: PaddleCloud #258)."""
     left_s = gang_time_left_s(now.job, now.observed) if now.is_gang else None
-    if left_s is None or has_minimum(now.job, now.observed, now.counts, now.pservers):
+    if left_s is None or has_minimum(now.job, now.observed, now.counts):
         return NOTHING
     if left_s > 0:
         return Plan(look_again_in=left_s)

@@ -25,7 +25,7 @@ FIRST_WAIT_S: Final = 10.0
 LONGEST_WAIT_S: Final = 360.0
 """Between a failure and the next try, as Kubernetes' Job has it."""
 LONG_RUN_S: Final = 600.0
-"""Who ran that long before it failed is not in a loop: the waits begin anew."""
+"""Who ran that long before it failed, or fails so long after the last one, is not in a loop: the waits begin anew."""
 FAREWELL_S: Final = 30.0
 """Parameter servers and masters may end well a little before the trainers are seen to; later it is a failure."""
 PERMANENT_CODES: Final = range(1, 128)
@@ -111,7 +111,7 @@ def tally(job: TrainingJob, observed: Observed) -> Tally:
         dead=old.dead | _given_up(fresh),
         counted=frozenset(pod.uid for pod in ended if pod.uid in old.counted),
         fresh=fresh,
-        in_a_row=_in_a_row(old.in_a_row, fresh),
+        in_a_row=_in_a_row(old, fresh, observed.seen_at),
         last_at=observed.seen_at.replace(microsecond=0) if fresh else old.last_at,
         look_again_in=min((wait_s for wait_s in waits.values() if wait_s > 0), default=None),
     )
@@ -169,14 +169,14 @@ def _given_up(fresh: tuple[Ending, ...]) -> set[int]:
     }
 
 
-def _in_a_row(before: int, fresh: tuple[Ending, ...]) -> int:
+def _in_a_row(old: Tally, fresh: tuple[Ending, ...], now: datetime) -> int:
     """Pods that end together fail once; what the cluster takes makes waits no longer."""
-    own = [ending.pod for ending in fresh if ending.fault is not Fault.CLUSTER]
     if not fresh:
-        return before
-    if not own:
-        return max(1, before)
-    return 1 if any(_ran_s(pod) >= LONG_RUN_S for pod in own) else before + 1
+        return old.in_a_row
+    own = [ending.pod for ending in fresh if ending.fault is not Fault.CLUSTER]
+    is_long_ago = old.last_at is not None and (now - old.last_at).total_seconds() >= LONG_RUN_S
+    before = 0 if is_long_ago or any(_ran_s(pod) >= LONG_RUN_S for pod in own) else old.in_a_row
+    return before + 1 if own else max(1, before)
 
 
 def _ran_s(pod: JobPod) -> float:

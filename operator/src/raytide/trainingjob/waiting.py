@@ -64,7 +64,7 @@ def _not_let_in(now: Situation) -> _Lack:
 
 def _of_pods(now: Situation) -> _Lack | None:
     waiting = now.record.waiting if now.record is not None else None
-    is_small = not has_minimum(now.job, now.observed, now.counts, now.pservers)
+    is_small = not has_minimum(now.job, now.observed, now.counts)
     if waiting is not None and waiting.is_below_minimum and is_small:
         return _Lack(waiting.reason, waiting.message)
     found = _refused(now) or _troubled(now) or _backing_off(now) or _in_order(now)
