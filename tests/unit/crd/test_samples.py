@@ -7,12 +7,17 @@ import yaml
 
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
+from raytide.api.trainingjob import TrainingJob
 from raytide.raycluster.validation import unsupported, violations, warnings
 from raytide.sandbox.apiserver.schema import compile_schema
+from raytide.trainingjob import validation as of_jobs
 
 ROOT = Path(__file__).parents[3]
-CRD = ROOT / "operator/src/raytide/crds/ray.io_rayclusters.yaml"
+CRDS = ROOT / "operator/src/raytide/crds"
+CRD = CRDS / "ray.io_rayclusters.yaml"
+JOB_CRD = CRDS / "paddlepaddle.org_trainingjobs.yaml"
 SAMPLES = sorted((ROOT / "samples").glob("raycluster*.yaml"))
+JOB_SAMPLES = sorted((ROOT / "samples").glob("trainingjob*.yaml"))
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
@@ -27,5 +32,20 @@ def test_a_sample_is_sound(path):
     assert (violations(cluster, ClusterConfig()), warnings(cluster), unsupported(cluster)) == ((), (), ())
 
 
+@pytest.mark.parametrize("path", JOB_SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_of_a_job_is_sound(path):
+    (version,) = yaml.load(JOB_CRD.read_text(), Loader=yaml.CSafeLoader)["spec"]["versions"]
+    structural = compile_schema(version["schema"]["openAPIV3Schema"])
+    jobs = [obj for obj in yaml.safe_load_all(path.read_text()) if obj["kind"] == "TrainingJob"]
+    assert jobs
+    for obj in jobs:
+        structural.default(obj)
+        assert structural.prune(obj) == []
+        assert structural.violations(obj) == []
+        job = TrainingJob.parse(obj)
+        assert (of_jobs.violations(job), of_jobs.warnings(job), of_jobs.unsupported(job)) == ((), (), ())
+
+
 def test_there_are_samples():
     assert len(SAMPLES) >= 2
+    assert ROOT / "samples" / "trainingjob-seed.yaml" in JOB_SAMPLES
