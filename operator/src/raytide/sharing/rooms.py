@@ -7,11 +7,16 @@ Its values are built up by participants.py within one call and then frozen (TJ Â
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from raytide.api.capacity import CapacityNode, CapacityPod
+from raytide.api.pod_shape import PODS, PodConstraints, PodShape
 from raytide.elastic.model import Amounts, Node, Shape, Stranger, Taint
 from raytide.sharing.shapes import shape_from
 from raytide.sharing.standing import Standing
+
+_Kind: TypeAlias = tuple[tuple[tuple[str, int], ...], PodConstraints, int]
+"""Requests without the place, constraints, priority: pods of others that are alike in these are alike."""
 
 
 def added(*many: Amounts) -> dict[str, int]:
@@ -42,7 +47,7 @@ class Rooms:
     def __init__(self, nodes: Iterable[CapacityNode]) -> None:
         self._nodes = {node.name: node for node in sorted(nodes, key=lambda each: each.name)}
         self._taken = {name: _Taken() for name in self._nodes}
-        self._strangers: dict[object, Stranger] = {}
+        self._strangers: dict[_Kind, Stranger] = {}
         self.charged: dict[str, int] = {}
         """What counts against the sum of usable nodes for growth by limits."""
 
@@ -84,7 +89,8 @@ class Rooms:
 
     def strangers(self) -> tuple[Stranger, ...]:
         """Those that wait for a node, equal ones together, the most important and oldest first."""
-        return tuple(sorted(self._strangers.values(), key=lambda each: (-each.priority, each.created_at)))
+        waiting = sorted(self._strangers.items(), key=lambda item: (-item[1].priority, item[1].created_at, item[0]))
+        return tuple(stranger for _kind, stranger in waiting)
 
     def _take(self, pod: CapacityPod, *, is_leaving: bool) -> None:
         taken = self._taken.get(pod.node)
@@ -102,11 +108,12 @@ class Rooms:
         kind = (_pairs(pod.requests), pod.constraints, pod.priority)
         known = self._strangers.get(kind)
         if known is None:
-            self._strangers[kind] = Stranger(shape_from(pod.shape), 1, pod.priority, pod.created_at)
+            counted = PodShape(pod.requests, dict(kind[0]), pod.constraints)
+            self._strangers[kind] = Stranger(shape_from(counted), 1, pod.priority, pod.created_at)
         else:
             oldest = min(known.created_at, pod.created_at)
             self._strangers[kind] = replace(known, count=known.count + 1, created_at=oldest)
 
 
 def _pairs(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(amounts.items()))
+    return tuple(sorted((name, amount) for name, amount in amounts.items() if name != PODS))
