@@ -220,7 +220,7 @@ class JobWorld:
         """The sharing pass lets a gang begin."""
         record = self.record or SharingRecord(JOB_UID, replicas)
         self.record = replace(record, is_admitted=True, admitted_at=self.now, waiting=None)
-        self.order(replicas, "Admitted", "all of its minimum has room")
+        self.order(replicas, "Admitted", f"Admitted with {replicas}: its minimum of {replicas} fits")
 
     def say_waiting(self, reason: str, message: str = "needs more", *, is_below_minimum: bool = True) -> None:
         """The sharing pass says why there is no room."""

@@ -49,7 +49,7 @@ def test_a_gang_begins_when_it_is_admitted_and_says_when_it_is_complete():
     world.settle()
     assert sorted(world.pods) == ["demo-master"]
     assert world.condition(names.ADMITTED)["reason"] == names.ADMITTED
-    assert world.told(names.ADMITTED) == ["0→2 all of its minimum has room"]
+    assert world.told(names.ADMITTED) == ["Admitted with 2: its minimum of 2 fits"]
     world.run()
     assert world.condition(names.ADMITTED)["reason"] == names.GANG_READY
     assert world.status["startTime"] == "2026-01-01T00:00:50Z"

@@ -245,11 +245,11 @@ def test_what_is_not_built_is_named():
 def test_a_resize_is_told_once_with_what_it_was_for():
     world = JobWorld(low=2, high=8, trainer={"replicas": 8}).run()
     world.pass_time(60)
-    world.order(6, "Reclaimed", "for ns/other, which needs 2 to reach its minimum", "ns/other")
+    world.order(6, "Reclaimed", "ScaledDown 8→6 for ns/other, which needs 2 to reach its minimum", "ns/other")
     world.settle()
     world.let_go()
     world.settle()
-    assert world.told(names.SCALED_DOWN) == ["8→6 for ns/other, which needs 2 to reach its minimum"]
+    assert world.told(names.SCALED_DOWN) == ["ScaledDown 8→6 for ns/other, which needs 2 to reach its minimum"]
     assert world.told(names.RECLAIMED_FOR) == ["ns/other gets the room of 2"]
     world.pass_time(60)
     world.order(7, "Growing", "room has become free")
@@ -264,7 +264,7 @@ def test_a_resize_is_told_once_with_what_it_was_for():
                 "from": 8,
                 "to": 6,
                 "reason": "Reclaimed",
-                "message": "for ns/other, which needs 2 to reach its minimum",
+                "message": "ScaledDown 8→6 for ns/other, which needs 2 to reach its minimum",
                 "forJob": "ns/other",
             },
             {

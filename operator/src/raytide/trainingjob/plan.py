@@ -116,7 +116,12 @@ def give_up_late_gang(now: Situation) -> Plan:
     if left_s > 0:
         return Plan(look_again_in=left_s)
     note = AFTER_TIMEOUT.format(limit_s=now.job.spec.pending_timeout_seconds)
-    return Plan(remarks=(Remark(names.GANG_TIMEOUT, note),), is_gang_late=True, look_again_in=SOON_S, is_last=True)
+    return Plan(
+        remarks=(Remark(names.GANG_TIMEOUT, note, action="GiveBack"),),
+        is_gang_late=True,
+        look_again_in=SOON_S,
+        is_last=True,
+    )
 
 
 # --- what a job needs besides pods -----------------------------------------------------------------------------------

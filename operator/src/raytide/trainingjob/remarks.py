@@ -18,6 +18,8 @@ from raytide.trainingjob.restarts import Fault
 from raytide.trainingjob.situation import Situation
 from raytide.trainingjob.waiting import IN_PASSING, waiting_of
 
+SCALE: Final = "Scale"
+"""The verb of events about resizes."""
 AFTER_TIMEOUT: Final = "its pods did not all run within {limit_s} s; they give their room back"
 
 
@@ -27,9 +29,10 @@ def remarks_of(now: Situation) -> tuple[Remark, ...]:
 
 
 def resize_text(note: ResizeNote) -> str:
-    """`8→6 for ns/other, which needs 2 to reach its minimum`: the numbers before the record's words."""
+    """`ScaledDown 8→6 for ns/other, which needs 2 to reach its minimum`: the record's words, with numbers in any case."""
     sizes = f"{note.before}→{note.after}"
-    return note.message if note.message.startswith(sizes) else f"{sizes} {note.message}".strip()
+    says_sizes = sizes in note.message or (note.reason == ADMITTED and note.message)
+    return note.message if says_sizes else f"{sizes} {note.message}".strip()
 
 
 def untold(now: Situation) -> tuple[ResizeNote, ...]:
@@ -55,26 +58,28 @@ def _resizes(now: Situation) -> Iterator[Remark]:
     for note in untold(now):
         text = resize_text(note)
         if note.reason == ADMITTED:
-            yield Remark(names.ADMITTED, text, names.TRAINER, "Normal")
+            yield Remark(names.ADMITTED, text, names.TRAINER, "Normal", SCALE)
             continue
         reason = names.SCALED_UP if note.after > note.before else names.SCALED_DOWN
-        yield Remark(reason, text, names.TRAINER, "Normal")
+        yield Remark(reason, text, names.TRAINER, "Normal", SCALE)
         if note.reason == RECLAIMED and note.for_job:
             given = note.before - note.after
-            yield Remark(names.RECLAIMED_FOR, f"{note.for_job} gets the room of {given}", names.TRAINER, "Normal")
+            yield Remark(
+                names.RECLAIMED_FOR, f"{note.for_job} gets the room of {given}", names.TRAINER, "Normal", SCALE
+            )
 
 
 def _endings(now: Situation) -> Iterator[Remark]:
     for ending in now.counts.fresh[:MOST_NAMED]:
         limit = f"failure {now.counts.failures} of {now.job.spec.backoff_limit} that may be"
         counted = "counts against no limit" if ending.fault is Fault.CLUSTER else limit
-        yield Remark(names.POD_FAILED, f"{ending}; {counted}", ending.pod.role)
+        yield Remark(names.POD_FAILED, f"{ending}; {counted}", ending.pod.role, action="Restart")
 
 
 def _verdict(now: Situation) -> Iterator[Remark]:
     if now.verdict is not None:
         is_good = now.verdict.kind == names.SUCCEEDED
-        yield Remark(now.verdict.kind, now.verdict.message, event_type="Normal" if is_good else "Warning")
+        yield Remark(now.verdict.kind, now.verdict.message, event_type="Normal" if is_good else "Warning", action="End")
 
 
 def _waiting(now: Situation) -> Iterator[Remark]:
@@ -84,4 +89,4 @@ def _waiting(now: Situation) -> Iterator[Remark]:
         return
     before = find_condition(now.job.status.get("conditions") or (), names.WAITING)
     if before is None or before.get("reason") != waiting.reason:
-        yield Remark(names.WAITING_FOR_RESOURCES, f"{waiting.reason}: {waiting.message}", event_type="Warning")
+        yield Remark(names.WAITING_FOR_RESOURCES, f"{waiting.reason}: {waiting.message}", action="Wait")
