@@ -12,7 +12,7 @@ ON_CONTROL_PLANE := P3 P5 P6K P12
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-down test lint test-ray test-kube bench mutate properties simulation oracle golden crds gcs ray-versions chart e2e e2e-kind locks verify presubmit control-plane tools clean
+.PHONY: help setup demo demo-elastic demo-down test lint test-ray test-paddle test-kube bench mutate properties simulation oracle golden crds gcs ray-versions chart e2e e2e-kind samples locks verify presubmit control-plane tools clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,11 +23,14 @@ setup: # .venv from the locks; under a second when nothing changed
 demo: setup ## a RayCluster with real Ray on this machine, start to end (KEEP=1 leaves it running, ISOLATION=plain|ns)
 	@$(BIN)/python tools/demo.py $(if $(filter-out 0 no,$(KEEP)),--keep) $(if $(ISOLATION),--isolation $(ISOLATION))
 
+demo-elastic: setup ## three training jobs with real PaddlePaddle share a sandbox of 24 CPUs, start to end (OUT=file.svg, ISOLATION=plain|ns)
+	@$(BIN)/python tools/demo_elastic.py $(if $(OUT),--out "$(OUT)") $(if $(ISOLATION),--isolation $(ISOLATION))
+
 demo-down: setup ## end what make demo KEEP=1 left running
 	@$(BIN)/python tools/demo.py --down
 
 test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker
-	@$(PYTEST) -m "not ray and not kubectl and not helm and not kube"
+	@$(PYTEST) -m "not ray and not paddle and not kubectl and not helm and not kube"
 
 lint: setup ## ruff, formatting, types and import rules
 	@$(BIN)/ruff check .
@@ -38,6 +41,9 @@ lint: setup ## ruff, formatting, types and import rules
 test-ray: setup ## tests with real Ray and with kubectl where it is installed
 	@$(PYTEST) -m "ray and not kube" --timeout 300
 	@if command -v kubectl >/dev/null; then $(PYTEST) -m "kubectl and not kube" --timeout 300; else echo "kubectl tests: not run (no kubectl on PATH)"; fi
+
+test-paddle: setup ## an elastic training with real PaddlePaddle on the sandbox (Python 3.11 on Linux x86-64; downloads it once)
+	@paddle=$$($(BIN)/python tools/paddle_env.py) && if [ -n "$$paddle" ]; then $(PYTEST) -m "paddle and not kube" --timeout 300; fi
 
 ray-versions: setup ## the sidecar's questions to the GCS, with the oldest and newer versions of Ray (downloads them once)
 	@$(BIN)/python tools/ray_versions.py
@@ -87,6 +93,9 @@ e2e: setup control-plane tools ## the chart installed by helm on a real control 
 e2e-kind: setup ## the same suite on kind, with the image built from the Dockerfile
 	@$(BIN)/python tools/e2e.py --kind $(ARGS)
 
+samples: setup ## write samples/trainingjob.yaml from its programs in samples/training
+	@$(BIN)/python tools/training_sample.py
+
 locks: setup # resolve requirements/*.txt again from pyproject.toml
 	@$(BIN)/python tools/locks.py
 
@@ -94,6 +103,7 @@ verify: setup ## everything generated is as its generator writes it, and links i
 	@$(BIN)/python tools/crds.py --check
 	@$(BIN)/python tools/gcs.py --check
 	@$(BIN)/python tools/chart.py --check
+	@$(BIN)/python tools/training_sample.py --check
 	@$(BIN)/python tools/links.py
 
 presubmit: ## what CI runs

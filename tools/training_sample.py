@@ -1,0 +1,49 @@
+"""Where do the programs of the training sample come from?
+
+Puts `samples/training/trainingjob.yaml` and the two programs beside it, as a ConfigMap, into one file that works as it is,
+`samples/trainingjob.yaml`: programs are edited and tested as programs, and users apply one file. Called by `make samples`;
+`make verify` calls it with --check and fails where the file is not what it would write.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "samples" / "training"
+TARGET = ROOT / "samples" / "trainingjob.yaml"
+PROGRAMS = ("master.py", "train.py")
+CONFIG_MAP = """\
+---
+# Made by tools/training_sample.py from samples/training/: edit the programs there.
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: training-program
+data:
+"""
+
+
+def build_sample() -> str:
+    """The whole file."""
+    job = (SOURCES / "trainingjob.yaml").read_text()
+    return job + CONFIG_MAP + "".join(f"  {name}: |\n{_indented(SOURCES / name)}" for name in PROGRAMS)
+
+
+def _indented(program: Path) -> str:
+    lines = program.read_text().splitlines()
+    return "".join(f"    {line}\n" if line else "\n" for line in lines)
+
+
+def main() -> int:
+    """Write the file, or say that it is not as it should be."""
+    wanted = build_sample()
+    if sys.argv[1:] == ["--check"]:
+        is_same = TARGET.exists() and TARGET.read_text() == wanted
+        print(f"samples: {'as they should be' if is_same else 'not as they should be; run make samples'}")
+        return 0 if is_same else 1
+    TARGET.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
