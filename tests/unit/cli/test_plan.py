@@ -1,0 +1,340 @@
+"""`raytide plan -f`: snapshots of small clusters, and the plans that come out."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from plan_snapshots import (
+    NOW,
+    as_documents,
+    as_list,
+    job,
+    node,
+    pod,
+    priority_class,
+    quota,
+    trainer_pod,
+)
+from raytide.api.sharing import ResizeNote, SharingRecord, encode_record
+from raytide.cli import main
+
+pytestmark = pytest.mark.rule("TJ:7.15")
+
+
+def call(*words: str, stdin: str = ""):
+    """The command, as a person types it, at a moment that does not move."""
+    return CliRunner().invoke(main, ["plan", "--at", NOW, *words], input=stdin)
+
+
+def planned(text: str, *words: str) -> dict:
+    """The plan of a snapshot, as JSON."""
+    result = call("-f", "-", "-o", "json", *words, stdin=text)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def moves(plan: dict) -> dict:
+    """Name -> from, to, reason."""
+    return {each["name"]: (each["from"], each["to"], each["reason"]) for each in plan["resizes"]}
+
+
+def waiting(plan: dict) -> dict:
+    return {each["name"]: each["reason"] for each in plan["waiting"]}
+
+
+# --- the vectors of TJ §4 as lists of objects -------------------------------------------------------------------------------
+
+VECTORS = {
+    "V1 the least fulfilled is always next": (
+        [node(cpu=13), job("a", 1, 20, 2), job("b", 1, 10, 5)],
+        {"a": (2, 8, "Growing")},
+    ),
+    "V2 ten equal jobs share eighty CPUs": (
+        [node(cpu=100), *(job(f"j{n}", 2, 20, 2) for n in range(10))],
+        {f"j{n}": (2, 10, "Growing") for n in range(10)},
+    ),
+    "V3 whoever is most fulfilled gives to a new gang": (
+        [node(cpu=64, gpu=12), job("a", 1, 8, 8, gpu=1), job("b", 1, 8, 4, gpu=1), job("c", 2, 4, gpu=1)],
+        {"a": (8, 6, "Reclaimed"), "c": (0, 2, "Admitted")},
+    ),
+    "V4 of equals the one with more CPU gives": (
+        [
+            node(cpu=64, gpu=15),
+            job("a", 2, 6, 6, gpu=1),
+            job("b", 2, 10, 9, gpu=1, cpu=2),
+            job("c", 3, 3, gpu=1),
+        ],
+        {"a": (6, 5, "Reclaimed"), "b": (9, 7, "Reclaimed"), "c": (0, 3, "Admitted")},
+    ),
+    "V5 where everybody has the minimum a gang waits": (
+        [node(cpu=64, gpu=6), job("a", 4, 8, 4, gpu=1), job("b", 2, 2, 2, gpu=1), job("c", 1, 4, gpu=1)],
+        {},
+    ),
+    "V6 nobody is shrunk for a minimum that is out of reach": (
+        [node(cpu=64, gpu=3), job("a", 2, 4, 3, gpu=1), job("c", 2, 2, gpu=1)],
+        {},
+    ),
+    "V7 whoever has the maximum stays": ([node(cpu=53), job("a", 1, 3, 3)], {}),
+    "V8 two halves are no whole": (
+        [
+            node("one", cpu=16, gpu=6),
+            node("two", cpu=16, gpu=6),
+            job("a", 1, 4, 2, gpu=4),
+        ],
+        {},
+    ),
+    "V10 what is above the maximum goes": ([node(cpu=10), job("a", 1, 4, 6)], {"a": (6, 4, "AboveMaximum")}),
+    "V12 only GPU jobs give GPUs": (
+        [node(cpu=13, gpu=3), job("x", 1, 10, 10), job("g", 1, 4, 3, gpu=1), job("c", 1, 2, gpu=1)],
+        {"g": (3, 2, "Reclaimed"), "c": (0, 1, "Admitted")},
+    ),
+    "V14 the seed's job takes five GPUs from nothing": (
+        [node(cpu=16, gpu=5), job("job-1", 3, 6, cpu="500m", gpu=1)],
+        {"job-1": (0, 5, "Admitted")},
+    ),
+    "V16 A and B meet": (
+        [node(cpu=12), job("a", 1, 9, 5), job("b", 1, 5, 3)],
+        {"a": (5, 8, "Growing"), "b": (3, 4, "Growing")},
+    ),
+    "V17 without rebalancing nobody moves": ([node(cpu=22), job("a", 2, 20, 20), job("b", 2, 20, 2)], {}),
+    "V18 two new gangs are served by the most fulfilled": (
+        [
+            node(cpu=33),
+            job("a", 2, 20, 20),
+            job("b", 2, 20, 12),
+            job("c", 2, 4, startPolicy="Gang"),
+            job("d", 3, 6, startPolicy="Gang"),
+        ],
+        {"a": (20, 16, "Reclaimed"), "c": (0, 2, "Admitted"), "d": (0, 3, "Admitted")},
+    ),
+}
+
+
+@pytest.mark.rule("TJ:4")
+@pytest.mark.parametrize(("objects", "expected"), VECTORS.values(), ids=VECTORS)
+def test_vectors(objects, expected):
+    plan = planned(as_list(*objects))
+    ends: dict = {}
+    for each in plan["resizes"]:
+        first, _, _ = ends.get(each["name"], (each["from"], 0, ""))
+        ends[each["name"]] = (first, each["to"], each["reason"])
+    assert ends == expected
+
+
+def test_a_gang_that_waits_says_what_is_missing():
+    objects = VECTORS["V5 where everybody has the minimum a gang waits"][0]
+    plan = planned(as_list(*objects))
+    assert waiting(plan)["c"] == "InsufficientGPU"
+
+
+def test_gpus_on_two_nodes_are_called_fragmented():
+    plan = planned(as_list(*VECTORS["V8 two halves are no whole"][0]))
+    assert waiting(plan) == {"a": "Fragmented"}
+
+
+# --- the form -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_json_has_exactly_the_documented_form():
+    plan = planned(as_list(node(cpu=4, gpu=2), job("a", 1, 3, 1), job("big", 1, 2, gpu=4)))
+    assert list(plan) == ["resizes", "waiting"]
+    assert plan["resizes"] == [
+        {
+            "kind": "TrainingJob",
+            "namespace": "default",
+            "name": "a",
+            "from": 1,
+            "to": 3,
+            "reason": "Growing",
+            "message": "ScaledUp 1→3 into free room",
+        }
+    ]
+    assert [sorted(each) for each in plan["waiting"]] == [["message", "name", "namespace", "reason"]]
+    assert plan["waiting"][0]["reason"] == "Unsatisfiable"
+
+
+def test_yaml_is_the_same_as_json():
+    text = as_list(node(cpu=4), job("a", 1, 3, 1), job("b", 1, 3, 1))
+    result = call("-f", "-", "-o", "yaml", stdin=text)
+    assert yaml.safe_load(result.stdout) == planned(text)
+
+
+def test_the_table_names_everybody_with_reasons():
+    result = call("-f", "-", stdin=as_list(node(cpu=3), job("a", 1, 2, 1), job("b", 1, 3, 1)))
+    assert result.stdout.splitlines() == [
+        "2 jobs, 1 of 1 node usable, 1 resize, 0 below minimum.",
+        "",
+        "JOB         FROM   TO   REASON    MESSAGE",
+        "default/a   1      2    Growing   ScaledUp 1→2 into free room",
+        "",
+        "WAITING     HAS   MIN   MAX   REASON                  MESSAGE",
+        (
+            "default/b   1     1     3     InsufficientResources   needs 1 cpu free on one node; "
+            "the best node has 0 free, to grow beyond 1"
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(as_list(node(cpu=3), job("a", 1, 3, 1)), id="a kind: List"),
+        pytest.param(as_documents(node(cpu=3), job("a", 1, 3, 1)), id="documents"),
+        pytest.param(yaml.safe_dump([node(cpu=3), job("a", 1, 3, 1)]), id="a bare list"),
+        pytest.param(json.dumps([node(cpu=3), job("a", 1, 3, 1)]), id="JSON"),
+        pytest.param("---\n" + as_documents(node(cpu=3), job("a", 1, 3, 1)) + "---\n", id="with empty documents"),
+        pytest.param(
+            yaml.safe_dump({"apiVersion": "v1", "kind": "NodeList", "items": [node(cpu=3)]})
+            + "---\n"
+            + as_list(job("a", 1, 3, 1)),
+            id="a NodeList",
+        ),
+        pytest.param(
+            as_list(node(cpu=3), job("a", 1, 3, 1)).replace("'2026-01-01T00:00:00Z'", "2026-01-01T00:00:00Z"),
+            id="a time without quotes",
+        ),
+    ],
+)
+def test_every_way_to_write_a_list_is_read(text):
+    assert moves(planned(text)) == {"a": (1, 3, "Growing")}
+
+
+def test_items_of_a_typed_list_need_no_kind_of_their_own():
+    bare = {key: value for key, value in node(cpu=3).items() if key not in ("kind", "apiVersion")}
+    text = yaml.safe_dump({"apiVersion": "v1", "kind": "NodeList", "items": [bare]})
+    assert moves(planned(text + "---\n" + as_list(job("a", 1, 3, 1)))) == {"a": (1, 3, "Growing")}
+
+
+def test_several_files_are_one_snapshot(tmp_path):
+    first, second = tmp_path / "nodes.yaml", tmp_path / "jobs.yaml"
+    first.write_text(as_list(node(cpu=3)))
+    second.write_text(as_list(job("a", 1, 3, 1)))
+    result = call("-f", str(first), "-f", str(second), "-o", "json")
+    assert moves(json.loads(result.stdout)) == {"a": (1, 3, "Growing")}
+
+
+def test_other_kinds_are_skipped_and_counted():
+    other = {"apiVersion": "kai.alibabacloud.com/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "x"}}
+    result = call("-f", "-", "-o", "json", stdin=as_list(node(cpu=3), other, job("a", 1, 3, 1)))
+    assert moves(json.loads(result.stdout)) == {"a": (1, 3, "Growing")}
+    assert "note: skipped 1 TrainingJob (kai.alibabacloud.com/v1alpha1): a plan does not depend on it" in result.stderr
+
+
+# --- what counts ----------------------------------------------------------------------------------------------------------
+
+
+def test_pods_are_where_the_list_says():
+    """With its two pods on one node, the third has only the other one."""
+    objects = [node("one", cpu=2), node("two", cpu=1), job("a", 1, 5, 2)]
+    pods = [trainer_pod("a", index, on="one") for index in range(2)]
+    assert moves(planned(as_list(*objects, *pods))) == {"a": (2, 3, "Growing")}
+
+
+def test_pods_of_strangers_take_room_unless_they_have_ended():
+    objects = [node(cpu=6), job("a", 1, 9, 1), pod("web", on="node-1", cpu=2), pod("done", on="node-1", cpu=3)]
+    objects[-1]["status"]["phase"] = "Succeeded"
+    assert moves(planned(as_list(*objects))) == {"a": (1, 4, "Growing")}
+
+
+def test_a_pod_of_a_stranger_that_asks_for_a_thousand_cpus_drains_nobody():
+    plan = planned(as_list(node(cpu=4), job("a", 1, 4, 4), pod("huge", cpu=1000)))
+    assert plan["resizes"] == []
+
+
+def test_pods_with_no_more_than_paddles_labels_belong_to_their_job():
+    objects = [node("one", cpu=4), node("two", cpu=1), job("a", 1, 5, 2)]
+    pods = [pod(f"a-trainer-{index}", on="one", cpu=2, labels={"paddle-job": "a"}) for index in range(2)]
+    assert moves(planned(as_list(*objects, *pods))) == {"a": (2, 3, "Growing")}
+
+
+def test_paddles_labels_on_a_pod_of_somebody_elses_are_no_claim():
+    owner = {"kind": "Job", "name": "a-trainer", "uid": "another", "controller": True}
+    objects = [node(cpu=4), job("a", 1, 5, 2)]
+    pods = [pod("a-trainer-0", on="node-1", cpu=1, labels={"paddle-job": "a"}, ownerReferences=[owner])]
+    assert moves(planned(as_list(*objects, *pods))) == {"a": (2, 3, "Growing")}
+
+
+def test_cordoned_and_unready_nodes_have_no_room():
+    away = node("two", cpu=8)
+    away["status"]["conditions"][0]["status"] = "Unknown"
+    objects = [node("one", cpu=2), away, node("three", cpu=8, unschedulable=True), job("a", 1, 9, 1)]
+    assert moves(planned(as_list(*objects))) == {"a": (1, 2, "Growing")}
+
+
+def test_a_quota_bounds_growth_in_its_namespace():
+    bounds = quota(used={"requests.cpu": "1"}, **{"requests.cpu": "3"})
+    objects = [node(cpu=20), job("a", 1, 9, 1), trainer_pod("a", 0, on="node-1"), bounds]
+    plan = planned(as_list(*objects))
+    assert moves(plan) == {"a": (1, 3, "Growing")}
+    assert waiting(plan) == {"a": "QuotaExceeded"}
+
+
+def test_priority_classes_decide_who_gives():
+    low, high = job("low", 1, 4, 4), job("high", 2, 2, startPolicy="Gang", priorityClassName="vip")
+    objects = [node(cpu=4), low, high, priority_class("vip", 10)]
+    assert moves(planned(as_list(*objects))) == {"low": (4, 2, "Reclaimed"), "high": (0, 2, "Admitted")}
+    low["spec"]["priorityClassName"], high["spec"]["priorityClassName"] = "vip", ""
+    plan = planned(as_list(*objects))
+    assert moves(plan) == {}
+    assert waiting(plan)["high"] == "HigherPriority"
+
+
+def test_load_and_names_of_gpus_are_as_the_operator_is_told():
+    text = as_list(node(cpu=10), job("a", 1, 9, 1))
+    assert moves(planned(text, "--max-load", "cpu=50")) == {"a": (1, 5, "Growing")}
+    strange = node(cpu=10)
+    strange["status"]["allocatable"]["npu"] = "1"
+    gang = job("a", 2, 4)
+    gang["spec"]["trainer"]["resources"]["limits"]["npu"] = 1
+    assert moves(planned(as_list(strange, gang), "--gpu-resources", "npu")) == {}
+
+
+def test_a_cool_down_counts_at_the_moment_that_is_asked_about():
+    resting = job("a", 1, 9, 2)
+    note = ResizeNote(datetime(2026, 2, 1, 11, 59, 50, tzinfo=UTC), 1, 2, "Growing")
+    record = SharingRecord("uid-a", 2, resizes=(note,))
+    resting["metadata"]["annotations"] = {"raytide.io/sharing": encode_record(record)}
+    text = as_list(node(cpu=9), resting)
+    assert waiting(planned(text)) == {"a": "CoolingDown"}
+    later = CliRunner().invoke(main, ["plan", "-f", "-", "-o", "json", "--at", "2026-02-01T12:00:40"], input=text)
+    assert moves(json.loads(later.stdout)) == {"a": (2, 9, "Growing")}
+
+
+def test_jobs_that_are_invalid_take_no_part_and_are_told():
+    plan = planned(as_list(node(cpu=9), job("odd", 5, 2, 1), job("a", 1, 9, 1)))
+    assert moves(plan) == {"a": (1, 9, "Growing")}
+    assert waiting(plan) == {"odd": "InvalidSpec"}
+
+
+def test_jobs_of_one_name_in_two_namespaces_are_two():
+    twins = [job("a", 1, 2, 1, namespace=where) for where in ("one", "two")]
+    plan = planned(as_list(node(cpu=9), *twins))
+    assert [(each["namespace"], each["name"]) for each in plan["resizes"]] == [("one", "a"), ("two", "a")]
+
+
+def test_the_same_snapshot_gives_the_same_plan_in_any_order():
+    objects = [node("one", cpu=5), node("two", cpu=3), job("a", 1, 6, 2), job("b", 2, 9, 2), job("c", 3, 3, gpu=1)]
+    assert planned(as_list(*objects)) == planned(as_documents(*reversed(objects)))
+
+
+# --- jobs whose pods are not in the list ------------------------------------------------------------------------------------
+
+
+def test_a_gang_without_an_order_has_not_begun():
+    plan = planned(as_list(node(cpu=9, gpu=2), job("a", 2, 2, gpu=1)))
+    assert moves(plan) == {"a": (0, 2, "Admitted")}
+
+
+def test_assumed_pods_leave_room_to_those_that_are_shown():
+    shown = [trainer_pod("b", index, on="one") for index in range(3)]
+    objects = [node("one", cpu=4), node("two", cpu=4), job("a", 1, 8, 5), job("b", 3, 3, 3), *shown]
+    assert planned(as_list(*objects))["resizes"] == []
+
+
+def test_a_job_without_a_uid_can_be_written_by_hand():
+    bare = job("a", 1, 3, 1)
+    del bare["metadata"]["uid"], bare["metadata"]["creationTimestamp"]
+    assert moves(planned(as_list(node(cpu=4), bare))) == {"a": (1, 3, "Growing")}
