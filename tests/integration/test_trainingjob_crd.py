@@ -31,12 +31,16 @@ def api(request):
 
 
 def served(client):
-    path = f"{CUSTOM_RESOURCE_DEFINITIONS.path()}/{CRD['metadata']['name']}"
-    answer = client.patch(path, CRD, APPLY, fieldManager="tests", force="true")
-    assert answer.status in (200, 201), answer.body
+    install(client, CRD)
     eventually(lambda: client.get(JOBS).status == 200, "TrainingJobs are served")
     yield client
     client.close()
+
+
+def install(client, crd):
+    path = f"{CUSTOM_RESOURCE_DEFINITIONS.path()}/{crd['metadata']['name']}"
+    answer = client.patch(path, crd, APPLY, fieldManager="tests", force="true")
+    assert answer.status in (200, 201), answer.body
 
 
 @pytest.fixture
@@ -181,6 +185,41 @@ def test_an_edit_may_not_break_what_was_sound(api, job):
     answer = api.patch(job, {"spec": {"trainer": {"max-instance": 1}}})
     assert answer.status == 422
     assert "spec.trainer.min-instance" in answer.body["message"]
+
+
+def judges(api, status):
+    """Whether what has no trainer at all gets that answer."""
+    return api.post(JOBS, {**SEED, "spec": {}}, dryRun="All").status == status
+
+
+@pytest.fixture
+def broken_job(api):
+    """A job that no rule would take, stored under a CRD that took everything."""
+    careless = copy.deepcopy(CRD)
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    careless["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = anything
+    broken = changed(fault_tolerant=False, **{"trainer__min-instance": 9, "pserver__minInstance": 7})
+    install(api, careless)
+    eventually(lambda: judges(api, 201), "the careless CRD judges", 60)
+    assert api.post(JOBS, broken).status == 201
+    install(api, CRD)
+    eventually(lambda: judges(api, 422), "our CRD judges", 60)
+    yield f"{JOBS}/{broken['metadata']['name']}"
+    api.delete(f"{JOBS}/{broken['metadata']['name']}")
+
+
+def test_what_is_stored_and_broken_can_be_told_so_and_put_right(api, broken_job):
+    invalid = {"phase": "Pending", "waiting": "InvalidSpec"}
+    assert api.patch(f"{broken_job}/status", {"status": invalid}).status == 200
+    assert api.patch(broken_job, {"metadata": {"annotations": {"a": "b"}}}).status == 200
+    assert api.patch(broken_job, {"spec": {"suspend": True}}).status == 200
+    assert api.patch(f"{broken_job}/scale", {"spec": {"replicas": 4}}).status == 200
+    half = {"spec": {"pserver": {"minInstance": None}}}
+    assert api.patch(broken_job, half).status == 200
+    sound = {"spec": {"fault_tolerant": True, "trainer": {"min-instance": 2}}}
+    assert api.patch(broken_job, sound).status == 200
+    again = api.patch(broken_job, {"spec": {"fault_tolerant": False}})
+    assert (again.status, "spec.fault_tolerant" in again.body["message"]) == (422, True)
 
 
 # --- scale ---------------------------------------------------------------------------------------------------------------
