@@ -527,10 +527,11 @@ def test_one_below_its_minimum_goes_straight_on_into_free_room():
 def test_shrinks_come_first_then_floors_then_growth():
     jobs = [job("z", 1, 2, 4), job("a", 1, 9, 1), job("gang", 1, 1, 0, is_gang=True)]
     plan = plan_of(World([node(cpu=9)], jobs))
-    assert [(one.id.name, one.after, one.reason) for one in plan.resizes] == [
-        ("z", 2, ABOVE_MAXIMUM),
-        ("gang", 1, ADMITTED),
-        ("a", 6, GROWING),
+    assert [(one.id.name, one.after, one.reason, one.is_released) for one in plan.resizes] == [
+        ("z", 2, ABOVE_MAXIMUM, True),
+        ("gang", 1, ADMITTED, True),
+        ("a", 4, GROWING, True),
+        ("a", 6, GROWING, False),
     ]
 
 
