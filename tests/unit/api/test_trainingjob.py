@@ -163,6 +163,17 @@ def test_the_deadline_is_ours_or_upstreams_walltime(written, expected):
         pytest.param(
             {"trainer": {}, "pserver": {"scaling": "Often"}}, "spec.pserver.scaling.mode", id="an unknown bare mode"
         ),
+        pytest.param(
+            {"trainer": {"resources": {"limits": {"cpu": []}}}},
+            "spec.trainer.resources.limits.cpu",
+            id="an amount as a list",
+        ),
+        pytest.param(
+            {"trainer": {"resources": {"requests": {"cpu": True}}}},
+            "spec.trainer.resources.requests.cpu",
+            id="an amount as a truth",
+        ),
+        pytest.param({"trainer": {"preStopCmd": [1]}}, "spec.trainer.preStopCmd", id="a command of numbers"),
         pytest.param({"trainer": {}, "framework": "mx"}, "spec.framework", id="an unknown framework"),
     ],
 )

@@ -7,9 +7,10 @@ field's path. Read by trainingjob/ and sharing/.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AliasChoices, Field, ValidationInfo, field_validator
+from pydantic import AliasChoices, Field, PlainValidator, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from raytide.api.meta import Key, Manifest
 from raytide.api.training_names import MASTER, PSERVER, TRAINER
@@ -23,11 +24,30 @@ def _spelled(*names: str) -> AliasChoices:
     return AliasChoices(*names)
 
 
+def _amount(given: Any) -> Any:
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
+        raise PydanticCustomError("amount", "must be a quantity, such as 500m, 2 or 1Gi")
+    return given
+
+
+def _command(given: Any) -> Any:
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list | tuple) and all(isinstance(word, str) for word in given):
+        return tuple(given)
+    raise PydanticCustomError("command", "must be a list of words, or one line for a shell")
+
+
+Amount: TypeAlias = Annotated[str | int | float, PlainValidator(_amount)]
+"""A quantity as written; what the text means is validation's question. One complaint, where a union makes three."""
+Command: TypeAlias = Annotated[tuple[str, ...] | str, PlainValidator(_command)]
+
+
 class Resources(Value):
     """`resources` as written: quantities are text or numbers."""
 
-    requests: Mapping[str, str | int | float] = Field(default_factory=dict)
-    limits: Mapping[str, str | int | float] = Field(default_factory=dict)
+    requests: Mapping[str, Amount] = Field(default_factory=dict)
+    limits: Mapping[str, Amount] = Field(default_factory=dict)
 
 
 class RoleSpec(Value):
@@ -45,7 +65,7 @@ class RoleSpec(Value):
     grace_period_seconds: int | None = Field(
         default=None, validation_alias=_spelled("gracePeriodSeconds", "grace_period_seconds")
     )
-    pre_stop_cmd: tuple[str, ...] | str = Field(default=(), validation_alias=_spelled("preStopCmd", "pre_stop_cmd"))
+    pre_stop_cmd: Command = Field(default=(), validation_alias=_spelled("preStopCmd", "pre_stop_cmd"))
     liveness_probe: Manifest | None = Field(default=None, validation_alias=_spelled("livenessProbe", "liveness_probe"))
     readiness_probe: Manifest | None = Field(
         default=None, validation_alias=_spelled("readinessProbe", "readiness_probe")
