@@ -44,8 +44,8 @@ def explain(pool: Pool, division: Division, id_: ParticipantId) -> str:
     if sizes[id_] >= one.ceiling and said is None:
         return "\n".join([*lines, "It has all that it may have; a higher maximum would let it grow."])
     after = _After(pool, division)
-    obstacles = [*_said(said), *_rules(one), *_nodes(one, after), *_sums(one, pool), *_quotas(one, pool)]
     short = after.missing(one.shape)
+    obstacles = [*_said(said), *_rules(one), *_nodes(one, after), *_sums(one, pool, short), *_quotas(one, pool)]
     holders = list(_holders(one, pool, sizes, short)) if short else []
     helping = list(_would_help(one, sizes[id_], after, pool))
     lines += _section("What stands in the way:", obstacles)
@@ -209,11 +209,12 @@ def _lack(name: str, amount: int, gap: _Gap, shape: Shape) -> str:
 # --- sums --------------------------------------------------------------------------------------------------------------
 
 
-def _sums(one: Participant, pool: Pool) -> Iterator[str]:
-    """Where growth by limits ends before the nodes do (TJ §3 rows 5 and 15)."""
+def _sums(one: Participant, pool: Pool, short: Amounts) -> Iterator[str]:
+    """Where growth by limits ends before the nodes do (TJ §3 rows 5 and 15); a node that lacks the same says it better."""
     nodes = [node for node in pool.nodes if node.is_usable]
     wanted = {**one.shape.requests, **one.shape.limits} if one.is_accounted_by_limits else {}
-    for name in sorted(wanted.keys() - {PODS}):
+    asked = one.shape.requests
+    for name in sorted(name for name in wanted.keys() - {PODS} if name not in short or wanted[name] != asked.get(name)):
         percent = pool.options.max_load_percent.get(name, _FULL)
         bound = sum(node.allocatable.get(name, 0) for node in nodes) * percent // _FULL
         charged = pool.charged.get(name, 0)

@@ -1,0 +1,170 @@
+"""`raytide plan --submit` and `--explain`: what if, and why not."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from plan_snapshots import NOW, as_documents, as_list, job, node, trainer_pod
+from raytide.cli import main
+
+pytestmark = pytest.mark.rule("TJ:7.15")
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """The command about a snapshot, with files by name."""
+
+    def call(snapshot: str, *words: str, **files: str):
+        for name, text in files.items():
+            (tmp_path / f"{name}.yaml").write_text(text)
+        known = {f"{name}.yaml" for name in files}
+        paths = [str(tmp_path / word) if word in known else word for word in words]
+        return CliRunner().invoke(main, ["plan", "--at", NOW, "-f", "-", *paths], input=snapshot)
+
+    return call
+
+
+FULL = as_list(node(cpu=20, gpu=8), job("a", 1, 8, 6, gpu=1), job("b", 1, 8, 2, gpu=1))
+
+
+def test_what_if_tells_who_loses_how_much(ask):
+    result = ask(FULL, "--submit", "new.yaml", new=as_documents(job("c", 2, 4, gpu=1)))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.split("\n\n")[-1].splitlines() == [
+        "If default/c were submitted:",
+        "  default/c gets 2 of 2 to 4",
+        "  default/a loses 2 (6 -> 4)",
+    ]
+
+
+def test_what_if_gives_the_plan_with_the_new_job_as_json(ask):
+    result = ask(FULL, "--submit", "new.yaml", "-o", "json", new=as_documents(job("c", 2, 4, gpu=1)))
+    plan = json.loads(result.stdout)
+    assert list(plan) == ["resizes", "waiting"]
+    assert [(each["name"], each["from"], each["to"]) for each in plan["resizes"]] == [("a", 6, 4), ("c", 0, 2)]
+
+
+def test_what_if_of_the_impossible_changes_nothing(ask):
+    result = ask(FULL, "--submit", "new.yaml", new=as_documents(job("c", 2, 4, gpu=9)))
+    assert "default/c waits: Unsatisfiable: needs 9 nvidia.com/gpu on one node; the largest node has 8" in result.stdout
+    assert "nobody else is any smaller or larger for it" in result.stdout
+
+
+def test_several_jobs_can_be_submitted_at_once(ask):
+    new = as_documents(job("c", 1, 1, gpu=1), job("d", 1, 1, gpu=1, namespace="other"))
+    result = ask(FULL, "--submit", "new.yaml", new=new)
+    assert "If default/c and other/d were submitted:" in result.stdout
+    assert "default/a loses 2 (6 -> 4)" in result.stdout
+
+
+def test_a_submitted_job_is_the_youngest(ask):
+    """It does not overtake a job that waits already."""
+    waits = as_list(node(cpu=20, gpu=2), job("first", 2, 2, gpu=2), job("a", 1, 1, 1, gpu=1))
+    result = ask(waits, "--submit", "new.yaml", "-o", "json", new=as_documents(job("zz", 1, 1, gpu=1)))
+    assert [each["name"] for each in json.loads(result.stdout)["resizes"]] == ["zz"], "the first could not begin anyway"
+    both = as_list(node(cpu=20, gpu=2), job("first", 2, 2, gpu=1))
+    result = ask(both, "--submit", "new.yaml", "-o", "json", new=as_documents(job("aa", 2, 2, gpu=1)))
+    assert [each["name"] for each in json.loads(result.stdout)["resizes"]] == ["first"]
+
+
+def test_a_submitted_job_goes_into_the_namespace_that_is_asked_for(ask):
+    bare = job("c", 1, 2)
+    del bare["metadata"]["namespace"]
+    result = ask(FULL, "--submit", "new.yaml", "-n", "team", new=as_documents(bare))
+    assert "If team/c were submitted:" in result.stdout
+
+
+def test_what_the_server_wrote_into_a_submitted_job_means_nothing(ask):
+    """A manifest copied from a running job begins anew."""
+    copied = job("c", 2, 4, gpu=1)
+    copied["metadata"] |= {"annotations": {"raytide.io/sharing": "{}"}, "deletionTimestamp": NOW}
+    copied["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+    result = ask(FULL, "--submit", "new.yaml", new=as_documents(copied))
+    assert "default/c gets 2 of 2 to 4" in result.stdout
+
+
+def test_jobs_that_begin_at_once_get_room_too(ask):
+    result = ask(as_list(node(cpu=8), job("a", 2, 8, 8)), "--submit", "new.yaml", new=as_documents(job("c", 3, 6)))
+    assert "default/c gets 3 of 3 to 6" in result.stdout
+    assert "default/a loses 3 (8 -> 5)" in result.stdout
+    assert "new   3     6" in result.stdout, "it has nothing yet"
+
+
+# --- why ------------------------------------------------------------------------------------------------------------------
+
+
+def test_why_is_it_not_larger(ask):
+    pods = [trainer_pod("a", index, on="node-1") for index in range(6)]
+    shown = as_list(node(cpu=8), job("a", 2, 8, 6), job("b", 2, 4, 2), *pods)
+    result = ask(shown, "--explain", "default/b")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        "default/b has 2 of 2 to 4 (score 0.00); this plan leaves it so.",
+        "What stands in the way:",
+        "  - InsufficientResources: needs 1 cpu free on one node; the best node has 0 free, to grow beyond 2",
+        "  - node node-1 comes closest: it lacks 1 cpu (it asks for 1 cpu; 0 of 8 free)",
+        "Who holds cpu where it may run:",
+        "  - default/a: 6 cpu, with 6 of 2 to 8; it gives down to 2, but only to somebody below the minimum",
+        "What would help:",
+        "  - 1 cpu more free on node node-1, or another node with 1 cpu free",
+    ]
+
+
+def test_a_name_alone_is_in_the_default_namespace(ask):
+    assert ask(FULL, "--explain", "a").stdout == ask(FULL, "--explain", "default/a").stdout
+    assert "team/a takes no part" in ask(FULL, "--explain", "a", "-n", "team").stderr
+
+
+def test_why_would_the_new_job_not_be_larger(ask):
+    result = ask(FULL, "--submit", "new.yaml", "--explain", "c", new=as_documents(job("c", 2, 4, gpu=1)))
+    assert "default/c has not begun; it may have 2 to 4; this plan gives it 2." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        pytest.param(["--explain", "nobody"], "default/nobody takes no part: there is no such job", id="unknown"),
+        pytest.param(["--explain", "odd"], "default/odd takes no part: spec.trainer", id="invalid"),
+        pytest.param(["--explain", "a/b/c"], "'a/b/c' is not NAMESPACE/JOB", id="too many parts"),
+        pytest.param(["--explain", "a/"], "'a/' is not NAMESPACE/JOB", id="no name"),
+        pytest.param(["--explain", "a", "-o", "json"], "--explain answers in words: leave -o out", id="as JSON"),
+    ],
+)
+def test_who_cannot_be_explained(ask, words, sentence):
+    result = ask(as_list(node(cpu=8), job("a", 2, 8, 2), job("odd", 5, 2, 1)), *words)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("new", "sentence"),
+    [
+        pytest.param(as_documents(node(cpu=1)), "new.yaml: no TrainingJob to submit", id="nothing to submit"),
+        pytest.param(
+            as_documents(job("a", 1, 2)),
+            "new.yaml: document 1: TrainingJob default/a is there already: submit it under another name",
+            id="it is there",
+        ),
+        pytest.param(
+            as_documents(job("c", 1, 2), job("c", 1, 2)),
+            "new.yaml: document 2: TrainingJob default/c is there twice, first in",
+            id="twice",
+        ),
+        pytest.param(
+            as_documents(job("c", 3, 2)),
+            "new.yaml: document 1 (TrainingJob default/c): spec.trainer",
+            id="min above max",
+        ),
+        pytest.param(
+            as_documents(job("c", 1, 2, fault_tolerant=False)),
+            "(TrainingJob default/c): spec.fault_tolerant",
+            id="TJ 3.2",
+        ),
+    ],
+)
+def test_what_cannot_be_submitted(ask, new, sentence):
+    result = ask(FULL, "--submit", "new.yaml", new=new)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert result.stdout == ""
