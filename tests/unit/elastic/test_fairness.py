@@ -384,8 +384,14 @@ def test_nobody_gives_for_a_gang_that_its_quota_refuses():
 @pytest.mark.rule("TJ:3.14")
 def test_nobody_gives_for_pods_that_a_quota_does_not_let_come_into_being():
     pool = World([node(cpu=4)], [job("a", 1, 4, 4), job("b", 2, 4, 2, namespace="two", uncreated=2)]).pool()
-    plan = divide(replace(pool, quotas=(quota("two", pods=0),)))
+    plan = divide(replace(pool, quotas=(quota("two", pods=-2),)))
     assert (plan.resizes, waiting_of(plan)) == ((), {"b": QUOTA_EXCEEDED})
+
+
+@pytest.mark.rule("TJ:3.14")
+def test_pods_that_a_quota_lets_come_into_being_are_served():
+    pool = World([node(cpu=4)], [job("a", 1, 4, 4), job("b", 2, 4, 2, namespace="two", uncreated=2)]).pool()
+    assert resizes_of(divide(replace(pool, quotas=(quota("two", pods=0),)))) == {"a": -2}
 
 
 @pytest.mark.rule("TJ:3.14")

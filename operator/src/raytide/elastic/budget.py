@@ -86,9 +86,16 @@ class QuotaLedger:
         for quota in sorted(pool.quotas, key=lambda quota: (quota.namespace, quota.name)):
             self._left.setdefault(quota.namespace, []).append((quota.name, dict(quota.free)))
 
-    def binds(self, namespace: str) -> bool:
-        """Whether the namespace has any."""
-        return namespace in self._left
+    def overdraft(self, namespace: str, pod: PodShape) -> tuple[int, str, Shortfall] | None:
+        """How many of these that are wanted already will be refused, by which quota, and what it lacks."""
+        worst: tuple[int, str, Shortfall] | None = None
+        charge = self._charge([(pod, 1)]) if namespace in self._left else {}
+        for name, left in self._left.get(namespace, []):
+            for resource, amount in charge.items():
+                count = -(left.get(resource, 0) // amount) if amount > 0 else 0
+                if count > 0 and (worst is None or count > worst[0]):
+                    worst = count, name, Shortfall(resource, amount, 0)
+        return worst
 
     def shortfall(self, namespace: str, pods: Iterable[tuple[PodShape, int]]) -> tuple[str, Shortfall] | None:
         """The quota that refuses so many more pods together, and what it lacks."""

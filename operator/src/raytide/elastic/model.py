@@ -147,7 +147,7 @@ class Participant:
     """The nodes of its instances in the order in which a shrink would remove them (highest index first, as many as are
     known): only the room that is really freed counts. Empty: any of `placed` is assumed. What has no node goes before."""
     uncreated: int = 0
-    """How many of `current` have no pod yet: a quota has to allow them, and nobody gives room while it does not."""
+    """How many of `current` have no pod yet: where a quota is below zero they are refused, and nobody gives room for them."""
     sizes: tuple[int, ...] = ()
     """Sizes it may have, ascending; empty: every size."""
     step: int = 1
@@ -184,7 +184,10 @@ class Stranger:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What one ResourceQuota still allows in a namespace; `requests.cpu` is spelled `cpu`, `limits.cpu` stays."""
+    """What one ResourceQuota still allows in a namespace; `requests.cpu` is spelled `cpu`, `limits.cpu` stays.
+
+    What is wanted already and has no pod yet is taken off: below zero, some of it will be refused.
+    """
 
     namespace: str
     name: str

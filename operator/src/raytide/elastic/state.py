@@ -75,17 +75,13 @@ class State:
                 pods.pending.extend(spot.name for _, spot, _ in placements)
 
     def _refused(self, share: Share) -> int:
-        """How many of its instances a quota does not let come into being; the others are charged."""
-        namespace, pod = share.of.id.namespace, share.instances.pod
-        if not share.uncreated or not self.quotas.binds(namespace):
+        """How many of its instances a quota does not let come into being."""
+        overdraft = self.quotas.overdraft(share.of.id.namespace, share.instances.pod) if share.uncreated else None
+        if overdraft is None:
             return 0
-        for left in range(share.uncreated, 0, -1):
-            refusal = self.quotas.shortfall(namespace, [(pod, 1)])
-            if refusal is not None:
-                self.refusals[share.of.id] = quota_refusal(refusal)
-                return left
-            self.quotas.spend(namespace, [(pod, 1)])
-        return 0
+        count, name, shortfall = overdraft
+        self.refusals[share.of.id] = quota_refusal((name, shortfall))
+        return min(count, share.uncreated)
 
 
 def quota_refusal(refusal: tuple[str, Shortfall]) -> Refusal:
