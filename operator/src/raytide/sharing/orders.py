@@ -172,12 +172,12 @@ def _pservers(job: TrainingJob, trainers: int) -> int | None:
 
 
 def _note(waiting: Waiting | None, promised: list[Resize], participant: Participant) -> WaitingNote | None:
-    if waiting is not None:
-        return WaitingNote(waiting.reason, waiting.message, waiting.is_below_floor)
-    if promised:
+    if promised:  # what comes after the promise is of no interest before it is kept
         first = promised[0]
         words = f"{first.message}; waits until the pods that leave are gone"
         return WaitingNote(training_names.AWAITING_ROOM, words, first.before < participant.floor)
+    if waiting is not None:
+        return WaitingNote(waiting.reason, waiting.message, waiting.is_below_floor)
     return None
 
 

@@ -1,0 +1,229 @@
+"""The sharing room on an API over HTTP, embedded and real: who gets which size, when, and by which writes.
+
+The room alone runs here; the test is the jobs' controller, the scheduler and the kubelets, so that every moment between
+an order and its effect can be looked at. The cluster of all tests is one node with GPUs that only their jobs may use.
+"""
+
+import asyncio
+import secrets
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+from integration.clusters import APIS, new_cluster
+from integration.rig import holds_for, until
+from integration.surface import JOB_CRD, MERGE, TRAININGJOBS, path_of
+from raytide.api import training_names as names
+from raytide.api.config import JobConfig, SharingConfig
+from raytide.api.job_admission import is_admitted
+from raytide.api.job_shape import size_for
+from raytide.api.sharing import parse_record
+from raytide.api.trainingjob import TrainingJob
+from raytide.kube.client import Client
+from raytide.kube.connect import find_access
+from raytide.runtime.clock import Clock
+from raytide.sharing.room import SharingOptions, SharingRoom
+from raytide.trainingjob.objects import build_pod
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LABEL = "sharing-test"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=APIS)
+async def cluster(request):
+    cluster = new_cluster(request)
+    await cluster.start()
+    if cluster.request("GET", "/apis/paddlepaddle.org/v1/trainingjobs", limit="1")[0] != 200:
+        cluster.install_crd(JOB_CRD)
+    cluster.gpu_node = cluster.add_node("gpus", **{"cpu": "32", "memory": "64Gi", names.GPU: "8"})
+    body = {"metadata": {"labels": {LABEL: cluster.gpu_node}}}
+    cluster.done("PATCH", path_of("nodes", "", cluster.gpu_node), body, content_type=MERGE)
+    yield cluster
+    await cluster.stop()
+
+
+class Scene:
+    """One namespace with its jobs, and the room that shares among them."""
+
+    def __init__(self, cluster, namespace):
+        self.cluster = cluster
+        self.namespace = namespace
+        self.patches = []
+        self.before_patch = lambda _name: None
+        cluster.ensure_namespace(namespace)
+
+    @asynccontextmanager
+    async def shared(self, tmp_path):
+        """The room at work."""
+        access = await find_access(self.cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+        transport = await access.open_transport()
+        client = Client(transport, clock=Clock())
+        patch = client.patch
+
+        async def witnessed(resource, key, body, **more):
+            self.patches.append((key.name, body))
+            self.before_patch(key.name)
+            return await patch(resource, key, body, **more)
+
+        client.patch = witnessed
+        config = SharingConfig(period_s=3.0)
+        room = SharingRoom(client, clock=Clock(), config=config, options=SharingOptions(namespaces=(self.namespace,)))
+        running = asyncio.create_task(room.run())
+        try:
+            yield room
+            assert not running.done()
+        finally:
+            await room.stop()
+            await asyncio.wait_for(running, 20)
+            await transport.close()
+            for job in self.cluster.all(TRAININGJOBS, self.namespace):
+                self.cluster.delete(self.namespace, job["metadata"]["name"], TRAININGJOBS)
+            self.cluster.holds.clear()
+            for pod in self.cluster.pods(self.namespace):
+                self.cluster.end(self.namespace, pod["metadata"]["name"])
+            await until("all pods are gone", lambda: not self.cluster.pods(self.namespace))
+
+    # --- people ---
+
+    def submit(self, name, floor, ceiling, **scaling):
+        amounts = {"cpu": "1", names.GPU: 1}
+        trainer = {"entrypoint": "true", "min-instance": floor, "max-instance": ceiling}
+        trainer |= {"nodeSelector": {LABEL: self.cluster.gpu_node}, "resources": {"limits": amounts}}
+        spec = {"image": "busybox", "trainer": trainer, "scaling": scaling}
+        self.cluster.create(
+            TRAININGJOBS,
+            {
+                "apiVersion": "paddlepaddle.org/v1",
+                "kind": "TrainingJob",
+                "metadata": {"name": name, "namespace": self.namespace},
+                "spec": spec,
+            },
+        )
+
+    def scale(self, name, replicas):
+        path = path_of(TRAININGJOBS, self.namespace, name, "scale")
+        self.cluster.done("PATCH", path, {"spec": {"replicas": replicas}}, content_type=MERGE)
+
+    # --- looking ---
+
+    def job(self, name):
+        return TrainingJob.parse(self.cluster.get(TRAININGJOBS, self.namespace, name))
+
+    def size(self, name):
+        return self.job(name).spec.trainer.replicas
+
+    def record(self, name):
+        return parse_record(self.job(name).metadata.annotations.get(names.SHARING_ANNOTATION))
+
+    def trainers(self, name):
+        """Names of its pods, the dying ones too."""
+        pods = self.cluster.pods(self.namespace)
+        return sorted(p["metadata"]["name"] for p in pods if p["metadata"]["labels"].get(names.JOB_LABEL) == name)
+
+    # --- the job's controller, once ---
+
+    def carry_out(self, name):
+        """Exactly the pods that its spec and record ask for, on the node."""
+        job = self.job(name)
+        wanted = job.trainers_wanted() if is_admitted(job, self.record(name)) else 0
+        size = size_for(job, wanted)
+        pods = {f"{name}-trainer-{i}": build_pod(job, names.TRAINER, i, size, JobConfig()) for i in range(wanted)}
+        there = set(self.trainers(name))
+        for missing in sorted(pods.keys() - there):
+            pod = pods[missing]
+            pod["spec"]["nodeName"] = self.cluster.gpu_node
+            self.cluster.create("pods", pod)
+        for surplus in sorted(there - pods.keys()):
+            self.cluster.delete(self.namespace, surplus, "pods")
+
+    async def settled(self, name, size):
+        """It has that size, and its pods."""
+        await until(f"{name} has {size}", lambda: self.size(name) == size)
+        self.carry_out(name)
+        await until(f"{name} has {size} pods", lambda: len(self.trainers(name)) == size)
+
+
+@pytest.fixture
+def scene(cluster, request):
+    name = request.node.originalname.replace("_", "-").replace("test-", "")[:30].rstrip("-")
+    return Scene(cluster, f"{name}-{secrets.token_hex(2)}")
+
+
+@pytest.mark.rule("TJ:3.9", "TJ:3.11", "TJ:3.12", "TJ:4")
+async def test_three_jobs_share_and_room_is_given_when_it_is_free(scene, tmp_path):
+    async with scene.shared(tmp_path):
+        scene.submit("a", 2, 8, shrinkCooldownSeconds=0)
+        await scene.settled("a", 8)
+        leaving = {"a-trainer-5", "a-trainer-6", "a-trainer-7"}
+        scene.cluster.holds |= leaving
+        scene.submit("b", 3, 4)
+        await until("a gives three", lambda: scene.size("a") == 5)
+        scene.carry_out("a")
+        await until("b knows what it waits for", lambda: (r := scene.record("b")) and r.waiting)
+        assert scene.record("b").waiting.is_below_minimum
+        await holds_for("b waits", lambda: not scene.record("b").is_admitted, seconds=4.0)
+        for pod in sorted(leaving)[:2]:
+            scene.cluster.end(scene.namespace, pod)
+        await holds_for("b waits for the last one", lambda: not scene.record("b").is_admitted, seconds=4.0)
+        scene.cluster.end(scene.namespace, sorted(leaving)[2])
+        await scene.settled("b", 3)
+        assert scene.record("b").is_admitted
+        note = scene.record("a").resizes[-1]
+        assert (note.before, note.after, note.for_job) == (8, 5, f"{scene.namespace}/b")
+        scene.submit("c", 2, 2)
+        await until("a gives two more", lambda: scene.size("a") == 3)
+        scene.carry_out("a")
+        await scene.settled("c", 2)
+        scene.submit("d", 4, 4)
+        await until("d does not fit and says so", lambda: (r := scene.record("d")) and r.waiting)
+        await holds_for("nobody gives for nothing", lambda: scene.size("a") == 3, seconds=4.0)
+        assert len([body for name, body in scene.patches if name == "a" and body.get("spec")]) <= 4
+
+
+@pytest.mark.rule("TJ:3.19")
+async def test_an_edit_wins_against_a_decision_made_before_it(scene, tmp_path):
+    edited = []
+
+    def edit_once(job):
+        growth = scene.patches[-1][1].get("spec", {}).get("trainer", {}).get("replicas", 0)
+        if growth > 4 and not edited:
+            edited.append(growth)
+            path = path_of(TRAININGJOBS, scene.namespace, job)
+            scene.cluster.done("PATCH", path, {"spec": {"trainer": {"max-instance": 4}}}, content_type=MERGE)
+
+    scene.before_patch = edit_once
+    async with scene.shared(tmp_path):
+        scene.submit("a", 2, 8)
+        await scene.settled("a", 4)
+        assert edited == [8]
+        assert all(note.after <= 4 for note in scene.record("a").resizes)
+    assert all(body["metadata"]["resourceVersion"] for _, body in scene.patches)
+    assert all(set(body) <= {"metadata", "spec"} for _, body in scene.patches)
+
+
+@pytest.mark.rule("TJ:3.21")
+async def test_kubectl_scale_is_obeyed_and_noted(scene, tmp_path):
+    async with scene.shared(tmp_path):
+        scene.submit("a", 2, 6)
+        await scene.settled("a", 6)
+        scene.scale("a", 3)
+        await until("it is noted", lambda: scene.record("a").resizes[-1].reason == "Requested")
+        note = scene.record("a").resizes[-1]
+        assert (note.before, note.after) == (6, 3)
+        scene.carry_out("a")
+        await holds_for("it cools down", lambda: scene.size("a") == 3, seconds=4.0)
+
+
+async def test_a_status_written_all_the_time_keeps_nobody_from_deciding(scene, tmp_path):
+    def report(job):
+        path = path_of(TRAININGJOBS, scene.namespace, job, "status")
+        scene.cluster.done("PATCH", path, {"status": {"trainer": {"ready": len(scene.patches)}}}, content_type=MERGE)
+
+    scene.before_patch = report
+    scene.submit("a", 2, 6)
+    async with scene.shared(tmp_path):
+        await until("a tries", lambda: scene.patches)
+        scene.before_patch = lambda _job: None
+        await scene.settled("a", 6)
