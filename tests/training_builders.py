@@ -1,5 +1,6 @@
 """Small TrainingJobs for tests: as a user writes them, and as decisions see them."""
 
+import copy
 from typing import Any
 
 from raytide.api.trainingjob import TrainingJob
@@ -52,3 +53,18 @@ def seed_job(**spec: Any) -> TrainingJob:
     """The design document's example, with these fields of the spec besides."""
     metadata = {**SEED["metadata"], "namespace": "default", "uid": JOB_UID, "generation": 1}
     return TrainingJob.parse({**SEED, "metadata": metadata, "spec": {**SEED["spec"], **spec}})
+
+
+def changed_seed(name: str = "job-1", **changes: Any) -> dict[str, Any]:
+    """The example with other values at paths of its spec, such as `trainer__min-instance`; `...` takes one away."""
+    obj: dict[str, Any] = copy.deepcopy({**SEED, "metadata": {"name": name, "namespace": "default"}})
+    for path, value in changes.items():
+        *way, last = path.split("__")
+        place = obj["spec"]
+        for step in way:
+            place = place.setdefault(step, {})
+        if value is ...:
+            place.pop(last)
+        else:
+            place[last] = value
+    return obj

@@ -11,6 +11,8 @@ from integration.probe.client import APPLY, Client, eventually
 from integration.probe.servers import embedded, from_kubeconfig
 from raytide.api.meta import CUSTOM_RESOURCE_DEFINITIONS, TRAININGJOBS
 
+from training_builders import changed_seed
+
 ROOT = Path(__file__).parents[2]
 CRD = yaml.safe_load((ROOT / "crds" / "paddlepaddle.org_trainingjobs.yaml").read_text())
 SEED = yaml.safe_load((ROOT / "samples" / "trainingjob-seed.yaml").read_text())
@@ -53,19 +55,7 @@ def job(api):
 
 
 def changed(name="job-2", **changes):
-    """The seed's example with other values at `spec` paths such as `trainer__min-instance`; `...` takes one away."""
-    obj = copy.deepcopy(SEED)
-    obj["metadata"]["name"] = name
-    for path, value in changes.items():
-        *way, last = path.split("__")
-        place = obj["spec"]
-        for step in way:
-            place = place.setdefault(step, {})
-        if value is ...:
-            place.pop(last)
-        else:
-            place[last] = value
-    return obj
+    return changed_seed(name, **changes)
 
 
 # --- what it takes -------------------------------------------------------------------------------------------------------

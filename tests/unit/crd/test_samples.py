@@ -12,6 +12,8 @@ from raytide.raycluster.validation import unsupported, violations, warnings
 from raytide.sandbox.apiserver.schema import compile_schema
 from raytide.trainingjob import validation as of_jobs
 
+from training_builders import SEED
+
 ROOT = Path(__file__).parents[3]
 CRDS = ROOT / "operator/src/raytide/crds"
 CRD = CRDS / "ray.io_rayclusters.yaml"
@@ -44,6 +46,10 @@ def test_a_sample_of_a_job_is_sound(path):
         assert structural.violations(obj) == []
         job = TrainingJob.parse(obj)
         assert (of_jobs.violations(job), of_jobs.warnings(job), of_jobs.unsupported(job)) == ((), (), ())
+
+
+def test_the_sample_of_the_design_is_what_other_tests_take_for_it():
+    assert yaml.safe_load((ROOT / "samples" / "trainingjob-seed.yaml").read_text()) == SEED
 
 
 def test_there_are_samples():

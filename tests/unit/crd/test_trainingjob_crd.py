@@ -21,6 +21,7 @@ from raytide.sandbox.apiserver.schema import compile_schema
 from raytide.trainingjob.validation import unsupported, violations
 
 from job_world import JobWorld, merged
+from training_builders import changed_seed
 
 ROOT = Path(__file__).parents[3]
 NAME = "paddlepaddle.org_trainingjobs.yaml"
@@ -36,22 +37,6 @@ def at(path):
     for step in path.split("."):
         node = node["properties"][step]
     return node
-
-
-def seed(name="job-1", **changes):
-    """The seed's example with other values at `spec` paths such as `trainer__min-instance`; `...` takes one away."""
-    obj = copy.deepcopy(SEED)
-    obj["metadata"] = {"name": name, "namespace": "ns"}
-    for path, value in changes.items():
-        *way, last = path.split("__")
-        place = obj["spec"]
-        for step in way:
-            place = place.setdefault(step, {})
-        if value is ...:
-            place.pop(last)
-        else:
-            place[last] = value
-    return obj
 
 
 # --- what it is ------------------------------------------------------------------------------------------------------------
@@ -190,7 +175,7 @@ def test_every_field_is_read_or_named_as_unsupported(path):
         if name in spellings(MODELS[path]):
             continue
         keys = [*path.removeprefix("spec").strip(".").split("."), name]
-        job = seed(**{"__".join(filter(None, keys)): SAID[schema["type"]]})
+        job = changed_seed(**{"__".join(filter(None, keys)): SAID[schema["type"]]})
         if f"{path}.{name}" not in [one.field for one in unsupported(TrainingJob.parse(job))]:
             silent.append(f"{path}.{name}")
     assert silent == []
@@ -231,52 +216,52 @@ def test_the_status_of_a_job_is_stored_whole():
 # --- what it refuses, as the operator does ---------------------------------------------------------------------------------
 
 BOTH_REFUSE = {
-    "min above max": seed(**{"trainer__min-instance": 7}),
-    "min above max of parameter servers": seed(**{"pserver__max-instance": 2}),
-    "min above max in camel case": seed(**{"trainer__min-instance": ..., "trainer__minInstance": 7}),
-    "no minimum": seed(**{"trainer__min-instance": ...}),
-    "no minimum of parameter servers": seed(**{"pserver__min-instance": ...}),
-    "no trainers": seed(**{"trainer__min-instance": 0}),
-    "a negative count": seed(**{"pserver__min-instance": -1}),
-    "a negative size": seed(trainer__replicas=-1),
-    "elastic, yet not fault tolerant": seed(fault_tolerant=False),
-    "elastic, yet not fault tolerant in camel case": seed(faultTolerant=False),
-    "a size below the minimum": seed(scaling={"allowedSizes": [2]}),
-    "a size above the maximum": seed(scaling={"allowedSizes": [7]}),
-    "a step of nothing": seed(scaling={"step": 0}),
-    "a quantity of no unit": seed(trainer__resources={"limits": {"cpu": "lots"}}),
-    "ports beyond all ports": seed(port=65535),
-    "too many ports": seed(ports_num=60000),
-    "two spellings that differ": seed(trainer__minInstance=4),
-    "two spellings of ports that differ": seed(ports_num=1, portsNum=2),
-    "two spellings of a selector that differ": seed(
+    "min above max": changed_seed(**{"trainer__min-instance": 7}),
+    "min above max of parameter servers": changed_seed(**{"pserver__max-instance": 2}),
+    "min above max in camel case": changed_seed(**{"trainer__min-instance": ..., "trainer__minInstance": 7}),
+    "no minimum": changed_seed(**{"trainer__min-instance": ...}),
+    "no minimum of parameter servers": changed_seed(**{"pserver__min-instance": ...}),
+    "no trainers": changed_seed(**{"trainer__min-instance": 0}),
+    "a negative count": changed_seed(**{"pserver__min-instance": -1}),
+    "a negative size": changed_seed(trainer__replicas=-1),
+    "elastic, yet not fault tolerant": changed_seed(fault_tolerant=False),
+    "elastic, yet not fault tolerant in camel case": changed_seed(faultTolerant=False),
+    "a size below the minimum": changed_seed(scaling={"allowedSizes": [2]}),
+    "a size above the maximum": changed_seed(scaling={"allowedSizes": [7]}),
+    "a step of nothing": changed_seed(scaling={"step": 0}),
+    "a quantity of no unit": changed_seed(trainer__resources={"limits": {"cpu": "lots"}}),
+    "ports beyond all ports": changed_seed(port=65535),
+    "too many ports": changed_seed(ports_num=60000),
+    "two spellings that differ": changed_seed(trainer__minInstance=4),
+    "two spellings of ports that differ": changed_seed(ports_num=1, portsNum=2),
+    "two spellings of a selector that differ": changed_seed(
         trainer__nodeSelector={"a": "b"}, trainer__node_selector={"a": "c"}
     ),
-    "two spellings of grace that differ": seed(pserver__gracePeriodSeconds=1, pserver__grace_period_seconds=2),
-    "a name of host names too long": seed("j" * 54),
-    "a name for fewer trainers": seed("j" * 53, **{"trainer__max-instance": 10}),
-    "a name that begins with a digit": seed("1job"),
-    "no time to start": seed(pendingTimeoutSeconds=0),
-    "more failures than trainers": seed(maxFailedPercent=101),
-    "a deadline of nothing": seed(activeDeadlineSeconds=0),
-    "an unknown framework": seed(framework="mx"),
+    "two spellings of grace that differ": changed_seed(pserver__gracePeriodSeconds=1, pserver__grace_period_seconds=2),
+    "a name of host names too long": changed_seed("j" * 54),
+    "a name for fewer trainers": changed_seed("j" * 53, **{"trainer__max-instance": 10}),
+    "a name that begins with a digit": changed_seed("1job"),
+    "no time to start": changed_seed(pendingTimeoutSeconds=0),
+    "more failures than trainers": changed_seed(maxFailedPercent=101),
+    "a deadline of nothing": changed_seed(activeDeadlineSeconds=0),
+    "an unknown framework": changed_seed(framework="mx"),
 }
 ONLY_THE_OPERATOR = {
-    "an elastic job of trainers that ask for nothing": seed(trainer__resources={}),
-    "a request above the limit": seed(trainer__resources={"limits": {"cpu": 1}, "requests": {"cpu": 2}}),
-    "a resource that no container may have": seed(trainer__resources={"limits": {"gpu": 1}}),
-    "a ratio of nothing": seed(pserver__scaling={"mode": "Ratio", "trainersPerPserver": 0}),
-    "an unknown mode of parameter servers": seed(pserver__scaling="Often"),
-    "a template's restart policy": seed(trainer__template={"spec": {"restartPolicy": "Always"}}),
-    "many parameter servers with a long name": seed(
+    "an elastic job of trainers that ask for nothing": changed_seed(trainer__resources={}),
+    "a request above the limit": changed_seed(trainer__resources={"limits": {"cpu": 1}, "requests": {"cpu": 2}}),
+    "a resource that no container may have": changed_seed(trainer__resources={"limits": {"gpu": 1}}),
+    "a ratio of nothing": changed_seed(pserver__scaling={"mode": "Ratio", "trainersPerPserver": 0}),
+    "an unknown mode of parameter servers": changed_seed(pserver__scaling="Often"),
+    "a template's restart policy": changed_seed(trainer__template={"spec": {"restartPolicy": "Always"}}),
+    "many parameter servers with a long name": changed_seed(
         "j" * 53, **{"pserver__min-instance": 10, "pserver__max-instance": 10}
     ),
 }
 """Rules cannot compute it, or would cost the API server too much."""
 BOTH_TAKE = {
-    "the seed's example": seed(),
-    "one size": seed(fault_tolerant=False, **{"trainer__max-instance": ...}),
-    "camel case": seed(
+    "the seed's example": changed_seed(),
+    "one size": changed_seed(fault_tolerant=False, **{"trainer__max-instance": ...}),
+    "camel case": changed_seed(
         **{
             "trainer__min-instance": ...,
             "trainer__minInstance": 1,
@@ -284,15 +269,15 @@ BOTH_TAKE = {
             "trainer__maxInstance": 2,
         }
     ),
-    "a bare ratio": seed(pserver__scaling="Ratio"),
-    "a whole ratio": seed(pserver__scaling={"mode": "Ratio", "trainersPerPserver": 2}),
-    "sizes": seed(scaling={"allowedSizes": [4, 6]}),
-    "no parameter servers": seed(pserver=...),
-    "nobody but trainers": seed(pserver=None, master=None),
-    "a size beyond the bounds": seed(trainer__replicas=99),
-    "the longest name": seed("j" * 53),
-    "one line before the end": seed(trainer__preStopCmd="sync"),
-    "words before the end": seed(trainer__preStopCmd=["sync"]),
+    "a bare ratio": changed_seed(pserver__scaling="Ratio"),
+    "a whole ratio": changed_seed(pserver__scaling={"mode": "Ratio", "trainersPerPserver": 2}),
+    "sizes": changed_seed(scaling={"allowedSizes": [4, 6]}),
+    "no parameter servers": changed_seed(pserver=...),
+    "nobody but trainers": changed_seed(pserver=None, master=None),
+    "a size beyond the bounds": changed_seed(trainer__replicas=99),
+    "the longest name": changed_seed("j" * 53),
+    "one line before the end": changed_seed(trainer__preStopCmd="sync"),
+    "words before the end": changed_seed(trainer__preStopCmd=["sync"]),
 }
 
 
@@ -330,10 +315,10 @@ def test_both_take(obj):
 
 
 def test_a_stored_job_that_is_broken_can_still_be_suspended():
-    broken = seed(fault_tolerant=False)
+    broken = changed_seed(fault_tolerant=False)
     assert STRUCTURAL.violations({**broken, "spec": {**broken["spec"], "suspend": True}}, broken) == []
 
 
 def test_a_sound_job_cannot_be_broken_by_an_edit():
-    (fault,) = STRUCTURAL.violations(seed(fault_tolerant=False), seed())
+    (fault,) = STRUCTURAL.violations(changed_seed(fault_tolerant=False), changed_seed())
     assert fault.path == "spec.fault_tolerant"

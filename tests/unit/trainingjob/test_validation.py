@@ -1,34 +1,19 @@
 """What is wrong with a TrainingJob: each fault with its field and the way out; what is odd; what has no effect (TJ §2.1, §3)."""
 
-import copy
-from pathlib import Path
-
 import pytest
-import yaml
 
 from raytide.api.config import DEFAULT_GPUS
 from raytide.api.training_names import INVALID_SPEC
 from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob.validation import unsupported, violations, warnings
 
-SEED = yaml.safe_load((Path(__file__).parents[3] / "samples" / "trainingjob-seed.yaml").read_text())
+from training_builders import changed_seed
+
 KEPT = {"cpu": "800m", "memory": "1Gi"}
 
 
 def seed(name="job-1", **changes):
-    """The seed's example with other values at `spec` paths such as `trainer__min-instance`; `...` takes one away."""
-    obj = copy.deepcopy(SEED)
-    obj["metadata"] = {"name": name, "namespace": "ns"}
-    for path, value in changes.items():
-        *way, last = path.split("__")
-        place = obj["spec"]
-        for step in way:
-            place = place.setdefault(step, {})
-        if value is ...:
-            place.pop(last)
-        else:
-            place[last] = value
-    return TrainingJob.parse(obj)
+    return TrainingJob.parse(changed_seed(name, **changes))
 
 
 def fields(found):
