@@ -107,6 +107,7 @@ class SharingController:
     async def stop(self) -> None:
         """No more passes; the running one ends by itself, and in time, because each write has a deadline."""
         self._stopping.set()
+        self._rung.set()  # whoever waits for news need not wait any longer
 
     def oldest_running_s(self) -> float:
         """Age of the running pass; 0 when idle."""
