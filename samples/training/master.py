@@ -150,6 +150,7 @@ class Master:
         self._queue, self._file = queue, file
         self._lock = threading.Lock()
         self.was_restored = file.exists() and queue.restore(json.loads(file.read_text()))
+        self._save()  # where nothing can be kept, say so at once
 
     def answer(self, what: str, asked: Json) -> Json:
         """One request, on disk before it is answered; KeyError, TypeError or ValueError: it makes no sense."""
