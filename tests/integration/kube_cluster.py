@@ -21,7 +21,17 @@ import aiohttp
 import pytest
 import yaml
 
-from integration.surface import CRD, DEFINITION, Json, Surface, path_of
+from integration.surface import (
+    CRD,
+    DEFINITION,
+    DEFINITIONS,
+    MERGE,
+    RAYCLUSTERS,
+    TRAININGJOBS,
+    Json,
+    Surface,
+    path_of,
+)
 from raytide.sandbox.fault_proxy import FaultProxy, Seen
 from raytide.sandbox.fault_upstream import Upstream
 from raytide.sandbox.faults import Script
@@ -84,6 +94,8 @@ class KubeCluster(Surface):
         self.proxy = FaultProxy(Upstream.of_kubeconfig(plane.kubeconfig), Script(now_s=time.monotonic))
         self.writes = WritesSeen(self.proxy, self._namespaces)
         self.node = f"n0-{run}"
+        self._nodes = [self.node]
+        self._run = run
         self.port = 0
         self._connection: http.client.HTTPSConnection | None = None
         self._work: list[asyncio.Task[None]] = []
@@ -115,7 +127,8 @@ class KubeCluster(Surface):
         await asyncio.gather(*self._work, return_exceptions=True)
         for namespace in self._namespaces:
             self._leave(namespace)
-        self.request("DELETE", path_of("nodes", "", self.node))
+        for node in self._nodes:
+            self.request("DELETE", path_of("nodes", "", node))
         await self.proxy.stop()
         self.hang_up()
 
@@ -124,28 +137,39 @@ class KubeCluster(Surface):
         if self._connection is not None:
             self._connection.close()
 
-    def install_crd(self) -> None:
-        """As `kubectl apply --server-side -f crds/`."""
+    def install_crd(self, crd: Path = CRD) -> None:
+        """As `kubectl apply --server-side -f`."""
         query = {"fieldManager": "integration-tests", "force": "true"}
-        status, answer = self.request("PATCH", DEFINITION, _crd(), "application/apply-patch+yaml", **query)
+        body, path = _read(crd), _collection(crd)
+        definition = f"{DEFINITIONS}/{body['metadata']['name']}"
+        status, answer = self.request("PATCH", definition, body, "application/apply-patch+yaml", **query)
         assert status in (200, 201), answer
-        eventually(
-            lambda: self.request("GET", "/apis/ray.io/v1/rayclusters")[0] == 200, "the kind is served", PATIENCE_S
-        )
+        eventually(lambda: self.request("GET", path)[0] == 200, "the kind is served", PATIENCE_S)
 
-    def remove_crd(self) -> None:
-        """With all RayClusters there are: only where the cluster is ours."""
+    def remove_crd(self, crd: Path = CRD) -> None:
+        """With all objects there are: only where the cluster is ours."""
         if self.plane.control is None:
             pytest.skip("takes the CRD away, which is not for a cluster of somebody else")
-        self.request("DELETE", DEFINITION)
-        eventually(lambda: self.request("GET", "/apis/ray.io/v1/rayclusters")[0] == 404, "the kind is gone", PATIENCE_S)
+        self.request("DELETE", f"{DEFINITIONS}/{_read(crd)['metadata']['name']}")
+        eventually(lambda: self.request("GET", _collection(crd))[0] == 404, "the kind is gone", PATIENCE_S)
+
+    def add_node(self, name: str, **allocatable: str) -> str:
+        """With heartbeats, so that nobody calls it dead; its pods are run by nobody but the test."""
+        name = f"{name}-{self._run}"
+        room = {"pods": "110", **allocatable}
+        self.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        body = {"status": {"capacity": room, "allocatable": room}}
+        self.done("PATCH", path_of("nodes", "", name, "status"), body, content_type=MERGE)
+        self._nodes.append(name)
+        self._beat()
+        return name
 
     def _leave(self, namespace: str) -> None:
         """Nothing that the next operator would look after; a cluster of ours is gone soon, namespaces and all."""
         if self.plane.control is None:
             self.request("DELETE", f"/api/v1/namespaces/{namespace}")
             return
-        for kind in ("rayclusters.ray.io", "pods"):
+        for kind in (RAYCLUSTERS, TRAININGJOBS, "pods"):
             self.request("DELETE", path_of(kind, namespace), {"gracePeriodSeconds": 0})
 
     def write_kubeconfig(self, path: Path) -> Path:
@@ -220,7 +244,7 @@ class KubeCluster(Surface):
 
     def set_schema(self, *, has_schema: bool) -> None:
         """Our CRD, or one that says nothing about the objects; returns when it judges."""
-        crd = _crd()
+        crd = _read(CRD)
         if not has_schema:
             anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
             for version in crd["spec"]["versions"]:
@@ -240,7 +264,8 @@ class KubeCluster(Surface):
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         ready = {"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": now}
         body = {"status": {"conditions": [ready]}}
-        self.done("PATCH", path_of("nodes", "", self.node, "status"), body, content_type="application/merge-patch+json")
+        for node in self._nodes:
+            self.done("PATCH", path_of("nodes", "", node, "status"), body, content_type=MERGE)
 
     async def _send_heartbeats(self) -> None:
         while True:
@@ -256,7 +281,7 @@ class KubeCluster(Surface):
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(headers=headers, timeout=timeout, read_bufsize=2**22) as session:
             while True:
-                url = f"{self.plane.server}/api/v1/pods?watch=true&labelSelector=ray.io/cluster"
+                url = f"{self.plane.server}/api/v1/pods?watch=true"
                 with suppress(aiohttp.ClientError):
                     async with session.get(url, ssl=tls) as stream:
                         async for line in stream.content:
@@ -270,6 +295,12 @@ class KubeCluster(Surface):
             asyncio.get_running_loop().call_later(0.02, self.end, namespace, name)
 
 
-def _crd() -> Json:
-    crd: Json = yaml.safe_load(CRD.read_text())
-    return crd
+def _read(crd: Path) -> Json:
+    read: Json = yaml.safe_load(crd.read_text())
+    return read
+
+
+def _collection(crd: Path) -> str:
+    """Where the API serves the kind."""
+    spec = _read(crd)["spec"]
+    return f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"

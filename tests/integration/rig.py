@@ -20,7 +20,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from integration.surface import CRD, DEFINITION, DEFINITIONS, Json, Surface
+from integration.surface import CRD, DEFINITION, DEFINITIONS, MERGE, Json, Surface, path_of
 from raytide.sandbox.apiserver.http import application
 from raytide.sandbox.apiserver.messages import Request, Response
 from raytide.sandbox.apiserver.routes import Api
@@ -76,11 +76,23 @@ class Cluster(Surface):
         if self._runner:
             await self._runner.cleanup()
 
-    def install_crd(self) -> None:
-        """As `kubectl apply -f crds/`."""
-        body = msgspec.json.encode(yaml.safe_load(CRD.read_text()))
+    def install_crd(self, crd: Path = CRD) -> None:
+        """As `kubectl apply -f`."""
+        body = msgspec.json.encode(yaml.safe_load(crd.read_text()))
         answer = self.api.handle(Request("POST", DEFINITIONS, {}, {}, body))
         assert answer.status == 201, answer.body
+
+    def remove_crd(self, crd: Path = CRD) -> None:
+        """As `kubectl delete -f`."""
+        self.done("DELETE", f"{DEFINITIONS}/{yaml.safe_load(crd.read_text())['metadata']['name']}")
+
+    def add_node(self, name: str, **allocatable: str) -> str:
+        """Nobody here doubts that it is well."""
+        room = {"pods": "110", **allocatable}
+        status = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": room, "allocatable": room}
+        self.create("nodes", {"metadata": {"name": name}})
+        self.done("PATCH", path_of("nodes", "", name, "status"), {"status": status}, content_type=MERGE)
+        return name
 
     def write_kubeconfig(self, path: Path) -> Path:
         """A kubeconfig for this server."""

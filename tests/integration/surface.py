@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 CRD = Path(__file__).parents[2] / "crds" / "ray.io_rayclusters.yaml"
+JOB_CRD = CRD.with_name("paddlepaddle.org_trainingjobs.yaml")
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DEFINITION = f"{DEFINITIONS}/rayclusters.ray.io"
 RAYCLUSTERS = "rayclusters.ray.io"
+TRAININGJOBS = "trainingjobs.paddlepaddle.org"
 READY = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")]
 MERGE = "application/merge-patch+json"
 ATTEMPTS = 10
@@ -74,8 +76,16 @@ class Surface(ABC):
         """Serve the operator, on that port if one is named."""
 
     @abstractmethod
-    def install_crd(self) -> None:
-        """As `kubectl apply --server-side -f crds/`."""
+    def install_crd(self, crd: Path = CRD) -> None:
+        """As `kubectl apply --server-side -f`; returns when the kind is served."""
+
+    @abstractmethod
+    def remove_crd(self, crd: Path = CRD) -> None:
+        """As `kubectl delete -f`, objects and all; returns when the kind is not served any more."""
+
+    @abstractmethod
+    def add_node(self, name: str, **allocatable: str) -> str:
+        """A node that is ready and stays so, with that much room; returns its name."""
 
     @abstractmethod
     async def stop(self) -> None:
