@@ -7,6 +7,7 @@ import pytest
 from raytide.api import training_names as names
 from raytide.api.actions import Create, Delete, Patch, Refusal
 from raytide.api.job_pod import JobPod
+from raytide.api.meta import TRAININGJOBS
 from raytide.trainingjob.plan import MOST_CREATES
 
 from job_world import JobWorld
@@ -85,6 +86,25 @@ def test_every_child_is_owned_by_the_job():
     world = three_roles().run()
     children = [*world.pods.values(), *world.services.values(), *world.config_maps.values()]
     assert {child.owner_uid for child in children} == {"uid-job"}
+
+
+@pytest.mark.rule("TJ:6-532", "TJ:7.9")
+@pytest.mark.parametrize("what", ["begins", "grows", "loses a trainer", "ends", "is suspended"])
+def test_the_spec_is_never_written(what):
+    """KubeRay #532: two controllers that write one number fight."""
+    world = three_roles().run()
+    if what == "begins":
+        world = three_roles()
+    elif what == "grows":
+        world.resize(4)
+    elif what == "loses a trainer":
+        world.end("trainer-1", 1)
+    elif what == "ends":
+        world.end("trainer-0")
+    else:
+        world.edit(suspend=True)
+    for _ in range(4):
+        assert not [action for action in world.reconcile().actions if action.resource == TRAININGJOBS]
 
 
 def test_pods_that_only_carry_the_label_are_nobodys_business():

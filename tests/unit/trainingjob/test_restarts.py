@@ -109,6 +109,41 @@ def test_nobody_is_deleted_before_the_status_has_counted_him():
     assert world.status["failures"]["counted"] == [], "what is gone is forgotten: the list stays as short as the pods"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"suspend": True}, id="suspended"),
+        pytest.param({"trainer": {"min-instance": 9, "max-instance": 1}}, id="invalid"),
+    ],
+)
+def test_a_failure_counts_once_while_nobody_judges_it(change):
+    world = JobWorld(**FIXED, restartPolicy="Never").run()
+    trainer = world.obj["spec"]["trainer"]
+    world.end("trainer-1", 1)
+    world.edit(**{**change, "trainer": {**trainer, **change.get("trainer", {})}})
+    for _ in range(4):
+        world.pass_time(10)
+        world.settle()
+    assert world.status["trainer"]["failed"] == 1
+    assert not world.condition(names.FAILED)
+    world.edit(suspend=False, trainer=trainer)
+    world.settle()
+    assert world.condition(names.FAILED)["reason"] == POD_FAILED
+
+
+def test_who_fails_after_the_end_counts_once_and_ends_nothing_anew():
+    world = JobWorld(low=3, high=3, successPolicy="AnyTrainer", backoffLimit=0).run()
+    world.end("trainer-0")
+    world.reconcile()
+    assert world.phase == names.PHASE_SUCCEEDED
+    world.end("trainer-1", 1)
+    for _ in range(4):
+        world.pass_time(10)
+        world.settle()
+    assert world.status["trainer"]["failed"] == 1
+    assert world.phase == names.PHASE_SUCCEEDED
+
+
 def test_several_that_end_together_count_each_but_make_one_pause():
     world = JobWorld(low=1, high=4, trainer={"replicas": 4}).run()
     for index in range(3):

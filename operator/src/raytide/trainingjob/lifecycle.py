@@ -108,10 +108,16 @@ def _failure(job: TrainingJob, observed: Observed, counts: Tally, wanted: Roster
     if failures > job.spec.backoff_limit:
         message = f"{failures} failures, more than backoffLimit {job.spec.backoff_limit}"
         return Verdict(names.FAILED, BACKOFF_LIMIT_EXCEEDED, _with(message, counts))
-    has_lost_zero = job.spec.success_policy == "RankZero" and 0 in counts.dead
-    if has_lost_zero or (counts.dead and wanted.is_over):
-        message = "trainer 0 has failed for good" if has_lost_zero else "all trainer instances have failed"
-        return Verdict(names.FAILED, ALL_FAILED if not has_lost_zero else POD_FAILED, message)
+    return _lost(job, counts, wanted)
+
+
+def _lost(job: TrainingJob, counts: Tally, wanted: Roster) -> Verdict | None:
+    """What trainers that failed for good mean, also those counted while nobody could judge (suspended, invalid)."""
+    needs_zero = job.spec.success_policy == "RankZero" and 0 in counts.dead
+    if counts.dead and (needs_zero or not job.is_fault_tolerant):
+        return Verdict(names.FAILED, POD_FAILED, f"trainer {min(counts.dead)} has failed for good")
+    if counts.dead and wanted.is_over:
+        return Verdict(names.FAILED, ALL_FAILED, "all trainer instances have failed")
     return None
 
 

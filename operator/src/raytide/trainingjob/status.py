@@ -37,7 +37,7 @@ def status(job: TrainingJob, observed: Observed, todo: Plan, outcomes: Sequence[
     """The whole status as it should read now; equal to the one read when nothing changed."""
     situation = situation_of(job, observed, todo.config)
     old = job.status
-    new: Status = {**old, **_roles(situation)}
+    new: Status = {**old, **_roles(situation), "failures": _failures(situation.counts)}
     if is_over(old):
         new["conditions"] = conditions_after_the_end(situation, now)
     elif todo.violations:
@@ -89,7 +89,6 @@ def _of_valid(now: Situation, todo: Plan, at: datetime) -> Status:
         "observedGeneration": max(job.metadata.generation, int(job.status.get("observedGeneration") or 0)),
         "conditions": conditions_of(now, todo, end, at),
         "scaling": _scaling(now),
-        "failures": _failures(now.counts),
         "startTime": _start_time(now, todo, at),
         "reason": end.reason if end else None,
         "message": end.message if end else None,
@@ -105,7 +104,7 @@ def _of_valid(now: Situation, todo: Plan, at: datetime) -> Status:
 
 
 def _roles(now: Situation) -> Status:
-    """How many of each role there are; only what depends on pods and bounds."""
+    """How many of each role there are; only what depends on pods and bounds, so that it stays true whatever the spec."""
     job = now.job
     trainer, pserver = job.spec.trainer, job.spec.pserver
     has_pods = now.may_have_pods and not is_over(job.status)
