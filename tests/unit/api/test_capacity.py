@@ -143,6 +143,9 @@ def test_what_a_pod_is():
     )
     assert not seen.is_scheduling_gated, "it has a node, so the gates are open"
     assert pod({"schedulingGates": [{"name": "g"}]}).is_scheduling_gated
+    ready = {"metadata": {"name": "p"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    assert capacity_pod_from_object(ready).is_ready
+    assert not seen.is_ready
     assert pod(phase="Failed").is_finished
     assert pod(phase="Succeeded").is_finished
     assert pod(labels={"raytide.io/training-index": "-1"}).index is None

@@ -112,6 +112,12 @@ def test_the_promise_comes_before_what_would_come_after_it():
     )
 
 
+def test_sizes_count_trainers_that_failed_for_good():
+    given_up = job(record=KNOWN, replicas=4, status={"trainer": {"failedIndexes": "1"}})
+    replicas, record = written(only(given_up, resize(3, 5)))
+    assert (replicas, record.replicas, record.resizes[0].before, record.resizes[0].after) == (6, 6, 4, 6)
+
+
 @pytest.mark.rule("TJ:3.4")
 def test_pservers_follow():
     pserver = {"min-instance": 1, "max-instance": 9, "scaling": {"mode": "Ratio", "trainersPerPserver": 2}}

@@ -3,6 +3,7 @@
 import itertools
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from raytide.api import training_names as names
@@ -246,6 +247,20 @@ def test_settled_jobs_may_grow():
 def test_once_a_trainer_has_ended_well_nothing_moves_any_more():
     one = only(job(replicas=5, status={"trainer": {"succeeded": 2}}), [pod_of(i, "n1") for i in (0, 1, 2)], [node()])
     assert (one.floor, one.ceiling, one.current, one.uncreated) == (3, 3, 3, 0)
+
+
+@pytest.mark.parametrize(("said", "lost"), [("2,4", 2), ("1-3", 3), ("", 0), ("x-y,-,9-", 1), (7, 0), ("5-3", 0)])
+def test_trainers_that_failed_for_good_have_no_room(said, lost):
+    one = only(job(replicas=5, scaling={"allowedSizes": [4, 6]}, status={"trainer": {"failedIndexes": said}}))
+    assert (one.floor, one.ceiling, one.current) == (max(0, 2 - lost), 6 - lost, 5 - lost)
+    assert one.uncreated == 5 - lost
+    assert one.sizes == (4 - lost, 6 - lost)
+
+
+def test_trainer_0_leaves_last_and_whoever_is_not_ready_before_the_others():
+    pods = [pod_of(0, "n0"), pod_of(1, "n1"), pod_of(2, "n2"), pod_of(3, "n3")]
+    pods[2:] = [msgspec.structs.replace(pod, is_ready=True) for pod in pods[2:]]
+    assert only(job(replicas=4), pods, [node(f"n{i}") for i in range(4)]).leaves_first == ("n1", "n3", "n2", "n0")
 
 
 # --- cores and companions -----------------------------------------------------------------------------------------------------

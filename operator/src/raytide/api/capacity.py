@@ -61,6 +61,7 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     is_terminating: bool = False
     is_finished: bool = False
     is_running: bool = False
+    is_ready: bool = False
     is_scheduling_gated: bool = False
     created_at: str = ""
 
@@ -142,14 +143,20 @@ class _Meta(msgspec.Struct, gc=False, rename="camel"):
     owner_references: list[_Owner] | None = None
 
 
-class _Phase(msgspec.Struct, gc=False):
+class _Condition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class _PodStatus(msgspec.Struct, gc=False):
     phase: str | None = None
+    conditions: list[_Condition] | None = None
 
 
 class _Pod(msgspec.Struct, gc=False):
     metadata: _Meta
     spec: PodSpec | None = None
-    status: _Phase | None = None
+    status: _PodStatus | None = None
 
 
 class _Taint(msgspec.Struct, gc=False):
@@ -161,11 +168,6 @@ class _Taint(msgspec.Struct, gc=False):
 class _NodeSpec(msgspec.Struct, gc=False):
     unschedulable: bool | None = None
     taints: list[_Taint] | None = None
-
-
-class _Condition(msgspec.Struct, gc=False):
-    type: str = ""
-    status: str = ""
 
 
 class _NodeStatus(msgspec.Struct, gc=False):
@@ -263,8 +265,8 @@ def priority_class_from_object(priority_class: Mapping[str, Any]) -> PriorityCla
 
 
 def _pod_view(pod: _Pod) -> CapacityPod:
-    meta, spec, phase = pod.metadata, pod.spec or PodSpec(), (pod.status or _Phase()).phase or ""
-    labels, shape = meta.labels or {}, shape_of(spec)
+    meta, spec, status = pod.metadata, pod.spec or PodSpec(), pod.status or _PodStatus()
+    labels, shape, phase = meta.labels or {}, shape_of(spec), status.phase or ""
     return CapacityPod(
         namespace=intern(meta.namespace),
         name=meta.name,
@@ -282,6 +284,7 @@ def _pod_view(pod: _Pod) -> CapacityPod:
         is_terminating=bool(meta.deletion_timestamp),
         is_finished=phase in ("Succeeded", "Failed"),
         is_running=phase == "Running",
+        is_ready=any(each.type == "Ready" and each.status == "True" for each in status.conditions or ()),
         is_scheduling_gated=bool(spec.scheduling_gates) and not spec.node_name,
         created_at=meta.creation_timestamp or "",
     )

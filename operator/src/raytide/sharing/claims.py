@@ -6,11 +6,11 @@ request and counts at once; a gang that was not admitted has size 0. Pure; calle
 (TJ §3 rows 11, 17 and 21, §7.10).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from raytide.api import training_names
 from raytide.api.conditions import is_condition_true, moment_of
@@ -22,6 +22,7 @@ from raytide.elastic.model import ADMITTED, REACHING_MINIMUM
 
 _ENDED: Final = (training_names.SUCCEEDED, training_names.FAILED)
 _LONGEST_S: Final = 10**9
+_LONGEST_RANGE: Final = 13
 _NO_RESIZE: Final = frozenset({ADMITTED, REACHING_MINIMUM})
 """A job that begins has not been resized: it may grow as soon as its pods are there."""
 
@@ -36,8 +37,12 @@ class Claim:
     is_gang: bool
     current: int
     """What is wanted now, as written: perhaps outside the bounds; 0 for a gang that may not begin."""
-    succeeded: int = 0
-    """Trainers that have ended well; they keep no room and are not replaced."""
+    live: int = 0
+    """Trainer pods that there are and that nobody told to go."""
+    has_succeeded: bool = False
+    """Whether a trainer has ended well: from then on nobody begins and nobody is told to go."""
+    given_up: int = 0
+    """Trainers that failed for good: they have a place in the size, and no pod."""
 
     @property
     def has_begun(self) -> bool:
@@ -46,8 +51,13 @@ class Claim:
 
     @property
     def wanted(self) -> int:
-        """How many trainers its controller keeps now."""
+        """Its size within its maximum."""
         return min(self.current, self.job.spec.trainer.ceiling)
+
+    @property
+    def trainers(self) -> int:
+        """How many trainer pods its controller keeps now."""
+        return min(self.wanted, self.live) if self.has_succeeded else max(0, self.wanted - self.given_up)
 
     @property
     def is_requested(self) -> bool:
@@ -75,7 +85,21 @@ def claim_of(job: TrainingJob, *, live_trainers: int, gpus: frozenset[str]) -> C
     """The claim of a job that takes part and has so many live trainer pods."""
     record, gang = record_of(job), is_gang(job, gpus)
     begins = not gang or is_admitted(job, record) or _is_running_without_record(job, record, live_trainers)
-    return Claim(job, record, gang, ordered_size(job) if begins else 0, _succeeded(job))
+    return Claim(
+        job=job,
+        record=record,
+        is_gang=gang,
+        current=ordered_size(job) if begins else 0,
+        live=live_trainers,
+        has_succeeded=bool(_trainer_status(job).get("succeeded")),
+        given_up=given_up(job),
+    )
+
+
+def given_up(job: TrainingJob) -> int:
+    """How many trainers failed for good: the size of the job counts them, though they have no pod."""
+    text = _trainer_status(job).get("failedIndexes")
+    return sum(_length(part) for part in text.split(",")) if isinstance(text, str) else 0
 
 
 def ordered_size(job: TrainingJob) -> int:
@@ -166,10 +190,16 @@ def _is_running_without_record(job: TrainingJob, record: SharingRecord | None, l
     return record is None and given_back_at(job) is None and live_trainers >= max(1, minimum)
 
 
-def _succeeded(job: TrainingJob) -> int:
-    trainer = job.status.get("trainer")
-    found = trainer.get("succeeded") if isinstance(trainer, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
+def _trainer_status(job: TrainingJob) -> Mapping[str, Any]:
+    found = job.status.get("trainer")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _length(part: str) -> int:
+    """Of `3` or `3-5`, as status spells indices."""
+    first, _, last = part.partition("-")
+    is_range = len(part) <= _LONGEST_RANGE and first.isdecimal() and (last or first).isdecimal()
+    return max(0, int(last or first) - int(first) + 1) if is_range else 0
 
 
 def _moment(found: object) -> datetime | None:

@@ -19,7 +19,7 @@ from raytide.api.meta import Key, Manifest
 from raytide.api.sharing import MAX_RESIZES, REQUESTED, ResizeNote, SharingRecord, WaitingNote, encode_record
 from raytide.api.trainingjob import TrainingJob
 from raytide.elastic.model import Division, Participant, ParticipantId, Pool, Resize, Waiting
-from raytide.sharing.claims import admission_waits_until, ordered_size, record_of, takes_part
+from raytide.sharing.claims import admission_waits_until, given_up, ordered_size, record_of, takes_part
 from raytide.sharing.participants import id_of
 
 WORDS_LAST_S: Final = 30.0
@@ -107,6 +107,8 @@ def _order(
     if participant is None:
         return _held_back(job, now)
     record, ordered = record_of(job), _ordered(job, participant)
+    lost = given_up(job)
+    resizes = [replace(each, before=each.before + lost, after=each.after + lost) for each in resizes]
     released = _released(resizes)
     after = released[-1].after if released else ordered
     if after > 0 or not participant.is_gang:

@@ -84,10 +84,7 @@ class _Sharer:
 
     def participant(self, priorities: Mapping[str, int], now: datetime) -> Participant:
         claim, trainers, rest = self.claim, self.standings[TRAINER], rest_of(self.claim, now)
-        spec, ended = claim.job.spec, claim.succeeded
-        current = max(0, claim.current - ended)
-        # Once the first trainer has ended well the job is about to: it neither grows nor gives (kubeflow/trainer#1751).
-        floor, ceiling = (current, current) if ended else (spec.trainer.min_instance, spec.trainer.ceiling)
+        spec, (floor, ceiling, current) = claim.job.spec, _bounds(claim)
         is_settled = all(standing.is_carried_out for standing in self.standings.values())
         return Participant(
             id=id_of(claim.job.key),
@@ -102,8 +99,8 @@ class _Sharer:
             companion=self._companion(),
             placed=trainers.placed,
             leaves_first=trainers.leaves_first,
-            uncreated=max(0, trainers.uncreated - ended),
-            sizes=tuple(sorted({size for size in spec.scaling.allowed_sizes if floor <= size <= ceiling})),
+            uncreated=trainers.uncreated,
+            sizes=_sizes(claim, floor, ceiling),
             step=max(1, spec.scaling.step),
             may_grow=rest.growth_until is None and (is_settled or not claim.has_begun),
             may_shrink=rest.shrinking_until is None,
@@ -182,8 +179,25 @@ def _wanted(claim: Claim) -> dict[str, int]:
     return {
         MASTER: int(job.has_master),
         PSERVER: _pservers(job, claim.wanted),
-        TRAINER: max(0, claim.wanted - claim.succeeded),
+        TRAINER: claim.trainers,
     }
+
+
+def _bounds(claim: Claim) -> tuple[int, int, int]:
+    """Floor, ceiling and current in pods, which is what others can have the room of.
+
+    Once the first trainer has ended well the job is about to end: it neither grows nor gives (kubeflow/trainer#1751).
+    """
+    if claim.has_succeeded and claim.has_begun:
+        return claim.trainers, claim.trainers, claim.trainers
+    trainer, lost = claim.job.spec.trainer, claim.given_up
+    floor, ceiling = max(0, trainer.min_instance - lost), max(0, trainer.ceiling - lost)
+    return floor, ceiling, max(0, claim.current - lost)
+
+
+def _sizes(claim: Claim, floor: int, ceiling: int) -> tuple[int, ...]:
+    allowed = {size - claim.given_up for size in claim.job.spec.scaling.allowed_sizes}
+    return tuple(sorted(size for size in allowed if floor <= size <= ceiling))
 
 
 def _roles(job: TrainingJob) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ written often. Made by the informer, read by controller.py.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from pydantic import ValidationError
@@ -15,7 +15,8 @@ from raytide.api import training_names
 from raytide.api.meta import Key, Manifest
 from raytide.api.trainingjob import TrainingJob
 
-_OF_STATUS = ("startTime", "admission")
+_OF_STATUS: Final = ("startTime", "admission")
+_OF_TRAINERS: Final = ("succeeded", "failedIndexes")
 
 
 class SharedJob(msgspec.Struct, frozen=True):
@@ -54,6 +55,6 @@ def _concern(job: TrainingJob) -> tuple[Any, ...]:
         metadata.deletion_timestamp,
         metadata.annotations.get(training_names.SHARING_ANNOTATION),
         tuple(status.get(name) for name in _OF_STATUS),
-        trainer.get("succeeded") if isinstance(trainer, Mapping) else None,
+        [trainer.get(name) for name in _OF_TRAINERS] if isinstance(trainer, Mapping) else None,
         [(each.get("type"), each.get("status")) for each in conditions if isinstance(each, Mapping)],
     )

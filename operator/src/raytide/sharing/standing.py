@@ -2,7 +2,7 @@
 
 Takes a claim and the live pods of that job, gives what the planner has to know of them: which count, on which node, which
 are on their way out, and what was ordered and has no pod yet. Surplus leaves in the order in which the job's controller
-removes it: without a node first, then not running, then the highest index. Pure; called by participants.py (TJ §3 row 17).
+removes it: without a node first, then not running, not ready, the highest index, and trainer 0 last. Pure; called by participants.py (TJ §3 row 17).
 """
 
 from collections import Counter
@@ -62,5 +62,6 @@ def _stand(pods: list[CapacityPod], wanted: int) -> Standing:
     return Standing(wanted, tuple(staying[surplus:]), (*going, *staying[:surplus]))
 
 
-def _first_to_go(pod: CapacityPod) -> tuple[bool, bool, int, str]:
-    return bool(pod.node), pod.is_running, -(pod.index or 0), pod.name
+def _first_to_go(pod: CapacityPod) -> tuple[bool, bool, bool, bool, int, str]:
+    is_meeting_place = pod.role == TRAINER and pod.index == 0
+    return is_meeting_place, bool(pod.node), pod.is_running, pod.is_ready, -(pod.index or 0), pod.name
