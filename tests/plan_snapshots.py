@@ -61,7 +61,7 @@ def pod(name: str, *, on: str = "", cpu: str | int = 1, namespace: str = "defaul
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace, **metadata},
-        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}], **where},
+        "spec": {"containers": [{"name": "c", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}], **where},
         "status": {"phase": "Running" if on else "Pending"},
     }
 

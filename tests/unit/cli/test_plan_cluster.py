@@ -1,0 +1,133 @@
+"""What `raytide plan` does without when a cluster does not tell everything."""
+
+import itertools
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from plan_snapshots import job, node, pod, priority_class, quota
+from raytide.api.config import SharingConfig
+from raytide.cli.planning.answer import answer
+from raytide.cli.planning.cluster import NoSnapshot, Reader
+from raytide.cli.planning.words import as_json
+from raytide.kube.client import Client
+from raytide.runtime.clock import Clock
+from raytide.sandbox.apiserver.routes import Api, Request
+from raytide.sandbox.apiserver.store import Store
+from raytide.sandbox.faults import Answer
+
+from simulation.wire import InProcess
+
+pytestmark = [pytest.mark.looptime, pytest.mark.rule("TJ:7.15")]
+
+JOB_CRD = Path(__file__).parents[3] / "crds" / "paddlepaddle.org_trainingjobs.yaml"
+NOW = datetime(2026, 2, 1, 12, tzinfo=UTC)
+PLURALS = {
+    "Node": "/api/v1/nodes",
+    "Pod": "/api/v1/namespaces/default/pods",
+    "ResourceQuota": "/api/v1/namespaces/default/resourcequotas",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "TrainingJob": "/apis/paddlepaddle.org/v1/namespaces/default/trainingjobs",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+}
+
+
+def api_with(*objects: dict) -> Api:
+    """An API server that holds these."""
+    uids = itertools.count(1)
+    store = Store(now=lambda: NOW, new_uid=lambda: f"uid-{next(uids)}")
+    store.create("namespaces", {"metadata": {"name": "default"}})
+    api = Api(store, new_suffix=lambda: "00000")
+    for obj in objects:
+        answered = api.handle(Request("POST", PLURALS[obj["kind"]], {}, {}, msgspec.json.encode(obj)))
+        assert answered.status == 201, answered.body
+        if obj["kind"] == "Node":
+            path = f"{PLURALS['Node']}/{obj['metadata']['name']}/status"
+            body = msgspec.json.encode({"status": obj["status"]})
+            merge = {"content-type": "application/merge-patch+json"}
+            assert api.handle(Request("PATCH", path, {}, merge, body)).status == 200
+    return api
+
+
+def crd() -> dict:
+    return yaml.safe_load(JOB_CRD.read_text())
+
+
+async def snapshot_of(api: Api, *, forbidden: str = "", status: int = 403):
+    """Read by somebody who may not list that kind."""
+    wire = InProcess(api)
+
+    def admission(request):
+        if forbidden and request.path.endswith(f"/{forbidden}"):
+            return Answer(status, "Forbidden")
+        return None
+
+    wire.admission = admission
+    return await Reader(Client(wire, clock=Clock())).snapshot()
+
+
+def unlabelled(obj: dict) -> dict:
+    obj["metadata"].pop("uid", None)
+    return obj
+
+
+async def test_everything_is_read_once():
+    asked = []
+    api = api_with(
+        crd(),
+        node(cpu=4),
+        pod("web", on="node-1"),
+        quota(pods="9"),
+        priority_class("vip", 7),
+        unlabelled(job("a", 1, 2)),
+    )
+    wire = InProcess(api)
+    wire.witness = lambda request: asked.append((request.method, request.path.rpartition("/")[2]))
+    found = await Reader(Client(wire, clock=Clock())).snapshot()
+    assert asked == [("GET", each) for each in ("trainingjobs", "pods", "nodes", "resourcequotas", "priorityclasses")]
+    counts = [len(each) for each in (found.jobs, found.pods, found.nodes, found.quotas, found.priority_classes)]
+    assert counts == [1, 1, 1, 1, 1]
+    assert (found.is_live, found.remarks) == (True, ())
+
+
+async def test_a_cluster_without_the_kind_has_no_jobs():
+    found = await snapshot_of(api_with(node(cpu=4)))
+    assert found.jobs == ()
+    assert found.remarks == ("this cluster has no TrainingJobs: their CRD is not installed",)
+
+
+@pytest.mark.parametrize("plural", ["resourcequotas", "priorityclasses"])
+async def test_what_is_not_needed_is_left_out_with_a_remark(plural):
+    found = await snapshot_of(api_with(crd(), node(cpu=4)), forbidden=plural)
+    assert found.remarks == (f"{plural} are left out: on purpose",)
+
+
+@pytest.mark.parametrize("plural", ["nodes", "pods", "trainingjobs"])
+async def test_without_what_is_needed_there_is_no_plan(plural):
+    with pytest.raises(NoSnapshot, match=f"^{plural} cannot be listed: on purpose$"):
+        await snapshot_of(api_with(crd(), node(cpu=4)), forbidden=plural)
+
+
+async def test_a_server_that_does_not_answer_is_named_as_such():
+    with pytest.raises(NoSnapshot, match=r"^trainingjobs cannot be listed: 503"):
+        await snapshot_of(api_with(crd(), node(cpu=4)), forbidden="trainingjobs", status=503)
+
+
+async def test_a_job_that_nobody_can_read_is_told_and_the_others_are_planned():
+    """As an older CRD let it in."""
+    loose = crd()
+    loose["spec"]["versions"][0]["schema"] = {
+        "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    }
+    odd = unlabelled(job("odd", 1, 2))
+    odd["spec"]["trainer"]["min-instance"] = "two"
+    found = await snapshot_of(api_with(loose, node(cpu=4), odd, unlabelled(job("b", 2, 2, gpu=1))))
+    told = as_json(answer(found, (), config=SharingConfig(), now=NOW))
+    assert [(each["name"], each["reason"]) for each in told["waiting"]] == [
+        ("b", "Unsatisfiable"),
+        ("odd", "InvalidSpec"),
+    ]
+    assert told["waiting"][1]["message"].startswith("spec.trainer.min-instance: Input should be a valid integer")
