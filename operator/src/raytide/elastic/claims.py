@@ -46,6 +46,8 @@ class Claims:
             for stranger in self.state.pool.strangers
         ]
         for number, share in enumerate(self.state.shares):
+            if share.is_complete:
+                continue
             priority, born, last = -share.of.priority, share.of.created_at, f"{number:09}"
             turns.append(((priority, _THERE, born, last), share))
             turns.append(((priority, _TO_COME, born, last), share))

@@ -258,8 +258,11 @@ def total(nodes: Iterable[Node], name: str) -> int:
 def count_that_fits(pod: PodShape, vectors: Mapping[int, Vector], *, enough: int) -> int:
     """How many fit on the given nodes (by index) that the shape may use; stops at `enough`."""
     found = 0
+    scarce, least = pod.wants[0]
     for spot in pod.order.spots:
-        found += times_that_fit(pod.wants, vectors[spot.index])
-        if found >= enough:
-            return enough
+        vector = vectors[spot.index]
+        if vector[scarce] >= least:
+            found += times_that_fit(pod.wants, vector)
+            if found >= enough:
+                return enough
     return found

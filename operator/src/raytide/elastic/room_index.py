@@ -47,7 +47,11 @@ class RoomIndex:
 
     def holds(self, wants: Wants) -> bool:
         """Whether any of them has room for one."""
-        return any(fits(wants, vector) for vector in self._candidates(wants))
+        vectors, first = self._rarest(wants)
+        for position in range(len(vectors) - 1, first - 1, -1):  # noqa: SIM110 - as above
+            if fits(wants, vectors[position]):
+                return True
+        return False
 
     def most(self, resource: int) -> int:
         """The most that any of them has; nothing where there are none."""
@@ -68,23 +72,23 @@ class RoomIndex:
         for resource, amount in wants:
             if self.most(resource) < amount:
                 return resource, amount, self.most(resource)
-        best = max(self._candidates(wants)[-_LOOKED_AT:], key=lambda vector: _nearness(wants, vector), default=None)
+        vectors, first = self._rarest(wants)
+        nearest = vectors[max(first, len(vectors) - _LOOKED_AT) :]
+        best = max(nearest, key=lambda vector: _nearness(wants, vector), default=None)
         if best is None:
             return None
         short = ((resource, amount, max(0, best[resource])) for resource, amount in wants if best[resource] < amount)
         return next(short, None)
 
-    def _candidates(self, wants: Wants) -> list[Vector]:
-        """Those that have enough of the resource of which the fewest have enough."""
-        fewest: list[Vector] | None = None
+    def _rarest(self, wants: Wants) -> tuple[list[Vector], int]:
+        """All of them by the resource of which the fewest have enough, and where those begin."""
+        fewest, begins, count = self._vectors, 0, len(self._vectors) + 1
         for resource, amount in wants:
             amounts, vectors = self._sorted(resource)
             first = bisect_left(amounts, amount)
-            if fewest is None or len(vectors) - first < len(fewest):
-                fewest = vectors[first:]
-            if not fewest:
-                return []
-        return self._vectors if fewest is None else fewest
+            if len(vectors) - first < count:
+                fewest, begins, count = vectors, first, len(vectors) - first
+        return fewest, begins
 
     def _sorted(self, resource: int) -> tuple[list[int], list[Vector]]:
         if resource not in self._by_resource:

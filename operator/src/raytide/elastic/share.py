@@ -102,6 +102,13 @@ class Share:
         """Whether it may have pods: a gang has none before it is admitted."""
         return self.size > 0 or not self.of.is_gang
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has its floor, and all its pods have a node."""
+        companions = self.companions
+        has_loose = self.instances.loose or self.cores or (companions is not None and companions.loose)
+        return not has_loose and self.size >= self.of.floor
+
     def larger(self) -> int | None:
         """The next allowed size upwards."""
         return larger_size(self.of, self.size)

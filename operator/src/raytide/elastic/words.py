@@ -4,6 +4,7 @@ Takes a resource's name and a whole number as `model.py` counts it, gives the sp
 memory, `3` GPUs. Used in every sentence of a plan.
 """
 
+from functools import lru_cache
 from typing import Final
 
 from raytide.api.quantity import Format, Quantity
@@ -15,6 +16,7 @@ _LIMITS: Final = "limits."
 _IN_BYTES: Final = (MEMORY, "ephemeral-storage", "storage", "hugepages-")
 
 
+@lru_cache(maxsize=4096)
 def spell(resource: str, amount: int) -> str:
     """The amount as Kubernetes writes it."""
     name = resource.removeprefix(_LIMITS)
