@@ -183,6 +183,27 @@ async def test_a_write_whose_answer_was_lost_is_looked_up_before_the_next_pass()
     assert [note.before for note in notes][1:] == [note.after for note in notes][:-1]
 
 
+async def test_a_job_that_changes_whenever_it_is_written_is_given_up_for_now():
+    stage = Stage()
+    stage.add_node("one", "8")
+    seen = stage.wire.witness
+
+    def change_first(request):
+        seen(request)
+        if request.method == "PATCH" and request.path.endswith("/a"):
+            stage.edit("a", subresource="/status", status={"trainer": {"ready": len(stage.writes)}})
+
+    stage.wire.witness = change_first
+    async with stage:
+        stage.add_job("a", 1, 4)
+        stage.add_job("b", 1, 4)
+        await stage.until("b grows", lambda: len(stage.placed("b")) == 4)
+        await asyncio.sleep(10)
+        assert len([job for _, job, _ in stage.writes if job == "a"]) <= 4 * stage.room.controller.passes
+        stage.wire.witness = seen
+        await stage.until("a grows", lambda: len(stage.placed("a")) == 4)
+
+
 async def test_a_refusal_concerns_one_job_only():
     stage = Stage()
     stage.add_node("one", "8")
@@ -266,7 +287,7 @@ async def test_nothing_is_written_and_nothing_planned_when_nothing_happens():
         await stage.until("a grows", lambda: len(stage.placed("a")) >= 2)
         await asyncio.sleep(120)
         passes, writes = stage.room.controller.passes, len(stage.writes)
-        await asyncio.sleep(3600)
+        await asyncio.sleep(900)
         assert len(stage.writes) == writes
         assert stage.room.controller.passes <= passes + 2
 
@@ -279,7 +300,7 @@ async def test_a_flock_of_events_is_one_pass():
         await stage.until("a begins", lambda: len(stage.placed("a")) == 2)
         await asyncio.sleep(60)
         passes = stage.room.controller.passes
-        for number in range(200):
+        for number in range(60):
             stage.add_pod(f"pod-{number}", "1m", nodeName="one")
             await asyncio.sleep(0.01)
         await asyncio.sleep(5)
@@ -326,6 +347,20 @@ async def test_without_leave_to_read_everybody_gets_the_minimum_and_it_is_tried_
         stage.wire.admission = lambda _request: None
         await stage.until("they grow", lambda: len(stage.placed("gang")) + len(stage.placed("a")) == 8, within_s=90)
         assert "CapacityUnknown" not in stage.waiting().values()
+
+
+async def test_leave_that_is_withdrawn_stops_growth_and_nothing_else():
+    stage = Stage()
+    stage.add_node("one", "8")
+    async with stage:
+        stage.add_job("a", 2, 6)
+        await stage.until("a grows", lambda: len(stage.placed("a")) == 6)
+        stage.wire.admission = lambda request: forbidden("no more") if request.path == "/api/v1/nodes" else None
+        await stage.until("a says so", lambda: stage.room.capacity.trouble != "", within_s=60)
+        stage.edit("a", spec={"trainer": {"max-instance": 8}})
+        await stage.until("a is told", lambda: stage.waiting() == {"a": "CapacityUnknown"})
+        await asyncio.sleep(60)
+        assert stage.sizes() == {"a": 6}, "what it has stays"
 
 
 async def test_without_leave_to_read_quotas_and_priorities_jobs_share_all_the_same():
