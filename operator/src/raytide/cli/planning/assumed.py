@@ -82,7 +82,7 @@ def _wanted(job: TrainingJob, gpus: frozenset[str]) -> Iterator[_Wanted]:
     counts = {
         MASTER: int(job.has_master),
         PSERVER: 0 if pserver is None else max(0, pserver.count_for(claim.wanted)),
-        TRAINER: max(0, claim.wanted - claim.succeeded),
+        TRAINER: claim.trainers,
     }
     for role, count in counts.items():
         if count:
