@@ -141,8 +141,15 @@ async def test_probes(cluster, operators, tmp_path, namespace):
         "[+]stream-pods",
         "[+]stream-services",
         "[+]stream-headless-services",
+        "[+]stream-trainingjobs",
+        "[+]stream-trainingjob-pods",
+        "[+]stream-trainingjob-services",
+        "[+]stream-trainingjob-configmaps",
+        "[+]stream-shared-trainingjobs",
+        "[+]stream-capacity",
         "[+]api",
         "[+]queue",
+        "[+]kinds",
         "[+]rights",
         "ok",
     ]
@@ -181,7 +188,8 @@ async def more_rings(port, than):
     deadline = asyncio.get_running_loop().time() + PATIENCE_S
     while asyncio.get_running_loop().time() < deadline:
         _, text = await page(port, "/metrics")
-        rings = float(text.split("\nraytide_doorbell_rings_total ")[1].split()[0])
+        found = re.search(r'^raytide_doorbell_rings_total\{resource="rayclusters"\} (\S+)$', text, re.MULTILINE)
+        rings = float(found[1]) if found else 0.0
         if rings > than:
             return rings
         await asyncio.sleep(0.05)

@@ -1,0 +1,280 @@
+"""What a pass over a TrainingJob does besides deciding, in virtual time on the in-process API: reads, waits, tells, forgets."""
+
+import asyncio
+import itertools
+import json
+import random
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from raytide.api import training_names as names
+from raytide.api.config import JobConfig
+from raytide.api.errors import Unavailable
+from raytide.api.meta import Key
+from raytide.kube.client import Client
+from raytide.kube.room import RoomOptions
+from raytide.kube.transport import Response
+from raytide.metrics import REGISTRY
+from raytide.runtime.clock import Clock
+from raytide.sandbox.apiserver.messages import Request
+from raytide.trainingjob.room import TrainingJobRoom
+
+from simulation.wire import InProcess
+from simulation.world import World
+from training_builders import trainingjob
+
+pytestmark = pytest.mark.looptime
+
+JOBS = "trainingjobs.paddlepaddle.org"
+KEY = Key("default", "demo")
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "paddlepaddle.org_trainingjobs.yaml").read_text())
+
+
+class VirtualClock(Clock):
+    def now(self):
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
+
+
+class Wire(InProcess):
+    """Notes every write with its moment; the test may answer instead."""
+
+    def __init__(self, api):
+        super().__init__(api, latency_s=0.001)
+        self.writes = []
+        self.lists = []
+        self.instead = lambda _method, _path: None
+
+    async def request(self, method, path, **rest):
+        last = path.rsplit("/", 1)[1]
+        if method == "GET":
+            self.lists.append(last)
+        answer = self.instead(method, path)
+        if method != "GET":
+            self.writes.append((asyncio.get_running_loop().time(), method, last))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if answer is not None else await super().request(method, path, **rest)
+
+    def times(self, method, last):
+        return [at for at, m, what in self.writes if (m, what) == (method, last)]
+
+
+class IdleWorld(World):
+    """Pods do nothing by themselves."""
+
+    def _on_pod(self, change):
+        pass
+
+
+@asynccontextmanager
+async def room_in(world):
+    """A room at work there."""
+    wire, clock = Wire(world.api), VirtualClock()
+    room = TrainingJobRoom(Client(wire, clock=clock), clock=clock, config=JobConfig(), options=RoomOptions())
+    running = asyncio.create_task(room.run())
+    await asyncio.sleep(0.1)
+    yield SimpleNamespace(world=world, wire=wire, room=room)
+    await room.stop()
+    await running
+
+
+@pytest.fixture
+async def here():
+    world = IdleWorld(random.Random(0))
+    install(world)
+    async with room_in(world) as here:
+        yield here
+
+
+def install(world):
+    body = json.dumps(CRD).encode()
+    assert world.api.handle(Request("POST", DEFINITIONS, {}, {}, body)).status == 201
+
+
+def create(here, **spec):
+    obj = trainingjob(**{"scaling": {"enabled": False}, **spec})
+    here.world.store.create(JOBS, {**obj, "metadata": {"name": "demo", "namespace": "default"}})
+
+
+def job(here):
+    return here.world.store.find(JOBS, "default", "demo").obj()
+
+
+def status(here):
+    return job(here).get("status", {})
+
+
+def edit(here, change):
+    here.world.edit(JOBS, "demo", None, lambda obj: change(obj["spec"]))
+
+
+def pods(here):
+    return {key.name: entry.obj() for key, entry in here.world.store.entries("pods", "default")}
+
+
+def report(here, name, **status_of_pod):
+    here.world.edit("pods", name, None, lambda pod: pod["status"].update(status_of_pod), subresource="status")
+
+
+def make_ready(here):
+    for name in pods(here):
+        report(here, name, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+
+
+@pytest.mark.rule("D8")
+async def test_status_waits_half_a_second_after_acting_and_is_written_at_most_every_half_second(here):
+    create(here)
+    await asyncio.sleep(0.2)
+    assert status(here) == {}
+    for _ in range(10):
+        make_ready(here)
+        await asyncio.sleep(0.2)
+        report(here, "demo-trainer-1", phase="Pending")
+    times = here.wire.times("PATCH", "status")
+    assert len(times) >= 2
+    assert all(later - earlier >= 0.5 for earlier, later in itertools.pairwise(times))
+
+
+@pytest.mark.rule("RM:I19", "PF:P8")
+async def test_once_it_runs_nothing_is_written_for_an_hour(here):
+    create(here)
+    await asyncio.sleep(1)
+    make_ready(here)
+    await asyncio.sleep(10)
+    assert status(here)["phase"] == "Running"
+    here.wire.writes.clear()
+    await asyncio.sleep(3600)
+    assert here.wire.writes == []
+
+
+@pytest.mark.rule("TJ 7.7", "D6")
+async def test_a_size_that_changes_twice_in_a_moment_leaves_the_right_membership(here):
+    create(here, low=1, high=5)
+    await asyncio.sleep(1)
+    first = membership(here)
+    for size in (4, 1):
+        edit(here, lambda spec, size=size: spec["trainer"].update(replicas=size))
+        await asyncio.sleep(0.004)  # the patch of the first is answered, its event has not come
+    await asyncio.sleep(3)
+    assert membership(here) == first
+
+
+def membership(here):
+    data = here.world.store.find("configmaps", "default", "demo-membership").obj()["data"]
+    return {name: text for name, text in data.items() if name != "membership.json"}  # it has the generation in it
+
+
+@pytest.mark.rule("D2")
+async def test_a_job_that_is_gone_is_forgotten_and_leaves_no_series(here):
+    create(here)
+    await asyncio.sleep(2)
+    assert series() != []
+    here.world.store.delete(JOBS, "default", "demo")
+    await asyncio.sleep(2)
+    here.wire.writes.clear()
+    for name in list(pods(here)):
+        here.world.store.delete("pods", "default", name)
+    await asyncio.sleep(10)
+    assert here.wire.writes == []
+    assert series() == []
+
+
+def series():
+    return [s for family in REGISTRY.collect() for s in family.samples if s.labels.get("name") == "demo"]
+
+
+@pytest.mark.rule("TJ §8")
+async def test_what_is_measured_of_a_job(here):
+    create(here, low=2, high=4)
+    await asyncio.sleep(0.3)
+    report(here, "demo-trainer-0", phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+    await asyncio.sleep(3)
+    labels = {"namespace": "default", "name": "demo"}
+
+    def of(state):
+        return REGISTRY.get_sample_value("trainingjob_instances", {**labels, "role": "trainer", "state": state})
+
+    assert {state: of(state) for state in ("desired", "pending", "ready")} == {"desired": 2, "pending": 1, "ready": 1}
+    assert REGISTRY.get_sample_value("trainingjob_fulfillment", labels) == 0
+    assert REGISTRY.get_sample_value("trainingjob_waiting_seconds", labels) == 0
+
+
+@pytest.mark.rule("SC:S3", "RM:I18")
+async def test_refused_trainers_are_asked_for_again_every_thirty_seconds_with_one_pod(here):
+    here.wire.instead = lambda method, path: refusal() if (method, path[-4:]) == ("POST", "pods") else None
+    create(here, low=3, high=3)
+    await asyncio.sleep(95)
+    asked = here.wire.times("POST", "pods")
+    assert len(asked) == 4, asked
+    here.wire.instead = lambda *_: None
+    await asyncio.sleep(31)
+    assert len(pods(here)) == 3
+
+
+def refusal():
+    body = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "exceeded quota"}
+    return Response(403, json.dumps(body).encode(), {})
+
+
+@pytest.mark.rule("D6")
+async def test_a_create_without_an_answer_is_repeated_and_makes_no_second_pod(here):
+    lost = iter([Unavailable("no answer", is_outcome_unknown=True)])
+    here.wire.instead = lambda method, path: next(lost, None) if (method, path[-4:]) == ("POST", "pods") else None
+    create(here)
+    await asyncio.sleep(60)
+    assert set(pods(here)) == {"demo-trainer-0", "demo-trainer-1"}
+
+
+def with_any_schema(world):
+    """As an older CRD, that lets everything in."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    name = CRD["metadata"]["name"]
+    found = json.loads(world.api.handle(Request("GET", f"{DEFINITIONS}/{name}", {}, {}, b"")).body)
+    for version in found["spec"]["versions"]:
+        version["schema"] = {"openAPIV3Schema": anything}
+    answer = world.api.handle(Request("PUT", f"{DEFINITIONS}/{name}", {}, {}, json.dumps(found).encode()))
+    assert answer.status == 200, answer.body
+
+
+@pytest.mark.rule("D13")
+async def test_a_job_that_cannot_be_read_is_told_so_and_others_go_on(here):
+    with_any_schema(here.world)
+    broken = {"trainer": {"min-instance": "many"}}
+    metadata = {"name": "broken", "namespace": "default"}
+    here.world.store.create(
+        JOBS, {"apiVersion": "paddlepaddle.org/v1", "kind": "TrainingJob", "metadata": metadata, "spec": broken}
+    )
+    create(here)
+    await asyncio.sleep(3)
+    told = here.world.store.find(JOBS, "default", "broken").obj()["status"]
+    assert told["waiting"] == names.INVALID_SPEC
+    assert "spec.trainer.min-instance" in told["conditions"][0]["message"]
+    assert len(pods(here)) == 2
+    here.wire.writes.clear()
+    await asyncio.sleep(60)
+    assert here.wire.times("PATCH", "status") == [], "said once"
+
+
+async def test_without_its_crd_only_the_kind_is_asked_for_and_it_begins_when_it_appears():
+    async with room_in(IdleWorld(random.Random(0))) as here:
+        await asyncio.sleep(120)
+        assert set(here.wire.lists) == {"trainingjobs"}
+        assert 4 <= len(here.wire.lists) <= 12
+        install(here.world)
+        create(here)
+        await asyncio.sleep(31)
+        assert len(pods(here)) == 2
+
+
+async def test_a_room_that_waits_for_its_kind_stops_in_order():
+    async with room_in(IdleWorld(random.Random(0))) as here:
+        await asyncio.sleep(5)
+        stopping_at = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() - stopping_at < 1
+    assert here.wire.writes == []
