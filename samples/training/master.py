@@ -10,6 +10,7 @@ it was. It needs Python 3.8 and nothing else; `trainingjob.yaml` runs it, as Pad
                                                                        | {"wait_s": S} | {"finished": true}
     POST /done    {"trainer": NAME, "task": N, "pass": N, "loss": X}  -> {"counts": true}
     POST /return  {"trainer": NAME, "task": N, "pass": N}             -> {"counts": true}
+    POST /enough  {"trainer": NAME}                                   -> {"pass": N}: the last one, the loss is low enough
     GET  /status  -> the whole state
 """
 
@@ -50,6 +51,7 @@ class TaskQueue:
         self.timeout_s, self.most_timeouts = timeout_s, most_timeouts
         self._monotonic = monotonic
         self.number = 0
+        self.is_enough = False
         self.todo = list(range(tasks))
         self.pending: dict[int, tuple[str, float]] = {}  # task -> its trainer, and when that is late
         self.timeouts: dict[int, int] = {}
@@ -90,6 +92,11 @@ class TaskQueue:
         self.todo.insert(0, task)
         return True
 
+    def stop_early(self) -> int:
+        """The pass that runs is the last one; its number."""
+        self.is_enough = True
+        return self.number
+
     def take_back_late(self) -> None:
         """Tasks whose trainers were silent for too long are to do again, or dropped."""
         now = self._monotonic()
@@ -112,7 +119,7 @@ class TaskQueue:
 
     def _begin_pass_if_due(self) -> None:
         while not self.is_finished and not self._open():
-            self.number += 1
+            self.number = self.passes if self.is_enough else self.number + 1
             self.timeouts = {}
             self.todo = [] if self.is_finished else list(range(self.tasks))
 
@@ -122,6 +129,7 @@ class TaskQueue:
             "tasks": self.tasks,
             "passes": self.passes,
             "pass": self.number,
+            "enough": self.is_enough,
             "finished": self.is_finished,
             "todo": self.todo,
             "pending": {str(task): trainer for task, (trainer, _) in sorted(self.pending.items())},
@@ -135,7 +143,7 @@ class TaskQueue:
         if (state.get("tasks"), state.get("passes")) != (self.tasks, self.passes):
             return False
         late_at = self._monotonic() + self.timeout_s
-        self.number = state["pass"]
+        self.number, self.is_enough = state["pass"], state["enough"]
         self.todo = list(state["todo"])
         self.pending = {int(task): (trainer, late_at) for task, trainer in state["pending"].items()}
         self.timeouts = {int(task): count for task, count in state["timeouts"].items()}
@@ -167,6 +175,8 @@ class Master:
                 answer = {"counts": counts}
             elif what == "return":
                 answer = {"counts": queue.give_back(trainer, int(asked["task"]), int(asked["pass"]))}
+            elif what == "enough":
+                answer = {"pass": queue.stop_early()}
             else:
                 raise KeyError(what)
             self._save()

@@ -69,6 +69,13 @@ def test_what_is_told_is_on_disk_before(ask: Asked, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["tasks.json"]
 
 
+def test_it_can_be_told_that_it_is_enough(ask: Asked) -> None:
+    assert ask("enough", trainer="me") == {"pass": 0}
+    for task in range(2):
+        ask("done", trainer="a", task=task, loss=0.5, **{"pass": 0})
+    assert ask("next", trainer="a")["finished"]
+
+
 @pytest.mark.parametrize(
     ("what", "asked"),
     [

@@ -169,6 +169,19 @@ def test_whoever_comes_goes_or_dies_every_task_of_every_pass_is_done_exactly_onc
     assert done == [(number, task) for number in range(passes) for task in range(tasks)]
 
 
+def test_when_it_is_enough_the_pass_that_runs_is_done_to_its_end_and_is_the_last(make):
+    queue = make(2, passes=100)
+    first = ask(queue)
+    assert queue.stop_early() == 0
+    queue.finish("a", first, 0, 1.0)
+    again = make(2, passes=100)
+    assert again.restore(queue.as_json())
+    second = ask(again)
+    again.finish("a", second, 0, 1.0)
+    assert again.next("a") == {"finished": True, "dropped": 0}
+    assert [done["task"] for done in again.done] == [0, 1]
+
+
 def test_the_state_survives_and_pending_tasks_get_their_whole_time_again(make, time):
     queue = make(3, passes=2)
     ask(queue, "a")
