@@ -38,8 +38,7 @@ def merged_template(pod: Manifest, template: Mapping[str, Any]) -> Manifest:
 
 def merged_entries(under: Iterable[Manifest], over: Iterable[Manifest], key: str) -> list[Manifest]:
     """Both lists, by identity: an entry of `over` takes the place of the one it names, new ones follow."""
-    entries = {entry.get(key): entry for entry in under}
-    return list({**entries, **{entry.get(key): entry for entry in over}}.values())
+    return list({_identity(entry, key): entry for entry in (*under, *over)}.values())
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Manifest:
@@ -59,8 +58,16 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Manifest:
 
 
 def _merged_list(under: Iterable[Manifest], over: Iterable[Manifest], key: str) -> list[Manifest]:
-    before = {entry.get(key): entry for entry in under}
-    return merged_entries(before.values(), [_merged(before.get(entry.get(key), {}), entry) for entry in over], key)
+    before = {_identity(entry, key): entry for entry in under}
+    return merged_entries(
+        before.values(), [_merged(before.get(_identity(entry, key), {}), entry) for entry in over], key
+    )
+
+
+def _identity(entry: Manifest, key: str) -> object:
+    """What tells an entry from others; a list or an object is no name, and is left to the API server to refuse."""
+    value = entry.get(key)
+    return value if value is None or isinstance(value, str | int) else (key, repr(value))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -143,10 +143,11 @@ def _containers(template: Manifest, part: str, field: str) -> Iterator[Violation
     if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
         yield _fault("TJ:8-template", field, "must be a list of containers")
         return
-    nameless = [i for i, each in enumerate(containers) if not each.get("name")]
+    names = [each.get("name") for each in containers]
+    nameless = [i for i, name in enumerate(names) if not isinstance(name, str) or not name]
     if nameless:
         message = "has no name; containers are merged by name, and the main one is called as its role"
         yield _fault("TJ:8-template", f"{field}[{nameless[0]}].name", message)
-    twice = [name for name, times in Counter(each.get("name") for each in containers).items() if name and times > 1]
-    if twice:
-        yield _fault("TJ:8-template", field, f"has {', '.join(map(str, twice))} twice; give each a name of its own")
+    twice = [name for name, times in Counter(map(str, names)).items() if times > 1]
+    if twice and not nameless:
+        yield _fault("TJ:8-template", field, f"has {', '.join(twice)} twice; give each a name of its own")
