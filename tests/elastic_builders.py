@@ -308,9 +308,9 @@ class World:
         *,
         last: Collection[ParticipantId] = (),
     ) -> None:
-        """As kube-scheduler: each pod without a node gets one that has room now, jobs in the order they came."""
+        """As kube-scheduler: each pod without a node gets one that has room now; by priority, then as jobs came."""
         free = self.rooms()
-        for id_ in sorted(self.jobs, key=lambda id_: id_ in last):
+        for id_ in sorted(self.jobs, key=lambda id_: (id_ in last, -self.jobs[id_].job.priority)):
             for wanted, where, i in self.jobs[id_].all():
                 if where[i]:
                     continue

@@ -326,6 +326,10 @@ def test_a_minimum_of_nothing_needs_nothing():
     assert plan_of(World([], [job("a", 0, 0, 0, is_gang=True), job("b", 0, 0, 0)])).waiting == ()
 
 
+def test_a_gang_with_a_minimum_of_nothing_grows_like_others():
+    assert resizes_of(plan_of(World([node(cpu=3)], [job("a", 0, 9, 0, is_gang=True, core=(master(1),))]))) == {"a": 2}
+
+
 # --- transitions -------------------------------------------------------------------------------------------------------------
 
 

@@ -99,8 +99,8 @@ class Share:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it may have pods: a gang has none before it is admitted."""
-        return self.size > 0 or not self.of.is_gang
+        """Whether it may have pods: a gang has none before it is admitted, unless it needs none to begin."""
+        return self.size > 0 or not self.of.is_gang or self.of.floor == 0
 
     @property
     def is_complete(self) -> bool:
@@ -188,7 +188,7 @@ def build_share(participant: Participant, rank: int, room: Room, pod: PodShape) 
     size = participant.current
     companion = participant.companion
     instances = _pods(pod, participant.placed, size, list(reversed(participant.leaves_first)))
-    has_begun = size > 0 or not participant.is_gang
+    has_begun = size > 0 or not participant.is_gang or participant.floor == 0
     companions = None
     if companion is not None:
         count = max(companion.wanted(size), companion.current) if has_begun else companion.current
