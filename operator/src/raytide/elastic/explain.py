@@ -95,12 +95,11 @@ def _standing(one: Participant, after: int) -> str:
 
 
 def _resizes(division: Division, one: Participant) -> list[str]:
-    found = []
-    for resize in division.resizes:
-        if resize.id == one.id:
-            held = "" if resize.is_released else " (promised: pods are still in that room)"
-            found.append(f"{resize.before} -> {resize.after}: {resize.reason}: {resize.message}{held}")
-    return found
+    return [
+        f"{each.before} -> {each.after}: {each.reason}: {each.message}"
+        for each in division.resizes
+        if each.id == one.id
+    ]
 
 
 def _said(waiting: Waiting | None) -> list[str]:

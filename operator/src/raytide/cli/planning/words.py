@@ -95,8 +95,7 @@ def _summary(answer: Answer) -> str:
 
 
 def _resize(each: Resize) -> tuple[str, ...]:
-    held = "" if each.is_released else " (once the pods in that room are gone)"
-    return str(each.id), str(each.before), str(each.after), each.reason, each.message + held
+    return str(each.id), str(each.before), str(each.after), each.reason, each.message
 
 
 def _waiting(each: Waiting, one: Participant | None, *, is_new: bool) -> tuple[str, ...]:
