@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from raytide.api.errors import Unavailable
-from raytide.api.meta import NODES, PODS, RAYCLUSTERS
+from raytide.api.meta import NODES, PODS, RAYCLUSTERS, TRAININGJOBS
 from raytide.api.permissions import PERMISSIONS, Permission, Scope
 from raytide.kube.client import Client
 from raytide.kube.rights import Rights, questions
@@ -23,10 +23,11 @@ ROWS = (
 
 
 class World:
-    def __init__(self, asked=None) -> None:
+    def __init__(self, asked=None, is_served=lambda _kind: True) -> None:
         self.wire = ScriptedTransport(responder=self.review, takes_s=0.01)
         self.denied: set[tuple[str, str]] = set()
-        self.rights = Rights(Client(self.wire, clock=Clock()), asked or questions(ROWS, watched=(), own=None))
+        asked = asked or questions(ROWS, watched=(), own=None)
+        self.rights = Rights(Client(self.wire, clock=Clock()), asked, is_served=is_served)
 
     def review(self, call):
         asked = call.json["spec"]["resourceAttributes"]
@@ -105,6 +106,23 @@ async def test_it_asks_again_every_thirty_seconds_until_all_is_there(caplog):
     assert world.rights.check() == (True, "enough")
     assert "every right that is required is there" in caplog.text
     assert not asking.done()
+    asking.cancel()
+
+
+async def test_what_only_a_kind_needs_is_missed_while_it_is_served_and_named_when_it_appears(caplog):
+    caplog.set_level(logging.INFO)
+    served = set()
+    rows = (*ROWS, Permission(TRAININGJOBS, ("patch",), "report", subresource="status", kind=TRAININGJOBS))
+    world = World(questions(rows, watched=(), own=None), is_served=lambda kind: kind in served)
+    world.denied = {("patch", "trainingjobs")}
+    await world.rights.ask()
+    assert world.rights.check() == (True, "enough")
+    assert "trainingjobs" not in caplog.text
+    asking = asyncio.create_task(world.rights.run())
+    served.add(TRAININGJOBS)
+    assert world.rights.check() == (False, "missing: patch trainingjobs/status.paddlepaddle.org")
+    await asyncio.sleep(31)
+    assert "missing right: patch trainingjobs/status.paddlepaddle.org, needed to report" in caplog.text
     asking.cancel()
 
 

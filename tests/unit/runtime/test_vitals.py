@@ -18,6 +18,7 @@ class World:
     oldest_s = 0.0
     is_lease_alive = True
     has_rights = True
+    is_needed = True
     questions = 0
 
     async def ask(self):
@@ -39,6 +40,7 @@ def vitals(world):
         waiting=lambda: 7,
         also_alive={"lease": lambda: (world.is_lease_alive, "stuck")},
         also_ready={"rights": lambda: (world.has_rights, "missing: list pods")},
+        is_needed=lambda stream: world.is_needed and stream == "pods",
     )
 
 
@@ -149,3 +151,16 @@ def test_addresses(text, expected):
 def test_what_is_no_address_is_refused(text):
     with pytest.raises(ValueError, match="is no address"):
         address_of(text)
+
+
+@pytest.mark.rule("D9")
+async def test_a_stream_that_nobody_follows_keeps_nobody_from_being_ready_and_makes_nobody_dead(world, vitals):
+    world.is_needed, world.is_synced, world.age_s = False, False, 1000.0
+    world.trouble = "waiting for CRD x"
+    await look(vitals, 10)
+    assert is_alive(vitals)
+    assert is_ready(vitals)
+    assert world.questions == 0
+    assert "[+]stream-pods not needed: waiting for CRD x" in report(vitals.readiness())[1]
+    world.is_needed = True
+    assert not is_ready(vitals)
