@@ -21,6 +21,8 @@ from raytide.elastic.model import (
     PoolOptions,
 )
 
+from job_world import JobWorld
+
 # --- EDL's rules, version C ------------------------------------------------------------------------------------------------
 
 
@@ -181,6 +183,16 @@ def test_a_job_below_its_minimum_is_served_before_any_score():
     jobs = [job("a", 3, 6, 1, created_at="2026-02-02T00:00:00Z"), job("b", 1, 100, 1)]
     plan = divide(World([node(cpu=4)], jobs).pool())
     assert [(one.id.name, one.after, one.reason) for one in plan.resizes] == [("a", 3, REACHING_MINIMUM)]
+
+
+@pytest.mark.rule("TJ:D9")
+def test_growth_has_pods():
+    """Fork D froze a Job's completions at the minimum; here the job's controller makes a pod for each that is granted."""
+    world = JobWorld()
+    world.settle().run()
+    assert world.trainers == [0, 1]
+    world.resize(4)
+    assert world.settle().trainers == [0, 1, 2, 3]
 
 
 @pytest.mark.rule("TJ:D10")

@@ -3,8 +3,8 @@
 A row is a cluster (used/total of CPU, memory, GPU; one node, as upstream's), one job and a load. Upstream asks for single
 steps; `divide` gives the whole plan, so where upstream says "+1 per step" the row has the sum of the steps. Rows that we
 answer differently on purpose have `CHANGED` in their sentence and say which reading of TJ §3 it is. Not asked here:
-`New` and `Monitor` (a Go constructor and its ticker; there is nothing like them), TrainerRequestLimit, NeedGPU and
-AddResourceList (about reading quantities: at the end of this file, of the code that reads them).
+`New` and `Monitor` (a Go constructor and its ticker; there is nothing like them). TrainerRequestLimit, NeedGPU and
+AddResourceList are about reading quantities: at the end of this file, of the code that reads them.
 """
 
 from fractions import Fraction
@@ -12,8 +12,16 @@ from fractions import Fraction
 import pytest
 
 from elastic_builders import GPU, id_of, job, resizes_of, shape
+from raytide.api.config import DEFAULT_GPUS
+from raytide.api.pod_shape import pod_shape
+from raytide.api.training_names import TRAINER
+from raytide.api.training_resources import is_gpu_job
+from raytide.api.trainingjob import TrainingJob
 from raytide.elastic.fairness import divide
 from raytide.elastic.model import CPU, MEMORY, PODS, Node, Participant, Pool, PoolOptions
+from raytide.sharing.shapes import role_shape
+
+from training_builders import trainingjob
 
 pytestmark = pytest.mark.rule("TJ:2.6")
 
@@ -225,6 +233,32 @@ def test_elastic():
     assert not job("job", 0, 0).is_elastic
     assert job("job", 1, 2).is_elastic
     assert not job("job", 1, 1).is_elastic
+
+
+def test_need_gpu():
+    """Of limits alone, as upstream; and CHANGED: under today's name too, TJ §3 row 18."""
+    bare = {"requests": {}, "limits": {}}
+    for resources, expected in (
+        (bare, False),
+        ({"limits": {"alpha.kubernetes.io/nvidia-gpu": 1}}, True),
+        ({"limits": {GPU: 1}}, True),
+    ):
+        written = trainingjob(trainer={"resources": resources})
+        assert is_gpu_job(TrainingJob.parse(written), DEFAULT_GPUS) == expected
+
+
+def test_trainer_request_limit():
+    """1k CPUs are a million thousandths; CHANGED: memory is exact bytes, not megabytes rounded up to 105."""
+    resources = {"requests": {"cpu": "1k", "memory": "100Mi"}, "limits": {"alpha.kubernetes.io/nvidia-gpu": 10}}
+    wanted = role_shape(TrainingJob.parse(trainingjob(trainer={"resources": resources})), TRAINER)
+    assert wanted.requests == {CPU: 1_000_000, MEMORY: 100 * MI, GPU: 10, PODS: 1}
+
+
+def test_add_resource_list():
+    """What two containers ask for is the sum, resource by resource."""
+    half = {"cpu": "200m", "memory": "500Mi"}
+    containers = [{"resources": {"requests": half}}, {"resources": {"requests": half, "limits": {GPU: 8}}}]
+    assert pod_shape({"containers": containers}).requests == {CPU: 400, MEMORY: 1000 * MI, GPU: 8, PODS: 1}
 
 
 def test_ids_keep_namespaces_apart():
