@@ -114,7 +114,7 @@ def scaling(now: Situation) -> Saying | None:
     before = (status.get(names.TRAINER) or {}).get("desired", wanted)
     old = find_condition(status.get("conditions") or (), names.SCALING)
     was_scaling = old is not None and old.get("status") == "True"
-    if before == wanted and (not was_scaling or is_settled(now)):
+    if is_settled(now) or (before == wanted and not was_scaling):
         return Saying(names.SCALING, status=False, reason=SETTLED, message="")
     reason = names.SCALED_DOWN if wanted < before else names.SCALED_UP
     if before == wanted and old is not None:
