@@ -63,6 +63,8 @@ def test_a_record_that_was_copied_with_a_manifest_admits_nobody(uid):
     annotations = world.obj["metadata"]["annotations"]
     world.obj["metadata"]["annotations"] = {key: text.replace("uid-job", uid) for key, text in annotations.items()}
     assert not world.settle().pods
+    assert not world.told(names.ADMITTED)
+    assert "scaling" not in world.status
 
 
 @pytest.mark.rule("TJ:6-258")

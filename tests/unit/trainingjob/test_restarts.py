@@ -303,7 +303,8 @@ def test_a_master_or_parameter_server_that_fails_is_made_anew(short):
 def test_parameter_servers_may_end_well_a_little_before_the_trainers_do():
     world = JobWorld(restartPolicy="Never", pserver={"min-instance": 1}).run()
     world.end("pserver-0")
-    assert world.reconcile().look_again_in == FAREWELL_S
+    todo = world.reconcile()
+    assert (todo.actions, todo.look_again_in) == ((), FAREWELL_S)
     world.end("trainer-0")
     world.end("trainer-1")
     world.pass_time(2 * FAREWELL_S)

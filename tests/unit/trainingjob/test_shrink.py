@@ -102,6 +102,18 @@ def test_trainer_0_keeps_its_place_while_it_is_made_anew():
     assert world.run().trainers == [0, 1]
 
 
+def test_trainer_0_keeps_its_place_beside_one_that_is_lost_for_good():
+    world = of_size(3, restartPolicy="ExitCode")
+    world.end("trainer-2", 1)
+    world.end("trainer-0", 137)
+    world.settle()
+    world.resize(2)
+    world.pass_time(10)
+    world.settle()
+    world.let_go()
+    assert world.run().trainers == [0, 1]
+
+
 @pytest.mark.rule("TJ:7.5", "TJ:6-2070", "TJ:6-463")
 @pytest.mark.parametrize(
     "code", [pytest.param(0, id="ends well"), pytest.param(137, id="is killed"), pytest.param(1, id="fails")]
