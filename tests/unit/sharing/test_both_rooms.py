@@ -1,0 +1,102 @@
+"""Sharing and the jobs' own controller together: what one orders, the other carries out and tells, and then all is still."""
+
+import asyncio
+from typing import Self
+
+import pytest
+
+from raytide.api.conditions import find_condition
+from raytide.api.config import JobConfig
+from raytide.kube.client import Client
+from raytide.kube.room import RoomOptions
+from raytide.sandbox.apiserver.store import Change
+from raytide.trainingjob.room import TrainingJobRoom
+from unit.sharing.stage import JOBS, Json, Stage
+
+pytestmark = [pytest.mark.looptime, pytest.mark.rule("D16", "TJ:4")]
+
+READY = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Ready")]
+
+
+class BothRooms(Stage):
+    """With the real controller of jobs in place of the stand-in."""
+
+    async def __aenter__(self) -> Self:
+        client = Client(self.wire, clock=self.clock)
+        self.job_room = TrainingJobRoom(client, clock=self.clock, config=JobConfig(), options=RoomOptions())
+        self.store.subscribe(self._see_pod, "pods")
+        self._running = asyncio.create_task(self.job_room.run())
+        await super().__aenter__()
+        return self
+
+    async def __aexit__(self, *trouble: object) -> None:
+        await self.job_room.stop()
+        await asyncio.wait_for(self._running, 60)
+        await super().__aexit__(*trouble)
+
+    def status(self, name: str) -> Json:
+        return dict(self.jobs()[name].status)
+
+    def phases(self) -> dict[str, str]:
+        return {name: self.status(name).get("phase", "") for name in self.jobs()}
+
+    def _control(self, job: object) -> None:
+        """The real one does."""
+
+    def _see_pod(self, change: Change) -> None:
+        if change.type == "MODIFIED" and change.entry.is_terminating and not change.previous.is_terminating:
+            asyncio.get_running_loop().call_later(self.grace_s, self.kill, change.key.name)
+
+    def _bind(self, obj: Json, node: str) -> None:
+        super()._bind(obj, node)
+        path = f"/api/v1/namespaces/default/pods/{obj['metadata']['name']}/status"
+        self.handle("PATCH", path, {"status": {"conditions": READY}}, "application/merge-patch+json")
+
+
+async def test_a_gang_takes_its_room_gives_it_back_and_comes_again():
+    stage = BothRooms()
+    for name in ("one", "two"):
+        stage.add_node(name, "8", gpu=4)
+    async with stage:
+        stage.add_job("cpu", 2, 20)
+        await stage.until("it fills the cluster", lambda: len(stage.placed("cpu")) == 16)
+        stage.add_job("gang", 4, 4, gpu=1)
+        await stage.until("the gang runs", lambda: stage.phases().get("gang") == "Running")
+        assert stage.sizes() == {"cpu": 12, "gang": 4}
+        (_, taken) = stage.status("cpu")["scaling"]["history"]
+        assert (taken["from"], taken["to"], taken["forJob"]) == (16, 12, "default/gang")
+        stage.edit("gang", spec={"suspend": True})
+        await stage.until("the other grows", lambda: len(stage.placed("cpu")) == 16)
+        assert stage.pods("gang") == []
+        stage.edit("gang", spec={"suspend": False})
+        await stage.until("the gang runs again", lambda: stage.phases()["gang"] == "Running")
+        await stage.until("and the other has settled", lambda: stage.phases()["cpu"] == "Running")
+        assert stage.sizes() == {"cpu": 12, "gang": 4}
+
+
+async def test_a_job_that_cannot_begin_says_why():
+    stage = BothRooms()
+    stage.add_node("one", "8", gpu=2)
+    async with stage:
+        stage.add_job("huge", 1, 2, gpu=64)
+        await stage.until("it says so", lambda: stage.status("huge").get("waiting") == "Unsatisfiable")
+        condition = find_condition(stage.status("huge")["conditions"], "Waiting")
+        assert condition["status"] == "True"
+        assert "64" in condition["message"]
+        assert stage.pods("huge") == []
+
+
+async def test_all_is_still_once_everybody_has_what_there_is():
+    stage = BothRooms()
+    stage.add_node("one", "12")
+    async with stage:
+        stage.add_job("a", 2, 4, pserver={"min-instance": 1, "max-instance": 4, "scaling": "Ratio"})
+        stage.add_job("b", 1, 20, master={})
+        await stage.until("all room is used", lambda: sum(len(stage.placed(name)) for name in ("a", "b")) >= 12)
+        await asyncio.sleep(90)
+        assert stage.phases() == {"a": "Running", "b": "Running"}
+        assert stage.sizes() == {"a": 3, "b": 8}, "scores 0.5 and 0.37; one CPU is the master's"
+        assert stage.placed("a") == [f"a-{role}-{i}" for role in ("pserver", "trainer") for i in range(3)]
+        versions = [entry.version for _, entry in stage.store.entries(JOBS)]
+        await asyncio.sleep(600)
+        assert [entry.version for _, entry in stage.store.entries(JOBS)] == versions
