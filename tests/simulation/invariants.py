@@ -25,39 +25,20 @@ ENOUGH = 20
 """So many violations make a run red enough: a product that runs wild would make it endless."""
 
 
-class Judge:
-    """What is wanted and what was done, for all operators together.
+class Notes:
+    """What was written, and what was wrong."""
 
-    - `door(transport, identity)` is what one operator gets instead of its transport.
-    - `holder` answers whose lease it is at this instant; None: nobody holds one, or leases are not played.
-    """
+    plural = ""
+    """Of the custom resource that is judged."""
 
-    def __init__(self, world: World, census: Census, *, holder: Callable[[], str | None] | None = None) -> None:
+    def __init__(self, world: World, *, holder: Callable[[], str | None] | None = None) -> None:
         self.world = world
-        self.census = census
         self.holder = holder
         self.violations: list[str] = []
         self.has_enough = asyncio.Event()
         self.writes: list[str] = []
         self.is_past_believed = False
         """A new process was shown a past that nobody could tell from the present: counts of pods are not judged."""
-        self.replicas = ReplicaJudge(census)
-        self.wishes: dict[str, list[Wish]] = defaultdict(list)
-        self.read: dict[str, dict[str, int]] = defaultdict(dict)
-        """Cluster uid -> who -> the generation that this operator read last."""
-        self._read_wish: dict[str, dict[str, int]] = defaultdict(dict)
-        """Cluster uid -> who -> the number of the wish that this operator read last."""
-        self._wish_at: dict[tuple[str, str], int] = {}
-        """(cluster uid, version) -> the number of the wish that stood in that version."""
-        self._names: dict[str, str] = {}
-        self._shrunk: Counter[tuple[str, str]] = Counter()
-        self._grown: Counter[tuple[str, str]] = Counter()
-        self._late: Counter[tuple[str, str]] = Counter()
-        self._taken: dict[tuple[str, str], set[str]] = defaultdict(set)
-        self._was_well: dict[str, set[int]] = defaultdict(set)
-        self._status: dict[str, tuple[int, str]] = {}
-        world.store.subscribe(self._on_cluster, RAYCLUSTERS)
-        world.store.subscribe(self._on_pod, "pods")
 
     def door(self, inner: Transport, identity: Callable[[], str] = lambda: "operator") -> "Door":
         """Where one operator comes in, which may come back as somebody else."""
@@ -77,6 +58,54 @@ class Judge:
     def _note_count(self, text: str) -> None:
         if not self.is_past_believed:
             self.note(text)
+
+    # --- what whoever judges a kind makes of it ----------------------------------------------------------------------
+
+    def note_read(self, identity: str, metadata: dict[str, Any]) -> None:
+        """An operator has read an object of the kind, as it is or as it was."""
+
+    def expect_late(self, body: bytes | None) -> None:
+        """A create commits long after its sender gave up."""
+
+    def before_delete(self, namespace: str, plural: str, name: str, asked: str | None) -> None:
+        """Somebody asks for the end of the object with that uid."""
+
+    def before_patch(self, path: str, body: dict[str, Any]) -> None:
+        """An operator asks for a change."""
+
+    def after_create(self, obj: dict[str, Any]) -> None:
+        """An operator made something."""
+
+
+class Judge(Notes):
+    """What is wanted and what was done, for all operators together.
+
+    - `door(transport, identity)` is what one operator gets instead of its transport.
+    - `holder` answers whose lease it is at this instant; None: nobody holds one, or leases are not played.
+    """
+
+    plural = "rayclusters"
+
+    def __init__(self, world: World, census: Census, *, holder: Callable[[], str | None] | None = None) -> None:
+        super().__init__(world, holder=holder)
+        self.census = census
+        self.replicas = ReplicaJudge(census)
+        self.wishes: dict[str, list[Wish]] = defaultdict(list)
+        self.read: dict[str, dict[str, int]] = defaultdict(dict)
+        """Cluster uid -> who -> the generation that this operator read last."""
+        self._read_wish: dict[str, dict[str, int]] = defaultdict(dict)
+        """Cluster uid -> who -> the number of the wish that this operator read last."""
+        self._wish_at: dict[tuple[str, str], int] = {}
+        """(cluster uid, version) -> the number of the wish that stood in that version."""
+        self._names: dict[str, str] = {}
+        self._shrunk: Counter[tuple[str, str]] = Counter()
+        self._grown: Counter[tuple[str, str]] = Counter()
+        self._late: Counter[tuple[str, str]] = Counter()
+        self._taken: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._was_well: dict[str, set[int]] = defaultdict(set)
+        self._status: dict[str, tuple[int, str]] = {}
+        world.store.subscribe(self._on_cluster, RAYCLUSTERS)
+        world.store.subscribe(self._on_pod, "pods")
 
     # --- what is wanted --------------------------------------------------------------------------------------------
     def _on_cluster(self, change: Any) -> None:
@@ -136,6 +165,12 @@ class Judge:
             self._late[owner, group] += 1
 
     # --- what is done ----------------------------------------------------------------------------------------------
+    def before_patch(self, path: str, body: dict[str, Any]) -> None:
+        """The spec is the user's and the autoscaler's (RM:I7)."""
+        del body
+        if "/rayclusters/" in path and not path.endswith("/status"):
+            self.note(f"the operator wrote a spec: PATCH {path}")
+
     def after_create(self, obj: dict[str, Any]) -> None:
         """An operator made a pod or service."""
         owner = next((ref for ref in obj["metadata"].get("ownerReferences") or [] if ref.get("controller")), None)
@@ -209,7 +244,7 @@ def is_judged(method: str, path: str) -> bool:
 class Door:
     """Carries one operator's requests on and looks at each: a Transport around a Transport."""
 
-    def __init__(self, judge: Judge, inner: Transport, identity: Callable[[], str]) -> None:
+    def __init__(self, judge: Notes, inner: Transport, identity: Callable[[], str]) -> None:
         self._judge = judge
         self._inner = inner
         self._identity = identity
@@ -229,7 +264,7 @@ class Door:
         if is_write:
             self._before_write(method, path, body)
         response = await self._inner.request(method, path, body=body, **rest)
-        if method == "GET" and "/rayclusters/" in path and response.status == 200:
+        if method == "GET" and f"/{self._judge.plural}/" in path and response.status == 200:
             self._judge.note_read(self._identity(), msgspec.json.decode(response.body)["metadata"])
         elif is_write:
             self._judge.writes.append(f"{method} {path} -> {response.status}")
@@ -243,6 +278,8 @@ class Door:
             *_, namespace, plural, name = path.split("/")
             options = msgspec.json.decode(body) if body else {}
             self._judge.before_delete(namespace, plural, name, (options.get("preconditions") or {}).get("uid"))
+        elif method == "PATCH":
+            self._judge.before_patch(path, msgspec.json.decode(body or b"{}"))
 
     def _note_pace(self, method: str, path: str, body: bytes | None) -> None:
         """At most ten writes a second to one object, whatever fails (RM:I13)."""
@@ -253,7 +290,5 @@ class Door:
             self._judge.note(f"more than {WRITES_PER_SECOND} writes within a second: {method} {path} {name}")
 
     def _after_write(self, method: str, path: str, response: Response) -> None:
-        if "/rayclusters/" in path and not path.endswith("/status"):
-            self._judge.note(f"the operator wrote a spec: {method} {path}")
         if method == "POST" and path.endswith(("/pods", "/services")) and response.status == 201:
             self._judge.after_create(msgspec.json.decode(response.body))

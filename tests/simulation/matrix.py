@@ -51,6 +51,8 @@ PATIENCE_S = 10.0
 """How long the operator waits for an answer."""
 SILENCE_S = 60.0
 """The silence after which a watch counts as cut."""
+CUSTOM = ("rayclusters", "trainingjobs")
+"""What is read live before it is acted upon."""
 WITHDRAWN_S = 20.0
 STATUSES = (
     Answer(409),
@@ -176,7 +178,7 @@ def time_travel(stage: Stage, point: Point) -> None:
         return True
 
     stage.script.of_lines.append(Rule(Cut(), kill))
-    for plural in ("pods", "services", "rayclusters"):
+    for plural in ("pods", "services", "configmaps", *CUSTOM):
         stage.script.of_calls.append(
             Rule(point.fault, lambda call, plural=plural: is_first_list(call) and call.plural == plural)
         )
@@ -193,7 +195,7 @@ def points_of(reference: Told, most: int | None = None) -> Iterator[Point]:
     """Every fault at every point; with `most`, at so many of each kind of place."""
     calls, lines = reference.calls, reference.lines
     writes = [call for call in calls if call.is_write and call.plural != "events"]
-    reads = [call for call in calls if call.method == "GET" and call.plural == "rayclusters" and call.name]
+    reads = [call for call in calls if call.method == "GET" and call.plural in CUSTOM and call.name]
     if most is not None:
         calls, lines, writes, reads = (evenly(each, most) for each in (calls, lines, writes, reads))
     for call in writes:
@@ -313,8 +315,8 @@ async def until_like(stage: Stage, reference: Told) -> float:
     """Wait until the world looks like the reference's end; says what differs when that takes too long."""
     took_s = await stage.settle()
     while not stage.judge.has_enough.is_set() and (difference := unlike(stage.portrait(), reference.portrait)):
-        if took_s > ESR_S:
-            stage.judge.note(f"the end differs {ESR_S:.0f} s after the last fault: {difference}")
+        if took_s > stage.esr_s:
+            stage.judge.note(f"the end differs {stage.esr_s:.0f} s after the last fault: {difference}")
             break
         await stage.pass_time(1.0)
         took_s += 1.0

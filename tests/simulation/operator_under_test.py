@@ -11,7 +11,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from raytide.api import names
 from raytide.api.config import ClusterConfig
@@ -63,6 +63,25 @@ class Line:
         await self._inner.close()
 
 
+class Works(Protocol):
+    """What runs in the process: one room, or several."""
+
+    async def run(self) -> None:
+        """Follow, and lead until stopped."""
+
+    async def follow(self) -> None:
+        """Know what there is."""
+
+    async def lead(self) -> None:
+        """Work for one term."""
+
+    async def stop(self) -> None:
+        """Let what is running end."""
+
+    def ring(self, key: Key) -> None:
+        """Look at it."""
+
+
 class OperatorUnderTest:
     """One replica of a Deployment.
 
@@ -90,7 +109,7 @@ class OperatorUnderTest:
         self._on_crash = on_crash
         self._is_elected = is_elected
         self._line: Line | None = None
-        self._room: RayClusterRoom | None = None
+        self._room: Works | None = None
         self._elector: Elector | None = None
         self._task: asyncio.Task[None] | None = None
         self._restarting: asyncio.TimerHandle | None = None
@@ -104,10 +123,13 @@ class OperatorUnderTest:
         line = self._line = Line(self._transport)
         elector = self._elector = self._new_elector(line) if self._is_elected else None
         client = Client(line, clock=self._clock, write_gate=elector.may_write_s if elector else None)
-        options = RoomOptions(namer=self._name)
-        self._room = RayClusterRoom(client, clock=self._clock, config=self._config, options=options)
+        self._room = self._new_room(client)
         self._task = asyncio.get_running_loop().create_task(self._work(self._room, elector))
         self._task.add_done_callback(lambda task: self._ended(task, line))
+
+    def _new_room(self, client: Client) -> Works:
+        options = RoomOptions(namer=self._name)
+        return RayClusterRoom(client, clock=self._clock, config=self._config, options=options)
 
     def _new_elector(self, line: Line) -> Elector:
         timing = LeaseTiming()
@@ -115,7 +137,7 @@ class OperatorUnderTest:
         return Elector(client, LEASE, identity=self.identity, clock=self._clock, timing=timing)
 
     @staticmethod
-    async def _work(room: RayClusterRoom, elector: Elector | None) -> None:
+    async def _work(room: Works, elector: Elector | None) -> None:
         if elector is None:
             await room.run()
             return

@@ -43,6 +43,8 @@ _RANDOM = re.compile(rb"(-worker|-head|kube-api-access)-[a-z0-9]{5}\b")
 class Replica:
     """One operator with its own way to the API, and what goes wrong on it."""
 
+    kind = OperatorUnderTest
+
     def __init__(self, stage: "Stage", number: int, *, is_elected: bool) -> None:
         self.lag_s = 0.0
         """How late every line comes here, if not later for all."""
@@ -57,7 +59,7 @@ class Replica:
             past=StorePast(stage.world.api, stage.world.store, stage.loop.time),
         )
         door = stage.judge.door(self.faulty, lambda: self.operator.identity)
-        self.operator = OperatorUnderTest(
+        self.operator = self.kind(
             door,
             WorldClock(stage.world.now),
             stage.rng,
@@ -75,15 +77,16 @@ class Stage:
     """So long after its end a life still goes on as far as faults are concerned."""
     awaited_for_s = 0.0
     """So long after its end a fault is waited for, where calls come by the clock."""
+    esr_s = ESR_S
+    """So long after the last fault everything must be as wanted."""
+    replica = Replica
 
     def __init__(self, seed: int, *, kubelets: Kubelets | None = None, replicas: int = 1) -> None:
         self.rng = random.Random(seed)
         self.loop = asyncio.get_running_loop()
-        self.world = World(self.rng, kubelets=kubelets)
-        self.census = Census(self.world.store)
         self.lag_s = 0.0
-        self.judge = Judge(self.world, self.census, holder=self.holder if replicas > 1 else None)
-        self.replicas = [Replica(self, number, is_elected=replicas > 1) for number in range(replicas)]
+        self._furnish(kubelets, self.holder if replicas > 1 else None)
+        self.replicas = [self.replica(self, number, is_elected=replicas > 1) for number in range(replicas)]
         self.operator, self.script, self.wire = (
             self.replicas[0].operator,
             self.replicas[0].script,
@@ -97,6 +100,12 @@ class Stage:
         self.both_die = False
         """Where an autoscaler lives beside the operator, a kill of one takes the other with it."""
         self._controllers: asyncio.Task[None] | None = None
+
+    def _furnish(self, kubelets: Kubelets | None, holder: Callable[[], str | None] | None) -> None:
+        """The world, who counts in it and who judges."""
+        self.world = World(self.rng, kubelets=kubelets)
+        self.census = Census(self.world.store)
+        self.judge = Judge(self.world, self.census, holder=holder)
 
     def lag(self) -> float:
         """How late the next watch line comes."""
@@ -158,9 +167,9 @@ class Stage:
         with suppress(TimeoutError):
             await asyncio.wait_for(self.judge.has_enough.wait(), seconds)
 
-    async def settle(self, within_s: float = ESR_S, step_s: float = 0.5) -> float:
+    async def settle(self, within_s: float | None = None, step_s: float = 0.5) -> float:
         """Wait until everything is as wanted; a violation when it takes longer. Returns the seconds it took."""
-        begun_s = self.loop.time()
+        begun_s, within_s = self.loop.time(), self.esr_s if within_s is None else within_s
         while (difference := self.difference()) and not self.judge.has_enough.is_set():
             if self.loop.time() > max(begun_s, self._faults_over_s()) + within_s:
                 self.judge.note(f"not as wanted {within_s:.0f} s after the last fault: {difference}")

@@ -43,6 +43,10 @@ class Kubelets:
 class World:
     """One cluster, one generator of chance, one clock."""
 
+    crd = CRD
+    has_scheduler = False
+    """Without one, pods go to the nodes by turns."""
+
     def __init__(self, rng: random.Random, namespace: str = NAMESPACE, kubelets: Kubelets | None = None) -> None:
         self.rng = rng
         self._kubelets = kubelets or Kubelets()
@@ -54,18 +58,22 @@ class World:
         self.store = Store(now=self.now, new_uid=lambda: f"uid-{next(uids)}")
         suffixes = itertools.count(1)
         self.api = Api(self.store, new_suffix=lambda: f"{next(suffixes):05d}")
-        self.controllers = Controllers(self.store, has_scheduler=False)
+        self.controllers = Controllers(self.store, has_scheduler=self.has_scheduler)
         self._nodes = itertools.cycle(NODES)
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.store.subscribe(self._on_pod, "pods")
         self.store.subscribe(lambda _: self._changed.set())
         self.controllers.step(self.now())
+        self._furnish()
+        self.api.handle(
+            Request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {}, {}, yaml_to_json(self.crd))
+        )
+
+    def _furnish(self) -> None:
+        """What is there before anything else."""
         for node in NODES:
             self.store.create("nodes", {"metadata": {"name": node}, "status": node_status("True")})
-        self.api.handle(
-            Request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {}, {}, yaml_to_json(CRD))
-        )
 
     def now(self) -> datetime:
         """Wall time of this world."""
