@@ -551,6 +551,33 @@ async def test_a_kind_that_is_not_served_has_no_objects_and_is_asked_for_until_i
     assert caplog.text.count("waiting for CRD pods: the API server does not serve it") == 2
 
 
+@pytest.mark.parametrize(
+    ("said", "is_listable"),
+    [
+        pytest.param(Unavailable("no answer"), None, id="nobody knows before it has answered"),
+        pytest.param(refusal(404, "NotFound"), False, id="not there"),
+        pytest.param(refusal(403, "Forbidden"), False, id="forbidden"),
+        pytest.param(listed(version=5), True, id="there, and empty"),
+    ],
+)
+async def test_whether_the_server_lets_us_list_it(said, is_listable):
+    world = World()
+    world.wire.responder = lambda _call: said
+    world.wire.streams += [[HANG]]
+    async with running(world):
+        await settled(0.5)
+        assert world.informer.is_listable is is_listable
+
+
+async def test_of_several_namespaces_one_that_may_be_listed_is_enough():
+    world = World(namespaces=("a", "b"))
+    world.wire.responder = lambda call: listed(version=5) if "/a/" in call.path else refusal(403, "Forbidden")
+    world.wire.streams += [[HANG]]
+    async with running(world):
+        await settled(0.5)
+        assert world.informer.is_listable is True
+
+
 @pytest.mark.rule("RM:F14")
 @pytest.mark.parametrize("verb", ["list", "watch"])
 async def test_a_right_that_was_withdrawn_is_its_trouble_until_it_is_back(verb):
