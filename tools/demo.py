@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,10 @@ TASKS = 12
 GANG = 3
 
 
-def call_sandbox(*words: str) -> str:
+def call_sandbox(*words: str, state: Path = STATE) -> str:
     """Call `raytide sandbox` and return what it says; its own words stand when it fails."""
     done = subprocess.run(
-        [RAYTIDE, "sandbox", *words, "--state-dir", STATE],
+        [RAYTIDE, "sandbox", *words, "--state-dir", state],
         capture_output=True,
         text=True,
         timeout=60,
@@ -63,9 +64,9 @@ def call_sandbox(*words: str) -> str:
     return done.stdout
 
 
-async def sandbox(*words: str) -> str:
+async def sandbox(*words: str, state: Path = STATE) -> str:
     """The same from asynchronous code; when interrupted it first waits for the end, so that nothing is half started."""
-    call = asyncio.ensure_future(asyncio.to_thread(call_sandbox, *words))
+    call = asyncio.ensure_future(asyncio.to_thread(call_sandbox, *words, state=state))
     try:
         return await asyncio.shield(call)
     except asyncio.CancelledError:
@@ -121,10 +122,10 @@ async def finish(story: Story, cluster: DemoCluster, name: str) -> None:
         await step.until(lambda: cluster.is_gone(name))
 
 
-async def clear_up(operator: DemoOperator) -> bool:
+async def clear_up(operator: DemoOperator, state: Path = STATE) -> bool:
     """End the operator and the sandbox of this or an earlier demo; whether there was any."""
     had_operator = await asyncio.to_thread(operator.end)
-    return "No sandbox" not in await sandbox("down") or had_operator
+    return "No sandbox" not in await sandbox("down", state=state) or had_operator
 
 
 async def play(story: Story, operator: DemoOperator, timeline: Timeline, isolation: str, *, is_kept: bool) -> str:
@@ -143,10 +144,10 @@ async def play(story: Story, operator: DemoOperator, timeline: Timeline, isolati
         return ""
 
 
-def show_failure(console: Console, failure: Failed) -> None:
+def show_failure(console: Console, failure: Failed, state: Path = STATE) -> None:
     """Why it failed, and the last lines of those who may know more."""
     console.print(f"[red bold]failed:[/] {escape(str(failure))}", **PLAINLY)
-    for log in (STATE / "operator.log", STATE / "sandbox.log"):
+    for log in (state / "operator.log", state / "sandbox.log"):
         lines = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
         console.print(f"--- {log}\n" + "\n".join(lines), **PLAINLY, markup=False, style="dim")
 
@@ -198,15 +199,20 @@ def run() -> int:
     parser.add_argument("--isolation", choices=["auto", "ns", "plain"], default="auto", help="how pods are kept apart")
     parser.add_argument("--down", action="store_true", help="end what --keep left running")
     chosen = parser.parse_args()
-    place = StateDirectory(STATE / "turn")
+    return alone(STATE, lambda: down() if chosen.down else main(chosen.isolation, is_kept=chosen.keep))
+
+
+def alone(state: Path, play_it: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Play one demo of that folder at a time; its exit code."""
+    place = StateDirectory(state / "turn")
     try:
         place.create()
         with place.claim():
-            return asyncio.run(down() if chosen.down else main(chosen.isolation, is_kept=chosen.keep))
+            return asyncio.run(play_it())
     except AlreadyRunning:
-        print("Another `make demo` is running for this user; wait for its end, or interrupt it.", file=sys.stderr)
+        print("This demo is running already for this user; wait for its end, or interrupt it.", file=sys.stderr)
     except OSError as error:
-        print(f"cannot use {STATE}: {error.strerror}; set XDG_CACHE_HOME to a folder of yours", file=sys.stderr)
+        print(f"cannot use {state}: {error.strerror}; set XDG_CACHE_HOME to a folder of yours", file=sys.stderr)
     except Failed as failure:
         print(failure, file=sys.stderr)
     return 1

@@ -106,9 +106,9 @@ class Story:
             f"[green]✓[/] {title} [dim]{step.took_s:.1f} s  {step.seen}[/]", highlight=False, soft_wrap=True
         )
 
-    def table(self) -> None:
+    def table(self, heading: str = "raytide demo") -> None:
         """The whole story with times."""
-        table = Table("step", "seconds", "", title="raytide demo", title_justify="left")
+        table = Table("step", "seconds", "", title=heading, title_justify="left")
         for title, seconds, succeeded in self._told:
             table.add_row(title, f"{seconds:.1f}", "[green]ok[/]" if succeeded else "[red]failed[/]")
         table.add_row("all", f"{sum(seconds for _, seconds, _ in self._told):.1f}", "")

@@ -1,0 +1,250 @@
+"""Do elastic jobs share a cluster fairly while they train for real?
+
+Starts a sandbox of 3 nodes with 8 CPUs each and the operator, submits three copies of `samples/trainingjob.yaml` with real
+PaddlePaddle one after the other and shows how their shares change: the first fills the cluster, the second and the third
+arrive and all meet at fair shares, the first ends and the others grow. At the end every task of every job is done, the
+loss has fallen, and the picture is written as an SVG. Every wait has a deadline and the exit code says whether all of it
+was so. `make demo-elastic` calls it; where PaddlePaddle cannot run it says so and ends with 0.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import copy
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from paddle_env import IMAGE, Missing, provide_paddle
+from raytide.api.errors import Unavailable
+
+from demo import PLAINLY, RAYTIDE, alone, cancel_on_signals, clear_up, sandbox, show_failure
+from demo_cluster import Failed
+from demo_elastic_cluster import ElasticCluster
+from demo_elastic_picture import JobLook, Picture
+from demo_operator import DemoOperator
+from demo_story import Seen, Story
+
+Json = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLE = ROOT / "samples" / "trainingjob.yaml"
+STATE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raytide" / "demo-elastic"
+MASTERS = STATE / "masters"
+
+FIRST, SECOND, THIRD = "first", "second", "third"
+NODES, NODE_CPUS = 3, 8
+SLOTS = 12
+"""Trainers that fit: four on each node, beside masters and parameter servers."""
+LEAST = 3
+TASKS = 12
+LEARNED = 5 * TASKS
+"""Tasks after which a loss has fallen for all to see."""
+CPU = {"master": "50m", "pserver": "100m", "trainer": "1900m"}
+
+
+def demo_job(sample: Json, name: str) -> Json:
+    """The sample under another name: as large as makes a good picture, and quick to change its size."""
+    job = copy.deepcopy(sample)
+    job["metadata"]["name"] = name
+    spec = job["spec"]
+    spec["volumes"][1] = {"name": "state", "hostPath": {"path": str(MASTERS / name)}}
+    for role, cpu in CPU.items():
+        for part in ("requests", "limits"):
+            spec[role]["resources"][part] = {"cpu": cpu, "memory": "256Mi"}
+    spec["trainer"] |= {"min-instance": LEAST, "max-instance": SLOTS}
+    spec["scaling"] = {"rebalance": True, "growCooldownSeconds": 0, "shrinkCooldownSeconds": 0}
+    (container,) = spec["master"]["template"]["spec"]["containers"]
+    container["command"][-1] = container["command"][-1].replace(
+        "--tasks 60 --passes 5", f"--tasks {TASKS} --passes 1000"
+    )
+    return job
+
+
+class Elastic:
+    """The jobs, followed from the first look to the last."""
+
+    def __init__(self, cluster: ElasticCluster, picture: Picture, sample: Json) -> None:
+        self.cluster, self.picture, self._sample = cluster, picture, sample
+        self._told: set[str] = set()
+        self._following: asyncio.Task[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def followed(self) -> AsyncIterator[None]:
+        """Look again and again until the block ends."""
+        self._following = asyncio.create_task(self._follow())
+        try:
+            yield
+        finally:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while True:
+            with contextlib.suppress(Unavailable):
+                looks = await self.cluster.look()
+                self.picture.note(looks)
+                for look in looks:
+                    await self._tell_resizes(look.name)
+            await asyncio.sleep(0.25)
+
+    async def _tell_resizes(self, name: str) -> None:
+        for resize in await self.cluster.resizes(name):
+            key = json.dumps([name, resize], sort_keys=True)
+            if key not in self._told:
+                self._told.add(key)
+                self.picture.tell(name, resize.get("message") or f"{resize['from']}→{resize['to']} {resize['reason']}")
+
+    async def submit(self, name: str) -> None:
+        """One more job."""
+        (MASTERS / name).mkdir(parents=True)
+        await self.cluster.create(demo_job(self._sample, name))
+        self.picture.tell(name, f"submitted: {LEAST} to {SLOTS} trainers")
+
+    async def end(self, name: str) -> None:
+        """Its loss is low enough."""
+        await self.cluster.tell_enough(name)
+        self.picture.tell(name, "told to end: its loss is low enough")
+
+    def now(self) -> dict[str, JobLook]:
+        """The last look; raises what ended the looking before its time."""
+        if self._following is not None and self._following.done():
+            self._following.result()
+        return dict(self.picture.looks[-1][1]) if self.picture.looks else {}
+
+    async def has(self, **running: int) -> Seen:
+        """Whether exactly so many trainers of each job are wanted and run."""
+        now = self.now()
+        seen = ", ".join(f"{look.name} {look.running} of {look.wanted}" for look in now.values() if look.wanted)
+        wanted = {name: (count, count) for name, count in running.items()}
+        found = {look.name: (look.wanted, look.running) for look in now.values() if look.wanted or look.running}
+        return found == wanted, seen
+
+    async def has_done(self, name: str, tasks: int) -> Seen:
+        """Whether its trainers have done so many tasks."""
+        look = self.now()[name]
+        return look.done >= tasks, f"{look.done} tasks" + ("" if look.loss is None else f", loss {look.loss:.4f}")
+
+    async def has_ended(self, *names: str) -> Seen:
+        """Whether these jobs have succeeded."""
+        phases = {name: self.now()[name].phase for name in names}
+        if "Failed" in phases.values():
+            raise Failed(f"a job failed: {phases}")
+        return set(phases.values()) == {"Succeeded"}, ", ".join(f"{name} {phase}" for name, phase in phases.items())
+
+
+async def tell(story: Story, elastic: Elastic) -> None:
+    """From one job to three, to two, to none."""
+    beside = (lambda: elastic.picture) if story.is_on_terminal else None
+    async with story.step("the first job fills the cluster", deadline_s=90, beside=beside) as step:
+        await elastic.submit(FIRST)
+        await step.until(lambda: elastic.has(first=SLOTS))
+    async with story.step("its trainers train", deadline_s=90, beside=beside) as step:
+        await step.until(lambda: elastic.has_done(FIRST, LEARNED))
+    async with story.step("the second arrives: both meet at 6", deadline_s=120, beside=beside) as step:
+        await elastic.submit(SECOND)
+        await step.until(lambda: elastic.has(first=6, second=6))
+    async with story.step("the third arrives: all meet at 4", deadline_s=120, beside=beside) as step:
+        await elastic.submit(THIRD)
+        await step.until(lambda: elastic.has(first=4, second=4, third=4))
+    async with story.step("all of them train", deadline_s=90, beside=beside) as step:
+        await step.until(lambda: elastic.has_done(THIRD, LEARNED))
+    async with story.step("the first ends", deadline_s=90, beside=beside) as step:
+        await elastic.end(FIRST)
+        await step.until(lambda: elastic.has_ended(FIRST))
+    async with story.step("the others grow into its room: 6 and 6", deadline_s=90, beside=beside) as step:
+        await step.until(lambda: elastic.has(second=6, third=6))
+    async with story.step("they end too", deadline_s=90, beside=beside) as step:
+        await asyncio.gather(elastic.end(SECOND), elastic.end(THIRD))
+        await step.until(lambda: elastic.has_ended(SECOND, THIRD))
+
+
+async def check(story: Story) -> None:
+    """What the masters have on disk: nothing is missing and everybody learned."""
+    async with story.step("every task is done, the loss has fallen", deadline_s=5) as step:
+        step.note("; ".join(judge(name, json.loads((MASTERS / name / "tasks.json").read_text())) for name in JOBS))
+
+
+JOBS = (FIRST, SECOND, THIRD)
+
+
+def judge(name: str, state: Json) -> str:
+    """A sentence about a training that went well; raises Failed about any other."""
+    done = sorted((one["pass"], one["task"]) for one in state["done"])
+    passes = done[-1][0] + 1 if done else 0
+    wanted = [(number, task) for number in range(passes) for task in range(TASKS)]
+    if not state["finished"] or state["dropped"] or not done or done != wanted:
+        missing = sorted(set(wanted) - set(done))
+        raise Failed(f"{name} has not done all its tasks: {missing or state['dropped'] or 'it is not finished'}")
+    losses = [one["loss"] for one in state["done"]]
+    first, last = sum(losses[:5]) / 5, sum(losses[-5:]) / 5
+    if last > first / 2:
+        raise Failed(f"{name}: the loss went from {first:.4f} to {last:.4f}")
+    return f"{name} {passes} passes, loss {first:.2f} → {last:.4f}"
+
+
+async def play(story: Story, operator: DemoOperator, picture: Picture, isolation: str, paddle: Path) -> None:
+    """From an empty sandbox to the end of the story."""
+    sample, programs = yaml.safe_load_all(SAMPLE.read_text())
+    shutil.rmtree(MASTERS, ignore_errors=True)
+    options = [f"--isolation={isolation}", f"--image={IMAGE}={paddle}", f"--nodes={NODES}", f"--node-cpu={NODE_CPUS}"]
+    async with story.step("sandbox up", deadline_s=60) as step:
+        step.note((await sandbox("up", *options, state=STATE)).partition(": ")[2].partition("\n")[0])
+    operator.start()
+    async with ElasticCluster.at(operator.kubeconfig) as cluster:
+        await cluster.create_programs(programs)
+        elastic = Elastic(cluster, picture, sample)
+        async with elastic.followed():
+            await tell(story, elastic)
+        await check(story)
+
+
+async def main(isolation: str, out: Path) -> int:
+    """Tell the whole story; 0 when all of it was so."""
+    cancel_on_signals()
+    console, operator = Console(), DemoOperator(STATE, RAYTIDE)
+    story, picture, was_interrupted = Story(console), Picture(SLOTS), False
+    try:
+        paddle = await asyncio.to_thread(provide_paddle)
+    except Missing as missing:
+        console.print(f"not run: {missing}", **PLAINLY)
+        return 0
+    try:
+        if await clear_up(operator, STATE):
+            console.print("[dim]ended what an earlier demo left running[/]")
+        await play(story, operator, picture, isolation, paddle)
+    except Failed as failure:
+        story.fail()
+        show_failure(console, failure, STATE)
+    except asyncio.CancelledError:
+        was_interrupted = True
+        console.print("[yellow]interrupted:[/] ending what the demo started", highlight=False)
+    finally:
+        await clear_up(operator, STATE)
+    if picture.looks:
+        console.print(picture.chart(console.width))
+        console.print(picture.story())
+        picture.save(out)
+        console.print(f"the picture: {out}", **PLAINLY)
+    story.table("raytide demo-elastic")
+    return 130 if was_interrupted else 0 if story.is_complete else 1
+
+
+def run() -> int:
+    """Read the command line; one demo at a time."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--isolation", choices=["auto", "ns", "plain"], default="auto", help="how pods are kept apart")
+    parser.add_argument("--out", type=Path, default=Path("demo-elastic.svg"), help="where the picture is written")
+    chosen = parser.parse_args()
+    return alone(STATE, lambda: main(chosen.isolation, chosen.out))
+
+
+if __name__ == "__main__":
+    sys.exit(run())
