@@ -157,6 +157,7 @@ async def test_own_writes_are_not_given_again_to_a_slow_informer():
         notes = stage.record(name).resizes
         assert [note.before for note in notes][1:] == [note.after for note in notes][:-1]
         assert len(stage.orders(name)) == len(set(stage.orders(name)))
+    assert_no_version_twice(stage)
 
 
 async def test_a_write_whose_answer_was_lost_is_looked_up_before_the_next_pass():
@@ -181,6 +182,7 @@ async def test_a_write_whose_answer_was_lost_is_looked_up_before_the_next_pass()
     assert lost
     notes = stage.record("a").resizes
     assert [note.before for note in notes][1:] == [note.after for note in notes][:-1]
+    assert_no_version_twice(stage)
 
 
 async def test_a_job_that_changes_whenever_it_is_written_is_given_up_for_now():
@@ -422,6 +424,12 @@ async def test_nothing_is_written_outside_a_term_and_a_new_one_goes_on():
     for task in (following, living):
         task.cancel()
     await asyncio.gather(following, living, return_exceptions=True)
+
+
+def assert_no_version_twice(stage: Stage) -> None:
+    """Nothing was decided from a state of which we knew that it was the past."""
+    versions = [(job, body["metadata"]["resourceVersion"]) for _, job, body in stage.writes]
+    assert len(set(versions)) == len(versions)
 
 
 # --- words -------------------------------------------------------------------------------------------------------------
