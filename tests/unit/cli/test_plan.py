@@ -334,6 +334,14 @@ def test_assumed_pods_leave_room_to_those_that_are_shown():
     assert planned(as_list(*objects))["resizes"] == []
 
 
+def test_what_names_no_namespace_is_in_the_default_one():
+    bare = job("a", 1, 3, 1)
+    del bare["metadata"]["namespace"]
+    text = as_list(node(cpu=4), bare)
+    assert [each["namespace"] for each in planned(text)["resizes"]] == ["default"]
+    assert [each["namespace"] for each in planned(text, "-n", "team")["resizes"]] == ["team"]
+
+
 def test_a_job_without_a_uid_can_be_written_by_hand():
     bare = job("a", 1, 3, 1)
     del bare["metadata"]["uid"], bare["metadata"]["creationTimestamp"]

@@ -44,7 +44,7 @@ class _BadInputError(click.ClickException):
 )
 @click.option("--explain", "explained", metavar="NAMESPACE/JOB", default="", help="Why is this job not larger?")
 @click.option("-o", "--output", type=click.Choice(["table", "yaml", "json"]), default="table", show_default=True)
-@click.option("-n", "--namespace", help="Of jobs that name none.  [default: the kubeconfig's, or `default`]")
+@click.option("-n", "--namespace", help="Of whatever names none.  [default: the kubeconfig's, or `default`]")
 @click.option(
     "--kubeconfig", metavar="FILE", type=click.Path(path_type=Path), help="Default: $KUBECONFIG, ~/.kube/config."
 )
@@ -78,8 +78,7 @@ def command(
     from raytide.cli.planning.answer import answer  # noqa: PLC0415 - `--help` needs no planner
     from raytide.cli.planning.words import NotThere, explanation, rendered  # noqa: PLC0415 - same
 
-    snapshot, default_namespace = _snapshot(files, kubeconfig, context)
-    namespace = namespace or default_namespace
+    snapshot, namespace = _snapshot(files, namespace, kubeconfig, context)
     jobs = _submitted(submitted, snapshot, namespace, now)
     for remark in snapshot.remarks:
         click.echo(f"note: {remark}", err=True)
@@ -129,25 +128,28 @@ def _id(text: str, namespace: str) -> "ParticipantId":
 # --- input -----------------------------------------------------------------------------------------------------------
 
 
-def _snapshot(files: tuple[str, ...], kubeconfig: Path | None, context: str | None) -> "tuple[Snapshot, str]":
+def _snapshot(
+    files: tuple[str, ...], namespace: str | None, kubeconfig: Path | None, context: str | None
+) -> "tuple[Snapshot, str]":
     """What is there, and the namespace that is meant where none is named."""
     from raytide.cli.planning.cluster import NoSnapshot, read_cluster  # noqa: PLC0415 - aiohttp only where it is asked
     from raytide.cli.planning.objects import BadInput, read_snapshot  # noqa: PLC0415 - as above
 
     if not files:
         try:
-            return asyncio.run(read_cluster(kubeconfig, context))
+            snapshot, default_namespace = asyncio.run(read_cluster(kubeconfig, context))
         except NoSnapshot as error:
             raise click.ClickException(str(error)) from error
+        return snapshot, namespace or default_namespace
     if kubeconfig or context:
         raise click.UsageError("either -f, or a cluster by --kubeconfig and --context")
     try:
-        snapshot = read_snapshot(_texts(files))
+        snapshot = read_snapshot(_texts(files), namespace or "default")
     except BadInput as error:
         raise _BadInputError(str(error)) from error
     if not snapshot.nodes:
         raise _BadInputError(f"{', '.join(files)}: no nodes: what there is to share has to be in it")
-    return snapshot, "default"
+    return snapshot, namespace or "default"
 
 
 def _submitted(files: tuple[str, ...], snapshot: "Snapshot", namespace: str, now: datetime) -> "list[TrainingJob]":

@@ -82,9 +82,9 @@ class Snapshot:
     """What the plan does without, in sentences."""
 
 
-def read_snapshot(files: Iterable[tuple[str, str]]) -> Snapshot:
-    """What is in files of (name, text) together; raises BadInput."""
-    found = [one for name, text in files for one in objects_in(name, text)]
+def read_snapshot(files: Iterable[tuple[str, str]], namespace: str) -> Snapshot:
+    """What is in files of (name, text) together, in that namespace where nothing is said; raises BadInput."""
+    found = [_within(one, namespace) for name, text in files for one in objects_in(name, text)]
     _refuse_twins(found)
     jobs = tuple(with_uid(job) for job in _views(found, meta.TRAININGJOBS, TrainingJob.parse))
     uids = {job.key: job.metadata.uid for job in jobs}
@@ -97,6 +97,14 @@ def read_snapshot(files: Iterable[tuple[str, str]]) -> Snapshot:
         jobs=jobs,
         remarks=tuple(_skipped(found)),
     )
+
+
+def _within(one: Found, namespace: str) -> Found:
+    """The object with a namespace, if it is of a kind that counts and lives in one."""
+    metadata = one.manifest["metadata"]
+    if metadata.get("namespace") or not any(one.is_of(kind) for kind in READ if kind.is_namespaced):
+        return one
+    return replace(one, manifest={**one.manifest, "metadata": {**metadata, "namespace": namespace}})
 
 
 def _adopted(pod: Manifest, uids: Mapping[Key, str]) -> Manifest:
