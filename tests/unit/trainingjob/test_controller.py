@@ -185,6 +185,24 @@ async def test_a_job_that_is_gone_is_forgotten_and_leaves_no_series(here):
     assert series() == []
 
 
+@pytest.mark.rule("RM:I5")
+async def test_the_pods_of_an_earlier_job_of_the_name_are_waited_for(here):
+    create(here)
+    await asyncio.sleep(2)
+    here.world.store.delete(JOBS, "default", "demo")
+    create(here)
+    here.wire.writes.clear()
+    await asyncio.sleep(40)
+    assert [what for _, _, what in here.wire.writes if what in ("pods", "services", "configmaps")] == []
+    for name in list(pods(here)):
+        here.world.vanish(name)
+    await asyncio.sleep(1)
+    assert {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods(here).values()} == {
+        job(here)["metadata"]["uid"]
+    }
+    assert len(pods(here)) == 2
+
+
 def series():
     return [s for family in REGISTRY.collect() for s in family.samples if s.labels.get("name") == "demo"]
 
