@@ -21,7 +21,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from raytide.api.errors import Unavailable
 from raytide.api.meta import Key
-from raytide.api.names import LEADER_LEASE
+from raytide.api.names import LEADER_LEASE, VERSION
 from raytide.api.permissions import permissions_for
 from raytide.doorbell import Doorbell, Kind, Login, hush_kopf
 from raytide.kube.access import Access, NotConnected
@@ -36,7 +36,7 @@ from raytide.runtime.clock import Clock
 from raytide.runtime.endpoints import Check, Endpoints, page, text_of
 from raytide.runtime.trailing import Trailing
 from raytide.runtime.vitals import Vitals
-from raytide.settings import Settings, product_version
+from raytide.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Operator:
     @classmethod
     async def connected(cls, settings: Settings, access: Access, connections: AsyncExitStack) -> "Operator":
         """With connections that `connections` closes: the election has its own, so that nothing delays it."""
-        clock, version = Clock(), product_version()
+        clock, version = Clock(), VERSION
         transport = await access.open_transport()
         connections.push_async_callback(transport.close)
         elector = None
@@ -121,7 +121,7 @@ class Operator:
         except OSError as error:
             log.error("cannot listen: %s", error)  # noqa: TRY400 - one line for a person
             return 1
-        log.info("raytide %s at %s", product_version(), self._server)
+        log.info("raytide %s at %s", VERSION, self._server)
         try:
             async with asyncio.TaskGroup() as tasks:
                 stopping = tasks.create_task(self._stop_in_order())

@@ -8,7 +8,6 @@ cli/operator.py.
 
 import re
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, field_validator
@@ -58,14 +57,6 @@ OffUnlessTrue = Annotated[bool, BeforeValidator(_off_unless_true)]
 def _read_as(parse: Callable[[str], Any]) -> BeforeValidator:
     """What an environment variable says is read as the flag of that name is; what the flag gave stays."""
     return BeforeValidator(lambda given: parse(given) if isinstance(given, str) else given)
-
-
-def product_version() -> str:
-    """The version of the installed package."""
-    try:
-        return version("raytide")
-    except PackageNotFoundError:
-        return "dev"
 
 
 def parse_feature_gates(text: str) -> frozenset[str]:
@@ -186,7 +177,7 @@ class Settings(BaseSettings):
     def cluster_config(self) -> ClusterConfig:
         """What the RayCluster room's decisions may know."""
         pods = PodConfig(
-            operator_version=f"raytide-{product_version()}",
+            operator_version=f"raytide-{names.VERSION}",
             cluster_domain=self.cluster_domain,
             is_init_container_injected=self.is_init_container_injected,
             is_probe_injected=self.is_probe_injected,
@@ -196,7 +187,7 @@ class Settings(BaseSettings):
             has_multi_host_indexing="RayMultiHostIndexing" in self.feature_gates,
             autoscaler=AutoscalerConfig(
                 mode=self.autoscaler_mode,
-                image=self.autoscaler_image or f"{names.IMAGE_REPOSITORY}:{product_version()}",
+                image=self.autoscaler_image or f"{names.IMAGE_REPOSITORY}:{names.VERSION}",
             ),
         )
         return ClusterConfig(
@@ -208,7 +199,7 @@ class Settings(BaseSettings):
     def job_config(self) -> JobConfig:
         """What the TrainingJob room's decisions may know."""
         return JobConfig(
-            operator_version=f"raytide-{product_version()}",
+            operator_version=f"raytide-{names.VERSION}",
             cluster_domain=self.cluster_domain,
             gpus=self.gpu_resources,
         )

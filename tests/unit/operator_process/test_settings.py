@@ -5,6 +5,7 @@ from click.testing import CliRunner
 
 from raytide.api.config import DEFAULT_FEATURE_GATES, AutoscalerConfig, JobConfig, SharingConfig
 from raytide.api.lease import LeaseTiming
+from raytide.api.names import VERSION
 from raytide.cli.operator import NOT_BUILT, command
 from raytide.settings import (
     Settings,
@@ -12,7 +13,6 @@ from raytide.settings import (
     parse_max_load,
     parse_namespaces,
     parse_seconds,
-    product_version,
     variables_without_effect,
 )
 
@@ -176,7 +176,7 @@ def test_a_flag_may_be_a_variable(monkeypatch, variable, value, field, expected)
 def test_jobs_share_the_whole_cluster_unless_told_otherwise(monkeypatch):
     assert Settings().sharing_config() == SharingConfig()
     monkeypatch.setenv("CLUSTER_DOMAIN", "corp.example")
-    assert Settings().job_config() == JobConfig(f"raytide-{product_version()}", "corp.example")
+    assert Settings().job_config() == JobConfig(f"raytide-{VERSION}", "corp.example")
 
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=", "=90", "cpu=0", "cpu=101", "cpu=0.9", "cpu=-1"])
@@ -187,7 +187,7 @@ def test_a_load_that_is_no_percentage_is_refused(text):
 
 def test_the_autoscaler_is_ours_from_the_published_image_unless_told_otherwise(monkeypatch):
     ours = Settings().cluster_config().autoscaler
-    assert (ours.mode, ours.image) == ("raytide", f"ghcr.io/raytide/raytide:{product_version()}")
+    assert (ours.mode, ours.image) == ("raytide", f"ghcr.io/raytide/raytide:{VERSION}")
     monkeypatch.setenv("RAYTIDE_AUTOSCALER_MODE", "ray")
     monkeypatch.setenv("RAYTIDE_AUTOSCALER_IMAGE", "mine:2")
     assert Settings().cluster_config().autoscaler == AutoscalerConfig("ray", "mine:2")

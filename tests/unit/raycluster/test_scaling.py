@@ -236,6 +236,17 @@ def test_a_record_left_over_from_before_the_cluster_chose_rays_autoscaler_rules_
 
 
 @pytest.mark.rule("D19")
+def test_where_rays_autoscaler_is_the_rule_a_record_rules_no_longer_than_its_author_runs():
+    cluster = scaled(cpu=GroupDecision(5))
+    group_spec = cluster.spec.worker_group_specs[0]
+    assert scaling_of(cluster, seen(HEAD), "ray").order_of(group_spec).replicas == 5
+    after = seen(head("demo-head-bbbbb", containers=(RUNNING,)))
+    left_over = scaling_of(cluster, after, "ray")
+    assert (left_over.record, left_over.fault) == (None, None), "nobody is down"
+    assert scaling_of(cluster, after).fault is not None
+
+
+@pytest.mark.rule("D19")
 def test_any_other_value_of_the_annotation_pauses_nothing():
     cluster = scaled(annotations={names.AUTOSCALER_ANNOTATION: "on"}, cpu=GroupDecision(5))
     assert order(cluster).replicas == 5

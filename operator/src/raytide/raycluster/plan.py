@@ -85,7 +85,7 @@ NOTHING: Final = Plan()
 
 def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: Namer) -> Plan:
     """Walk through the steps; each may add writes, and may be the last."""
-    situation = Situation(cluster, observed, config, namer, scaling_of(cluster, observed))
+    situation = Situation(cluster, observed, config, namer, scaling_of(cluster, observed, config.autoscaler.mode))
     todo = NOTHING
     for step in STEPS:
         todo += step(situation)

@@ -13,6 +13,7 @@ from typing import Final
 
 from raytide.api import names
 from raytide.api.conditions import find_condition, moment_of
+from raytide.api.config import AutoscalerMode
 from raytide.api.pod import PodView
 from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
@@ -77,13 +78,13 @@ class Scaling:
         return not self.is_autoscaled or (is_random_delete_enabled and not has_record)
 
 
-def scaling_of(cluster: RayCluster, observed: Observed) -> Scaling:
-    """How that cluster is scaled, seen at `observed.seen_at`."""
+def scaling_of(cluster: RayCluster, observed: Observed, mode: AutoscalerMode = "raytide") -> Scaling:
+    """How that cluster is scaled, seen at `observed.seen_at`; `mode` says whose autoscaler is the rule here."""
     record = _record_to_judge(cluster)
     if record is None:
         return Scaling(cluster.is_autoscaled)
     fault = fault_of(record, cluster, observed)
-    if fault is not None and is_rays_autoscaler_asked_for(cluster):
+    if fault is not None and (mode == "ray" or is_rays_autoscaler_asked_for(cluster)):
         return Scaling(True)  # left over from before: whoever scales it now leaves no record, as in KubeRay
     if fault is None or (record.cluster == cluster.metadata.uid and not is_stale(cluster, observed.seen_at)):
         return Scaling(True, record, fault)

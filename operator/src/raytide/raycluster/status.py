@@ -13,6 +13,7 @@ from typing import Any, Final
 from raytide.api import names
 from raytide.api.actions import Outcome, Result
 from raytide.api.conditions import find_condition, moment_of, timestamp
+from raytide.api.config import AutoscalerMode
 from raytide.api.merge_patch import merge_difference
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.raycluster.observed import Observed
@@ -30,7 +31,15 @@ _ENDS_WELL: Final = frozenset({Result.DONE, Result.SKIPPED})
 Status = dict[str, Any]
 
 
-def status(cluster: RayCluster, observed: Observed, todo: Plan, outcomes: Sequence[Outcome], now: datetime) -> Status:
+def status(
+    cluster: RayCluster,
+    observed: Observed,
+    todo: Plan,
+    outcomes: Sequence[Outcome],
+    now: datetime,
+    *,
+    mode: AutoscalerMode = "raytide",
+) -> Status:
     """The whole status as it should read now; equal to the one read when nothing changed."""
     old = cluster.status
     new: Status = {**old, **_seen(cluster, observed)}
@@ -39,7 +48,7 @@ def status(cluster: RayCluster, observed: Observed, todo: Plan, outcomes: Sequen
         new["conditions"] = invalid_conditions(old.get("conditions") or (), todo.violations, now)
     else:
         new["observedGeneration"] = max(cluster.metadata.generation, int(old.get("observedGeneration") or 0))
-        scaling = scaling_of(cluster, observed)
+        scaling = scaling_of(cluster, observed, mode)
         new |= _wanted(cluster, scaling)
         new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now)
         has_trouble = bool(observed.refusals) or any(outcome.result not in _ENDS_WELL for outcome in outcomes)
@@ -62,10 +71,17 @@ def status_patch(cluster: RayCluster, computed: Mapping[str, Any]) -> Status | N
     return {"metadata": {"resourceVersion": cluster.metadata.resource_version}, "status": difference}
 
 
-def look_again_in(cluster: RayCluster, observed: Observed, computed: Mapping[str, Any], now: datetime) -> float | None:
+def look_again_in(
+    cluster: RayCluster,
+    observed: Observed,
+    computed: Mapping[str, Any],
+    now: datetime,
+    *,
+    mode: AutoscalerMode = "raytide",
+) -> float | None:
     """Seconds until the status has to change though nothing happens; None when only news matter."""
     conditions = computed.get("conditions") or ()
-    scaling = next_look_in(cluster, scaling_of(cluster, observed), conditions, observed.seen_at)
+    scaling = next_look_in(cluster, scaling_of(cluster, observed, mode), conditions, observed.seen_at)
     return sooner(leaves_ready_in(computed, now), scaling)
 
 

@@ -7,7 +7,6 @@ the waiting `up` and to the log; the kernel then ends every pod. Called by `rayt
 
 import asyncio
 import errno
-import importlib.metadata
 import logging
 import os
 import signal
@@ -16,6 +15,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
+from raytide.api.names import VERSION
 from raytide.sandbox.cluster import Cluster, Stopped
 from raytide.sandbox.embedded_plane import EmbeddedPlane
 from raytide.sandbox.kubeconfig import write_private
@@ -115,7 +115,7 @@ def _announce(cluster: Cluster, state: StateDirectory, choice: Choice, ready_fd:
     record = Record(
         pid=os.getpid(),
         start_ticks=start_ticks(os.getpid()) or 0,
-        version=importlib.metadata.version("raytide"),
+        version=VERSION,
         server=cluster.plane.server,
         isolation=choice.runtime.mode.value,
         isolation_reason=choice.reason,
