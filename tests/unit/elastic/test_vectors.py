@@ -164,6 +164,18 @@ def test_with_rebalancing_they_meet_one_move_at_a_time():
     assert (world.sizes(), moves) == ({"A": 11, "B": 11}, 9)
 
 
+@pytest.mark.rule("TJ:V17", "SC:S25")
+def test_many_meet_in_no_more_plans_than_two_because_each_gives_or_receives_once():
+    rich = [job(name, 2, 60, 60, rebalances=True) for name in "abcd"]
+    poor = [job(name, 2, 60, 2, rebalances=True) for name in "efgh"]
+    world, plans = World([node(cpu=248)], [*rich, *poor]), 0
+    while (plan := divide(world.pool())).resizes:
+        assert set(resizes_of(plan).values()) <= {-1, 1}
+        assert len(plan.resizes) == len({one.id for one in plan.resizes}) == 8
+        world, plans = world.carried_out(plan), plans + 1
+    assert (set(world.sizes().values()), plans) == ({31}, 29)
+
+
 @pytest.mark.rule("TJ:V17")
 @pytest.mark.parametrize("who", ["A", "B"])
 def test_nothing_moves_in_a_cool_down(who):
