@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest
 # kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
 BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
 export PATH := $(PATH)$(if $(BUILT_TOOLS),:$(BUILT_TOOLS))
-FIGURES := SB1 P1 P2 GANGS GROWTH P3 P5 P6 P6K P7 P8 P12 TAKEOVER P7S P9 S1
+FIGURES := SB1 P1 P2 GANGS GROWTH P3 P5 P6 P6K P7 P8 P12 TAKEOVER P7S P9 S1 P10
 ON_CONTROL_PLANE := P3 P5 P6K P12
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 

@@ -1,0 +1,255 @@
+"""Which cluster do the figures of the sharing pass look at? Many TrainingJobs of mixed requests on nodes of four kinds.
+
+`crowd(jobs, nodes)` is the moment before the first plan: every job is new, nothing runs, pods of strangers hold a tenth of
+the room. `passes(crowd)` carries the plan out, pass after pass, until nothing changes any more: what a pass meets on a
+calm day. All values are those the sharing pass gets from its informers, and the same for the same numbers.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+from raytide.api.capacity import CapacityNode, CapacityPod, NodeTaint
+from raytide.api.config import SharingConfig
+from raytide.api.meta import Manifest
+from raytide.api.pod_shape import PodConstraints
+from raytide.api.trainingjob import TrainingJob
+from raytide.elastic.fairness import divide
+from raytide.elastic.model import Division, Pool
+from raytide.sharing.orders import orders_of
+from raytide.sharing.participants import pool
+from raytide.sharing.shapes import ShapeBook
+
+GIB = 1 << 30
+GPU = "nvidia.com/gpu"
+BORN = datetime(2026, 1, 1, tzinfo=UTC)
+CONFIG = SharingConfig()
+ZONES = ("a", "b", "c")
+TAINT = NodeTaint(GPU, "present", "NoSchedule")
+TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
+PODS_PER_NODE = 110
+PASSES = 20
+"""In which everything is settled."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of job: what a trainer asks for, and what else the spec says."""
+
+    low: int
+    high: int
+    requests: dict[str, str]
+    limits: dict[str, str] | None = None
+    pserver: dict[str, Any] | None = None
+    selector: dict[str, str] | None = None
+    is_tolerant: bool = False
+
+
+def _role(count: int, cpu: str, memory: str, **more: Any) -> dict[str, Any]:
+    return {
+        "min-instance": count,
+        "max-instance": count,
+        "resources": {"requests": {"cpu": cpu, "memory": memory}},
+        **more,
+    }
+
+
+KINDS = (
+    Kind(1, 8, {"cpu": "1", "memory": "2Gi"}),
+    Kind(2, 20, {"cpu": "2", "memory": "4Gi"}, pserver=_role(2, "1", "2Gi")),
+    Kind(2, 10, {"cpu": "4", "memory": "16Gi"}, limits={"cpu": "6", "memory": "16Gi"}),
+    Kind(1, 6, {"cpu": "500m", "memory": "12Gi"}, selector={"zone": "a"}),
+    Kind(1, 8, {"cpu": "4", "memory": "24Gi", GPU: "1"}, is_tolerant=True),
+    Kind(1, 4, {"cpu": "16", "memory": "96Gi", GPU: "4"}, is_tolerant=True),
+    Kind(3, 12, {"cpu": "3", "memory": "6Gi"}, selector={"disk": "ssd"}),
+    Kind(
+        2,
+        16,
+        {"cpu": "1500m", "memory": "3Gi"},
+        pserver={**_role(1, "1", "2Gi"), "max-instance": 8, "scaling": {"mode": "Ratio", "trainersPerPserver": 4}},
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Everything a pass looks at."""
+
+    jobs: Sequence[TrainingJob]
+    nodes: Sequence[CapacityNode]
+    pods: Sequence[CapacityPod] = ()
+    strangers: Sequence[CapacityPod] = ()
+    at: datetime = BORN + timedelta(hours=1)
+
+    def pool(self, shapes: ShapeBook | None = None) -> Pool:
+        """What the planner is given; without a `ShapeBook` every job's shapes are read from its spec."""
+        more = {} if shapes is None else {"shape_of": shapes}
+        return pool(self.jobs, [*self.pods, *self.strangers], self.nodes, config=CONFIG, now=self.at, **more)
+
+    def without(self, job: TrainingJob) -> "Crowd":
+        """With one job less, and its pods gone."""
+        uid = job.metadata.uid
+        kept = [pod for pod in self.pods if pod.owner_uid != uid]
+        return replace(self, jobs=[each for each in self.jobs if each is not job], pods=kept)
+
+    def with_job(self, job: TrainingJob) -> "Crowd":
+        """With one job more, that has just been created."""
+        return replace(self, jobs=[*self.jobs, job])
+
+
+def crowd(jobs: int, nodes: int, seed: int = 1) -> Crowd:
+    """So many new jobs, and so many nodes of which strangers hold a little."""
+    all_nodes = [_node(number) for number in range(nodes)]
+    random = Random(seed)
+    strangers = [_stranger(number, each, random) for number, each in enumerate(all_nodes)]
+    return Crowd([a_job(number, random) for number in range(jobs)], all_nodes, strangers=strangers)
+
+
+def _node(number: int) -> CapacityNode:
+    zone = ZONES[number % len(ZONES)]
+    labels = {"kubernetes.io/hostname": f"node-{number:05d}", "zone": zone, "disk": "ssd" if number % 2 else "hdd"}
+    has_gpus = number % 4 == 3
+    cpu, memory = ((16, 64), (32, 128), (64, 256), (96, 768))[number % 4]
+    amounts = {"cpu": cpu * 1000, "memory": memory * GIB, "pods": PODS_PER_NODE, **({GPU: 8} if has_gpus else {})}
+    taints = (TAINT,) if has_gpus else ()
+    return CapacityNode(name=labels["kubernetes.io/hostname"], allocatable=amounts, labels=labels, taints=taints)
+
+
+def _stranger(number: int, node: CapacityNode, random: Random) -> CapacityPod:
+    asked = {"cpu": node.allocatable["cpu"] * random.randint(2, 18) // 100, "memory": 2 * GIB, "pods": 1}
+    return CapacityPod(
+        namespace="web", name=f"web-{number}", uid=f"web-{number}", node=node.name, requests=asked, limits=asked,
+        constraints=PodConstraints(), is_running=True, is_ready=True,
+    )  # fmt: skip
+
+
+def a_job(number: int, random: Random) -> TrainingJob:
+    """One new job of some kind, as a user writes it."""
+    kind = KINDS[random.randrange(len(KINDS))]
+    low = kind.low + random.randrange(2)
+    trainer: Manifest = {
+        "min-instance": low,
+        "max-instance": kind.high + random.randrange(4),
+        "resources": {"requests": kind.requests, "limits": kind.limits or kind.requests},
+    }
+    if kind.selector:
+        trainer["nodeSelector"] = kind.selector
+    if kind.is_tolerant:
+        trainer["tolerations"] = [TOLERATION]
+    return TrainingJob.parse(
+        {
+            "apiVersion": "paddlepaddle.org/v1",
+            "kind": "TrainingJob",
+            "metadata": {
+                "name": f"job-{number:05d}",
+                "namespace": f"team-{number % 20}",
+                "uid": f"uid-{number:05d}",
+                "generation": 1,
+                "creationTimestamp": (BORN + timedelta(seconds=number)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            },
+            "spec": {"trainer": trainer, **({"pserver": kind.pserver} if kind.pserver else {})},
+        }
+    )
+
+
+# --- until nothing changes any more ----------------------------------------------------------------------------------------
+
+
+def passes(start: Crowd) -> Iterator[Crowd]:
+    """What pass after pass meets, until the last one finds nothing to change."""
+    now = start
+    shapes = ShapeBook()
+    for _ in range(PASSES):
+        yield now
+        before = now.pool(shapes)
+        division = divide(before)
+        if not division.resizes and now is not start:
+            return
+        now = carried_out(now, before, division)
+    message = f"not settled after {PASSES} passes"
+    raise AssertionError(message)
+
+
+def settled(start: Crowd) -> Crowd:
+    """Everything that is decided has come true: sizes are written, pods are where the plan put them."""
+    return list(passes(start))[-1]
+
+
+def carried_out(now: Crowd, before: Pool, division: Division) -> Crowd:
+    """With the orders written and their pods there, an hour later, when nobody cools down any more."""
+    orders = {order.job.key: order.patch("1") for order in orders_of(now.jobs, before, division, now.at).given}
+    jobs = [_patched(job, orders.get(job.key)) for job in now.jobs]
+    pods = _placed(now, jobs)
+    return replace(now, jobs=jobs, pods=pods, at=now.at + timedelta(hours=1))
+
+
+def _patched(job: TrainingJob, patch: Manifest | None) -> TrainingJob:
+    if patch is None:
+        return job
+    raw = job.raw
+    metadata = {**raw["metadata"], "annotations": patch["metadata"]["annotations"]}
+    trainer = {**raw["spec"]["trainer"], **patch.get("spec", {}).get("trainer", {})}
+    return TrainingJob.parse({**raw, "metadata": metadata, "spec": {**raw["spec"], "trainer": trainer}})
+
+
+def _placed(now: Crowd, jobs: Sequence[TrainingJob]) -> list[CapacityPod]:
+    """The pods that the jobs want, kept where they are; who is new goes where the planner itself would put it."""
+    known = {(pod.owner_uid, pod.role, pod.index): pod for pod in now.pods}
+    room = Room(now.nodes, [*now.pods, *now.strangers])
+    found: list[CapacityPod] = []
+    shapes = ShapeBook()
+    for job in jobs:
+        for role, count in _wanted(job).items():
+            for index in range(count):
+                pod = known.get((job.metadata.uid, role, index)) or room.pod(job, role, index, shapes)
+                if pod is not None:
+                    found.append(pod)
+    return found
+
+
+def _wanted(job: TrainingJob) -> dict[str, int]:
+    replicas = job.spec.trainer.replicas
+    if replicas is None:
+        return {}
+    pservers = 0 if job.spec.pserver is None else job.spec.pserver.count_for(replicas)
+    return {"pserver": pservers, "trainer": replicas}
+
+
+class Room:
+    """What is free on each node, for a scheduler that takes the first node that fits."""
+
+    def __init__(self, nodes: Sequence[CapacityNode], pods: Sequence[CapacityPod]) -> None:
+        self._nodes = nodes
+        self._free = {node.name: dict(node.allocatable) for node in nodes}
+        self._next = itertools.count()
+        for pod in pods:
+            self._take(pod.node, pod.requests)
+
+    def _take(self, name: str, requests: Any) -> None:
+        free = self._free[name]
+        for resource, amount in requests.items():
+            free[resource] = free.get(resource, 0) - amount
+
+    def pod(self, job: TrainingJob, role: str, index: int, shapes: ShapeBook) -> CapacityPod | None:
+        """A running pod of the job; None if it fits nowhere."""
+        shape = shapes(job, role)
+        wanted = dict(shape.constraints.node_selector)
+        tolerates = bool(shape.constraints.tolerations)
+        for node in self._nodes:
+            free = self._free[node.name]
+            if node.taints and not tolerates:
+                continue
+            if all(node.labels.get(key) == value for key, value in wanted.items()) and all(
+                free.get(resource, 0) >= amount for resource, amount in shape.requests.items()
+            ):
+                self._take(node.name, shape.requests)
+                uid = f"pod-{job.metadata.uid}-{role}-{index}"
+                return CapacityPod(
+                    namespace=job.key.namespace, name=uid, uid=uid, owner_uid=job.metadata.uid, node=node.name,
+                    job=job.key.name, role=role, index=index, requests=shape.requests, limits=shape.limits,
+                    is_running=True, is_ready=True,
+                )  # fmt: skip
+        return None
