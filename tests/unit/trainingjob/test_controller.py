@@ -136,6 +136,7 @@ async def test_status_waits_half_a_second_after_acting_and_is_written_at_most_ev
         make_ready(here)
         await asyncio.sleep(0.2)
         report(here, "demo-trainer-1", phase="Pending")
+        await asyncio.sleep(0.2)
     times = here.wire.times("PATCH", "status")
     assert len(times) >= 2
     assert all(later - earlier >= 0.5 for earlier, later in itertools.pairwise(times))

@@ -9,7 +9,7 @@ from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
 from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob.status import look_again_in, status, status_patch
 
-from job_world import BEGIN, JobWorld, merged
+from job_world import BEGIN, READY, JobWorld, merged
 
 UNSCHEDULABLE = PodCondition("False", "Unschedulable", "0/3 nodes are available: 3 Insufficient cpu.")
 PENDING = {"phase": "Pending", "ready": NO_CONDITION, "node_name": ""}
@@ -306,6 +306,17 @@ def test_a_status_that_is_right_is_not_written_again():
     world = JobWorld().run()
     world.pass_time(1000)
     job, observed = world.job, world.observed
+    assert status_patch(job, status(job, observed, world.plan(), (), world.now)) is None
+
+
+def test_the_first_status_of_a_job_that_runs_says_all_there_is_to_say():
+    world = JobWorld()
+    world.settle()
+    for index in world.trainers:
+        world.pod(f"trainer-{index}", phase="Running", ready=READY)
+    world.reconcile()
+    job, observed = world.job, world.observed
+    assert world.phase == "Running"
     assert status_patch(job, status(job, observed, world.plan(), (), world.now)) is None
 
 

@@ -109,8 +109,12 @@ def running(now: Situation, end: Verdict | None) -> Saying:
 def scaling(now: Situation) -> Saying | None:
     """True from a change of the size until exactly the trainers wanted run, and nobody else any more."""
     status, wanted = now.job.status, now.job.trainers_wanted()
-    if status.get("phase") not in HAS_RUN or now.job.spec.suspend:
+    if now.job.spec.suspend:
         return None
+    if status.get("phase") not in HAS_RUN:
+        # Said together with the first `Running`, so that the next look at the same pods has nothing to add (RM:I19).
+        begins = now.may_have_pods and has_minimum(now.job, now.observed, now.counts)
+        return Saying(names.SCALING, status=False, reason=SETTLED, message="") if begins else None
     before = (status.get(names.TRAINER) or {}).get("desired", wanted)
     old = find_condition(status.get("conditions") or (), names.SCALING)
     was_scaling = old is not None and old.get("status") == "True"
