@@ -45,7 +45,7 @@ class _Pod(msgspec.Struct, gc=False):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-_decoder = msgspec.json.Decoder(_Pod)
+decode_pod = msgspec.json.Decoder(_Pod).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Census:
     @staticmethod
     def _seen(change: Change) -> Citizen | None:
         entry = change.entry
-        pod = _decoder.decode(entry.raw)
+        pod = decode_pod(entry.raw)
         owner = next((each for each in pod.metadata.owner_references if each.kind == "RayCluster"), None)
         if owner is None:
             return None

@@ -53,6 +53,8 @@ SILENCE_S = 60.0
 """The silence after which a watch counts as cut."""
 CUSTOM = ("rayclusters", "trainingjobs")
 """What is read live before it is acted upon."""
+BLINDING = ("F4", "F5", "F6")
+"""What keeps the operator from seeing what there is."""
 WITHDRAWN_S = 20.0
 STATUSES = (
     Answer(409),
@@ -286,6 +288,7 @@ def inject(scenario: Scenario, reference: Told, point: Point) -> Told:
 
     async def tell(stage: Stage) -> Told:
         stage.judge.is_past_believed = point.is_past_believed
+        stage.judge.is_view_trusted = point.matrix not in BLINDING
         stage.fault_lasts_s = point.lasts_s
         writes_before: list[int] = []
 

@@ -1,0 +1,46 @@
+"""What do the users of the simulation write when they train?
+
+The smallest TrainingJobs and pods that say what a story needs; plain dicts, made anew each time, because stories edit them.
+Cool-downs are short, so that stories are. Used by the scenarios and histories of jobs.
+"""
+
+from typing import Any
+
+from raytide.api import training_names as names
+
+from simulation.world import NAMESPACE
+
+OTHER_NAMESPACE = "team-b"
+COOLDOWN_S = 5
+
+
+def role(cpu: str, gpu: int = 0) -> dict[str, Any]:
+    """What one pod of a role asks for."""
+    amounts = {"cpu": cpu, **({names.GPU: gpu} if gpu else {})}
+    return {"resources": {"requests": amounts, "limits": amounts}}
+
+
+def new_job(
+    name: str, low: int, high: int, *, cpu: str = "1", gpu: int = 0, namespace: str = NAMESPACE, **spec: Any
+) -> dict[str, Any]:
+    """A TrainingJob as users write it; `scaling` among the fields of the spec is added to the cool-downs."""
+    scaling = {"growCooldownSeconds": COOLDOWN_S, "shrinkCooldownSeconds": COOLDOWN_S, **spec.pop("scaling", {})}
+    trainer = {"entrypoint": "python train.py", "min-instance": low, "max-instance": high, **role(cpu, gpu)}
+    return {
+        "apiVersion": "paddlepaddle.org/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"scaling": scaling, "trainer": trainer, **spec},
+    }
+
+
+def new_pod(name: str, cpu: str, *, namespace: str = NAMESPACE, job: str = "") -> dict[str, Any]:
+    """A stranger's pod; with `job` one that bears a job's labels and is not its own."""
+    labels = {names.JOB_LABEL: job, names.ROLE_LABEL: names.TRAINER, names.INDEX_LABEL: "77"} if job else {}
+    container = {"name": "main", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"containers": [container]},
+    }

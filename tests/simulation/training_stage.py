@@ -1,0 +1,225 @@
+"""Where is a life of TrainingJobs played, and is everything as wanted now?
+
+The stage of stage.py with the room of TrainingJobs and the sharing room together in the operator, as main.py runs them.
+All is as wanted when every job has exactly the pods that its spec and size ask for, runs or says why it does not, its list
+of members is right, and a plan made from the store itself, all cool-downs over, would change nothing. Rules RM:I14, I16,
+I19, I25.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterator
+from datetime import timedelta
+from typing import Any
+
+from raytide.api import training_names as names
+from raytide.api.capacity import capacity_node_from_object, capacity_pod_from_object
+from raytide.api.config import JobConfig, SharingConfig
+from raytide.api.meta import Key
+from raytide.api.trainingjob import TrainingJob
+from raytide.elastic.fairness import divide
+from raytide.kube.client import Client
+from raytide.kube.room import RoomOptions
+from raytide.runtime.clock import Clock
+from raytide.sharing.participants import pool
+from raytide.sharing.room import SharingRoom
+from raytide.trainingjob.room import TrainingJobRoom
+
+from simulation.census import ENDED
+from simulation.operator_under_test import OperatorUnderTest
+from simulation.stage import Replica, Stage
+from simulation.training_census import JobCensus
+from simulation.training_judge import TrainingJudge
+from simulation.training_wishes import condition, given_up, job_wish
+from simulation.training_world import JOBS, TrainingWorld
+from simulation.world import Kubelets
+
+RESTED = timedelta(hours=1)
+"""After so long no cool-down and no distance between admissions lasts any more."""
+SHARING = SharingConfig()
+
+
+class Rooms:
+    """Both rooms as one, as rooms.py runs them."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._jobs = TrainingJobRoom(client, clock=clock, config=JobConfig(), options=RoomOptions())
+        self._parts = (self._jobs, SharingRoom(client, clock=clock, config=SHARING))
+
+    async def run(self) -> None:
+        """Follow, and lead until stopped."""
+        await _together(part.run() for part in self._parts)
+
+    async def follow(self) -> None:
+        """Know what there is."""
+        await _together(part.follow() for part in self._parts)
+
+    async def lead(self) -> None:
+        """Work for one term."""
+        await _together(part.lead() for part in self._parts)
+
+    async def stop(self) -> None:
+        """Let what is running end."""
+        await _together(part.stop() for part in self._parts)
+
+    def ring(self, key: Key) -> None:
+        """Look at one job, and share again."""
+        self._jobs.ring(key)
+        self._parts[1].controller.ring()
+
+
+class JobsOperator(OperatorUnderTest):
+    """The operator of a cluster in which jobs are trained."""
+
+    def _new_room(self, client: Client) -> Rooms:
+        return Rooms(client, self._clock)
+
+
+class JobsReplica(Replica):
+    """One of them."""
+
+    kind = JobsOperator
+
+
+class TrainingStage(Stage):
+    """One world of jobs, its judge and its operator."""
+
+    replica = JobsReplica
+    world: TrainingWorld
+    census: JobCensus
+    judge: TrainingJudge
+
+    def _furnish(self, kubelets: Kubelets | None, holder: Callable[[], str | None] | None) -> None:
+        self.world = TrainingWorld(self.rng, kubelets=kubelets)
+        self.census = JobCensus(self.world.store)
+        self.judge = TrainingJudge(self.world, self.census, holder=holder)
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def clusters(self) -> Iterator[dict[str, Any]]:
+        """Every TrainingJob there is."""
+        return (entry.obj() for _, entry in self.world.store.entries(JOBS))
+
+    def sizes(self) -> dict[str, int]:
+        """Name of a job -> its live trainers."""
+        return {
+            job["metadata"]["name"]: len(self.census.live_in(job["metadata"]["uid"], names.TRAINER))
+            for job in self.clusters()
+        }
+
+    def difference(self) -> str:
+        """What is not as the specs want it, in words; empty when all is well."""
+        jobs = list(self.clusters())
+        for job in jobs:
+            if "deletionTimestamp" in job["metadata"]:
+                return f"{job['metadata']['name']} is still going"
+            if difference := self._difference_of(job):
+                return f"{job['metadata']['name']}: {difference}"
+        living = {job["metadata"]["uid"] for job in jobs}
+        orphans = [citizen.name for citizen in self.census.everybody() if citizen.owner_uid not in living]
+        for kind in ("services", "configmaps"):
+            orphans += [
+                key.name
+                for key, entry in self.world.store.entries(kind)
+                if names.JOB_LABEL in entry.labels and not living.issuperset(entry.owners)
+            ]
+        return f"orphans: {orphans}" if orphans else self._unplanned(jobs)
+
+    def _difference_of(self, job: dict[str, Any]) -> str:
+        uid, wish, told = job["metadata"]["uid"], job_wish(job), job.get("status") or {}
+        if uid in self.world.finishing and condition(job, names.SUCCEEDED).get("status") != "True":
+            return "its work is done, and it does not say so"
+        want = {role: count for role, count in wish.counts.items() if count}
+        if names.TRAINER in want:
+            want[names.TRAINER] -= given_up(job)
+        if (have := self.census.alive(uid)) != {role: count for role, count in want.items() if count}:
+            return f"have {have}, want {want}"
+        if told.get("observedGeneration") != job["metadata"]["generation"]:
+            return "its status is of another generation"
+        unwanted = [
+            pod.name for pod in self.census.members(uid) if not pod.is_alive and self._is_in_the_way(pod.name, job)
+        ]
+        if unwanted:
+            return f"still there: {unwanted}"
+        numbers, ready = told.get(names.TRAINER) or {}, self.census.ready(uid)[names.TRAINER]
+        if numbers.get("ready", 0) != ready:
+            return f"{ready} trainers are ready, its status says {numbers}"
+        if want and (difference := self._wrong_members(job)):
+            return difference
+        return self._unexplained(job, ready)
+
+    def _is_in_the_way(self, name: str, job: dict[str, Any]) -> bool:
+        """Whoever is going has to be gone, and whoever failed replaced; those that ended well stay for their logs."""
+        entry = self.world.store.find("pods", job["metadata"]["namespace"], name)
+        if entry is None:
+            return False
+        return entry.is_terminating
+
+    def _wrong_members(self, job: dict[str, Any]) -> str:
+        metadata = job["metadata"]
+        entry = self.world.store.find("configmaps", metadata["namespace"], f"{metadata['name']}-membership")
+        if entry is None or entry.owners != (metadata["uid"],):
+            return "its list of members is missing or another job's"
+        members = json.loads(entry.obj()["data"]["membership.json"])["trainer"]["members"]
+        listed = [member["name"] for member in members]
+        alive = [pod.name for pod in self.census.live_in(metadata["uid"], names.TRAINER)]
+        done = [pod.name for pod in self.census.members(metadata["uid"]) if not pod.is_alive]
+        if not set(alive) <= set(listed) <= {*alive, *done}:
+            return f"its members are {listed}, its trainers {alive}"
+        service = self.world.store.find("services", metadata["namespace"], metadata["name"])
+        return "" if service and service.owners == (metadata["uid"],) else "its service is missing or another job's"
+
+    def _unexplained(self, job: dict[str, Any], ready: int) -> str:
+        """Every job has its minimum, or a condition says why not; and who could be larger is told why not (I25)."""
+        wish, waiting = job_wish(job), condition(job, names.WAITING)
+        if job["spec"].get("suspend") or condition(job, names.SUCCEEDED) or condition(job, names.FAILED):
+            return ""
+        if waiting.get("reason") == "NotAdmitted":
+            return "nobody has looked at it yet"
+        if ready + given_up(job) < wish.low and waiting.get("status") != "True":
+            return f"{ready} of its minimum of {wish.low} run, and nothing says why"
+        if wish.low <= ready < wish.high and not wish.is_ending and not waiting.get("reason"):
+            return f"{ready} of {wish.high} run, and nothing says why not more"
+        return ""
+
+    def _unplanned(self, jobs: list[dict[str, Any]]) -> str:
+        """What a plan from the store itself would still change."""
+        pods = [entry.obj() for _, entry in self.world.store.entries("pods")]
+        shared = pool(
+            [TrainingJob.parse(job) for job in jobs],
+            [capacity_pod_from_object(pod) for pod in pods if (pod.get("status") or {}).get("phase") not in ENDED],
+            [capacity_node_from_object(entry.obj()) for _, entry in self.world.store.entries("nodes")],
+            config=SHARING,
+            now=self.world.now() + RESTED,
+        )
+        resizes = divide(shared).resizes
+        return f"still to come: {[each.message for each in resizes]}" if resizes else ""
+
+    # --- comparing ---------------------------------------------------------------------------------------------------
+
+    def portrait(self) -> dict[str, Any]:
+        """Everything that two runs may be compared by: no times, no uids, no words that name numbers of a moment."""
+        return {
+            "jobs": {
+                f"{job['metadata']['namespace']}/{job['metadata']['name']}": _plain(job) for job in self.clusters()
+            },
+            "pods": {str(key): _pod(entry.obj()) for key, entry in sorted(self.world.store.entries("pods"))},
+        }
+
+
+def _plain(job: dict[str, Any]) -> dict[str, Any]:
+    told = job.get("status") or {}
+    roles = {role: told.get(role) for role in names.ROLES}
+    conditions = {each["type"]: (each["status"], each["reason"]) for each in told.get("conditions") or ()}
+    return {"spec": job["spec"], "phase": told.get("phase"), "conditions": conditions, **roles}
+
+
+def _pod(pod: dict[str, Any]) -> dict[str, Any]:
+    owners = [owner["name"] for owner in pod["metadata"].get("ownerReferences") or ()]
+    return {"owners": owners, "phase": (pod.get("status") or {}).get("phase")}
+
+
+async def _together(works: Iterator[Coroutine[Any, Any, None]]) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for work in works:
+            tasks.create_task(work)

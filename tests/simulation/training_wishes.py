@@ -1,0 +1,94 @@
+"""What does a TrainingJob ask for, as somebody reads it who has never seen the product's code?
+
+Takes the custom resource as JSON and gives how many pods of each role there should be now: by bounds, by the size in the
+spec, by suspension, by the end of the job and, for a gang, by the record beside the spec. It shares no code with the
+product, because it judges it. Used by the judge and the end-state oracle of jobs.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from raytide.api import training_names as names
+
+GIVES_BACK = ("GangTimeout", "Suspended")
+
+
+@dataclass(frozen=True, slots=True)
+class JobWish:
+    """What one version of a job asks for."""
+
+    generation: int
+    counts: Mapping[str, int]
+    """Role -> pods."""
+    low: int
+    high: int
+    is_ending: bool
+    """A trainer has succeeded: nobody new comes, and who never ran may go."""
+
+
+def job_wish(job: Mapping[str, Any]) -> JobWish:
+    """All of it."""
+    spec, trainer = job["spec"], job["spec"]["trainer"]
+    low, high = trainer["min-instance"], trainer.get("max-instance", trainer["min-instance"])
+    size = max(low, min(high, trainer.get("replicas", low)))
+    has_pods = not has_ended(job) and not spec.get("suspend") and (not is_gang(job) or is_admitted(job))
+    pservers = (spec.get("pserver") or {}).get("min-instance", 0)
+    counts = {names.TRAINER: size, names.PSERVER: pservers, names.MASTER: int("master" in spec)}
+    told = (job.get("status") or {}).get("trainer") or {}
+    return JobWish(
+        generation=job["metadata"]["generation"],
+        counts=counts if has_pods else dict.fromkeys(counts, 0),
+        low=low,
+        high=high,
+        is_ending=bool(told.get("succeeded")),
+    )
+
+
+def is_gang(job: Mapping[str, Any]) -> bool:
+    """Whether it begins all at once or not at all."""
+    spec = job["spec"]
+    asks_for_gpus = names.GPU in (spec["trainer"].get("resources") or {}).get("requests", {})
+    return bool(spec.get("startPolicy", "Gang" if asks_for_gpus else "Optimistic") == "Gang")
+
+
+def is_admitted(job: Mapping[str, Any]) -> bool:
+    """Whether the record beside the spec lets the gang begin, and is newer than what was given back."""
+    record = record_of(job)
+    if record.get("uid") != job["metadata"]["uid"] or not record.get("admitted"):
+        return False
+    told = condition(job, names.ADMITTED)
+    if told.get("status") == "True" or told.get("reason") not in GIVES_BACK:
+        return True
+    return bool(record.get("admittedAt")) and _moment(record["admittedAt"]) > _moment(told["lastTransitionTime"])
+
+
+def record_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the sharing pass wrote beside the spec."""
+    text = (job["metadata"].get("annotations") or {}).get(names.SHARING_ANNOTATION)
+    found: Mapping[str, Any] = json.loads(text) if text else {}
+    return found
+
+
+def has_ended(job: Mapping[str, Any]) -> bool:
+    """Whether its status says how it ended."""
+    return any(condition(job, kind).get("status") == "True" for kind in (names.SUCCEEDED, names.FAILED))
+
+
+def condition(job: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """One condition of its status; empty when there is none."""
+    told = (job.get("status") or {}).get("conditions") or ()
+    return next((each for each in told if each["type"] == kind), {})
+
+
+def given_up(job: Mapping[str, Any]) -> int:
+    """How many trainers failed for good."""
+    text = ((job.get("status") or {}).get("trainer") or {}).get("failedIndexes") or ""
+    bounds = [part.split("-") for part in text.split(",") if part]
+    return sum(int(part[-1]) - int(part[0]) + 1 for part in bounds)
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)

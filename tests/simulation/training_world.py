@@ -1,0 +1,253 @@
+"""What surrounds the operator when jobs are trained?
+
+The world of world.py with machines of a known size, the sandbox's scheduler that binds by requests, two namespaces, and
+kubelets that tell when containers began and how they ended: whoever is told to go is killed by a signal first and is gone
+a moment later, as on a real node. Jobs can be finished, trainers fail, be evicted or vanish, machines be lost, cordoned and
+come back. Every failure that was nobody's plan is counted, to be compared with what statuses say.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from raytide.api import training_names as names
+from raytide.sandbox.apiserver.routes import Request
+from raytide.sandbox.apiserver.status import ApiStatus
+from raytide.sandbox.apiserver.store import Change
+from raytide.sandbox.control import timestamp
+
+from simulation.training_manifests import OTHER_NAMESPACE
+from simulation.world import World, node_of
+
+JOBS = "trainingjobs.paddlepaddle.org"
+CPUS = {"node-0": 4, "node-1": 4, "node-2": 4}
+GPUS = {"node-0": 4, "node-1": 4}
+_PATHS = {"TrainingJob": ("/apis/paddlepaddle.org/v1", "trainingjobs"), "Pod": ("/api/v1", "pods")}
+FAILED_CODE = 1
+KILLED_CODE = 137
+TERMINATED_CODE = 143
+
+
+class TrainingWorld(World):
+    """One cluster of three machines."""
+
+    crd = Path(__file__).parents[2] / "crds" / "paddlepaddle.org_trainingjobs.yaml"
+    has_scheduler = True
+
+    def _furnish(self) -> None:
+        self.failed: Counter[tuple[str, str]] = Counter()
+        """(job uid, role) -> pods that ended badly by their own fault."""
+        self.finishing: set[str] = set()
+        """uids of jobs whose trainers have nothing left to do."""
+        self.disturbed_at = -1e9
+        """When a stranger's pod or a machine changed last, in seconds of the loop."""
+        self.silent: set[str] = set()
+        for node, cpus in CPUS.items():
+            self.store.create("nodes", {"metadata": {"name": node}, "status": machine(cpus, GPUS.get(node, 0))})
+        self.store.create("namespaces", {"metadata": {"name": OTHER_NAMESPACE}})
+
+    # --- the kubelets ------------------------------------------------------------------------------------------------
+    def _on_pod(self, change: Change) -> None:
+        entry, key = change.entry, change.key
+        if change.type == "DELETED":
+            return
+        was_terminating = change.type == "MODIFIED" and change.previous.is_terminating
+        if entry.is_terminating and not was_terminating:
+            self._later(self._end(key.namespace, key.name, entry.uid))
+        elif change.type == "MODIFIED" and node_of(entry.obj()) and not node_of(change.previous.obj()):
+            self._later(self._run(key.namespace, key.name, entry.uid))
+
+    async def _run(self, namespace: str, name: str, uid: str) -> None:
+        await asyncio.sleep(self.rng.uniform(*self._kubelets.start_s))
+        self._report(namespace, name, uid, self._make_running)
+        await asyncio.sleep(1.0)
+        self._finish(namespace, name, uid)
+
+    async def _end(self, namespace: str, name: str, uid: str) -> None:
+        await asyncio.sleep(self.rng.choice(self._kubelets.end_s))
+        entry = self.store.find("pods", namespace, name)
+        if entry is None or node_of(entry.obj()) in self.silent:
+            return
+        self._report(namespace, name, uid, lambda pod: self._make_ended(pod, TERMINATED_CODE))
+        await asyncio.sleep(0.05)
+        with suppress(ApiStatus):
+            self.store.delete("pods", namespace, name, uid=uid, grace_s=0)
+
+    def _report(self, namespace: str, name: str, uid: str | None, change: Callable[[dict[str, Any]], Any]) -> bool:
+        """What the kubelet of a living machine says of a pod."""
+        entry = self.store.find("pods", namespace, name)
+        if entry is None or (uid is not None and entry.uid != uid) or node_of(entry.obj()) in self.silent:
+            return False
+        pod = entry.obj()
+        if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
+            return False
+        change(pod)
+        with suppress(ApiStatus):
+            self.store.update("pods", pod, subresource="status")
+            return True
+        return False
+
+    def _make_running(self, pod: dict[str, Any]) -> None:
+        running = {"running": {"startedAt": timestamp(self.now())}}
+        statuses = [
+            {"name": container["name"], "ready": True, "restartCount": 0, "state": running}
+            for container in pod["spec"]["containers"]
+        ]
+        conditions = [each for each in pod["status"].get("conditions") or () if each["type"] != "Ready"]
+        pod["status"] |= {
+            "phase": "Running",
+            "podIP": "10.88.0.9",
+            "conditions": [*conditions, {"type": "Ready", "status": "True"}],
+            "containerStatuses": statuses,
+        }
+
+    def _make_ended(self, pod: dict[str, Any], code: int) -> None:
+        terminated = {"exitCode": code, "finishedAt": timestamp(self.now())}
+        statuses = [
+            {"name": container["name"], "ready": False, "restartCount": 0, "state": {"terminated": terminated}}
+            for container in pod["spec"]["containers"]
+        ]
+        pod["status"] = {
+            **(pod.get("status") or {}),
+            "phase": "Failed" if code else "Succeeded",
+            "conditions": [{"type": "Ready", "status": "False"}],
+            "containerStatuses": statuses,
+        }
+
+    # --- what happens to pods ----------------------------------------------------------------------------------------
+    def fail(self, name: str, namespace: str) -> None:
+        """The pod's program ends with an error."""
+        entry = self.store.find("pods", namespace, name)
+        if entry is None or entry.is_terminating:
+            return
+        if self._report(namespace, name, None, lambda pod: self._make_ended(pod, FAILED_CODE)):
+            self.failed[entry.owners[0] if entry.owners else "", entry.labels.get(names.ROLE_LABEL, "")] += 1
+
+    def evict_from(self, name: str, namespace: str) -> None:
+        """A kubelet under pressure ends the pod: nobody's fault."""
+
+        def make_evicted(pod: dict[str, Any]) -> None:
+            self._make_ended(pod, KILLED_CODE)
+            pod["status"]["reason"] = "Evicted"
+            pod["status"]["conditions"].append(_disrupted("TerminationByKubelet"))
+
+        self._report(namespace, name, None, make_evicted)
+
+    def vanish_from(self, name: str, namespace: str) -> None:
+        """Somebody deletes the pod by force."""
+        with suppress(ApiStatus):
+            self.store.delete("pods", namespace, name, grace_s=0)
+
+    def finish(self, uid: str) -> None:
+        """All the data of this job has been gone through: its trainers end well, also those that come later."""
+        self.finishing.add(uid)
+        for key in tuple(self.store.dependents(uid)):
+            if key.resource == "pods" and (entry := self.store.find(*key)):
+                self._finish(key.namespace, key.name, entry.uid)
+
+    def _finish(self, namespace: str, name: str, uid: str) -> None:
+        entry = self.store.find("pods", namespace, name)
+        if entry is None or entry.uid != uid or entry.is_terminating or self.finishing.isdisjoint(entry.owners):
+            return
+        pod = entry.obj()
+        if entry.labels.get(names.ROLE_LABEL) == names.TRAINER and (pod.get("status") or {}).get("phase") == "Running":
+            self._report(namespace, name, uid, lambda obj: self._make_ended(obj, 0))
+
+    # --- machines ----------------------------------------------------------------------------------------------------
+    def lose_node(self, node: str) -> None:
+        """A machine dies: its kubelet is silent, the control plane says NotReady and evicts what ran there."""
+        self.disturb()
+        self.silent.add(node)
+        self.edit("nodes", node, None, lambda obj: _set_ready(obj, "Unknown"), subresource="status")
+        for key, entry in tuple(self.store.entries("pods")):
+            pod = entry.obj()
+            if node_of(pod) != node or entry.is_terminating:
+                continue
+            pod.setdefault("status", {}).setdefault("conditions", []).append(_disrupted("DeletionByTaintManager"))
+            with suppress(ApiStatus):
+                self.store.update("pods", pod, subresource="status")
+                self.store.delete("pods", key.namespace, key.name, uid=entry.uid)
+
+    def bury_node(self, node: str) -> None:
+        """Somebody deletes the Node, and what was left of its pods is gone with it."""
+        self.disturb()
+        with suppress(ApiStatus):
+            self.store.delete("nodes", "", node)
+        for key, entry in tuple(self.store.entries("pods")):
+            if node_of(entry.obj()) == node:
+                with suppress(ApiStatus):
+                    self.store.delete("pods", key.namespace, key.name, uid=entry.uid, grace_s=0)
+
+    def bring_node(self, node: str) -> None:
+        """A machine comes, or comes back."""
+        self.disturb()
+        self.silent.discard(node)
+        with suppress(ApiStatus):
+            self.store.create("nodes", {"metadata": {"name": node}, "status": machine(CPUS[node], GPUS.get(node, 0))})
+
+    def cordon(self, node: str, *, is_cordoned: bool = True) -> None:
+        """As `kubectl cordon`: what runs there goes on, nobody comes."""
+        self.disturb()
+        self.edit("nodes", node, None, lambda obj: obj.setdefault("spec", {}).update(unschedulable=is_cordoned))
+
+    def disturb(self) -> None:
+        """Room has changed, and by nobody's plan."""
+        self.disturbed_at = self._loop.time()
+
+    # --- people ------------------------------------------------------------------------------------------------------
+    def create(self, obj: dict[str, Any]) -> None:
+        """As `kubectl apply` of a new object."""
+        path, plural = _PATHS[obj["kind"]]
+        if obj["kind"] == "Pod":
+            self.disturb()
+        namespace, body = obj["metadata"]["namespace"], msgspec.json.encode(obj)
+        answer = self.api.handle(Request("POST", f"{path}/namespaces/{namespace}/{plural}", {}, {}, body))
+        assert answer.status == 201, answer.body
+
+    def delete(self, resource: str, name: str, namespace: str) -> None:
+        """As `kubectl delete`."""
+        with suppress(ApiStatus):
+            self.store.delete(resource, namespace, name)
+
+    def job(self, name: str, namespace: str) -> dict[str, Any] | None:
+        """The TrainingJob of that name."""
+        entry = self.store.find(JOBS, namespace, name)
+        return entry.obj() if entry else None
+
+    def edit_job(self, name: str, namespace: str, change: Callable[[dict[str, Any]], Any]) -> None:
+        """As `kubectl edit`: the change is made again where somebody was faster."""
+        entry = self.store.find(JOBS, namespace, name)
+        if entry is None:
+            return
+        obj = entry.obj()
+        change(obj)
+        path = f"/apis/paddlepaddle.org/v1/namespaces/{namespace}/trainingjobs/{name}"
+        answer = self.api.handle(Request("PUT", path, {}, {}, msgspec.json.encode(obj)))
+        assert answer.status == 200, answer.body
+
+    def scale(self, name: str, namespace: str, replicas: int) -> None:
+        """As `kubectl scale`."""
+        path = f"/apis/paddlepaddle.org/v1/namespaces/{namespace}/trainingjobs/{name}/scale"
+        body = msgspec.json.encode({"spec": {"replicas": replicas}})
+        headers = {"content-type": "application/merge-patch+json"}
+        answer = self.api.handle(Request("PATCH", path, {}, headers, body))
+        assert answer.status == 200, answer.body
+
+
+def machine(cpus: int, gpus: int) -> dict[str, Any]:
+    """What a Node offers."""
+    allocatable = {"cpu": str(cpus), "memory": "64Gi", "pods": "110", **({names.GPU: str(gpus)} if gpus else {})}
+    return {"allocatable": allocatable, "capacity": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def _set_ready(node: dict[str, Any], ready: str) -> None:
+    node["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+
+
+def _disrupted(reason: str) -> dict[str, Any]:
+    return {"type": "DisruptionTarget", "status": "True", "reason": reason}
