@@ -168,7 +168,7 @@ def test_with_rebalancing_they_meet_one_move_at_a_time():
 def test_many_meet_in_no_more_plans_than_two_because_each_gives_or_receives_once():
     rich = [job(name, 2, 60, 60, rebalances=True) for name in "abcd"]
     poor = [job(name, 2, 60, 2, rebalances=True) for name in "efgh"]
-    world, plans = World([node(cpu=248)], [*rich, *poor]), 0
+    world, plans = World([node(cpu=248, pods=500)], [*rich, *poor]), 0
     while (plan := divide(world.pool())).resizes:
         assert set(resizes_of(plan).values()) <= {-1, 1}
         assert len(plan.resizes) == len({one.id for one in plan.resizes}) == 8
