@@ -126,6 +126,8 @@ class Settings(BaseSettings):
     """Empty: the published image of this version."""
 
     sharing_period_s: float = Field(default=30.0, ge=1, validation_alias="RAYTIDE_SHARING_PERIOD")
+    sharing_settle_s: float = Field(default=1.0, ge=0.1, validation_alias="RAYTIDE_SHARING_SETTLE")
+    """From a change to the pass that looks at it; no flag, for tests that live in shorter times."""
     max_load_percent: MaxLoad = Field(default_factory=dict, validation_alias="RAYTIDE_MAX_LOAD")
     gpu_resources: Gpus = Field(default=DEFAULT_GPUS, validation_alias="RAYTIDE_GPU_RESOURCES")
 
@@ -207,7 +209,10 @@ class Settings(BaseSettings):
     def sharing_config(self) -> SharingConfig:
         """How the cluster is shared among jobs."""
         return SharingConfig(
-            period_s=self.sharing_period_s, max_load_percent=self.max_load_percent, gpus=self.gpu_resources
+            period_s=self.sharing_period_s,
+            settle_s=self.sharing_settle_s,
+            max_load_percent=self.max_load_percent,
+            gpus=self.gpu_resources,
         )
 
 

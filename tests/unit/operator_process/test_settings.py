@@ -220,3 +220,9 @@ def test_durations(text, seconds):
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ValueError, match="is no duration"):
         parse_seconds(text)
+
+
+def test_tests_may_let_sharing_settle_sooner(monkeypatch):
+    assert Settings().sharing_config().settle_s == 1.0
+    monkeypatch.setenv("RAYTIDE_SHARING_SETTLE", "0.25")
+    assert Settings().sharing_config().settle_s == 0.25
