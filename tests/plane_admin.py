@@ -22,6 +22,7 @@ from raytide.api.config import AutoscalerMode
 from raytide.api.permissions import Scope, permissions_for
 
 CRD = Path(__file__).parents[1] / "crds" / "ray.io_rayclusters.yaml"
+JOB_CRD = CRD.with_name("paddlepaddle.org_trainingjobs.yaml")
 APPLY = "application/apply-patch+yaml"
 RBAC_VERSION = "rbac.authorization.k8s.io/v1"
 RBAC = f"/apis/{RBAC_VERSION}"
@@ -76,11 +77,13 @@ class PlaneAdmin:
         query = "?fieldManager=raytide-tests&force=true"
         return await self.call("PATCH", f"{path}/{manifest['metadata']['name']}{query}", manifest, content=APPLY)
 
-    async def install_crd(self) -> None:
-        """The RayCluster CRD; returns when the API server serves it."""
-        manifest = yaml.safe_load(CRD.read_text())
+    async def install_crd(self, crd: Path = CRD) -> None:
+        """That CRD, RayCluster's by default; returns when the API server serves it."""
+        manifest = _manifest(crd)
         await self.apply("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", manifest)
-        await _eventually(lambda: self._is_served("/apis/ray.io/v1/rayclusters"), "the CRD is served")
+        spec = manifest["spec"]
+        kind = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+        await _eventually(lambda: self._is_served(kind), "the CRD is served")
 
     async def _is_served(self, path: str) -> bool:
         try:
@@ -174,6 +177,11 @@ async def _eventually(look: Callable[[], Awaitable[bool]], what: str) -> None:
     while not await look():
         assert time.monotonic() < end, f"not within {WITHIN_S:g} s: {what}"
         await asyncio.sleep(0.1)
+
+
+def _manifest(file: Path) -> Json:
+    manifest: Json = yaml.safe_load(file.read_text())
+    return manifest
 
 
 def _takes_pods(node: Json) -> bool:

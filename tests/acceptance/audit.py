@@ -27,6 +27,7 @@ rules:
   resources:
   - {group: "", resources: [pods]}
   - {group: ray.io, resources: [rayclusters]}
+  - {group: paddlepaddle.org, resources: [trainingjobs]}
   - {group: coordination.k8s.io, resources: [leases]}
 - level: Metadata
   resources: [{group: "", resources: [pods/status, pods/binding]}]
@@ -93,6 +94,14 @@ class _ClusterSpec(msgspec.Struct, gc=False, rename="camel"):
     worker_group_specs: list[_Group] = []
 
 
+class _TrainerSpec(msgspec.Struct, gc=False):
+    replicas: int | None = None
+
+
+class _JobSpec(msgspec.Struct, gc=False):
+    trainer: _TrainerSpec = msgspec.field(default_factory=_TrainerSpec)
+
+
 class _LeaseSpec(msgspec.Struct, gc=False, rename="camel"):
     holder_identity: str | None = None
 
@@ -118,6 +127,15 @@ class Order(Step):
     victims: frozenset[str] = frozenset()
     is_ended: bool = False
     """The cluster itself is being deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized(Step):
+    """A TrainingJob was written: how many trainers are wanted from here on; None where nobody has said."""
+
+    job: str
+    """namespace/name."""
+    trainers: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +222,8 @@ def _steps(event: _Event) -> Iterator[Step]:
             yield Doomed(*base, key)
         case "rayclusters", "", "create" | "update" | "patch" | "delete":
             yield _order(base, key, obj)
+        case "trainingjobs", "", "create" | "update" | "patch":
+            yield Sized(*base, key, msgspec.json.decode(obj.spec, type=_JobSpec).trainer.replicas)
         case "leases", "", "create" | "update" | "patch":
             yield Held(*base, key, msgspec.json.decode(obj.spec, type=_LeaseSpec).holder_identity or "")
         case ("rayclusters", "status", _) | ("services", "", _):

@@ -89,6 +89,7 @@ class Pods:
         self.doomed: dict[str, int] = {}
         """namespace/name -> the version at which it was first seen, and first seen to end."""
         self.on_change: Callable[[Json], None] = lambda _pod: None
+        self.on_gone: Callable[[Json], None] = lambda _pod: None
         self._admin = admin
 
     async def run(self) -> None:
@@ -121,6 +122,7 @@ class Pods:
             self.doomed.setdefault(key, version)
         if kind == "DELETED":
             self.by_name.pop(pod["metadata"]["name"], None)
+            self.on_gone(pod)
         else:
             self.by_name[pod["metadata"]["name"]] = pod
             self.on_change(pod)
