@@ -7,7 +7,8 @@ import yaml
 from pydantic import ValidationError
 
 from raytide.api.config import DEFAULT_GPUS
-from raytide.api.training_names import MASTER, PSERVER, ROLES, TRAINER
+from raytide.api.sharing import SharingRecord, encode_record
+from raytide.api.training_names import MASTER, PSERVER, ROLES, SHARING_ANNOTATION, TRAINER
 from raytide.api.training_resources import (
     gpus_per_trainer,
     is_extended,
@@ -256,6 +257,27 @@ def test_parameter_servers_follow_trainers_only_if_told(scaling, trainers, expec
 @pytest.mark.parametrize(("replicas", "expected"), [(None, 2), (0, 2), (4, 4), (99, 6)])
 def test_a_requested_size_is_bounded(replicas, expected):
     assert parsed({"min-instance": 2, "max-instance": 6, "replicas": replicas}).trainers_wanted() == expected
+
+
+@pytest.mark.rule("TJ:3-21")
+@pytest.mark.parametrize(
+    ("record", "status", "expected"),
+    [
+        pytest.param("u1", {}, 5, id="the record tells"),
+        pytest.param("u1", {"trainer": {"desired": 3}}, 5, id="the record goes before the status"),
+        pytest.param("another", {"trainer": {"desired": 3}}, 3, id="another job's record tells nothing"),
+        pytest.param(None, {"trainer": {"desired": 3}}, 3, id="without a record the status tells"),
+        pytest.param(None, {"trainer": {"desired": 99}}, 6, id="within its bounds"),
+        pytest.param(None, {"trainer": {"desired": 0}}, 2, id="it had no pods"),
+        pytest.param(None, {"trainer": {"desired": "many"}}, 2, id="nonsense tells nothing"),
+        pytest.param(None, {"trainer": []}, 2, id="nothing was ever ordered"),
+    ],
+)
+def test_a_size_that_was_taken_out_of_the_spec_shrinks_nobody(record, status, expected):
+    job = parsed({"min-instance": 2, "max-instance": 6})
+    text = encode_record(SharingRecord(record, 5, is_admitted=True)) if record else ""
+    metadata = job.metadata.model_copy(update={"uid": "u1", "annotations": {SHARING_ANNOTATION: text}})
+    assert job.model_copy(update={"metadata": metadata, "status": status}).trainers_wanted() == expected
 
 
 def test_a_role_is_found_by_its_name():

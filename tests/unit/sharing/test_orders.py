@@ -154,7 +154,7 @@ def test_shrinks_come_first_then_growth_as_planned_then_words():
             [(4, 1, REQUESTED), (1, 2, REACHING_MINIMUM)],
             id="and so is one below",
         ),
-        pytest.param(None, [], 2, [(4, 2, REQUESTED)], id="none means the minimum"),
+        pytest.param(None, [], 4, [], id="none orders nothing: what was ordered last is written again"),
     ],
 )
 def test_sizes_that_somebody_else_wrote(replicas, steps, expected, notes):

@@ -124,7 +124,17 @@ def test_bounds_and_current(spec, expected):
 def test_a_gang_that_runs_without_a_record_goes_on():
     pods = [pod_of(i, "n1") for i in range(3)]
     assert only(job(gpu=1, replicas=3), pods, [node()]).current == 3
-    assert only(job(gpu=1, replicas=3), pods[:1], [node()]).current == 0, "below its minimum it is no gang"
+    assert only(job(gpu=1, replicas=3), pods[:1], [node()]).current == 3, "also while some of its pods are made anew"
+    assert only(job(gpu=1, replicas=3), [], [node()]).current == 0, "without pods it has yet to begin"
+
+
+@pytest.mark.rule("TJ:3.11")
+@pytest.mark.parametrize("gpu", [0, 1])
+def test_a_job_that_lost_its_record_and_its_size_keeps_both(gpu):
+    """`kubectl replace -f` with the manifest of the first day: neither annotation nor replicas."""
+    admitted = {"conditions": [{"type": "Admitted", "status": "True"}], "trainer": {"desired": 5}}
+    one = only(job(gpu=gpu, status=admitted), [pod_of(i, "n1") for i in range(4)], [node()])
+    assert (one.current, one.uncreated) == (5, 1)
 
 
 def test_what_the_spec_says_about_scaling():

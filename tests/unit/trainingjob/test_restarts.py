@@ -3,9 +3,9 @@
 import pytest
 
 from raytide.api import training_names as names
+from raytide.api.index_ranges import indices_in, ranges_text
 from raytide.api.job_pod import JobPod
 from raytide.api.pod import PodCondition
-from raytide.trainingjob.index_ranges import indices_in, ranges_text
 from raytide.trainingjob.lifecycle import (
     ALL_FAILED,
     BACKOFF_LIMIT_EXCEEDED,

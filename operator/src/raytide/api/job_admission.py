@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from raytide.api import training_names as names
-from raytide.api.conditions import find_condition, moment_of
+from raytide.api.conditions import find_condition, is_condition_true, moment_of
 from raytide.api.sharing import SharingRecord
 from raytide.api.trainingjob import TrainingJob
 
@@ -20,8 +20,14 @@ _GIVES_BACK: Final = frozenset({names.GANG_TIMEOUT, names.SUSPENDED})
 
 
 def is_admitted(job: TrainingJob, record: SharingRecord | None) -> bool:
-    """Whether its gang may have pods: admitted, as this very job, and since it gave its room back last."""
-    if record is None or record.uid != job.metadata.uid or not record.is_admitted:
+    """Whether its gang may have pods: admitted, as this very job, and since it gave its room back last.
+
+    A record that is lost (`kubectl replace`), or comes from another job's manifest, takes back nothing: what the status
+    says of this very job counts then.
+    """
+    if record is None or record.uid != job.metadata.uid:
+        return is_condition_true(job.status.get("conditions") or (), names.ADMITTED)
+    if not record.is_admitted:
         return False
     given_back = given_back_at(job)
     return given_back is None or (record.admitted_at is not None and record.admitted_at > given_back)

@@ -13,7 +13,8 @@ from pydantic import AliasChoices, Field, PlainValidator, ValidationInfo, field_
 from pydantic_core import PydanticCustomError
 
 from raytide.api.meta import Key, Manifest
-from raytide.api.training_names import MASTER, PSERVER, TRAINER
+from raytide.api.sharing import parse_record
+from raytide.api.training_names import MASTER, PSERVER, SHARING_ANNOTATION, TRAINER
 from raytide.api.value import ObjectMeta, Value
 
 DEFAULT_IMAGE: Final = "paddlepaddle/paddlecloud-job"
@@ -244,5 +245,19 @@ class TrainingJob(Value):
     def trainers_wanted(self) -> int:
         """The size it has to have now: as ordered, within its bounds; its minimum where nothing was ordered."""
         trainer = self.spec.trainer
-        ordered = trainer.min_instance if trainer.replicas is None else trainer.replicas
-        return min(trainer.ceiling, max(trainer.min_instance, ordered))
+        return min(trainer.ceiling, max(trainer.min_instance, self.size_ordered()))
+
+    def size_ordered(self) -> int:
+        """The size as ordered, perhaps out of its bounds.
+
+        A spec without it orders nothing: whoever replaces a job by a manifest (`kubectl replace`, GitOps) must not shrink
+        what runs. What was ordered last counts then, by the record, or by the status where the record went too.
+        """
+        if self.spec.trainer.replicas is not None:
+            return self.spec.trainer.replicas
+        record = parse_record(self.metadata.annotations.get(SHARING_ANNOTATION))
+        if record is not None and record.uid == self.metadata.uid and record.is_admitted:
+            return record.replicas
+        trainers = self.status.get(TRAINER)
+        last = trainers.get("desired") if isinstance(trainers, Mapping) else None
+        return last if isinstance(last, int) and last > 0 else self.spec.trainer.min_instance

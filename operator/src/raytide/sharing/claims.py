@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from raytide.api import training_names
 from raytide.api.conditions import is_condition_true, moment_of
+from raytide.api.index_ranges import indices_in
 from raytide.api.job_admission import given_back_at, is_admitted, may_be_admitted_at
 from raytide.api.sharing import SharingRecord, parse_record
 from raytide.api.training_resources import is_gang
@@ -22,7 +23,6 @@ from raytide.elastic.model import ADMITTED, REACHING_MINIMUM
 
 _ENDED: Final = (training_names.SUCCEEDED, training_names.FAILED)
 _LONGEST_S: Final = 10**9
-_LONGEST_RANGE: Final = 13
 _NO_RESIZE: Final = frozenset({ADMITTED, REACHING_MINIMUM})
 """A job that begins has not been resized: it may grow as soon as its pods are there."""
 
@@ -84,7 +84,7 @@ def is_going(job: TrainingJob) -> bool:
 def claim_of(job: TrainingJob, *, live_trainers: int, gpus: frozenset[str]) -> Claim:
     """The claim of a job that takes part and has so many live trainer pods."""
     record, gang = record_of(job), is_gang(job, gpus)
-    begins = not gang or is_admitted(job, record) or _is_running_without_record(job, record, live_trainers)
+    begins = not gang or is_admitted(job, record) or _has_pods_without_record(job, record, live_trainers)
     return Claim(
         job=job,
         record=record,
@@ -98,14 +98,12 @@ def claim_of(job: TrainingJob, *, live_trainers: int, gpus: frozenset[str]) -> C
 
 def given_up(job: TrainingJob) -> int:
     """How many trainers failed for good: the size of the job counts them, though they have no pod."""
-    text = _trainer_status(job).get("failedIndexes")
-    return sum(_length(part) for part in text.split(",")) if isinstance(text, str) else 0
+    return len(indices_in(_trainer_status(job).get("failedIndexes")))
 
 
 def ordered_size(job: TrainingJob) -> int:
-    """What the spec says, as written; the minimum where it says nothing."""
-    trainer = job.spec.trainer
-    return trainer.min_instance if trainer.replicas is None else max(0, trainer.replicas)
+    """What the spec says, as written; what was ordered last where it says nothing."""
+    return max(0, job.size_ordered())
 
 
 def admission_waits_until(job: TrainingJob, now: datetime) -> datetime | None:
@@ -184,22 +182,14 @@ def _is_invalid(job: TrainingJob) -> bool:
     return not has_bounds or is_condition_true(job.status.get("conditions") or (), training_names.INVALID)
 
 
-def _is_running_without_record(job: TrainingJob, record: SharingRecord | None, live_trainers: int) -> bool:
-    """A record that got lost (`kubectl replace`) must not stop a gang that runs."""
-    minimum = job.spec.trainer.min_instance
-    return record is None and given_back_at(job) is None and live_trainers >= max(1, minimum)
+def _has_pods_without_record(job: TrainingJob, record: SharingRecord | None, live_trainers: int) -> bool:
+    """A record that got lost (`kubectl replace`) before the status told of it: its pods say that it was admitted."""
+    return record is None and given_back_at(job) is None and live_trainers > 0
 
 
 def _trainer_status(job: TrainingJob) -> Mapping[str, Any]:
     found = job.status.get("trainer")
     return found if isinstance(found, Mapping) else {}
-
-
-def _length(part: str) -> int:
-    """Of `3` or `3-5`, as status spells indices."""
-    first, _, last = part.partition("-")
-    is_range = len(part) <= _LONGEST_RANGE and first.isdecimal() and (last or first).isdecimal()
-    return max(0, int(last or first) - int(first) + 1) if is_range else 0
 
 
 def _moment(found: object) -> datetime | None:

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from raytide.api import training_names as names
 from raytide.api.conditions import moment_of
+from raytide.api.index_ranges import indices_in
 from raytide.api.job_pod import JobPod
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.index_ranges import indices_in
 from raytide.trainingjob.observed import Observed
 
 FIRST_WAIT_S: Final = 10.0

@@ -8,7 +8,6 @@ the job ends, if it does. It decides nothing beyond that. Made by plan and by st
 from dataclasses import dataclass
 
 from raytide.api import training_names as names
-from raytide.api.conditions import find_condition
 from raytide.api.config import JobConfig
 from raytide.api.job_admission import given_back_at, is_admitted
 from raytide.api.job_shape import Size
@@ -63,17 +62,9 @@ def situation_of(job: TrainingJob, observed: Observed, config: JobConfig) -> Sit
         config=config,
         record=record,
         is_gang=gang,
-        may_have_pods=not job.spec.suspend and (not gang or _is_let_in(job, record)),
+        may_have_pods=not job.spec.suspend and (not gang or is_admitted(job, record)),
         counts=counts,
         wanted=wanted,
         pservers=0 if job.spec.pserver is None else max(0, job.spec.pserver.count_for(job.trainers_wanted())),
         verdict=None if is_over(job.status) or job.spec.suspend else verdict(job, observed, counts, wanted),
     )
-
-
-def _is_let_in(job: TrainingJob, record: SharingRecord | None) -> bool:
-    """Admitted; or it was, and its record got lost (`kubectl replace`), which must not stop a gang that runs."""
-    if record is not None:
-        return is_admitted(job, record)
-    admitted = find_condition(job.status.get("conditions") or (), names.ADMITTED)
-    return admitted is not None and admitted.get("status") == "True"

@@ -13,13 +13,13 @@ from typing import Any, Final
 from raytide.api import training_names as names
 from raytide.api.actions import Outcome
 from raytide.api.conditions import find_condition, is_condition_true, timestamp
+from raytide.api.index_ranges import ranges_text
 from raytide.api.job_admission import gang_timeouts
 from raytide.api.job_pod import JobPod
 from raytide.api.merge_patch import merge_difference
 from raytide.api.sharing import MAX_RESIZES
 from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob.conditions import HAS_RUN, conditions_after_the_end, conditions_of, invalid_conditions
-from raytide.trainingjob.index_ranges import ranges_text
 from raytide.trainingjob.lifecycle import Verdict, deadline_left_s, gang_time_left_s, is_over, life_left_s
 from raytide.trainingjob.observed import Observed
 from raytide.trainingjob.ranks import is_alive
