@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
@@ -114,9 +115,9 @@ class Picture:
         chart = Text()
         for row in range(self.slots, 0, -1):
             chart.append(f"{row:>4} ", style="dim")
-            for look in columns:
-                owner = _owner(look, row)
-                chart.append("█" if owner else " ", style=_filled(self.colour(owner)) if owner else "")
+            for owner, cells in groupby(_owner(look, row) for look in columns):
+                count = sum(1 for _ in cells)
+                chart.append(count * ("█" if owner else " "), style=_filled(self.colour(owner)) if owner else "")
             chart.append("▏ all that fits\n" if row == self.slots else "▏\n", style="dim")
         chart.append("   s " + self._ticks(len(columns)) + "\n", style="dim")
         for job in self.jobs:

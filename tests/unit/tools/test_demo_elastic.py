@@ -46,8 +46,9 @@ def test_the_chart_stacks_running_trainers_up_to_what_fits():
     rows = [line for line in drawn(picture().chart(42)).splitlines() if "▏" in line]
     assert [row.partition("▏")[0].count("█") for row in rows] == [20, 20, 20, 20]
     assert "all that fits" in rows[0]
-    colours = [str(span.style) for span in picture().chart(42).spans if " on " in str(span.style)]
-    assert colours.count(f"{COLOURS[0]} on {COLOURS[0]}") > colours.count(f"{COLOURS[1]} on {COLOURS[1]}") > 0
+    spans = [(str(span.style), span.end - span.start) for span in picture().chart(42).spans]
+    first, second = (sum(cells for style, cells in spans if style == f"{one} on {one}") for one in COLOURS[:2])
+    assert (first, second) == (9 * 4 + 11 * 2, 11 * 2)
 
 
 def test_room_that_nobody_uses_stays_empty():
