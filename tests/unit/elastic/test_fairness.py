@@ -234,6 +234,12 @@ def test_who_cools_down_does_not_grow_and_says_so():
     assert (plan.resizes, reasons_of(plan)) == ((), {"a": (COOLING_DOWN, False)})
 
 
+@pytest.mark.rule("TJ:7.8", "TJ:7.10")
+def test_who_cools_down_and_would_have_no_room_either_says_that():
+    plan = plan_of(World([node(cpu=2)], [job("a", 1, 4, 2, may_grow=False)]))
+    assert (plan.resizes, reasons_of(plan)) == ((), {"a": (INSUFFICIENT, False)})
+
+
 @pytest.mark.rule("TJ:4")
 @pytest.mark.parametrize(
     ("priority", "expected"),

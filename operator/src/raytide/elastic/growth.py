@@ -31,7 +31,24 @@ def grow(state: State, claims: Claims) -> list[Placement]:
             for pods, count in cooling.pop(0)[1]:
                 kept += state.place(pods, count)
         _grow_level(state, [share for share in level if _wants_more(state, share)])
+    for share in state.shares:
+        refusal = state.refusals.get(share.of.id)
+        if refusal is not None and refusal.kind == COOLING_DOWN and not refusal.needs:
+            _tell_lack_of_room(state, share)
     return kept
+
+
+def _tell_lack_of_room(state: State, share: Share) -> None:
+    """Who rests, and would have no room either, waits for room: words that change with each rest help nobody.
+
+    Whoever rebalances needs no free room, only the end of its rest.
+    """
+    after = share.larger()
+    tried = None if after is None or share.of.rebalances else _tried(state, share, step_to(share, after))
+    if isinstance(tried, Refusal):
+        state.refusals[share.of.id] = tried
+    elif tried is not None:
+        state.forget(tried)
 
 
 def _wants_more(state: State, share: Share) -> bool:
@@ -70,6 +87,17 @@ def _one_step(state: State, share: Share) -> Refusal | None:
     if after is None:
         return None
     step = step_to(share, after)
+    tried = _tried(state, share, step)
+    if isinstance(tried, Refusal):
+        return tried
+    nodes = [spot.name for pods, spot, _ in tried if pods is share.instances]
+    charge(state, share, step)
+    share.grows(after, GROWING, nodes, is_released=all(is_now for _, _, is_now in tried))
+    return None
+
+
+def _tried(state: State, share: Share, step: Step) -> list[Placement] | Refusal:
+    """Where its pods are placed now, or why they are not; nothing has changed then."""
     refusal = refused_by_sums(state, share, step)
     if refusal is not None:
         return refusal
@@ -80,15 +108,7 @@ def _one_step(state: State, share: Share) -> Refusal | None:
         if len(placed) < count:
             state.forget(placements)
             return Refusal(INSUFFICIENT, needs=wanted(step))
-    is_released = True
-    nodes = []
-    for pods, spot, is_now in placements:
-        is_released = is_released and is_now
-        if pods is share.instances:
-            nodes.append(spot.name)
-    charge(state, share, step)
-    share.grows(after, GROWING, nodes, is_released=is_released)
-    return None
+    return placements
 
 
 def step_to(share: Share, after: int) -> Step:
