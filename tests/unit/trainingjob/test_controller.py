@@ -274,6 +274,7 @@ async def test_a_job_that_cannot_be_read_is_told_so_and_others_go_on(here):
     told = here.world.store.find(JOBS, "default", "broken").obj()["status"]
     assert told["waiting"] == names.INVALID_SPEC
     assert "spec.trainer.min-instance" in told["conditions"][0]["message"]
+    assert (told["conditions"][0]["type"], told["conditions"][0]["reason"]) == (names.INVALID, names.INVALID_SPEC)
     assert len(pods(here)) == 2
     here.wire.writes.clear()
     await asyncio.sleep(60)

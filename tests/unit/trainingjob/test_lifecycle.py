@@ -6,6 +6,7 @@ import pytest
 
 from raytide.api import training_names as names
 from raytide.api.actions import Delete
+from raytide.api.conditions import timestamp
 from raytide.api.job_admission import is_admitted, may_be_admitted_at
 from raytide.api.meta import TRAININGJOBS
 from raytide.trainingjob.lifecycle import CLOCK_DOUBT_S, DEADLINE_EXCEEDED
@@ -138,6 +139,39 @@ def test_a_gang_that_lost_its_record_goes_on():
     world.pod("trainer-1", deletion_timestamp="2026-01-01T00:00:00Z")
     world.let_go()
     assert world.run().trainers == [0, 1]
+
+
+@pytest.mark.rule("TJ:3.11")
+def test_an_admission_that_no_status_told_of_ends_with_a_suspension_too():
+    world = gang()
+    world.settle()
+    assert world.condition(names.ADMITTED)["reason"] == names.WAITING
+    world.pass_time(60)
+    world.admit()
+    world.edit(suspend=True)
+    world.pass_time(1)
+    world.settle()
+    assert world.condition(names.ADMITTED)["lastTransitionTime"] == timestamp(world.now)
+    world.edit(suspend=False)
+    assert not world.settle().pods
+    world.pass_time(1)
+    assert world.condition(names.ADMITTED)["reason"] == names.SUSPENDED
+
+
+@pytest.mark.rule("TJ:3.11", "TJ:3.21")
+@pytest.mark.parametrize("start_policy", ["Gang", "Optimistic"])
+def test_a_job_that_was_replaced_by_its_first_manifest_keeps_its_trainers(start_policy):
+    world = JobWorld(startPolicy=start_policy)
+    world.admit()
+    world.order(4)
+    world.run()
+    assert world.trainers == [0, 1, 2, 3]
+    world.obj["metadata"]["annotations"] = {}
+    trainer = {key: value for key, value in world.obj["spec"]["trainer"].items() if key != "replicas"}
+    world.edit(trainer=trainer)
+    assert world.settle().trainers == [0, 1, 2, 3]
+    assert world.condition(names.ADMITTED)["status"] == "True"
+    assert not any(pod.is_terminating for pod in world.pods.values())
 
 
 @pytest.mark.rule("TJ:3.11")

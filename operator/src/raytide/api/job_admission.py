@@ -16,7 +16,8 @@ from raytide.api.trainingjob import TrainingJob
 
 FIRST_DISTANCE_S: Final = 60.0
 LONGEST_DISTANCE_S: Final = 1800.0
-_GIVES_BACK: Final = frozenset({names.GANG_TIMEOUT, names.SUSPENDED})
+GIVES_BACK: Final = frozenset({names.GANG_TIMEOUT, names.SUSPENDED})
+"""Reasons of a False `Admitted` with which a gang gives its room back."""
 
 
 def is_admitted(job: TrainingJob, record: SharingRecord | None) -> bool:
@@ -36,7 +37,7 @@ def is_admitted(job: TrainingJob, record: SharingRecord | None) -> bool:
 def given_back_at(job: TrainingJob) -> datetime | None:
     """When its gang gave its room back, if it has not been admitted since."""
     condition = find_condition(job.status.get("conditions") or (), names.ADMITTED)
-    if condition is None or condition.get("status") == "True" or condition.get("reason") not in _GIVES_BACK:
+    if condition is None or condition.get("status") == "True" or condition.get("reason") not in GIVES_BACK:
         return None
     return moment_of(str(condition.get("lastTransitionTime")))
 

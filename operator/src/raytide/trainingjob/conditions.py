@@ -22,6 +22,7 @@ from raytide.api.conditions import (
     set_condition,
 )
 from raytide.api.faults import Violation
+from raytide.api.job_admission import GIVES_BACK
 from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob.lifecycle import Verdict, has_minimum
 from raytide.trainingjob.ranks import is_alive
@@ -42,7 +43,10 @@ HAS_RUN: Final = frozenset({names.PHASE_RUNNING, names.PHASE_SCALING})
 def conditions_of(now: Situation, todo: Plan, end: Verdict | None, at: datetime) -> list[dict[str, object]]:
     """All conditions of a valid job that has not ended before."""
     old: Conditions = tuple(now.job.status.get("conditions") or ())
-    sayings: dict[str, Saying | None] = {names.ADMITTED: admitted(now, todo), names.RUNNING: running(now, end)}
+    about_room = admitted(now, todo)
+    if _gives_back_now(about_room, old):
+        old = remove_condition(old, names.ADMITTED)  # the stamp moves although it was False before
+    sayings: dict[str, Saying | None] = {names.ADMITTED: about_room, names.RUNNING: running(now, end)}
     sayings[names.SCALING] = None if end else scaling(now)
     sayings[names.WAITING] = None if end else waiting_of(now)
     sayings[names.SUSPENDED] = suspended(now.job, old)
@@ -67,7 +71,7 @@ def invalid_conditions(
 ) -> list[dict[str, object]]:
     """The conditions as they were, plus every fault of the spec."""
     message = "; ".join(str(fault) for fault in faults)
-    saying = Saying(names.INVALID, status=True, reason=faults[0].event_reason, message=message)
+    saying = Saying(names.INVALID, status=True, reason=names.INVALID_SPEC, message=message)
     return _told(tuple(conditions), {names.INVALID: saying}, at)
 
 
@@ -152,6 +156,12 @@ def unsupported_fields(job: TrainingJob) -> Saying | None:
         return None
     message = "; ".join(str(field) for field in fields)
     return Saying(names.UNSUPPORTED, status=True, reason="FeatureNotBuilt", message=message)
+
+
+def _gives_back_now(about_room: Saying, old: Conditions) -> bool:
+    """Whether an admission that the status has not told of yet ends here (job_admission.py goes by the stamp)."""
+    before = find_condition(old, names.ADMITTED)
+    return about_room.reason in GIVES_BACK and before is not None and before.get("reason") != about_room.reason
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
