@@ -146,7 +146,7 @@ async def tell(story: Story, elastic: Elastic) -> None:
     async with story.step("the first job fills the cluster", deadline_s=90, beside=beside) as step:
         await elastic.submit(FIRST)
         await step.until(lambda: elastic.has(first=SLOTS))
-    async with story.step("its trainers train", deadline_s=90, beside=beside) as step:
+    async with story.step("its trainers train", deadline_s=180, beside=beside) as step:
         await step.until(lambda: elastic.has_done(FIRST, LEARNED))
     async with story.step("the second arrives: both meet at 6", deadline_s=120, beside=beside) as step:
         await elastic.submit(SECOND)
@@ -154,7 +154,7 @@ async def tell(story: Story, elastic: Elastic) -> None:
     async with story.step("the third arrives: all meet at 4", deadline_s=120, beside=beside) as step:
         await elastic.submit(THIRD)
         await step.until(lambda: elastic.has(first=4, second=4, third=4))
-    async with story.step("all of them train", deadline_s=90, beside=beside) as step:
+    async with story.step("all of them train", deadline_s=180, beside=beside) as step:
         await step.until(lambda: elastic.has_done(THIRD, LEARNED))
     async with story.step("the first ends", deadline_s=90, beside=beside) as step:
         await elastic.end(FIRST)
