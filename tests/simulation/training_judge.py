@@ -133,7 +133,9 @@ class TrainingJudge(Notes):
         taken = self._taken[uid, role]
         taken[entry.uid] = now_s
         gone = sum(each in alive and now_s - at_s <= AT_ONCE_S for each, at_s in taken.items())
-        if len(alive) - gone < least - given_up(self._before[uid]) - self._late[uid, role]:
+        # Trainer 0 is somebody others meet at: while it is replaced its place counts, and another one may go instead.
+        places = int(role == names.TRAINER and all(pod.index != "0" for pod in alive.values()))
+        if len(alive) + places - gone < least - given_up(self._before[uid]) - self._late[uid, role]:
             self._note_count(f"{name} is told to go, although {least} {role}s of {self.names[uid]} are wanted")
         if role == names.TRAINER and alive[entry.uid].index == "0" and least > 0:
             self._note_count(f"trainer 0 of {self.names[uid]} goes before others")

@@ -120,13 +120,14 @@ async def scaled_by_hand(stage: TrainingStage) -> None:
 
 
 async def suspended(stage: TrainingStage) -> None:
-    """A job is suspended while it shrinks for another one, and goes on later."""
+    """A job is suspended while it shrinks for another one, and goes on later, with a maximum that has room by then."""
     await live(stage, new_job("a", 2, 12))
     stage.world.create(new_job("b", 4, 4))
     await stage.pass_time(1.5)
     edit(stage, "a", lambda spec: spec.update(suspend=True))
     await stage.settle()
     expect(stage, a=0, b=4)
+    edit(stage, "a", lambda spec: spec["trainer"].update({"max-instance": 8}))
     edit(stage, "a", lambda spec: spec.update(suspend=False))
     await stage.settle()
     expect(stage, a=8, b=4)
@@ -191,10 +192,10 @@ async def made_again(stage: TrainingStage) -> None:
 async def impossible(stage: TrainingStage) -> None:
     """A job that no machine can ever hold, and a stranger of that kind: nobody is drained for them."""
     await live(stage, new_job("a", 2, 12))
-    stage.world.create(new_job("x", 2, 2, cpu="9", startPolicy="Gang"))
+    stage.world.create(new_job("x", 2, 2, cpu="9"))
     stage.world.create(new_pod("giant", "1000"))
     await stage.settle()
-    expect(stage, a=12, x=0)
+    expect(stage, a=12, x=2)
     waiting = condition(stage.world.job("x", NAMESPACE) or {}, names.WAITING)
     if waiting.get("reason") != "Unsatisfiable":
         stage.judge.note(f"a job that can never run says {waiting}")

@@ -30,7 +30,7 @@ from simulation.operator_under_test import OperatorUnderTest
 from simulation.stage import Replica, Stage
 from simulation.training_census import JobCensus
 from simulation.training_judge import TrainingJudge
-from simulation.training_wishes import condition, given_up, job_wish
+from simulation.training_wishes import condition, given_up, has_ended, job_wish, record_of
 from simulation.training_world import JOBS, TrainingWorld
 from simulation.world import Kubelets
 
@@ -84,6 +84,7 @@ class JobsReplica(Replica):
 class TrainingStage(Stage):
     """One world of jobs, its judge and its operator."""
 
+    awaited_for_s = 40.0
     replica = JobsReplica
     world: TrainingWorld
     census: JobCensus
@@ -127,14 +128,15 @@ class TrainingStage(Stage):
 
     def _difference_of(self, job: dict[str, Any]) -> str:
         uid, wish, told = job["metadata"]["uid"], job_wish(job), job.get("status") or {}
-        if uid in self.world.finishing and condition(job, names.SUCCEEDED).get("status") != "True":
-            return "its work is done, and it does not say so"
+        if uid in self.world.finishing and any(wish.counts.values()):
+            is_waiting = condition(job, names.WAITING).get("status") == "True"
+            return "" if is_waiting else "its work is done, and it does not say so"
         want = {role: count for role, count in wish.counts.items() if count}
         if names.TRAINER in want:
             want[names.TRAINER] -= given_up(job)
         if (have := self.census.alive(uid)) != {role: count for role, count in want.items() if count}:
             return f"have {have}, want {want}"
-        if told.get("observedGeneration") != job["metadata"]["generation"]:
+        if not has_ended(job) and told.get("observedGeneration") != job["metadata"]["generation"]:
             return "its status is of another generation"
         unwanted = [
             pod.name for pod in self.census.members(uid) if not pod.is_alive and self._is_in_the_way(pod.name, job)
@@ -174,8 +176,8 @@ class TrainingStage(Stage):
         wish, waiting = job_wish(job), condition(job, names.WAITING)
         if job["spec"].get("suspend") or condition(job, names.SUCCEEDED) or condition(job, names.FAILED):
             return ""
-        if waiting.get("reason") == "NotAdmitted":
-            return "nobody has looked at it yet"
+        if record_of(job).get("uid") != job["metadata"]["uid"] or waiting.get("reason") == "NotAdmitted":
+            return "nobody has shared with it yet"
         if ready + given_up(job) < wish.low and waiting.get("status") != "True":
             return f"{ready} of its minimum of {wish.low} run, and nothing says why"
         if wish.low <= ready < wish.high and not wish.is_ending and not waiting.get("reason"):
