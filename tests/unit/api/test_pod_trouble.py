@@ -49,6 +49,7 @@ def test_the_words_of_kubernetes_are_kept():
     [
         ('pods "x" is forbidden: exceeded quota: q, requested: pods=1', Cause.QUOTA),
         ('admission webhook "w" denied the request', Cause.FORBIDDEN),
+        ('services "a" already exists, and is not ours: nobody owns it', Cause.NAME_TAKEN),
     ],
 )
 def test_refusals(message, cause):

@@ -198,6 +198,10 @@ async def test_the_pods_of_an_earlier_job_of_the_name_are_waited_for(here):
     for name in list(pods(here)):
         here.world.vanish(name)
     await asyncio.sleep(1)
+    assert pods(here) == {}, "they would read the members of the earlier job"
+    for resource, name in (("services", "demo"), ("configmaps", "demo-membership")):
+        here.world.store.delete(resource, "default", name)
+    await asyncio.sleep(1)
     assert {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods(here).values()} == {
         job(here)["metadata"]["uid"]
     }

@@ -2,10 +2,12 @@
 
 import json
 
+import msgspec
 import pytest
 
 from raytide.api import training_names as names
 from raytide.api.actions import Create, Delete, Patch, Refusal
+from raytide.api.job_object import JobObject
 from raytide.api.job_pod import JobPod
 from raytide.api.meta import TRAININGJOBS
 from raytide.trainingjob.plan import MOST_CREATES
@@ -170,7 +172,8 @@ def test_fixed_parameter_servers_do_not_move_with_the_trainers():
 
 def test_a_minimum_of_two_thousand_million_fills_nobodys_memory():
     world = JobWorld(low=2_000_000_000, high=2_000_000_000)
-    assert len(names_of(world, Create)) == MOST_CREATES + 2
+    world.reconcile()  # service and membership
+    assert len(names_of(world, Create)) == MOST_CREATES
 
 
 # --- names and membership --------------------------------------------------------------------------------------------
@@ -244,6 +247,30 @@ def test_a_refused_role_waits_and_the_others_go_on():
     todo = world.plan()
     assert [type(action) for action in todo.actions] == [Patch]
     assert todo.look_again_in == 12.0
+
+
+@pytest.mark.rule("RM:I5")
+@pytest.mark.parametrize("shelf", ["services", "config_maps"])
+def test_no_pod_begins_where_an_earlier_job_still_has_the_service_or_the_membership(shelf):
+    world = JobWorld()
+    name = {"services": "demo", "config_maps": "demo-membership"}[shelf]
+    getattr(world, shelf)["theirs"] = JobObject(namespace="default", name=name, job="demo", owner_uid="earlier")
+    world.settle()
+    assert world.pods == {}
+    assert world.condition(names.WAITING)["reason"] == "NameTaken"
+    assert name in world.condition(names.WAITING)["message"]
+    del getattr(world, shelf)["theirs"]
+    assert world.run().trainers == [0, 1]
+
+
+@pytest.mark.rule("RM:I5")
+def test_a_pod_of_an_earlier_job_is_waited_for_in_words():
+    world = JobWorld().run()
+    gone = world.pods.pop("demo-trainer-1")
+    world.pods["theirs"] = msgspec.structs.replace(gone, owner_uid="earlier")
+    world.settle()
+    assert world.condition(names.WAITING)["reason"] == "NameTaken"
+    assert "demo-trainer-1" in world.condition(names.WAITING)["message"]
 
 
 @pytest.mark.rule("TJ:2.1")

@@ -18,6 +18,7 @@ class Cause(StrEnum):
 
     QUOTA = "QuotaExceeded"
     FORBIDDEN = "CreationForbidden"
+    NAME_TAKEN = "NameTaken"
     UNSCHEDULABLE = "Unschedulable"
     GATED = "SchedulingGated"
     IMAGE = "ImagePullFailed"
@@ -43,6 +44,8 @@ IMAGE_REASONS: Final = frozenset(
         "RegistryUnavailable",
     }
 )
+NOT_OURS: Final = "and is not ours"
+"""What the executor adds to "already exists" when somebody else's object has the name."""
 CRASH_REASONS: Final = frozenset({"CrashLoopBackOff", "RunContainerError", "StartError", "PostStartHookError"})
 CONFIG_REASONS: Final = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 _CAUSE_BY_REASON: Final = {
@@ -50,6 +53,7 @@ _CAUSE_BY_REASON: Final = {
     **dict.fromkeys(CRASH_REASONS, Cause.CRASH),
     **dict.fromkeys(CONFIG_REASONS, Cause.CONFIG),
 }
+_CAUSE_BY_WORDS: Final = {"exceeded quota": Cause.QUOTA, NOT_OURS: Cause.NAME_TAKEN}
 
 
 class PodSigns(Protocol):
@@ -86,7 +90,7 @@ def trouble_of(pod: PodSigns) -> Trouble | None:
 
 def trouble_of_refusal(reason: str, message: str) -> Trouble:
     """What keeps a pod from being created, from the API's own words."""
-    cause = Cause.QUOTA if "exceeded quota" in message else Cause.FORBIDDEN
+    cause = next((cause for words, cause in _CAUSE_BY_WORDS.items() if words in message), Cause.FORBIDDEN)
     return Trouble(cause, message or reason)
 
 

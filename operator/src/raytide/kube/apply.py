@@ -15,6 +15,7 @@ from typing import Any, Final
 from raytide.api.actions import Action, Create, Delete, Outcome, Patch, Result
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Key, Manifest, Resource
+from raytide.api.pod_trouble import NOT_OURS
 from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations, Reader
 from raytide.kube.slots import FairSlots, Window
@@ -298,7 +299,7 @@ def _whose(refused: Refused, live: Manifest) -> str:
     """The API's words, and to whom the object belongs that has the name already."""
     owner = next((owner for owner in live["metadata"].get("ownerReferences", ()) if owner.get("controller")), None)
     whose = f"it belongs to {owner.get('kind')} {owner.get('name')}" if owner else "nobody owns it"
-    return f"{refused.message}, and is not ours: {whose}"
+    return f"{refused.message}, {NOT_OURS}: {whose}"
 
 
 def _is_same_intention(action: Create, live: Manifest, owner_uid: str) -> bool:

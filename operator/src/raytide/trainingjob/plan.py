@@ -139,7 +139,7 @@ def ensure_service(now: Situation) -> Plan:
         otherwise=names.FAILED_TO_CREATE_SERVICE,
         group=SERVICE_SLOT,
     )
-    return _unless_refused(now, SERVICE_SLOT, lambda: [create])
+    return replace(_unless_refused(now, SERVICE_SLOT, lambda: [create]), is_continued=True)
 
 
 def ensure_membership(now: Situation) -> Plan:
@@ -157,7 +157,7 @@ def ensure_membership(now: Situation) -> Plan:
             otherwise=names.FAILED_TO_CREATE_MEMBERSHIP,
             group=MEMBERSHIP_SLOT,
         )
-        return _unless_refused(now, MEMBERSHIP_SLOT, lambda: [create])
+        return replace(_unless_refused(now, MEMBERSHIP_SLOT, lambda: [create]), is_continued=True)
     difference = merge_difference(found.content, manifest["data"])
     if not difference or not found.uid:
         return NOTHING
@@ -247,7 +247,12 @@ def _is_master_ready(now: Situation) -> bool:
 
 
 def _start(now: Situation, role: str, indices: Iterable[int]) -> Plan:
-    """Those that are missing and whose name nobody has any more (kubernetes #115844), not even an earlier job."""
+    """Those that are missing and whose name nobody has any more (kubernetes #115844), not even an earlier job.
+
+    None before the service and the membership are there: under the name of somebody else's they would read strangers.
+    """
+    if not _has_meeting_place(now):
+        return NOTHING
     taken = {pod.name for pod in now.observed.of(role)} | now.observed.foreign_names
     free = (index for index in indices if pod_name(now.job, role, index) not in taken)
     missing = list(islice(free, MOST_CREATES))
@@ -278,6 +283,12 @@ STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
     start_pservers,
     start_trainers,
 )
+
+
+def _has_meeting_place(now: Situation) -> bool:
+    """Whether the job's own service and membership are there, and not an earlier job's or somebody else's."""
+    service, membership = service_name(now.job), membership_name(now.job)
+    return now.observed.service(service) is not None and now.observed.config_map(membership) is not None
 
 
 # --- what the steps share --------------------------------------------------------------------------------------------

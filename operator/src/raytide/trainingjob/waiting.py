@@ -15,7 +15,8 @@ from raytide.api import training_names as names
 from raytide.api.conditions import Saying, timestamp
 from raytide.api.job_admission import gang_timeouts, may_be_admitted_at
 from raytide.api.job_pod import JobPod
-from raytide.api.pod_trouble import trouble_of, trouble_of_refusal
+from raytide.api.pod_trouble import Cause, trouble_of, trouble_of_refusal
+from raytide.trainingjob.addresses import membership_name, pod_name, service_name
 from raytide.trainingjob.lifecycle import has_minimum
 from raytide.trainingjob.ranks import is_alive
 from raytide.trainingjob.situation import Situation
@@ -25,6 +26,8 @@ BACKING_OFF: Final = "BackingOff"
 WAITING_FOR_MASTER: Final = "WaitingForMaster"
 WAITING_FOR_PSERVERS: Final = "WaitingForPservers"
 POD_TERMINATING: Final = "PodTerminating"
+MOST_LOOKED_AT: Final = 1000
+"""Names of one role that are compared with those that others have."""
 IN_PASSING: Final = frozenset({BACKING_OFF, WAITING_FOR_MASTER, WAITING_FOR_PSERVERS, POD_TERMINATING})
 """What ends by itself: shown while it lasts, but no event."""
 
@@ -67,7 +70,7 @@ def _of_pods(now: Situation) -> _Lack | None:
     is_small = not has_minimum(now.job, now.observed, now.counts)
     if waiting is not None and waiting.is_below_minimum and is_small:
         return _Lack(waiting.reason, waiting.message)
-    found = _refused(now) or _troubled(now) or _backing_off(now) or _in_order(now)
+    found = _refused(now) or _taken(now) or _troubled(now) or _backing_off(now) or _in_order(now)
     if found is None and waiting is not None and not waiting.is_below_minimum:
         return _Lack(waiting.reason, waiting.message, is_below=False)
     return found
@@ -79,7 +82,23 @@ def _refused(now: Situation) -> _Lack | None:
         return None
     refusal = now.observed.refusals[0]
     trouble = trouble_of_refusal("", refusal.message)
-    return _Lack(trouble.cause.value, f"{refusal.group}: {trouble.detail}")
+    return _Lack(trouble.cause.value, f"{refusal.group.strip('()')}: {trouble.detail}")
+
+
+def _taken(now: Situation) -> _Lack | None:
+    """Children that another object of this name has left, or somebody's that carry our label."""
+    job, roster = now.job, now.wanted.active
+    needed = [service_name(job), membership_name(job), *([pod_name(job, names.MASTER)] if job.has_master else ())]
+    needed += [pod_name(job, names.PSERVER, index) for index in range(min(now.pservers, MOST_LOOKED_AT))]
+    needed += [pod_name(job, names.TRAINER, index) for index in roster[:MOST_LOOKED_AT]]
+    taken = [name for name in needed if name in now.observed.foreign_names] if now.observed.foreign_names else []
+    if not taken:
+        return None
+    more = f" and {len(taken) - 1} more" if len(taken) > 1 else ""
+    return _Lack(
+        Cause.NAME_TAKEN.value,
+        f"{taken[0]}{more} belongs to another object, perhaps an earlier job; waits until it is gone",
+    )
 
 
 def _troubled(now: Situation) -> _Lack | None:
