@@ -284,6 +284,23 @@ def test_a_template_cannot_take_a_pod_away_from_its_job():
     assert pod_of(trainer={"template": template})["metadata"] == pod_of()["metadata"]
 
 
+@pytest.mark.parametrize(
+    "label",
+    [
+        pytest.param("paddle-job-master", id="another role's, by which Paddle lists its peers"),
+        pytest.param(names.INDEX_LABEL, id="an index, which a master has not"),
+        pytest.param("raytide.io/anything", id="anything of ours"),
+        pytest.param("ray.io/cluster", id="a RayCluster's, whose service would send it requests"),
+    ],
+)
+def test_a_template_cannot_pass_a_pod_off_as_somebody_elses(label):
+    template = {"metadata": {"labels": {label: "other", "team": "vision"}}}
+    role = names.MASTER if label == names.INDEX_LABEL else names.TRAINER
+    labels = pod_of(role, master={"template": template}, trainer={"template": template})["metadata"]["labels"]
+    assert label not in labels
+    assert labels["team"] == "vision"
+
+
 def test_building_changes_nothing_of_the_job():
     job = seed_job(
         trainer={"min-instance": 1, "template": {"spec": {"containers": [{"name": "trainer", "image": "a"}]}}}

@@ -21,6 +21,8 @@ from raytide.trainingjob.members import membership_files
 __all__ = ["build_membership", "build_pod", "build_service", "membership_name", "pod_name", "service_name"]
 
 GROUP_NAME_ANNOTATION: Final = "scheduling.k8s.io/group-name"
+RESERVED_LABEL_DOMAINS: Final = frozenset({"raytide.io", "ray.io"})
+"""Whose labels no template sets: a pod of one job must not be taken for another's, or for a Ray head."""
 
 
 def build_pod(job: TrainingJob, role: str, index: int, size: Size, config: JobConfig) -> Manifest:
@@ -36,7 +38,7 @@ def build_pod(job: TrainingJob, role: str, index: int, size: Size, config: JobCo
     }
     merged = templated(job, role, drafted)
     annotations: Manifest = merged["metadata"].get("annotations") or {}
-    labels = {**(merged["metadata"].get("labels") or {}), **pod_labels(job, role, index)}
+    labels = {**_free_labels(merged["metadata"].get("labels") or {}), **pod_labels(job, role, index)}
     metadata = {**_metadata(job, pod_name(job, role, index)), "labels": labels}
     if annotations:
         metadata["annotations"] = annotations
@@ -48,6 +50,16 @@ def pod_labels(job: TrainingJob, role: str, index: int) -> dict[str, str]:
     name = job.metadata.name
     numbered = {} if role == MASTER else {INDEX_LABEL: str(index)}
     return {JOB_LABEL: name, ROLE_LABEL: role, **numbered, ROLE_JOB_LABELS[role]: name}
+
+
+def _free_labels(labels: Manifest) -> Manifest:
+    """A template's labels without those by which jobs and RayClusters, and their services, find their pods."""
+    reserved = frozenset(ROLE_JOB_LABELS.values())
+    return {
+        key: value
+        for key, value in labels.items()
+        if key not in reserved and key.partition("/")[0] not in RESERVED_LABEL_DOMAINS
+    }
 
 
 def build_service(job: TrainingJob) -> Manifest:
