@@ -306,7 +306,6 @@ def test_the_second_to_begin_does_not_stop_the_first(world, floor, cpu):
 @everywhere
 @given(worlds())
 def test_while_pods_leave_nothing_more_is_taken_and_their_room_is_not_given_away(world):
-    world.strangers = ()  # who wait for a node themselves, and may be quicker than whom the room was made for
     world = world.running()
     plan = divide(world.pool())
     leaving = world.resized(plan, only_released=True, is_graceful=True)

@@ -154,26 +154,61 @@ def test_scores_of_the_seeds_job(size, score):
 
 
 @pytest.mark.rule("TJ:V17")
-def test_with_rebalancing_they_meet_one_move_at_a_time():
+def test_with_rebalancing_they_meet_in_one_resize_each():
+    """Where the vector says one move per cool-down, deliberately all moves at once: each resize changes a membership."""
     jobs = [job("A", 2, 20, 20, rebalances=True), job("B", 2, 20, 2, rebalances=True)]
-    world, moves = World([node(cpu=22)], jobs), 0
-    while (plan := divide(world.pool())).resizes:
-        assert resizes_of(plan) == {"A": -1, "B": 1}
-        assert [(one.reason, one.is_released) for one in plan.resizes] == [(REBALANCED, True), (REBALANCED, False)]
-        world, moves = world.carried_out(plan), moves + 1
-    assert (world.sizes(), moves) == ({"A": 11, "B": 11}, 9)
+    world = World([node(cpu=22)], jobs)
+    plan = divide(world.pool())
+    assert resizes_of(plan) == {"A": -9, "B": 9}
+    assert [(one.reason, one.is_released) for one in plan.resizes] == [(REBALANCED, True), (REBALANCED, False)]
+    assert [one.message for one in plan.resizes] == [
+        "ScaledDown 20→11 for default/B, which is less fulfilled",
+        "ScaledUp 2→11 to be as fulfilled as others, as soon as pods that are leaving are gone",
+    ]
+    world = world.carried_out(plan)
+    assert world.sizes() == {"A": 11, "B": 11}
+    assert divide(world.pool()).resizes == ()
 
 
 @pytest.mark.rule("TJ:V17", "SC:S25")
-def test_many_meet_in_no_more_plans_than_two_because_each_gives_or_receives_once():
+def test_many_meet_in_one_plan_and_each_is_resized_once():
     rich = [job(name, 2, 60, 60, rebalances=True) for name in "abcd"]
     poor = [job(name, 2, 60, 2, rebalances=True) for name in "efgh"]
-    world, plans = World([node(cpu=248, pods=500)], [*rich, *poor]), 0
-    while (plan := divide(world.pool())).resizes:
-        assert set(resizes_of(plan).values()) <= {-1, 1}
-        assert len(plan.resizes) == len({one.id for one in plan.resizes}) == 8
-        world, plans = world.carried_out(plan), plans + 1
-    assert (set(world.sizes().values()), plans) == ({31}, 29)
+    world = World([node(cpu=248, pods=500)], [*rich, *poor])
+    plan = divide(world.pool())
+    assert resizes_of(plan) == {**dict.fromkeys("abcd", -29), **dict.fromkeys("efgh", 29)}
+    assert len(plan.resizes) == 8
+    assert plan.resizes[0].message == "ScaledDown 60→31 for default/h, which is less fulfilled"
+    world = world.carried_out(plan)
+    assert set(world.sizes().values()) == {31}
+    assert divide(world.pool()).resizes == ()
+
+
+@pytest.mark.rule("TJ:V17")
+def test_who_gives_to_many_names_a_few():
+    jobs = [job("A", 2, 60, 60, rebalances=True), *(job(name, 2, 60, 2, rebalances=True) for name in "bcdef")]
+    gave = divide(World([node(cpu=70)], jobs).pool()).resizes[0]
+    assert gave.message == ("ScaledDown 60→12 for default/b, default/c, default/d and 2 more, which are less fulfilled")
+
+
+@pytest.mark.rule("TJ:V17")
+def test_two_small_steps_make_room_for_a_large_one():
+    small, large = job("A", 0, 10, 10, rebalances=True), job("B", 0, 5, 0, cpu=2, rebalances=True)
+    world = World([node(cpu=10)], [small, large])
+    plan = divide(world.pool())
+    assert resizes_of(plan) == {"A": -4, "B": 2}, "one more, and who gave would be behind"
+
+
+@pytest.mark.rule("TJ:V17")
+def test_who_waits_and_can_never_be_served_stops_nobody_from_meeting():
+    jobs = [job("A", 2, 20, 20, rebalances=True), job("B", 2, 20, 2, rebalances=True), job("C", 1, 1, 1, cpu=1000)]
+    assert resizes_of(divide(World([node(cpu=22)], jobs).pool())) == {"A": -9, "B": 9}
+
+
+@pytest.mark.rule("TJ:V17")
+def test_nothing_moves_while_pods_wait_that_would_be_quicker():
+    jobs = [job("A", 2, 20, 20, rebalances=True), job("B", 2, 20, 2, rebalances=True), job("C", 20, 20, 20, cpu=1)]
+    assert divide(World([node(cpu=22)], jobs).pool()).resizes == ()
 
 
 @pytest.mark.rule("TJ:V17")

@@ -3,7 +3,12 @@
 Serves by priority, then age: pods that wait for a node take free room first, strangers' among them; then everybody who is
 below its floor gets it whole from free room, or whole by taking single steps from the best-off who hold what is short on a
 node the claimant may use, or nothing at all, and then nobody is touched (TJ §3 rows 6, 7, 12; TJ §4 step 1). Never takes
-from a higher priority, below a floor, or for what cannot fit anyway. Called by `fairness.py`; mutable state in `state.py`.
+from a higher priority, below a floor, or for what cannot fit anyway.
+
+Room that pods are about to leave is for whole floors first: a snapshot does not say for whom a donor gave it, but nobody is
+ever made to give for a stranger, a surplus or a part of a floor, so these hold only what is free already, and the rest when
+all claims are served. Otherwise a donor would pay again for the same claimant as long as its first pods take to go. Called
+by `fairness.py`; mutable state in `state.py`.
 """
 
 from dataclasses import dataclass, field
@@ -51,13 +56,17 @@ class Claims:
             priority, born, last = -share.of.priority, share.of.created_at, f"{number:09}"
             turns.append(((priority, _THERE, born, last), share))
             turns.append(((priority, _TO_COME, born, last), share))
+        late: list[tuple[Pods, Share | None]] = []
         for (_, phase, _, _), who in sorted(turns, key=lambda turn: turn[0]):
             if isinstance(who, Stranger):
-                self.state.place(Pods(self.state.room.pod(who.shape), {}, 0), who.count)
+                late.append((self.state.receive(who), None))
             elif phase == _THERE:
                 self.state.fill(who)
+                late += [(pods, who) for pods in who.all_pods()]
             else:
                 self._claim(who)
+        for pods, of in late:
+            self.state.fill_late(pods, of)
 
     def _claim(self, share: Share) -> None:
         needs = self._needs(share)
@@ -77,11 +86,7 @@ class Claims:
         """What it lacks to have its floor; empty if it has it."""
         if share.of.floor == 0 and share.size == 0:
             return []
-        needs = [(core, core.loose) for core in share.cores]
-        needs.append((share.instances, share.of.floor - share.instances.placed))
-        if share.companions is not None:
-            needs.append((share.companions, share.companions_at(share.of.floor) - share.companions.placed))
-        needs = [(pods, count) for pods, count in needs if count > 0]
+        needs = [(pods, share.lacks_of(pods)) for pods in share.all_pods() if share.lacks_of(pods) > 0]
         return sorted(needs, key=lambda need: need[0].pod.size, reverse=True)
 
     def _refused_by_quota(self, share: Share, needs: Needs) -> Refusal | None:

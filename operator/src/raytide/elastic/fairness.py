@@ -2,7 +2,7 @@
 
 Takes one snapshot, gives the resizes in the order in which they are carried out and why everybody else waits. First sizes
 above the maximum are cut, then floors are served, then the rest is shared: the highest priority first and in it always the
-least fulfilled, and at last, where it is asked for, one instance moves between two that are unequal (TJ §3, §4). Pure and
+least fulfilled, and at last, unless somebody does not want it, instances move between those that are unequal (TJ §3, §4). Pure and
 deterministic: the same snapshot in any order gives the same plan, and planning again on what was planned gives none.
 
 Priority goes before fairness, and a floor before anybody's surplus of the same or a lower priority: what is above a floor
@@ -12,9 +12,10 @@ at once, on the chance of room, has its floor as its current size already, and i
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from raytide.elastic.claims import Claims
-from raytide.elastic.growth import grow, rebalance
+from raytide.elastic.growth import grow
 from raytide.elastic.model import (
     ABOVE_MAXIMUM,
     ADMITTED,
@@ -28,9 +29,13 @@ from raytide.elastic.model import (
     Waiting,
 )
 from raytide.elastic.reasons import Reasons
+from raytide.elastic.rebalance import rebalance
 from raytide.elastic.reclaim import Reclaim
 from raytide.elastic.share import Segment, Share, largest_size
 from raytide.elastic.state import Refusal, State, begin
+
+_NAMED: Final = 3
+"""So many receivers are named in a sentence."""
 
 
 def divide(pool: Pool) -> Division:
@@ -112,8 +117,14 @@ def _sentence(share: Share, segment: Segment, shares: dict[ParticipantId, Share]
         needs = [_need(shares[each]) for each in segment.for_ids]
         return f"ScaledDown {sizes} for {', and for '.join(needs)}"
     if segment.reason == REBALANCED:
-        return f"ScaledDown {sizes} for {segment.for_ids[0]}, which is less fulfilled"
+        return f"ScaledDown {sizes} for {_named(segment.for_ids)}, which {'is' if len(segment.for_ids) == 1 else 'are'} less fulfilled"
     return f"ScaledDown {sizes}: its maximum is {share.of.ceiling}"
+
+
+def _named(ids: list[ParticipantId]) -> str:
+    """The first few of them."""
+    rest = len(ids) - _NAMED
+    return ", ".join(map(str, ids[:_NAMED])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _need(claimant: Share) -> str:

@@ -3,8 +3,7 @@
 The highest priority first, and in it always the least fulfilled, one allowed step at a time, scored anew after every grant
 (TJ §3 rows 8 to 10, TJ §4 step 2): a step has to fit the load of the cluster, the quotas of its namespace and real nodes,
 with all that comes with it. Whoever does not fit is passed over, and free room that a claimant of the same or a higher
-priority will have whole once a cool-down ends is left to it. `rebalance` then moves one step between each two that want to
-be equal and are not (row 16). Called by `fairness.py`; mutable state in `state.py`.
+priority will have whole once a cool-down ends is left to it. Called by `fairness.py`; mutable state in `state.py`.
 """
 
 from heapq import heapify, heappop, heappush
@@ -12,9 +11,8 @@ from itertools import groupby
 from typing import TypeAlias
 
 from raytide.elastic.claims import Claims
-from raytide.elastic.model import COOLING_DOWN, GROWING, INSUFFICIENT, REBALANCED
+from raytide.elastic.model import COOLING_DOWN, GROWING, INSUFFICIENT
 from raytide.elastic.placement import PodShape
-from raytide.elastic.reclaim import Reclaim
 from raytide.elastic.share import Pods, Share
 from raytide.elastic.state import Placement, Refusal, State, quota_refusal
 
@@ -143,55 +141,3 @@ def charge(state: State, share: Share, step: Step) -> None:
 def wanted(step: Step) -> tuple[tuple[PodShape, int], ...]:
     """The same by shape."""
     return tuple((pods.pod, count) for pods, count in step)
-
-
-# --- between those who are unequal -----------------------------------------------------------------------------------------
-
-
-def rebalance(state: State) -> None:
-    """One step each, from the best-off to the worst-off, if both want that and the giver does not fall below the receiver.
-
-    Nobody gives or receives twice in one plan, so pairs do not disturb each other, and many unequal jobs meet as soon as two.
-    """
-    if any(share.is_waiting or share.segments for share in state.shares):
-        return
-    willing = [share for share in state.shares if share.of.rebalances and share.of.is_scaling_enabled]
-    receivers = [share for share in willing if share.of.may_grow and share.has_begun and share.larger() is not None]
-    donors = [share for share in willing if share.of.may_shrink and share.smaller() is not None]
-    receivers.sort(key=lambda share: (-share.of.priority, share.score, share.rank))
-    donors.sort(key=lambda share: (-share.score, -share.rank))
-    for receiver in receivers:
-        _receive(state, receiver, donors)
-
-
-def _receive(state: State, receiver: Share, donors: list[Share]) -> None:
-    for donor in donors:
-        if receiver.segments:
-            return
-        if not donor.segments and _is_unequal_enough(state, donor, receiver):
-            _move(state, donor, receiver)
-
-
-def _is_unequal_enough(state: State, donor: Share, receiver: Share) -> bool:
-    smaller, larger = donor.smaller(), receiver.larger()
-    if donor is receiver or smaller is None or larger is None or donor.of.priority != receiver.of.priority:
-        return False
-    gap = donor.of.score_at(donor.size) - receiver.of.score_at(receiver.size)
-    return gap > state.pool.options.rebalance_gap and donor.score_if(smaller) >= receiver.score_if(larger)
-
-
-def _move(state: State, donor: Share, receiver: Share) -> None:
-    after = receiver.larger()
-    if after is None or any(pods.loose for pods in receiver.all_pods()):
-        return
-    step = step_to(receiver, after)
-    attempt = Reclaim(state)
-    attempt.takes_one(donor, receiver.instances.pod)
-    if refused_by_sums(state, receiver, step) is not None or not attempt.places(step):
-        attempt.undo()
-        return
-    (take,) = attempt.takes
-    donor.shrinks_by(take.count, REBALANCED, take.nodes, receiver.of.id)
-    charge(state, receiver, step)
-    nodes = [spot.name for pods, spot, _ in attempt.placements if pods is receiver.instances]
-    receiver.grows(after, REBALANCED, nodes, is_released=False)

@@ -170,15 +170,32 @@ class Room:
 
     # --- places --------------------------------------------------------------------------------------------------------
 
-    def find(self, pod: PodShape) -> tuple[Spot, bool] | None:
-        """The node for one more, and whether the room there is free already; None where it fits nowhere, even soon."""
+    def find(self, pod: PodShape, *, is_free_now: bool = False) -> tuple[Spot, bool] | None:
+        """The node for one more, and whether the room there is free already; None where it fits nowhere, even soon.
+
+        If `is_free_now`, room that pods have still to leave is not looked at.
+        """
         if pod.is_new:
             self._first_look(pod)
         spot = self._next(pod, pod.now, is_now=True)
         if spot is not None:
             return spot, True
+        if is_free_now:
+            return None
         spot = self._next(pod, pod.soon, is_now=False)
         return None if spot is None else (spot, False)
+
+    def could_hold(self, pod: PodShape) -> bool:
+        """Whether any node that it may use would have room for one if it were empty."""
+        names = self.resources
+        return any(
+            all(
+                self.nodes[spot.index].allocatable.get(names[number], ANY_NUMBER if names[number] == PODS else 0)
+                >= amount
+                for number, amount in pod.wants
+            )
+            for spot in pod.order.spots
+        )
 
     def _first_look(self, pod: PodShape) -> None:
         """If no node has room even soon, all of them are behind the cursors at once."""

@@ -92,6 +92,15 @@ class Reclaim:
                 return False
         return True
 
+    def places_beside(self, needs: Iterable[tuple[Pods, int]]) -> bool:
+        """The same, but what was taken stays taken."""
+        for pods, count in needs:
+            if self.place(pods, count):
+                self.state.forget(self.placements)
+                self.placements = []
+                return False
+        return True
+
     def takes_one(self, donor: Share, pod: PodShape) -> None:
         """One step from this donor, where it helps the shape most."""
         self._take(donor, self._where_it_helps(donor, pod) or "", pod)

@@ -124,6 +124,12 @@ class Share:
         if self.companions is not None:
             yield self.companions
 
+    def lacks_of(self, pods: Pods) -> int:
+        """How many more of these have to have a node for its floor."""
+        if pods is self.instances:
+            return max(0, self.of.floor - pods.placed)
+        return max(0, self.companions_at(self.of.floor) - pods.placed) if pods is self.companions else pods.loose
+
     # --- what was decided ----------------------------------------------------------------------------------------------
 
     def grows(self, after: int, reason: str, nodes: list[str], *, is_released: bool) -> None:

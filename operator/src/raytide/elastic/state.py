@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from raytide.elastic.budget import LoadBudget, QuotaLedger, Shortfall
-from raytide.elastic.model import Participant, ParticipantId, Pool, Shape
+from raytide.elastic.model import Participant, ParticipantId, Pool, Shape, Stranger
 from raytide.elastic.placement import PodShape, Room, Spot
 from raytide.elastic.share import Pods, Share, build_share
 
@@ -42,11 +42,11 @@ class State:
     shares: list[Share]
     refusals: dict[ParticipantId, Refusal] = field(default_factory=dict)
 
-    def place(self, pods: Pods, count: int) -> list[Placement]:
-        """As many as fit, at most `count`."""
+    def place(self, pods: Pods, count: int, *, is_free_now: bool = False) -> list[Placement]:
+        """As many as fit, at most `count`; if `is_free_now`, none where others still have to go."""
         done: list[Placement] = []
         while len(done) < count:
-            found = self.room.find(pods.pod)
+            found = self.room.find(pods.pod, is_free_now=is_free_now)
             if found is None:
                 break
             spot, is_now = found
@@ -63,16 +63,33 @@ class State:
             pods.remove(spot.name)
             self.load.spend_requests(pods.pod, -1)
 
+    def receive(self, who: Stranger) -> Pods:
+        """Somebody else's pods without a node take the room that is free."""
+        pods = Pods(self.room.pod(who.shape), {}, who.count)
+        self._settle(pods, who.count, is_free_now=True)
+        return pods
+
     def fill(self, share: Share) -> None:
-        """Pods that it wants and that have no node take the room they will be given."""
+        """Pods that it wants and that have no node take the room that is free."""
         if not share.has_begun:
             return
         for pods in share.all_pods():
             if pods.loose:
-                count = pods.loose - self._refused(share) if pods is share.instances else pods.loose
-                placements = self.place(pods, count)
-                pods.loose -= len(placements)
-                pods.pending.extend(spot.name for _, spot, _ in placements)
+                self._settle(pods, self._allowed(pods, share), is_free_now=True)
+
+    def fill_late(self, pods: Pods, share: Share | None) -> None:
+        """Whatever still has no node takes what pods leave, when all claims are served."""
+        if pods.loose and (share is None or share.has_begun):
+            self._settle(pods, pods.loose if share is None else self._allowed(pods, share))
+
+    def _settle(self, pods: Pods, count: int, *, is_free_now: bool = False) -> None:
+        placements = self.place(pods, min(count, pods.loose), is_free_now=is_free_now)
+        pods.loose -= len(placements)
+        pods.pending.extend(spot.name for _, spot, _ in placements)
+
+    def _allowed(self, pods: Pods, share: Share) -> int:
+        """How many of those without a node a quota lets come into being."""
+        return pods.loose - self._refused(share) if pods is share.instances else pods.loose
 
     def _refused(self, share: Share) -> int:
         """How many of its instances a quota does not let come into being."""
@@ -97,7 +114,18 @@ def begin(pool: Pool) -> State:
     equals = sorted(participants, key=lambda each: (*_cost(each, room, pods[each.id]), each.created_at, each.id))
     rank_of = {each.id: rank for rank, each in enumerate(equals)}
     shares = [build_share(each, rank_of[each.id], room, pods[each.id]) for each in participants]
-    return State(pool, room, LoadBudget(pool, room), QuotaLedger(pool, room), shares)
+    load = LoadBudget(pool, room)
+    for share in shares:
+        _uncharge_impossible(share, room, load)
+    return State(pool, room, load, QuotaLedger(pool, room), shares)
+
+
+def _uncharge_impossible(share: Share, room: Room, load: LoadBudget) -> None:
+    """Pods that no node can hold are counted by limits, as they exist; they must not keep everybody from growing (TJ:D5)."""
+    if share.has_begun:
+        for pods in share.all_pods():
+            if pods.loose and not room.could_hold(pods.pod):
+                load.spend_limits(pods.pod, -pods.loose)
 
 
 def _shapes(pool: Pool, participants: list[Participant]) -> list[Shape]:
