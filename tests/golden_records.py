@@ -29,7 +29,7 @@ def spec_files() -> list[str]:
 
 def read_spec(file: str) -> Json:
     """The RayCluster of that file, as the API would give it: with a namespace, and with its name for a uid."""
-    documents = yaml.safe_load_all((GOLDEN / "specs" / f"{file}.yaml").read_text())
+    documents = yaml.load_all((GOLDEN / "specs" / f"{file}.yaml").read_text(), Loader=yaml.CSafeLoader)
     cluster = next(document for document in documents if document and document["kind"] == "RayCluster")
     cluster["metadata"] |= {"namespace": NAMESPACE, "uid": cluster["metadata"]["name"]}
     return cluster

@@ -18,8 +18,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
+import msgspec
 import pytest
-import yaml
 
 from integration.surface import (
     CRD,
@@ -30,6 +30,7 @@ from integration.surface import (
     TRAININGJOBS,
     Json,
     Surface,
+    crd_body,
     path_of,
 )
 from raytide.sandbox.fault_proxy import FaultProxy, Seen
@@ -296,7 +297,7 @@ class KubeCluster(Surface):
 
 
 def _read(crd: Path) -> Json:
-    read: Json = yaml.safe_load(crd.read_text())
+    read: Json = msgspec.json.decode(crd_body(crd))
     return read
 
 

@@ -20,7 +20,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from integration.surface import CRD, DEFINITION, DEFINITIONS, MERGE, Json, Surface, path_of
+from integration.surface import CRD, DEFINITION, DEFINITIONS, MERGE, Json, Surface, crd_body, path_of
 from raytide.sandbox.apiserver.http import application
 from raytide.sandbox.apiserver.messages import Request, Response
 from raytide.sandbox.apiserver.routes import Api
@@ -78,13 +78,12 @@ class Cluster(Surface):
 
     def install_crd(self, crd: Path = CRD) -> None:
         """As `kubectl apply -f`."""
-        body = msgspec.json.encode(yaml.safe_load(crd.read_text()))
-        answer = self.api.handle(Request("POST", DEFINITIONS, {}, {}, body))
+        answer = self.api.handle(Request("POST", DEFINITIONS, {}, {}, crd_body(crd)))
         assert answer.status == 201, answer.body
 
     def remove_crd(self, crd: Path = CRD) -> None:
         """As `kubectl delete -f`."""
-        self.done("DELETE", f"{DEFINITIONS}/{yaml.safe_load(crd.read_text())['metadata']['name']}")
+        self.done("DELETE", f"{DEFINITIONS}/{msgspec.json.decode(crd_body(crd))['metadata']['name']}")
 
     def add_node(self, name: str, **allocatable: str) -> str:
         """Nobody here doubts that it is well."""

@@ -14,7 +14,7 @@ from raytide.api.meta import CUSTOM_RESOURCE_DEFINITIONS, TRAININGJOBS
 from training_builders import changed_seed
 
 ROOT = Path(__file__).parents[2]
-CRD = yaml.safe_load((ROOT / "crds" / "paddlepaddle.org_trainingjobs.yaml").read_text())
+CRD = yaml.load((ROOT / "crds" / "paddlepaddle.org_trainingjobs.yaml").read_text(), Loader=yaml.CSafeLoader)
 SEED = yaml.safe_load((ROOT / "samples" / "trainingjob-seed.yaml").read_text())
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
 JOBS = TRAININGJOBS.path("default")

@@ -23,7 +23,7 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob.objects import build_membership, build_pod, build_service
 
 ROOT = Path(__file__).parents[2]
-CRD = yaml.safe_load((ROOT / "crds" / "paddlepaddle.org_trainingjobs.yaml").read_text())
+CRD = yaml.load((ROOT / "crds" / "paddlepaddle.org_trainingjobs.yaml").read_text(), Loader=yaml.CSafeLoader)
 SEED = yaml.safe_load((ROOT / "samples" / "trainingjob-seed.yaml").read_text())
 CONFIG = JobConfig()
 

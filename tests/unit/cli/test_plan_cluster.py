@@ -53,7 +53,7 @@ def api_with(*objects: dict) -> Api:
 
 
 def crd() -> dict:
-    return yaml.safe_load(JOB_CRD.read_text())
+    return yaml.load(JOB_CRD.read_text(), Loader=yaml.CSafeLoader)
 
 
 async def snapshot_of(api: Api, *, forbidden: str = "", status: int = 403):

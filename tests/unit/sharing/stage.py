@@ -6,6 +6,7 @@ so. Everything the room wrote is in `writes`.
 """
 
 import asyncio
+import functools
 import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -50,6 +51,13 @@ class WorldClock(Clock):
         return EPOCH + timedelta(seconds=self.monotonic() - self._begun)
 
 
+@functools.cache
+def job_crd() -> Json:
+    """Read once: the text takes a second to parse."""
+    read: Json = yaml.load(CRD.read_text(), Loader=yaml.CSafeLoader)
+    return read
+
+
 def job_manifest(
     name: str, floor: int, ceiling: int | None = None, *, cpu: str = "1", gpu: int = 0, **spec: Any
 ) -> Json:
@@ -81,7 +89,7 @@ class Stage:
         self.api = Api(self.store, new_suffix=lambda: f"{next(suffixes):05d}")
         self.controllers = Controllers(self.store, has_scheduler=False)
         self.controllers.step(self.clock.now())
-        self.handle("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(CRD.read_text()))
+        self.handle("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", job_crd())
         self.wire = InProcess(self.api)
         self.wire.witness = self._see
         client = Client(self.wire, clock=self.clock)

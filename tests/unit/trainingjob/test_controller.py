@@ -33,7 +33,9 @@ pytestmark = pytest.mark.looptime
 JOBS = "trainingjobs.paddlepaddle.org"
 KEY = Key("default", "demo")
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "paddlepaddle.org_trainingjobs.yaml").read_text())
+CRD = yaml.load(
+    (Path(__file__).parents[3] / "crds" / "paddlepaddle.org_trainingjobs.yaml").read_text(), Loader=yaml.CSafeLoader
+)
 
 
 class VirtualClock(Clock):
