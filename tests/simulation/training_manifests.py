@@ -1,7 +1,7 @@
 """What do the users of the simulation write when they train?
 
 The smallest TrainingJobs and pods that say what a story needs; plain dicts, made anew each time, because stories edit them.
-Cool-downs are short, so that stories are. Used by the scenarios and histories of jobs.
+Cool-downs are short, so that stories are, and nobody moves without need unless asked to. Used by the scenarios and histories of jobs.
 """
 
 from typing import Any
@@ -24,7 +24,8 @@ def new_job(
     name: str, low: int, high: int, *, cpu: str = "1", gpu: int = 0, namespace: str = NAMESPACE, **spec: Any
 ) -> dict[str, Any]:
     """A TrainingJob as users write it; `scaling` among the fields of the spec is added to the cool-downs."""
-    scaling = {"growCooldownSeconds": COOLDOWN_S, "shrinkCooldownSeconds": COOLDOWN_S, **spec.pop("scaling", {})}
+    rests = {"growCooldownSeconds": COOLDOWN_S, "shrinkCooldownSeconds": COOLDOWN_S}
+    scaling = {**rests, "rebalance": False, **spec.pop("scaling", {})}
     trainer = {"entrypoint": "python train.py", "min-instance": low, "max-instance": high, **role(cpu, gpu)}
     return {
         "apiVersion": "paddlepaddle.org/v1",

@@ -33,7 +33,7 @@ def job_wish(job: Mapping[str, Any]) -> JobWish:
     """All of it."""
     spec, trainer = job["spec"], job["spec"]["trainer"]
     low, high = trainer["min-instance"], trainer.get("max-instance", trainer["min-instance"])
-    size = max(low, min(high, trainer.get("replicas", low)))
+    size = max(low, min(high, ordered(job)))
     has_pods = not has_ended(job) and not spec.get("suspend") and (not is_gang(job) or is_admitted(job))
     pservers = (spec.get("pserver") or {}).get("min-instance", 0)
     counts = {names.TRAINER: size, names.PSERVER: pservers, names.MASTER: int("master" in spec)}
@@ -45,6 +45,17 @@ def job_wish(job: Mapping[str, Any]) -> JobWish:
         high=high,
         is_ending=bool(told.get("succeeded")),
     )
+
+
+def ordered(job: Mapping[str, Any]) -> int:
+    """The size in the spec; where a manifest without one has replaced the job, what was ordered last."""
+    trainer, record = job["spec"]["trainer"], record_of(job)
+    if (size := trainer.get("replicas")) is not None:
+        return int(size)
+    if record.get("uid") == job["metadata"]["uid"] and record.get("admitted"):
+        return int(record["replicas"])
+    last = ((job.get("status") or {}).get("trainer") or {}).get("desired")
+    return int(last or trainer["min-instance"])
 
 
 def is_gang(job: Mapping[str, Any]) -> bool:
