@@ -99,7 +99,14 @@ VECTORS = {
         [node(cpu=12), job("a", 1, 9, 5), job("b", 1, 5, 3)],
         {"a": (5, 8, "Growing"), "b": (3, 4, "Growing")},
     ),
-    "V17 without rebalancing nobody moves": ([node(cpu=22), job("a", 2, 20, 20), job("b", 2, 20, 2)], {}),
+    "V17 without rebalancing nobody moves": (
+        [node(cpu=22), job("a", 2, 20, 20, scaling={"rebalance": False}), job("b", 2, 20, 2)],
+        {},
+    ),
+    "V17 unless they say otherwise they meet": (
+        [node(cpu=22), job("a", 2, 20, 20), job("b", 2, 20, 2)],
+        {"a": (20, 11, "Rebalanced"), "b": (2, 11, "Rebalanced")},
+    ),
     "V18 two new gangs are served by the most fulfilled": (
         [
             node(cpu=33),

@@ -25,7 +25,7 @@ def ask(tmp_path):
     return call
 
 
-FULL = as_list(node(cpu=20, gpu=8), job("a", 1, 8, 6, gpu=1), job("b", 1, 8, 2, gpu=1))
+FULL = as_list(node(cpu=20, gpu=8), job("a", 1, 8, 6, gpu=1, scaling={"rebalance": False}), job("b", 1, 8, 2, gpu=1))
 
 
 def test_what_if_tells_who_loses_how_much(ask):
@@ -96,7 +96,7 @@ def test_jobs_that_begin_at_once_get_room_too(ask):
 
 def test_why_is_it_not_larger(ask):
     pods = [trainer_pod("a", index, on="node-1") for index in range(6)]
-    shown = as_list(node(cpu=8), job("a", 2, 8, 6), job("b", 2, 4, 2), *pods)
+    shown = as_list(node(cpu=8), job("a", 2, 8, 6, scaling={"rebalance": False}), job("b", 2, 4, 2), *pods)
     result = ask(shown, "--explain", "default/b")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [

@@ -139,9 +139,9 @@ class ScalingSpec(Value):
     step: int = 1
     allowed_sizes: tuple[int, ...] = ()
     grow_cooldown_seconds: int = 30
-    shrink_cooldown_seconds: int = 30
+    shrink_cooldown_seconds: int = 10
     min_runtime_seconds: int = 0
-    rebalance: bool = False
+    rebalance: bool = True
     accounting: Literal["Limits", "Requests"] = "Limits"
 
 
