@@ -9,6 +9,7 @@ from raytide.api.actions import Delete
 from raytide.api.conditions import timestamp
 from raytide.api.job_admission import is_admitted, may_be_admitted_at
 from raytide.api.meta import TRAININGJOBS
+from raytide.api.pod import ContainerView
 from raytide.trainingjob.lifecycle import CLOCK_DOUBT_S, DEADLINE_EXCEEDED
 
 from job_world import BEGIN, JobWorld
@@ -92,6 +93,26 @@ def test_a_gang_that_does_not_come_together_in_time_gives_its_room_back():
     world.let_go()
     world.pass_time(1000)
     assert not world.settle().pods, "the old admission does not count any more"
+
+
+@pytest.mark.rule("TJ:6-258", "TJ:7.8")
+def test_a_gang_that_came_too_late_says_what_kept_its_pods_from_starting():
+    world = gang(pendingTimeoutSeconds=20)
+    world.admit()
+    world.settle()
+    waiting = ContainerView("trainer", "waiting", "ImagePullBackOff", "no such image " + "x" * 9000)
+    for short in ("trainer-0", "trainer-1"):
+        world.pod(short, containers=(waiting,))
+    world.pass_time(20)
+    world.settle()
+    world.let_go()
+    world.settle()
+    for kind in (names.ADMITTED, names.WAITING):
+        message = world.condition(kind)["message"]
+        assert "did not all run within 20 s (trainer: 2 of 2 cannot start: container trainer: ImagePull" in message
+        assert len(message) < 800
+    assert "not admitted again before 2026" in world.condition(names.WAITING)["message"]
+    assert "no such image" in world.told(names.GANG_TIMEOUT)[0]
 
 
 @pytest.mark.rule("TJ:6-258")

@@ -26,11 +26,10 @@ from raytide.api.job_admission import GIVES_BACK
 from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob.lifecycle import Verdict, has_minimum
 from raytide.trainingjob.ranks import is_alive
-from raytide.trainingjob.remarks import AFTER_TIMEOUT
 from raytide.trainingjob.situation import Situation
 from raytide.trainingjob.todo import Plan
 from raytide.trainingjob.validation import unsupported
-from raytide.trainingjob.waiting import waiting_of
+from raytide.trainingjob.waiting import late_text, waiting_of
 
 OPTIMISTIC: Final = "Optimistic"
 MINIMUM_RUNS: Final = "MinimumRuns"
@@ -86,8 +85,7 @@ def admitted(now: Situation, todo: Plan) -> Saying:
         message = "its pods are made at once, on the chance of room"
         return Saying(names.ADMITTED, status=True, reason=OPTIMISTIC, message=message)
     if todo.is_gang_late:
-        message = AFTER_TIMEOUT.format(limit_s=now.job.spec.pending_timeout_seconds)
-        return Saying(names.ADMITTED, status=False, reason=names.GANG_TIMEOUT, message=message)
+        return Saying(names.ADMITTED, status=False, reason=names.GANG_TIMEOUT, message=late_text(now))
     before = find_condition(now.job.status.get("conditions") or (), names.ADMITTED)
     if now.has_given_back and before is not None:
         return Saying(names.ADMITTED, status=False, reason=before["reason"], message=before["message"])

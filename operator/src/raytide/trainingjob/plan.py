@@ -30,10 +30,11 @@ from raytide.trainingjob.objects import (
 )
 from raytide.trainingjob.observed import Observed
 from raytide.trainingjob.ranks import is_alive
-from raytide.trainingjob.remarks import AFTER_TIMEOUT, remarks_of
+from raytide.trainingjob.remarks import remarks_of
 from raytide.trainingjob.situation import Situation, situation_of
 from raytide.trainingjob.todo import JOB_SLOT, MEMBERSHIP_SLOT, NOTHING, SERVICE_SLOT, SOON_S, Plan, sooner
 from raytide.trainingjob.validation import violations, warnings
+from raytide.trainingjob.waiting import late_text
 
 __all__ = ["Plan", "plan"]
 
@@ -115,9 +116,8 @@ def give_up_late_gang(now: Situation) -> Plan:
         return NOTHING
     if left_s > 0:
         return Plan(look_again_in=left_s)
-    note = AFTER_TIMEOUT.format(limit_s=now.job.spec.pending_timeout_seconds)
     return Plan(
-        remarks=(Remark(names.GANG_TIMEOUT, note, action="GiveBack"),),
+        remarks=(Remark(names.GANG_TIMEOUT, late_text(now), action="GiveBack"),),
         is_gang_late=True,
         look_again_in=SOON_S,
         is_last=True,

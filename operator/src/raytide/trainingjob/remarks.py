@@ -20,7 +20,6 @@ from raytide.trainingjob.waiting import IN_PASSING, waiting_of
 
 SCALE: Final = "Scale"
 """The verb of events about resizes."""
-AFTER_TIMEOUT: Final = "its pods did not all run within {limit_s} s; they give their room back"
 
 
 def remarks_of(now: Situation) -> tuple[Remark, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from raytide.api import training_names as names
-from raytide.api.conditions import Saying, timestamp
+from raytide.api.conditions import Saying, find_condition, timestamp
 from raytide.api.job_admission import gang_timeouts, may_be_admitted_at
 from raytide.api.job_pod import JobPod
 from raytide.api.pod_trouble import Cause, trouble_of, trouble_of_refusal
@@ -26,6 +26,8 @@ BACKING_OFF: Final = "BackingOff"
 WAITING_FOR_MASTER: Final = "WaitingForMaster"
 WAITING_FOR_PSERVERS: Final = "WaitingForPservers"
 POD_TERMINATING: Final = "PodTerminating"
+MOST_WORDS: Final = 500
+"""Characters of a cause inside another sentence."""
 MOST_LOOKED_AT: Final = 1000
 """Names of one role that are compared with those that others have."""
 IN_PASSING: Final = frozenset({BACKING_OFF, WAITING_FOR_MASTER, WAITING_FOR_PSERVERS, POD_TERMINATING})
@@ -49,17 +51,25 @@ def waiting_of(now: Situation) -> Saying | None:
     return Saying(names.WAITING, status=lack.is_below, reason=lack.reason, message=lack.message)
 
 
+def late_text(now: Situation) -> str:
+    """Why a gang gives its room back, with what kept its pods from starting: once they are gone nobody can look."""
+    lack = _refused(now) or _taken(now) or _troubled(now) or _in_order(now)
+    why = f" ({_cut(lack.message)})" if lack else ""
+    return f"its pods did not all run within {now.job.spec.pending_timeout_seconds} s{why}; they give their room back"
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MOST_WORDS else message[: MOST_WORDS - 1] + "…"
+
+
 def _not_let_in(now: Situation) -> _Lack:
     """A gang without pods."""
     waiting = now.record.waiting if now.record is not None else None
     if now.has_given_back and gang_timeouts(now.job) > 0:
         until = may_be_admitted_at(now.job)
-        limit_s = now.job.spec.pending_timeout_seconds
         when = f" before {timestamp(until)}" if until else ""
-        message = (
-            f"its pods did not all run within {limit_s} s and gave their room back; it is not admitted again{when}"
-        )
-        return _Lack(names.GANG_TIMEOUT, message)
+        before = find_condition(now.job.status.get("conditions") or (), names.ADMITTED) or {}
+        return _Lack(names.GANG_TIMEOUT, f"{before.get('message', '')}; it is not admitted again{when}".lstrip("; "))
     if waiting is not None:
         return _Lack(waiting.reason, waiting.message)
     return _Lack(NOT_ADMITTED, "it begins when all of its minimum has room; the sharing pass has not admitted it yet")
