@@ -5,8 +5,7 @@ the room. `passes(crowd)` carries the plan out, pass after pass, until nothing c
 calm day. All values are those the sharing pass gets from its informers, and the same for the same numbers.
 """
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -18,7 +17,7 @@ from raytide.api.meta import Manifest
 from raytide.api.pod_shape import PodConstraints
 from raytide.api.trainingjob import TrainingJob
 from raytide.elastic.fairness import divide
-from raytide.elastic.model import Division, Pool
+from raytide.elastic.model import Division, Pool, Shape
 from raytide.sharing.orders import orders_of
 from raytide.sharing.participants import pool
 from raytide.sharing.shapes import ShapeBook
@@ -203,8 +202,9 @@ def _placed(now: Crowd, jobs: Sequence[TrainingJob]) -> list[CapacityPod]:
     shapes = ShapeBook()
     for job in jobs:
         for role, count in _wanted(job).items():
+            shape = shapes(job, role)
             for index in range(count):
-                pod = known.get((job.metadata.uid, role, index)) or room.pod(job, role, index, shapes)
+                pod = known.get((job.metadata.uid, role, index)) or room.pod(job, role, index, shape)
                 if pod is not None:
                     found.append(pod)
     return found
@@ -215,7 +215,7 @@ def _wanted(job: TrainingJob) -> dict[str, int]:
     if replicas is None:
         return {}
     pservers = 0 if job.spec.pserver is None else job.spec.pserver.count_for(replicas)
-    return {"pserver": pservers, "trainer": replicas}
+    return {**({"pserver": pservers} if pservers else {}), "trainer": replicas}
 
 
 class Room:
@@ -224,32 +224,51 @@ class Room:
     def __init__(self, nodes: Sequence[CapacityNode], pods: Sequence[CapacityPod]) -> None:
         self._nodes = nodes
         self._free = {node.name: dict(node.allocatable) for node in nodes}
-        self._next = itertools.count()
+        self._first: dict[object, int] = {}
+        """Per kind of pod the first node that may still have room: room only becomes less."""
         for pod in pods:
             self._take(pod.node, pod.requests)
 
-    def _take(self, name: str, requests: Any) -> None:
+    def _take(self, name: str, requests: Mapping[str, int]) -> None:
         free = self._free[name]
         for resource, amount in requests.items():
             free[resource] = free.get(resource, 0) - amount
 
-    def pod(self, job: TrainingJob, role: str, index: int, shapes: ShapeBook) -> CapacityPod | None:
-        """A running pod of the job; None if it fits nowhere."""
-        shape = shapes(job, role)
-        wanted = dict(shape.constraints.node_selector)
-        tolerates = bool(shape.constraints.tolerations)
-        for node in self._nodes:
-            free = self._free[node.name]
-            if node.taints and not tolerates:
-                continue
-            if all(node.labels.get(key) == value for key, value in wanted.items()) and all(
-                free.get(resource, 0) >= amount for resource, amount in shape.requests.items()
-            ):
-                self._take(node.name, shape.requests)
-                uid = f"pod-{job.metadata.uid}-{role}-{index}"
-                return CapacityPod(
-                    namespace=job.key.namespace, name=uid, uid=uid, owner_uid=job.metadata.uid, node=node.name,
-                    job=job.key.name, role=role, index=index, requests=shape.requests, limits=shape.limits,
-                    is_running=True, is_ready=True,
-                )  # fmt: skip
+    def _find(self, shape: Shape) -> CapacityNode | None:
+        kind = (tuple(sorted(shape.requests.items())), shape.constraints)
+        for place in range(self._first.get(kind, 0), len(self._nodes)):
+            if self._fits(self._nodes[place], shape):
+                self._first[kind] = place
+                return self._nodes[place]
+        self._first[kind] = len(self._nodes)
         return None
+
+    def _fits(self, node: CapacityNode, shape: Shape) -> bool:
+        if node.taints and not shape.constraints.tolerations:
+            return False
+        free = self._free[node.name]
+        return all(node.labels.get(key) == value for key, value in shape.constraints.node_selector) and all(
+            free.get(resource, 0) >= amount for resource, amount in shape.requests.items()
+        )
+
+    def pod(self, job: TrainingJob, role: str, index: int, shape: Shape) -> CapacityPod | None:
+        """A running pod of the job; None if it fits nowhere."""
+        node = self._find(shape)
+        if node is None:
+            return None
+        self._take(node.name, shape.requests)
+        uid = f"pod-{job.metadata.uid}-{role}-{index}"
+        return CapacityPod(
+            namespace=job.key.namespace,
+            name=uid,
+            uid=uid,
+            owner_uid=job.metadata.uid,
+            node=node.name,
+            job=job.key.name,
+            role=role,
+            index=index,
+            requests=shape.requests,
+            limits=shape.limits,
+            is_running=True,
+            is_ready=True,
+        )
