@@ -22,14 +22,9 @@ UNUSED_BECAUSE = {
     "patch events.events.k8s.io": "only when the same event is told again",
     "patch rayclusters.ray.io": "passed on to autoscalers: a role may grant only what its author has",
     "get resourcequotas": "only while a quota refuses pods",
-    "get trainingjobs.paddlepaddle.org": "only where there are TrainingJobs",
-    "patch trainingjobs.paddlepaddle.org": "only where there are TrainingJobs",
-    "patch trainingjobs/status.paddlepaddle.org": "only where there are TrainingJobs",
     "delete trainingjobs.paddlepaddle.org": "only when the time after the end of a TrainingJob is over",
     "update trainingjobs/finalizers.paddlepaddle.org": "asked by the admission plugin OwnerReferencesPermissionEnforcement only",
     "get configmaps": "asked only when a create has no clear answer",
-    "create configmaps": "only where there are TrainingJobs",
-    "patch configmaps": "only where there are TrainingJobs",
 }
 """Granted, and not used in a run without trouble."""
 

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from acceptance.audit import POLICY
+from acceptance.job_stage import JobStage
 from acceptance.stage import Stage
+from kube_tools import find_tool
+from kwok_process import Kwok
 from plane_admin import PlaneAdmin
 from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings, find_binary
 
@@ -32,6 +35,32 @@ async def stage(plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixtu
     """A namespace with a fleet and its kubelet."""
     async with PlaneAdmin(plane.server, plane.authority, plane.admin_token) as admin:
         stage = Stage(plane, admin, tmp_path, capsys)
+        await stage.begin()
+        try:
+            yield stage
+        finally:
+            await stage.end()
+
+
+@pytest.fixture(scope="session")
+def job_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """All of Kubernetes but kubelets, and kwok in their place: TrainingJobs are about who gets a node."""
+    folder: Path = tmp_path_factory.mktemp("job-plane")
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY)
+    settings = PlaneSettings(has_audit=True, is_durable=False, apiserver_flags=(f"--audit-policy-file={policy}",))
+    with (
+        ControlPlane(folder / "state", find_binary(), settings) as plane,
+        Kwok(find_tool("kwok"), plane.kubeconfig, folder / "kwok.log"),
+    ):
+        yield plane
+
+
+@pytest.fixture
+async def jobs(job_plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[JobStage]:
+    """A namespace for TrainingJobs, without nodes yet."""
+    async with PlaneAdmin(job_plane.server, job_plane.authority, job_plane.admin_token) as admin:
+        stage = JobStage(job_plane, admin, tmp_path, capsys)
         await stage.begin()
         try:
             yield stage

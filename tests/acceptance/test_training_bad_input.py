@@ -1,0 +1,78 @@
+"""What a cluster's users get wrong about TrainingJobs hurts nobody else, on a real control plane.
+
+One job shares the cluster while everything that can be wrong beside it is wrong; it keeps its size. And an operator that
+may not look at nodes says so and runs jobs at their minimum.
+"""
+
+import pytest
+
+from acceptance.job_stage import JobStage, sizes_by_job
+from acceptance.world import eventually
+from plane_admin import RBAC, ApiTrouble
+from raytide.api import training_names as names
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
+
+SLOTS = 8
+SETTLE = {"RAYTIDE_SHARING_SETTLE": "0.3"}
+HUGE = {"resources": {"requests": {"cpu": "1000"}}}
+
+
+async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobStage):
+    await jobs.nodes_ready(await jobs.node("cpus", cpu=str(SLOTS)))
+    sharing = await jobs.shared(**SETTLE)
+    with pytest.raises(ApiTrouble, match="min-instance") as refused:
+        await jobs.submit("reversed", 4, 2)
+    assert refused.value.code == 422
+    await jobs.submit("sound", 2, 6)
+
+    async def is_large() -> bool:
+        return jobs.running()["sound"] == 6
+
+    await eventually("it has all it can use", is_large, within_s=60)
+    await jobs.strangers("monster", 1, cpu="1k")
+    await jobs.submit("impossible", 2, 4, trainer=HUGE)
+    await jobs.submit("impossible-gang", 2, 4, trainer=HUGE, startPolicy="Gang")
+    for name in ("impossible", "impossible-gang"):
+
+        async def says_so(name: str = name) -> bool:
+            return (await jobs.condition(name, names.WAITING)).get("reason") == "Unsatisfiable"
+
+        await eventually(f"{name} says that it never can", says_so)
+    neighbour = f"{jobs.namespace}-b"
+    await jobs.make_namespaces(neighbour)
+    await jobs.submit("sound", 1, 2, namespace=neighbour)
+
+    async def runs_too() -> bool:
+        trainer = (await jobs.job("sound", neighbour)).get("status", {}).get("trainer", {})
+        return trainer.get("ready") == 2
+
+    await eventually("its namesake in another namespace has the rest", runs_too, within_s=60)
+    await sharing.has_looked()
+    sizes = [size for _, size in sizes_by_job(await jobs.history())[f"{jobs.namespace}/sound"]]
+    assert (sizes, jobs.running()["sound"]) == (sorted(sizes), 6), "it never gave anything for nothing"
+    assert not jobs.trainers("impossible-gang")
+    assert "this is a bug" not in sharing.operator.log
+
+
+async def test_without_a_look_at_nodes_jobs_run_at_their_minimum_and_say_why(jobs: JobStage):
+    await jobs.nodes_ready(await jobs.node("cpus", cpu=str(SLOTS)))
+    account = f"blind-{jobs.namespace[-8:]}"
+    blind = await jobs.account(account)
+    role = await jobs.admin.call("GET", f"{RBAC}/clusterroles/{account}")
+    rules = [rule for rule in role["rules"] if "nodes" not in rule["resources"]]
+    assert len(rules) < len(role["rules"])
+    role["rules"] = rules
+    await jobs.admin.call("PUT", f"{RBAC}/clusterroles/{account}", role)
+    sharing = await jobs.shared(who=blind, **SETTLE)
+    gang = {"resources": {"requests": {"cpu": "1"}}}
+    await jobs.submit("gang", 2, 4, trainer=gang, startPolicy="Gang")
+    await jobs.submit("optimist", 1, 4)
+
+    async def run_at_minimum() -> bool:
+        waiting = [(await jobs.condition(name, names.WAITING)).get("reason") for name in ("gang", "optimist")]
+        return jobs.running() == {"gang": 2, "optimist": 1} and waiting == ["CapacityUnknown"] * 2
+
+    await eventually("both run at their minimum and say why they do not grow", run_at_minimum, within_s=60)
+    await sharing.has_looked()
+    assert jobs.running() == {"gang": 2, "optimist": 1}

@@ -1,0 +1,69 @@
+"""S25, its other half: GPUs that may not all be filled, and nodes that look as if they had room.
+
+On a real scheduler with nodes that kwok plays. A planner that fills GPUs to the last one and then finds the cluster too
+full goes up and down for ever; one that counts sums starts pods that no node can hold. Both are judged by what the API
+server's audit log has, after passes that had every reason to change their mind.
+"""
+
+import pytest
+
+from acceptance.job_stage import JobStage, sizes_by_job
+from acceptance.world import eventually
+from raytide.api import training_names as names
+
+pytestmark = [pytest.mark.rule("SC:S25"), pytest.mark.kube, pytest.mark.timeout(600)]
+
+SETTLE = {"RAYTIDE_SHARING_SETTLE": "0.3"}
+
+
+def gpus(count: int) -> dict:
+    """Resources of one trainer."""
+    return {"resources": {"requests": {"cpu": "1"}, "limits": {names.GPU: count}}}
+
+
+async def test_a_load_below_all_is_reached_and_kept(jobs: JobStage):
+    node = await jobs.node("gpus", cpu="32", **{names.GPU: "8"})
+    await jobs.nodes_ready(node)
+    sharing = await jobs.shared("--max-load", f"cpu=97,memory=97,{names.GPU}=97", **SETTLE)
+    await jobs.submit("one", 2, 8, trainer=gpus(1))
+
+    async def has_seven() -> bool:
+        return jobs.running()["one"] == 7
+
+    await eventually("seven of eight GPUs are used: eight would be more than 97 %", has_seven, within_s=60)
+    await sharing.has_looked(5)
+    sizes = [size for _, size in sizes_by_job(await jobs.history())[f"{jobs.namespace}/one"]]
+    jobs.tell(f"S25, 8 GPUs of which 97 % may be used: sizes {sizes}, and none in 5 more passes")
+    assert sizes == sorted(sizes)
+    assert (sizes[-1], jobs.running()["one"]) == (7, 7)
+
+
+async def test_room_that_cannot_be_used_starts_nothing(jobs: JobStage):
+    cordoned = await jobs.node("cordoned", is_cordoned=True, cpu="32", **{names.GPU: "4"})
+    await jobs.node("not-ready", is_played=False, cpu="32", **{names.GPU: "4"})
+    small = [await jobs.node(f"small-{number}", cpu="32", **{names.GPU: "1"}) for number in range(4)]
+    await jobs.nodes_ready(*small)
+    sharing = await jobs.shared(**SETTLE)
+    await jobs.submit("pairs", 1, 6, trainer=gpus(2))
+
+    async def waits() -> bool:
+        return (await jobs.condition("pairs", names.WAITING)).get("status") == "True"
+
+    await eventually("it waits for two GPUs on one node", waits)
+    await sharing.has_looked()
+    condition = await jobs.condition("pairs", names.WAITING)
+    assert condition["reason"] == "Fragmented", condition
+    assert not jobs.trainers("pairs"), "a gang without room has no pods"
+
+    await jobs.cordon(cordoned, is_cordoned=False)
+
+    async def runs() -> bool:
+        return jobs.running()["pairs"] == 2
+
+    await eventually("it uses the node that may be used now, all of it", runs, within_s=60)
+    await sharing.has_looked()
+    nodes = {pod["spec"].get("nodeName") for pod in jobs.trainers("pairs")}
+    sizes = [size for _, size in sizes_by_job(await jobs.history())[f"{jobs.namespace}/pairs"]]
+    jobs.tell(f"S25, 2 GPUs each beside cordoned, NotReady and 1-GPU nodes: {condition['message']}; then sizes {sizes}")
+    assert nodes == {cordoned}
+    assert (sizes, len(jobs.trainers("pairs"))) == (sorted(sizes), 2)

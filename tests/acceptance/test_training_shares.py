@@ -1,0 +1,100 @@
+"""S25: TrainingJobs share a cluster fairly while jobs arrive and strangers come and go, on a real scheduler.
+
+Compressed: jobs arrive 5 s apart instead of 10 and changes settle in 0.3 s instead of 1, which leaves less time, not more;
+strangers stay until the cluster is settled instead of 90 s. What is judged are sizes as the API server's audit log has them, and places as a watch
+saw them. That the planner itself ends, is fast and always decides the same is shown by tests/unit/elastic.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+
+from acceptance.job_stage import JobStage, sizes_by_job
+from acceptance.world import PATIENCE, eventually
+
+pytestmark = [pytest.mark.rule("SC:S25"), pytest.mark.kube]
+
+NODES, SLOTS = 20, 400
+JOBS, LOW, HIGH = 20, 2, 60
+SHARE = SLOTS // JOBS
+ARRIVAL_S = 5.0
+WITHIN_S = 60.0
+PENDING_S = 30.0
+STRANGERS, ROUNDS = 300, 2
+LEAST_LOAD = 0.9
+PASS_S = 1.0
+"""Passes begin at least so far apart: what is written within it is one cycle's."""
+
+
+def turns(sizes: Iterable[tuple[float, int]]) -> list[tuple[int, int]]:
+    """Moves up and down by more than one in one cycle, as (first move, second move)."""
+    moves = [(at, after - before) for (_, before), (at, after) in pairwise(sizes)]
+    return [
+        (first, second)
+        for (earlier, first), (later, second) in pairwise(moves)
+        if later - earlier < PASS_S and first * second < 0 and min(abs(first), abs(second)) > 1
+    ]
+
+
+async def is_even(stage: JobStage) -> bool:
+    """Whether everybody has its share, on nodes."""
+    running = stage.running()
+    return len(running) == JOBS and all(abs(count - SHARE) <= 1 for count in running.values())
+
+
+async def settled(stage: JobStage, step: str, strangers: frozenset[str] = frozenset()) -> float:
+    """Wait until they have nodes, every job has its minimum, and the cluster is nearly full; how full it is."""
+
+    async def is_settled() -> bool:
+        running = stage.running()
+        if not all(stage.has_place(name) for name in strangers):
+            return False
+        is_whole = len(running) == JOBS and min(running.values()) >= LOW
+        return is_whole and stage.placed() >= LEAST_LOAD * SLOTS
+
+    try:
+        await eventually(f"{step}: load of {LEAST_LOAD:.0%}, every job with its minimum", is_settled, within_s=WITHIN_S)
+    except AssertionError as late:
+        raise AssertionError(f"{late}; {stage.placed()} of {SLOTS} slots, trainers {dict(stage.running())}") from None
+    return stage.placed() / SLOTS
+
+
+@pytest.mark.timeout(900)
+async def test_twenty_jobs_meet_and_strangers_come_and_go(jobs: JobStage):
+    nodes = [await jobs.node(f"slots-{number}", cpu=str(SLOTS // NODES)) for number in range(NODES)]
+    await jobs.nodes_ready(*nodes)
+    sharing = await jobs.shared(RAYTIDE_SHARING_SETTLE="0.3")
+    loop = asyncio.get_running_loop()
+    for number in range(JOBS):
+        await jobs.submit(f"job-{number:02}", LOW, HIGH)
+        await asyncio.sleep(ARRIVAL_S)
+    arrived = loop.time()
+    try:
+        await eventually("everybody has its share", lambda: is_even(jobs), within_s=WITHIN_S)
+    finally:
+        jobs.tell(
+            f"S25: {loop.time() - arrived:.1f} s after the last of {JOBS} jobs: {sorted(jobs.running().values())}"
+        )
+    waited_s = jobs.waits.longest_so_far_s()
+    await sharing.has_looked()
+    assert await is_even(jobs), "and it stays so"
+    loads = [await settled(jobs, "twenty jobs")]
+    await jobs.priority("web-first", 1000)
+    for round_ in range(ROUNDS):
+        web = await jobs.strangers(f"web-{round_}", STRANGERS, priorityClassName="web-first")
+        loads.append(await settled(jobs, f"strangers came, round {round_}", frozenset(web)))
+        await sharing.has_looked()
+        waits = jobs.waits.longest_so_far_s()
+        jobs.tell(f"{sorted(jobs.running().values())} waits {waits} {len(jobs.pods.by_name)}")
+        await asyncio.sleep(35)
+        waits = jobs.waits.longest_so_far_s()
+        jobs.tell(f"{sorted(jobs.running().values())} waits {waits} {len(jobs.pods.by_name)}")
+        await jobs.dismiss(web)
+        loads.append(await settled(jobs, f"strangers went, round {round_}"))
+        jobs.tell(f"{sorted(jobs.running().values())} waits {jobs.waits.longest_so_far_s()} {len(jobs.pods.by_name)}")
+    history = sizes_by_job(await jobs.history())
+    assert {job: turns(sizes) for job, sizes in history.items() if turns(sizes)} == {}
+    assert waited_s <= PENDING_S * PATIENCE
+    assert len(history) == JOBS
