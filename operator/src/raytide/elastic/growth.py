@@ -29,23 +29,39 @@ def grow(state: State, claims: Claims) -> list[Placement]:
             for pods, count in cooling.pop(0)[1]:
                 kept += state.place(pods, count)
         _grow_level(state, [share for share in level if _wants_more(state, share)])
+    resting = []
     for share in state.shares:
         refusal = state.refusals.get(share.of.id)
         if refusal is not None and refusal.kind == COOLING_DOWN and not refusal.needs:
-            _tell_lack_of_room(state, share)
+            resting.append(share)
+    best = _best_off(state) if resting else {}
+    for share in resting:
+        _tell_lack_of_room(state, share, best.get(share.of.priority, 0))
     return kept
 
 
-def _tell_lack_of_room(state: State, share: Share) -> None:
+def _best_off(state: State) -> dict[int, int]:
+    """Priority -> the highest score that somebody would still have after giving a step to who is less fulfilled."""
+    best: dict[int, int] = {}
+    for share in state.shares:
+        smaller = share.smaller()
+        if share.of.rebalances and share.of.is_scaling_enabled and smaller is not None:
+            best[share.of.priority] = max(best.get(share.of.priority, 0), share.score_if(smaller))
+    return best
+
+
+def _tell_lack_of_room(state: State, share: Share, best: int) -> None:
     """Who rests, and would have no room either, waits for room: words that change with each rest help nobody.
 
-    Whoever rebalances needs no free room, only the end of its rest.
+    Whom somebody better off would give to needs no free room, only the end of its rest.
     """
     after = share.larger()
-    tried = None if after is None or share.of.rebalances else _tried(state, share, step_to(share, after))
+    if after is None or (share.of.rebalances and best >= share.score_if(after)):
+        return
+    tried = _tried(state, share, step_to(share, after))
     if isinstance(tried, Refusal):
         state.refusals[share.of.id] = tried
-    elif tried is not None:
+    else:
         state.forget(tried)
 
 

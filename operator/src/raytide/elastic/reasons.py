@@ -93,13 +93,22 @@ class Reasons:
             fitting = sum(times_that_fit(pod.wants, spot.soon) for spot in pod.order.spots)
             if fitting >= count:
                 return "", ""
-            return INSUFFICIENT, f"needs room for {count} of {_one(self.state, pod)}; there is room for {fitting}"
+            sentence = f"needs room for {count} of {_one(self.state, pod)}; there is room for {fitting}"
+            return self._short_for(pod, count, room), sentence
         number, amount, free = lacking
         name = self.state.room.resources[number]
         sentence = f"needs {spell_with_name(name, amount)} free on one node; the best node has {spell(name, free)} free"
         if all(room.total(other) >= wanted * count for other, wanted in pod.wants):
             return FRAGMENTED, sentence
         return (INSUFFICIENT_GPU if name in self.state.room.gpus else INSUFFICIENT), sentence
+
+    def _short_for(self, pod: PodShape, count: int, room: RoomIndex) -> str:
+        """Which reason it is that one fits and so many do not: GPUs where there are too few of them."""
+        names = self.state.room.resources
+        for number, amount in pod.wants:
+            if room.total(number) < amount * count:
+                return INSUFFICIENT_GPU if names[number] in self.state.room.gpus else INSUFFICIENT
+        return FRAGMENTED
 
     def _room_of(self, pod: PodShape) -> RoomIndex:
         """The room of the nodes that the shape may use, as it is now."""
