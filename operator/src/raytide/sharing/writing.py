@@ -47,9 +47,16 @@ class Writing:
     # --- before a pass -------------------------------------------------------------------------------------------------
 
     async def read_again(self) -> None:
-        """Read the jobs of which nobody knows what became of a write; raises Unavailable."""
+        """Read the jobs of which nobody knows what became of a write; raises Unavailable.
+
+        One that may not be read any more (its namespace lost our role) is left to the informer, and stops nobody else.
+        """
         for key in sorted(self._unsure):
-            live = await self._client.get(TRAININGJOBS, key)
+            try:
+                live = await self._client.get(TRAININGJOBS, key)
+            except Refused as refused:
+                log.warning("%s cannot be read: %s", key, refused)
+                live = None
             if live is not None:
                 self._keep(live)
             self._unsure.discard(key)
