@@ -82,8 +82,7 @@ def panel(title: str, values: dict[int, list[tuple[int, float]]], column: int, b
     lines = [
         f'<rect x="{x0}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#999"/>',
         f'<text x="{x0}" y="{TOP - 10}">{title}</text>',
-        f'<line x1="{x0}" x2="{x0 + WIDTH}" y1="{y(bar_ms):.1f}" y2="{y(bar_ms):.1f}" stroke="#b23a48" '
-        'stroke-dasharray="6 4"/>',
+        f'<path d="M{x0} {y(bar_ms):.1f}h{WIDTH}" stroke="#b23a48" stroke-dasharray="6 4"/>',
     ]
     for power in range(5):
         ms = 10.0**power
