@@ -327,7 +327,9 @@ class World:
         """Without the trainers above their minimum that found no room: what there is after calm days."""
         other = self.copy()
         for pods in other.jobs.values():
-            _resize(pods.trainers, max(pods.job.floor, sum(map(bool, pods.trainers))))
+            if pods.trainers or not pods.job.is_gang:
+                other._fill(pods, max(pods.job.floor, sum(map(bool, pods.trainers))))
+        other.schedule()
         return other
 
     def sizes(self) -> dict[str, int]:

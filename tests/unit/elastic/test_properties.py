@@ -185,7 +185,7 @@ def shuffled(pool: Pool, chance: random.Random) -> Pool:
 @given(worlds(most_nodes=1))
 def test_a_plan_carried_out_on_one_node_is_a_fixed_point(world):
     world.quotas = ()  # what a shrink gives back to a quota counts from the next plan on
-    after = world.running().changed(**{id_.name: {"rebalances": False} for id_ in world.jobs})
+    after = world.running()
     after = after.carried_out(divide(after.pool()))
     again = divide(after.pool())
     assert again.resizes == ()
@@ -320,7 +320,7 @@ def test_while_pods_leave_nothing_more_is_taken_and_their_room_is_not_given_away
 @given(worlds(most_nodes=1))
 def test_what_was_promised_comes_when_the_pods_are_gone(world):
     world.quotas = ()
-    world = world.running().changed(**{id_.name: {"rebalances": False} for id_ in world.jobs})
+    world = world.running()
     expected = world.carried_out(divide(world.pool())).sizes()
     for _ in range(20):
         plan = divide(world.pool())
