@@ -18,7 +18,8 @@ from raytide.api.job_shape import size_for
 from raytide.api.pod_shape import pod_shape
 from raytide.api.sharing import ResizeNote, SharingRecord, encode_record
 from raytide.api.trainingjob import TrainingJob
-from raytide.elastic.model import Core, Requirement, Taint, Toleration
+from raytide.elastic.fairness import divide
+from raytide.elastic.model import INSUFFICIENT, Core, Requirement, Taint, Toleration
 from raytide.sharing.participants import pool
 from raytide.sharing.shapes import role_shape, shape_from
 from raytide.trainingjob.objects import build_pod
@@ -375,6 +376,24 @@ def test_nodes_as_they_are():
     assert found.nodes[0].used == {"cpu": 1500, "pods": 2}
     assert found.nodes[0].labels == {"zone": "a"}
     assert found.nodes[0].taints == (Taint("k", "", "NoSchedule"),)
+
+
+def test_a_node_that_is_away_keeps_only_the_taints_it_will_still_have():
+    taints = [
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+        {"key": "dedicated", "effect": "NoSchedule"},
+    ]
+    found = made([], [], [node("away", unschedulable=True, taints=taints), node("back", taints=taints)])
+    keys = {each.name: [taint.key for taint in each.taints] for each in found.nodes}
+    assert keys == {"away": ["dedicated"], "back": ["node.kubernetes.io/unschedulable", "dedicated"]}
+
+
+@pytest.mark.rule("TJ:7.4", "SC:S25")
+def test_what_a_cordoned_node_could_hold_is_not_impossible():
+    taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+    nodes = [node("small", cpu="500m"), node("away", unschedulable=True, taints=taints)]
+    (waiting,) = divide(made(job(startPolicy="Gang"), [], nodes)).waiting
+    assert waiting.reason == INSUFFICIENT
 
 
 def test_pods_of_others_that_wait():

@@ -7,13 +7,17 @@ Its values are built up by participants.py within one call and then frozen (TJ Â
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from itertools import groupby
+from typing import Final, TypeAlias
 
 from raytide.api.capacity import CapacityNode, CapacityPod
 from raytide.api.pod_shape import PODS, PodConstraints, PodShape
 from raytide.elastic.model import Amounts, Node, Shape, Stranger, Taint
 from raytide.sharing.shapes import shape_from
 from raytide.sharing.standing import Standing
+
+TAINTS_OF_A_STATE: Final = "node.kubernetes.io/"
+"""Kubernetes' own: cordoned, not ready, unreachable, under pressure."""
 
 _Kind: TypeAlias = tuple[tuple[tuple[str, int], ...], PodConstraints, int]
 """Requests without the place, constraints, priority: pods of others that are alike in these are alike."""
@@ -31,6 +35,10 @@ def add(total: dict[str, int], more: Amounts, times: int = 1) -> None:
     """Put so many times as much on top."""
     if times == 0:
         return
+    if times == 1:
+        for name, amount in more.items():
+            total[name] = total.get(name, 0) + amount
+        return
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount * times
 
@@ -47,6 +55,7 @@ class Rooms:
     def __init__(self, nodes: Iterable[CapacityNode]) -> None:
         self._nodes = {node.name: node for node in sorted(nodes, key=lambda each: each.name)}
         self._taken = {name: _Taken() for name in self._nodes}
+        self._usable = {name for name, node in self._nodes.items() if node.is_ready and not node.is_cordoned}
         self._strangers: dict[_Kind, Stranger] = {}
         self.charged: dict[str, int] = {}
         """What counts against the sum of usable nodes for growth by limits."""
@@ -56,19 +65,23 @@ class Rooms:
         for pod in pods:
             if pod.node:
                 self._take(pod, is_leaving=is_leaving or pod.is_terminating)
-                if self._is_usable(pod.node):
+                if pod.node in self._usable:
                     add(self.charged, pod.requests)
             elif not (pod.is_terminating or pod.is_scheduling_gated or is_leaving):
                 self._wait(pod)
 
     def keep(self, standing: Standing, shape: Shape | None) -> None:
         """Pods of one role of a job that takes part: they count by their limits, those that have no pod yet too."""
-        for pods, is_leaving in ((standing.kept, False), (standing.leaving, True)):
-            for pod in pods:
-                if pod.node:
-                    self._take(pod, is_leaving=is_leaving)
-                if self._is_usable(pod.node) or not (pod.node or is_leaving):
-                    add(self.charged, pod.limits)
+        charged = [pod.limits for pod in standing.kept if not pod.node or pod.node in self._usable]
+        charged += [pod.limits for pod in standing.leaving if pod.node in self._usable]
+        for pod in standing.kept:
+            if pod.node:
+                self._take(pod, is_leaving=False)
+        for pod in standing.leaving:
+            if pod.node:
+                self._take(pod, is_leaving=True)
+        for limits, alike in groupby(charged):
+            add(self.charged, limits, sum(1 for _ in alike))
         if shape is not None:
             add(self.charged, shape.limits, standing.uncreated)
 
@@ -81,8 +94,8 @@ class Rooms:
                 used=self._taken[name].used,
                 leaving=self._taken[name].leaving,
                 labels=node.labels,
-                taints=tuple(Taint(*taint) for taint in node.taints),
-                is_usable=node.is_ready and not node.is_cordoned,
+                taints=_taints(node),
+                is_usable=name in self._usable,
             )
             for name, node in self._nodes.items()
         )
@@ -100,10 +113,6 @@ class Rooms:
         if is_leaving:
             add(taken.leaving, pod.requests)
 
-    def _is_usable(self, name: str) -> bool:
-        node = self._nodes.get(name)
-        return node is not None and node.is_ready and not node.is_cordoned
-
     def _wait(self, pod: CapacityPod) -> None:
         kind = (_pairs(pod.requests), pod.constraints, pod.priority)
         known = self._strangers.get(kind)
@@ -117,3 +126,10 @@ class Rooms:
 
 def _pairs(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, amount) for name, amount in amounts.items() if name != PODS))
+
+
+def _taints(node: CapacityNode) -> tuple[Taint, ...]:
+    """Of a node that is away for now, those that it will still have when it is back: whom it could hold then can wait."""
+    is_usable = node.is_ready and not node.is_cordoned
+    taints = (Taint(*taint) for taint in node.taints)
+    return tuple(taint for taint in taints if is_usable or not taint.key.startswith(TAINTS_OF_A_STATE))
