@@ -116,6 +116,23 @@ def test_a_gang_that_came_too_late_says_what_kept_its_pods_from_starting():
 
 
 @pytest.mark.rule("TJ:6-258")
+def test_a_job_that_becomes_a_gang_has_its_whole_time_to_come_together():
+    world = JobWorld(startPolicy="Optimistic", pendingTimeoutSeconds=120)
+    world.admit()
+    world.settle()
+    world.pass_time(3600)
+    world.edit(startPolicy="Gang")
+    world.settle()
+    assert world.condition(names.ADMITTED)["reason"] == names.ADMITTED
+    assert len(world.trainers) == 2
+    world.pass_time(119)
+    assert len(world.settle().trainers) == 2
+    world.pass_time(1)
+    world.settle()
+    assert world.condition(names.ADMITTED)["reason"] == names.GANG_TIMEOUT
+
+
+@pytest.mark.rule("TJ:6-258")
 def test_a_gang_that_came_too_late_is_admitted_again_ever_later():
     world = gang(pendingTimeoutSeconds=120)
     distances = []

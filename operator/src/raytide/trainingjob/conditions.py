@@ -43,8 +43,8 @@ def conditions_of(now: Situation, todo: Plan, end: Verdict | None, at: datetime)
     """All conditions of a valid job that has not ended before."""
     old: Conditions = tuple(now.job.status.get("conditions") or ())
     about_room = admitted(now, todo)
-    if _gives_back_now(about_room, old):
-        old = remove_condition(old, names.ADMITTED)  # the stamp moves although it was False before
+    if _is_new_stamp_due(about_room, old):
+        old = remove_condition(old, names.ADMITTED)
     sayings: dict[str, Saying | None] = {names.ADMITTED: about_room, names.RUNNING: running(now, end)}
     sayings[names.SCALING] = None if end else scaling(now)
     sayings[names.WAITING] = None if end else waiting_of(now)
@@ -156,10 +156,17 @@ def unsupported_fields(job: TrainingJob) -> Saying | None:
     return Saying(names.UNSUPPORTED, status=True, reason="FeatureNotBuilt", message=message)
 
 
-def _gives_back_now(about_room: Saying, old: Conditions) -> bool:
-    """Whether an admission that the status has not told of yet ends here (job_admission.py goes by the stamp)."""
+def _is_new_stamp_due(about_room: Saying, old: Conditions) -> bool:
+    """Whether the stamp has to move although the status stays.
+
+    When an admission ends that no status told of, because job_admission.py goes by the stamp; and when a job becomes a
+    gang, whose time to come together begins now.
+    """
     before = find_condition(old, names.ADMITTED)
-    return about_room.reason in GIVES_BACK and before is not None and before.get("reason") != about_room.reason
+    if before is None or before.get("reason") == about_room.reason:
+        return False
+    becomes_gang = about_room.reason == names.ADMITTED and before.get("reason") == OPTIMISTIC
+    return becomes_gang or about_room.reason in GIVES_BACK
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
