@@ -51,13 +51,13 @@ ray-versions: setup ## the sidecar's questions to the GCS, with the oldest and n
 test-kube: setup control-plane tools ## the integration suite, the probe and acceptance scenarios on a real control plane
 	@$(PYTEST) -m kube --timeout 300 tests/integration tests/acceptance
 
-simulation: setup ## 1,000 random histories, 100 launches under faults, faults at a sample of points of each scenario (SEED=n, POINTS=all)
-	@$(BIN)/python tools/simulate.py $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(LAUNCHES),--launches $(LAUNCHES)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(POINTS),--points $(POINTS)) $(if $(SEED),--seed $(SEED)) $(if $(POINT),--point $(POINT))
+simulation: setup ## 1,000 random histories, 60 of jobs, 100 launches under faults, faults at a sample of points of each scenario (SEED=n, POINTS=all)
+	@$(BIN)/python tools/simulate.py $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(LAUNCHES),--launches $(LAUNCHES)) $(if $(JOB_HISTORIES),--job-histories $(JOB_HISTORIES)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(POINTS),--points $(POINTS)) $(if $(SEED),--seed $(SEED)) $(if $(POINT),--point $(POINT))
 
 properties: setup ## what holds of every plan of the fair sharing, of 10,000 random clusters each (EXAMPLES=n)
 	@RAYTIDE_EXAMPLES=$(if $(EXAMPLES),$(EXAMPLES),10000) $(PYTEST) tests/unit/elastic/test_properties.py
 
-mutate: setup ## twelve deliberate mutations must each turn the simulation red
+mutate: setup ## seventeen deliberate mutations must each turn the simulation red
 	@$(BIN)/python tools/mutate.py
 
 golden: setup control-plane tools ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir MODE=ray)

@@ -15,6 +15,10 @@ LEADERSHIP = "tests/simulation/test_leadership.py"
 RIVALS = "tests/simulation/test_matrix.py::test_a_life_ends_the_same_whatever_goes_wrong_once[autoscaler-two-writers]"
 DEMAND = "tests/simulation/test_matrix.py::test_a_cluster_follows_its_demand_whatever_goes_wrong_once"
 TURNED_BUSY = f"{DEMAND}[demand-turned-busy]"
+JOBS = "tests/simulation/test_training_matrix.py::test_jobs_end_in_the_same_sizes_whatever_goes_wrong_once"
+RECLAIMS = f"{JOBS}[gang-reclaims]"
+BY_HAND = f"{JOBS}[scaled-by-hand]"
+BOUNDS = f"{JOBS}[bounds-edited]"
 MUTATIONS = {
     "no-overlay": HISTORIES,
     "no-uid-precondition": HISTORIES,
@@ -28,6 +32,11 @@ MUTATIONS = {
     "names-before-drains": TURNED_BUSY,
     "no-tests-in-patches": TURNED_BUSY,
     "no-way-back": TURNED_BUSY,
+    "growth-before-gone": RECLAIMS,
+    "orders-without-version": RECLAIMS,
+    "removals-are-failures": RECLAIMS,
+    "no-cooldown": BY_HAND,
+    "zero-goes-first": BOUNDS,
 }
 """Each with the lives that must turn red."""
 JUDGED = "--- violations"
@@ -52,7 +61,7 @@ def tell(mutation: str, *tests: str) -> subprocess.CompletedProcess[str]:
 
 def main() -> int:
     """One line per mutation."""
-    healthy = tell("", HISTORIES, LEADERSHIP, RIVALS, TURNED_BUSY)
+    healthy = tell("", HISTORIES, LEADERSHIP, RIVALS, TURNED_BUSY, RECLAIMS, BY_HAND, BOUNDS)
     if healthy.returncode:
         print(healthy.stdout[-3000:])
         print("the simulation is red without any mutation")

@@ -19,13 +19,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "operator" / "src")]
 
-from simulation import test_following_demand  # noqa: E402 - the path first
+from simulation import test_following_demand, test_training_histories  # noqa: E402 - the path first
 from simulation.autoscaled_scenarios import AUTOSCALED  # noqa: E402 - same
 from simulation.demand_scenarios import BY_DEMAND, LARGE_BY_DEMAND  # noqa: E402 - same
 from simulation.matrix import Point, Told, inject, learn, points_of  # noqa: E402 - same
 from simulation.multi_host_scenarios import MULTI_HOST  # noqa: E402 - same
 from simulation.scenarios import LARGE, SCENARIOS  # noqa: E402 - same
 from simulation.test_histories import live_through  # noqa: E402 - same
+from simulation.training_scenarios import TRAINING  # noqa: E402 - same
 
 CHUNK = 25
 POINTS = 90
@@ -35,10 +36,19 @@ POINTS_OF_LARGE = 3
 HISTORIES = "histories"
 LAUNCHES = "launch-under-faults"
 """SC:S7."""
+JOB_HISTORIES = "job-histories"
+"""Of TrainingJobs that share a cluster (RM F15)."""
+SHARE_OF_JOBS = 4
+"""Stories of jobs are told at a quarter of the points, and there are so many fewer histories of them by default."""
 VERY_LARGE = frozenset(scenario.name for scenario in (*LARGE, *LARGE_BY_DEMAND))
+FEWER = VERY_LARGE | {scenario.name for scenario in TRAINING}
 BY_NAME = {
-    scenario.name: scenario for scenario in (*SCENARIOS, *MULTI_HOST, *AUTOSCALED, *BY_DEMAND, *LARGE, *LARGE_BY_DEMAND)
+    scenario.name: scenario
+    for scenario in (*SCENARIOS, *MULTI_HOST, *AUTOSCALED, *BY_DEMAND, *TRAINING, *LARGE, *LARGE_BY_DEMAND)
 }
+RANDOM = {HISTORIES: "HISTORIES", LAUNCHES: "LAUNCHES", JOB_HISTORIES: "JOB_HISTORIES"}
+"""Kind -> the variable of make that says how many."""
+NO_HISTORIES = " ".join(f"{variable}=0" for variable in RANDOM.values())
 references: dict[str, Told] = {}
 
 
@@ -58,7 +68,7 @@ class Sample:
             return [self.only]
         if not self.most or count <= self.most:
             return list(range(count))
-        most = self.most // 4 if name in VERY_LARGE else self.most
+        most = max(1, self.most // SHARE_OF_JOBS) if name in FEWER else self.most
         return sorted(random.Random(f"{self.seed} {name}").sample(range(count), most))  # noqa: S311 - no secret
 
 
@@ -110,6 +120,9 @@ def violations(kind: str, seed: int) -> list[str]:
     """What was wrong in one random life."""
     if kind == LAUNCHES:
         return test_following_demand.live_through(seed)
+    if kind == JOB_HISTORIES:
+        told = test_training_histories.live_through(seed)
+        return [test_training_histories.shortest(seed).report()] if told.violations else []
     history = live_through(seed)
     return [history.report()] if history.violations else []
 
@@ -117,10 +130,10 @@ def violations(kind: str, seed: int) -> list[str]:
 def run(job: Job) -> Done:
     """Tell them one after another."""
     started, red, slowest_s = time.process_time(), [], 0.0
-    if job.kind in (HISTORIES, LAUNCHES):
+    if job.kind in RANDOM:
         for seed in job.numbers:
             if found := violations(job.kind, seed):
-                counts = "HISTORIES=1 LAUNCHES=0" if job.kind == HISTORIES else "HISTORIES=0 LAUNCHES=1"
+                counts = " ".join(f"{variable}={int(kind == job.kind)}" for kind, variable in RANDOM.items())
                 again = f"make simulation {counts} FIRST={seed} SCENARIOS=none"
                 red.append(f"{job.kind} {seed}: " + "\n  ".join([*found[:5], f"again: {again}"]))
         return Done(job, time.process_time() - started, tuple(red))
@@ -129,7 +142,7 @@ def run(job: Job) -> Done:
         told = inject(scenario, reference, all_points[number])
         slowest_s = max(slowest_s, told.took_s)
         if told.violations:
-            again = f"make simulation HISTORIES=0 LAUNCHES=0 SCENARIOS={job.kind} POINT={number}"
+            again = f"make simulation {NO_HISTORIES} SCENARIOS={job.kind} POINT={number}"
             red.append("\n  ".join([f"{job.kind} {all_points[number]}", *told.violations[:5], f"again: {again}"]))
     return Done(job, time.process_time() - started, tuple(red), slowest_s)
 
@@ -140,6 +153,7 @@ def main() -> int:
     parser.add_argument("--histories", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the seed of the first history and launch")
     parser.add_argument("--launches", type=int, default=100, help="how many launches under faults (SC:S7)")
+    parser.add_argument("--job-histories", type=int, default=60, help="how many of jobs that share a cluster")
     parser.add_argument("--points", default=str(POINTS), help="how many of each scenario; all: the whole matrix")
     parser.add_argument("--seed", type=int, default=0, help="which sample of the points")
     parser.add_argument("--point", type=int, help="one of them, by its number")
@@ -147,7 +161,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
     asked = parser.parse_args()
     sample = Sample(0 if asked.points == "all" else int(asked.points), asked.seed, asked.point)
-    counts = {HISTORIES: asked.histories, LAUNCHES: asked.launches}
+    counts = {HISTORIES: asked.histories, LAUNCHES: asked.launches, JOB_HISTORIES: asked.job_histories}
     seeds = {kind: range(asked.first, asked.first + count) for kind, count in counts.items()}
     names = {"all": list(BY_NAME), "none": []}.get(asked.scenarios, asked.scenarios.split(","))
     unsound = {name: reference_of(name).violations for name in names if reference_of(name).violations}

@@ -1,9 +1,10 @@
 """Would the simulation notice?
 
-Twelve deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
+Seventeen deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
 reference, a new name on retry, no write gate, a term of leadership that trusts old lists, a decision record that nobody
 reads, victims chosen beside an autoscaler; and an autoscaler that names before anybody agreed to leave, that writes
-without `test`, that does not take a refused drain back. `pytest --mutation NAME` applies one before the lives are told, and
+without `test`, that does not take a refused drain back; and, for jobs, growth before room is free, orders for whatever a job
+is by now, removals that count as failures, no cool-downs, trainer 0 that goes first. `pytest --mutation NAME` applies one before the lives are told, and
 `make mutate` demands that each turns them red (RM: tests of the tests).
 """
 
@@ -12,6 +13,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from raytide.api.actions import Create
@@ -24,6 +26,9 @@ from raytide.kube.expectations import Expectations
 from raytide.raycluster import objects, plan, pods
 from raytide.raycluster.room import RayClusterRoom
 from raytide.raycluster.scaling import Scaling
+from raytide.sharing import orders, participants
+from raytide.sharing.claims import Rest
+from raytide.trainingjob import ranks, situation
 
 
 def no_overlay(patch: pytest.MonkeyPatch) -> None:
@@ -129,6 +134,43 @@ def no_way_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Gcs, "drain", drain)
 
 
+def growth_before_gone(patch: pytest.MonkeyPatch) -> None:
+    """Room is given as soon as somebody has been asked to leave it."""
+    patch.setattr(orders, "_released", lambda resizes: resizes)
+
+
+def orders_without_version(patch: pytest.MonkeyPatch) -> None:
+    """Sizes are written on whatever the job is by now."""
+    patch_of = orders.Order.patch
+
+    def careless(self: orders.Order, version: str) -> dict[str, Any]:
+        body = dict(patch_of(self, version))
+        return {**body, "metadata": {"annotations": body["metadata"]["annotations"]}}
+
+    patch.setattr(orders.Order, "patch", careless)
+
+
+def removals_are_failures(patch: pytest.MonkeyPatch) -> None:
+    """Who was told to go counts like one that failed."""
+    tally = situation.tally
+
+    def unforgiving(job: Any, observed: Any) -> Any:
+        pods = tuple(msgspec.structs.replace(pod, deletion_timestamp="") for pod in observed.pods)
+        return tally(job, dataclasses.replace(observed, pods=pods))
+
+    patch.setattr(situation, "tally", unforgiving)
+
+
+def no_cooldown(patch: pytest.MonkeyPatch) -> None:
+    """Jobs never rest between resizes."""
+    patch.setattr(participants, "rest_of", lambda *_: Rest())
+
+
+def zero_goes_first(patch: pytest.MonkeyPatch) -> None:
+    """A job that shrinks loses its lowest indices."""
+    patch.setattr(ranks, "_first", lambda alive, number: set(sorted(alive, reverse=True)[: max(0, number)]))
+
+
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "no-overlay": no_overlay,
     "no-uid-precondition": no_uid_precondition,
@@ -142,4 +184,9 @@ MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "names-before-drains": names_before_drains,
     "no-tests-in-patches": no_tests_in_patches,
     "no-way-back": no_way_back,
+    "growth-before-gone": growth_before_gone,
+    "orders-without-version": orders_without_version,
+    "removals-are-failures": removals_are_failures,
+    "no-cooldown": no_cooldown,
+    "zero-goes-first": zero_goes_first,
 }

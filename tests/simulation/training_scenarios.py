@@ -239,6 +239,19 @@ async def strangers(stage: TrainingStage) -> None:
     expect(stage, a=12)
 
 
+async def foreign_hands(stage: TrainingStage) -> None:
+    """F12: somebody takes away the service and the list of members, later wipes the record and the status."""
+    await live(stage, new_job("a", 2, 6))
+    stage.world.delete("services", "a", NAMESPACE)
+    stage.world.delete("configmaps", "a-membership", NAMESPACE)
+    await stage.settle()
+    stage.world.edit_job("a", NAMESPACE, lambda obj: obj["metadata"].pop("annotations", None))
+    stage.world.edit(JOBS, "a", None, lambda obj: obj.update(status={}), subresource="status")
+    await stage.pass_time(3.0)
+    await stage.settle()
+    expect(stage, a=6)
+
+
 async def upgrade(stage: TrainingStage) -> None:
     """S14: SIGTERM, and a new operator takes over jobs that are well: it has nothing to write (RM:I19)."""
     await live(stage, new_job("a", 2, 8), new_job("b", 2, 2, gpu=1))
@@ -273,6 +286,7 @@ TRAINING = (
     _story("impossible-job", impossible),
     _story("job-under-quota", quota),
     _story("strangers-come-and-go", strangers),
+    _story("foreign-hands", foreign_hands),
     _story("job-upgrade", upgrade, is_exact=True, is_quiet=True),
 )
 """Each with every fault at every point."""
