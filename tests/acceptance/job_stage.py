@@ -93,13 +93,15 @@ class JobStage(Stage):
     # --- nodes ---------------------------------------------------------------------------------------------------------
 
     async def node(self, name: str, *, is_played: bool = True, is_cordoned: bool = False, **amounts: str) -> str:
-        """One node; Ready as soon as kwok plays it, and never where it does not."""
+        """One node; Ready as soon as kwok plays it, and as its kubelet left it where kwok does not."""
         name = f"{name}-{self.namespace[-8:]}"
         room = {"memory": "1Ti", "pods": "500", **amounts}
         annotations = FAKE_NODE if is_played else {}
         metadata = {"name": name, "annotations": annotations, "labels": {"kubernetes.io/hostname": name}}
         node = {"metadata": metadata, "spec": {"unschedulable": is_cordoned}}
-        await self.admin.call("POST", "/api/v1/nodes", {**node, "status": {"capacity": room, "allocatable": room}})
+        gone = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "stopped"}
+        status = {"capacity": room, "allocatable": room, "conditions": [] if is_played else [gone]}
+        await self.admin.call("POST", "/api/v1/nodes", {**node, "status": status})
         self._nodes.append(name)
         return name
 
