@@ -8,7 +8,7 @@ import pytest
 
 from simulation.training_history import JobHistory, JobLife
 
-SHARE_OF_HISTORIES = 4
+SHARE_OF_HISTORIES = 8
 
 
 def live_through(seed: int, only: Collection[int] | None = None) -> JobHistory:

@@ -137,7 +137,8 @@ class TrainingJudge(Notes):
         gone = sum(each in alive and now_s - at_s <= AT_ONCE_S for each, at_s in taken.items())
         # Trainer 0 is somebody others meet at: while it is replaced its place counts, and another one may go instead.
         places = int(role == names.TRAINER and all(pod.index != "0" for pod in alive.values()))
-        if len(alive) + places - gone < least - given_up(self._before[uid]) - self._late[uid, role]:
+        is_seen = self.is_view_trusted and now_s - self.world.hit_at > AT_ONCE_S
+        if is_seen and len(alive) + places - gone < least - given_up(self._before[uid]) - self._late[uid, role]:
             self._note_count(f"{name} is told to go, although {least} {role}s of {self.names[uid]} are wanted")
         if role == names.TRAINER and alive[entry.uid].index == "0" and least > 0:
             self._note_count(f"trainer 0 of {self.names[uid]} goes before others")

@@ -46,6 +46,8 @@ class TrainingWorld(World):
         """uids of jobs whose trainers have nothing left to do."""
         self.disturbed_at = -1e9
         """When a stranger's pod or a machine changed last, in seconds of the loop."""
+        self.hit_at = -1e9
+        """When a pod was lost last by nobody's plan."""
         self.silent: set[str] = set()
         for node, cpus in CPUS.items():
             self.store.create("nodes", {"metadata": {"name": node}, "status": machine(cpus, GPUS.get(node, 0))})
@@ -122,6 +124,7 @@ class TrainingWorld(World):
     # --- what happens to pods ----------------------------------------------------------------------------------------
     def fail(self, name: str, namespace: str) -> None:
         """The pod's program ends with an error."""
+        self.hit_at = self._loop.time()
         entry = self.store.find("pods", namespace, name)
         if entry is None or entry.is_terminating:
             return
@@ -130,6 +133,7 @@ class TrainingWorld(World):
 
     def evict_from(self, name: str, namespace: str) -> None:
         """A kubelet under pressure ends the pod: nobody's fault."""
+        self.hit_at = self._loop.time()
 
         def make_evicted(pod: dict[str, Any]) -> None:
             self._make_ended(pod, KILLED_CODE)
@@ -140,6 +144,7 @@ class TrainingWorld(World):
 
     def vanish_from(self, name: str, namespace: str) -> None:
         """Somebody deletes the pod by force."""
+        self.hit_at = self._loop.time()
         with suppress(ApiStatus):
             self.store.delete("pods", namespace, name, grace_s=0)
 
@@ -161,6 +166,7 @@ class TrainingWorld(World):
     # --- machines ----------------------------------------------------------------------------------------------------
     def lose_node(self, node: str) -> None:
         """A machine dies: its kubelet is silent, the control plane says NotReady and evicts what ran there."""
+        self.hit_at = self._loop.time()
         self.disturb()
         self.silent.add(node)
         self.edit("nodes", node, None, lambda obj: _set_ready(obj, "Unknown"), subresource="status")
@@ -175,6 +181,7 @@ class TrainingWorld(World):
 
     def bury_node(self, node: str) -> None:
         """Somebody deletes the Node, and what was left of its pods is gone with it."""
+        self.hit_at = self._loop.time()
         self.disturb()
         with suppress(ApiStatus):
             self.store.delete("nodes", "", node)
