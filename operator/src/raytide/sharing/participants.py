@@ -217,6 +217,9 @@ def _for_quota(shape: Shape) -> Amounts:
 
 
 def _quotas(quotas: Iterable[CapacityQuota], sharers: list[_Sharer]) -> tuple[Quota, ...]:
+    quotas = tuple(quotas)
+    if not quotas:
+        return ()
     uncreated: dict[str, Amounts] = {}
     classes: dict[str, frozenset[str]] = {}
     for sharer in sharers:

@@ -19,6 +19,7 @@ class Standing:
 
     wanted: int
     kept: tuple[CapacityPod, ...] = ()
+    """In the order in which a shrink would remove them."""
     leaving: tuple[CapacityPod, ...] = ()
 
     @property
@@ -39,7 +40,7 @@ class Standing:
     @property
     def leaves_first(self) -> tuple[str, ...]:
         """Nodes of those that count, in the order in which a shrink would remove them."""
-        return tuple(pod.node for pod in sorted(self.kept, key=_first_to_go) if pod.node)
+        return tuple(pod.node for pod in self.kept if pod.node)
 
     @property
     def is_carried_out(self) -> bool:
@@ -56,6 +57,8 @@ def stand(pods: Iterable[CapacityPod], wanted_by_role: Mapping[str, int]) -> dic
 
 
 def _stand(pods: list[CapacityPod], wanted: int) -> Standing:
+    if not pods:
+        return Standing(wanted)
     going = [pod for pod in pods if pod.is_terminating]
     staying = sorted((pod for pod in pods if not pod.is_terminating), key=_first_to_go)
     surplus = max(0, len(staying) - max(0, wanted))
