@@ -8,7 +8,8 @@ in one plan, and both have to be out of their cool-downs when it begins. Called 
 """
 
 from bisect import insort
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import groupby
@@ -16,8 +17,9 @@ from typing import TypeAlias
 
 from raytide.elastic.growth import Step, charge, refused_by_sums, step_to, wanted
 from raytide.elastic.model import REBALANCED
+from raytide.elastic.placement import PodShape
 from raytide.elastic.reclaim import Reclaim
-from raytide.elastic.share import Share
+from raytide.elastic.share import SCORE_BITS, Pods, Share
 from raytide.elastic.state import State
 
 Turn: TypeAlias = tuple[int, int, Share]
@@ -48,44 +50,63 @@ class _Level:
     state: State
     members: Iterable[Share]
     _donors: list[Turn] = field(default_factory=list)
-    """The most fulfilled first."""
-    _failed: set[object] = field(default_factory=set)
-    """What was not to be had of whom; nothing becomes better while others move."""
+    """Whoever would be the most fulfilled after giving a step comes first."""
+    _asked: dict[object, "_Asked"] = field(default_factory=dict)
+    _moves: int = 0
 
     def even_out(self) -> None:
         """The least fulfilled receives a step, again and again, until nobody can give it one."""
         members = list(self.members)
-        self._donors = sorted(
-            _donor_turn(share) for share in members if share.of.may_shrink and share.smaller() is not None
-        )
+        self._donors = sorted(turn for share in members if share.of.may_shrink for turn in _donor_turns(share))
         receivers = [(share.score, share.rank, share) for share in members if self._donors and _may_receive(share)]
         heapify(receivers)
         while receivers:
             _, _, receiver = heappop(receivers)
-            has_given = bool(receiver.segments) and not receiver.segments[-1].is_growth
-            if not has_given and self._receives(receiver) and receiver.larger() is not None:
+            if not _has_given(receiver) and self._receives(receiver) and receiver.larger() is not None:
                 heappush(receivers, (receiver.score, receiver.rank, receiver))
 
     def _receives(self, receiver: Share) -> bool:
         """Whether somebody gave it its next step."""
         after = receiver.larger()
-        if after is None:
+        if after is None or not self._donors or -self._donors[0][0] < receiver.score_if(after):
             return False
-        step = step_to(receiver, after)
-        key = _numbers(step), receiver.of.is_accounted_by_limits, receiver.of.id.namespace
-        for position, (_, _, donor) in enumerate(self._donors):
-            if not self._is_ahead(donor, receiver):
+        step, score = step_to(receiver, after), receiver.score_if(after)
+        asked = self._asked_for(receiver, step, score)
+        position = 0
+        while position < len(asked.donors):
+            turn = asked.donors[position]
+            donor = turn[-1]
+            if -turn[0] < score:
                 return False
-            is_tried = (key, donor.rank) in self._failed
-            if is_tried or not _stays_ahead(donor, receiver, after) or _has_received(donor):
-                continue
-            if self._move(donor, receiver, step, after):
-                del self._donors[position]
-                if donor.smaller() is not None:
-                    insort(self._donors, _donor_turn(donor))
+            if donor is receiver or _has_received(donor) or not self._is_ahead(donor, receiver):
+                position += 1
+            elif (
+                _frees(donor, asked.short)
+                and _could_help(self.state, donor, receiver, score)
+                and self._move(donor, receiver, step, after)
+            ):
+                self._moves += 1
+                self._donors.remove(turn)
+                for again in _donor_turns(donor):
+                    insort(self._donors, again)
                 return True
-            self._failed.add((key, donor.rank))
+            else:
+                asked.in_vain.add(donor.rank)
+                del asked.donors[position]
         return False
+
+    def _asked_for(self, receiver: Share, step: Step, score: int) -> "_Asked":
+        """Whom to ask for such a step: everybody, but for those who could not help before."""
+        namespace = receiver.of.id.namespace if self.state.pool.quotas else ""
+        key = _numbers(step), receiver.of.is_accounted_by_limits, namespace
+        asked = self._asked.get(key)
+        if asked is None or score < asked.score:
+            asked = self._asked[key] = _Asked(
+                self._moves, score, list(self._donors), _short_everywhere(receiver.instances.pod)
+            )
+        elif asked.at != self._moves:
+            asked.at, asked.donors = self._moves, [turn for turn in self._donors if turn[1] not in asked.in_vain]
+        return asked
 
     def _is_ahead(self, donor: Share, receiver: Share) -> bool:
         """By more than the gap."""
@@ -112,6 +133,69 @@ class _Level:
         return True
 
 
+@dataclass(eq=False, slots=True)
+class _Asked:
+    """Who can still be asked for one kind of step; nothing becomes better while others move."""
+
+    at: int
+    """After how many moves."""
+    score: int
+    """The lowest that somebody would have had who asked: for it donors would have given the most."""
+    donors: list[Turn]
+    short: tuple[int, ...]
+    """What no node has enough of: a donor has to free it."""
+    in_vain: set[int] = field(default_factory=set)
+
+
+def _short_everywhere(pod: PodShape) -> tuple[int, ...]:
+    return tuple(
+        resource for resource, amount in pod.wants if all(spot.soon[resource] < amount for spot in pod.order.spots)
+    )
+
+
+def _frees(donor: Share, resources: Iterable[int]) -> bool:
+    """Whether its pods have some of each of these."""
+    companions = donor.companions
+    return all(
+        donor.instances.pod.held(number) or (companions is not None and companions.pod.held(number))
+        for number in resources
+    )
+
+
+def _could_help(state: State, donor: Share, receiver: Share, score: int) -> bool:
+    """False where nothing that the donor has above that score makes room for one more; most who are asked end here."""
+    pod = receiver.instances.pod
+    rank, spot_of = pod.order.rank, state.room.spot_of
+    for name, gains in _would_free(donor, score).items():
+        spot = spot_of.get(name)
+        if spot is not None and spot.index in rank:
+            soon = spot.soon
+            if all(soon[resource] + gains.get(resource, 0) >= amount for resource, amount in pod.wants):
+                return True
+    return state.room.find(pod) is not None
+
+
+def _would_free(donor: Share, score: int) -> dict[str, dict[int, int]]:
+    """Node -> what might become free there before the donor would fall below that score."""
+    span, known = donor.of.ceiling - donor.of.floor, donor.instances.leaves_first
+    lowest = min(donor.size, donor.of.floor + max(0, -(-(score * span) >> SCORE_BITS)))
+    surplus = donor.size - lowest
+    freed: dict[str, dict[int, int]] = {}
+    leaving: Mapping[str, int] = Counter(known[max(0, len(known) - surplus) :]) if known else donor.instances.where
+    _add(freed, donor.instances, leaving, surplus)
+    if donor.companions is not None:
+        fewer = donor.companions_at(donor.size) - donor.companions_at(lowest)
+        _add(freed, donor.companions, donor.companions.where, fewer)
+    return freed
+
+
+def _add(freed: dict[str, dict[int, int]], pods: Pods, where: Mapping[str, int], at_most: int) -> None:
+    for name, number in where.items():
+        gains, times = freed.setdefault(name, {}), min(number, at_most)
+        for resource, amount in pods.pod.wants:
+            gains[resource] = gains.get(resource, 0) + amount * times
+
+
 def _may_receive(share: Share) -> bool:
     if not share.of.may_grow or not share.has_begun or share.is_waiting or share.larger() is None:
         return False
@@ -128,8 +212,14 @@ def _has_received(share: Share) -> bool:
     return bool(share.segments) and share.segments[-1].is_growth
 
 
-def _donor_turn(share: Share) -> Turn:
-    return -share.score, -share.rank, share
+def _has_given(share: Share) -> bool:
+    return bool(share.segments) and not share.segments[-1].is_growth
+
+
+def _donor_turns(share: Share) -> Iterator[Turn]:
+    smaller = share.smaller()
+    if smaller is not None:
+        yield -share.score_if(smaller), -share.rank, share
 
 
 def _numbers(step: Step) -> tuple[tuple[int, int], ...]:

@@ -14,7 +14,7 @@ from typing import Final
 from raytide.elastic.model import Participant, ParticipantId
 from raytide.elastic.placement import PodShape, Room
 
-_SCORE_BITS: Final = 64
+SCORE_BITS: Final = 64
 """Two fractions with denominators below 2^31 differ by more than 2^-62, so whole numbers of 2^-64 order them exactly."""
 
 
@@ -86,12 +86,12 @@ class Share:
     def score(self) -> int:
         """The fulfilment score as a whole number; exact to compare."""
         span = self.of.ceiling - self.of.floor
-        return ((self.size - self.of.floor) << _SCORE_BITS) // span if span > 0 else 1 << _SCORE_BITS
+        return ((self.size - self.of.floor) << SCORE_BITS) // span if span > 0 else 1 << SCORE_BITS
 
     def score_if(self, size: int) -> int:
         """The score it would have at another size."""
         span = self.of.ceiling - self.of.floor
-        return ((size - self.of.floor) << _SCORE_BITS) // span if span > 0 else 1 << _SCORE_BITS
+        return ((size - self.of.floor) << SCORE_BITS) // span if span > 0 else 1 << SCORE_BITS
 
     def companions_at(self, size: int) -> int:
         """How many companions go with that size."""
