@@ -245,6 +245,15 @@ def sizes_by_job(steps: Iterable[Step]) -> dict[str, list[tuple[float, int]]]:
     return found
 
 
+def first_seen(steps: Iterable[Step]) -> dict[str, float]:
+    """Job (namespace/name) -> when it was created."""
+    found: dict[str, float] = {}
+    for step in steps:
+        if isinstance(step, Sized):
+            found.setdefault(step.job, step.answered_s)
+    return found
+
+
 def _has_place(pod: Json) -> bool:
     return bool(pod["spec"].get("nodeName")) and "deletionTimestamp" not in pod["metadata"]
 
