@@ -80,11 +80,7 @@ class _Level:
                 return False
             if donor is receiver or _has_received(donor) or not self._is_ahead(donor, receiver):
                 position += 1
-            elif (
-                _frees(donor, asked.short)
-                and _could_help(self.state, donor, receiver, score)
-                and self._move(donor, receiver, step, after)
-            ):
+            elif _could_help(self.state, donor, receiver, score) and self._move(donor, receiver, step, after):
                 self._moves += 1
                 self._donors.remove(turn)
                 for again in _donor_turns(donor):
@@ -101,11 +97,24 @@ class _Level:
         key = _numbers(step), receiver.of.is_accounted_by_limits, namespace
         asked = self._asked.get(key)
         if asked is None or score < asked.score:
-            asked = self._asked[key] = _Asked(
-                self._moves, score, list(self._donors), _short_everywhere(receiver.instances.pod)
-            )
+            asked = self._asked[key] = self._first_asked(receiver.instances.pod, score)
         elif asked.at != self._moves:
-            asked.at, asked.donors = self._moves, [turn for turn in self._donors if turn[1] not in asked.in_vain]
+            asked.at, asked.donors = self._moves, [turn for turn in self._donors if turn[-1].rank not in asked.in_vain]
+        return asked
+
+    def _first_asked(self, pod: PodShape, score: int) -> "_Asked":
+        """All who have some of what no node has enough of."""
+        short = _short_everywhere(pod)
+        frees: dict[tuple[int, int], bool] = {}
+        asked = _Asked(self._moves, score, [], set())
+        for turn in self._donors:
+            kind = _kind(turn[-1])
+            if kind not in frees:
+                frees[kind] = _frees(turn[-1], short)
+            if frees[kind]:
+                asked.donors.append(turn)
+            else:
+                asked.in_vain.add(turn[-1].rank)
         return asked
 
     def _is_ahead(self, donor: Share, receiver: Share) -> bool:
@@ -142,15 +151,18 @@ class _Asked:
     score: int
     """The lowest that somebody would have had who asked: for it donors would have given the most."""
     donors: list[Turn]
-    short: tuple[int, ...]
-    """What no node has enough of: a donor has to free it."""
-    in_vain: set[int] = field(default_factory=set)
+    in_vain: set[int]
 
 
 def _short_everywhere(pod: PodShape) -> tuple[int, ...]:
     return tuple(
         resource for resource, amount in pod.wants if all(spot.soon[resource] < amount for spot in pod.order.spots)
     )
+
+
+def _kind(donor: Share) -> tuple[int, int]:
+    """Two that are alike free the same."""
+    return donor.instances.pod.number, -1 if donor.companions is None else donor.companions.pod.number
 
 
 def _frees(donor: Share, resources: Iterable[int]) -> bool:
