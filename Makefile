@@ -29,8 +29,8 @@ demo-elastic: setup ## three training jobs with real PaddlePaddle share a sandbo
 demo-down: setup ## end what make demo KEEP=1 left running
 	@$(BIN)/python tools/demo.py --down
 
-test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker
-	@$(PYTEST) -m "not ray and not paddle and not kubectl and not helm and not kube"
+test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker (WORKERS=2: in two processes)
+	@$(PYTEST) $(if $(WORKERS),--numprocesses $(WORKERS) --dist worksteal) -m "not ray and not paddle and not kubectl and not helm and not kube"
 
 lint: setup ## ruff, formatting, types and import rules
 	@$(BIN)/ruff check .
