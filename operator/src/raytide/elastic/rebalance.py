@@ -9,7 +9,7 @@ in one plan, and both have to be out of their cool-downs when it begins. Called 
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import groupby
@@ -51,6 +51,8 @@ class _Level:
     members: Iterable[Share]
     _donors: list[Turn] = field(default_factory=list)
     """Whoever would be the most fulfilled after giving a step comes first."""
+    _frees: dict[int, int] = field(default_factory=dict)
+    """Rank of a donor -> the resources of which it would free some, a bit for each."""
     _asked: dict[object, "_Asked"] = field(default_factory=dict)
     _moves: int = 0
 
@@ -58,6 +60,7 @@ class _Level:
         """The least fulfilled receives a step, again and again, until nobody can give it one."""
         members = list(self.members)
         self._donors = sorted(turn for share in members if share.of.may_shrink for turn in _donor_turns(share))
+        self._frees = {donor.rank: _bits(donor) for _, _, donor in self._donors}
         receivers = [(share.score, share.rank, share) for share in members if self._donors and _may_receive(share)]
         heapify(receivers)
         while receivers:
@@ -97,25 +100,15 @@ class _Level:
         key = _numbers(step), receiver.of.is_accounted_by_limits, namespace
         asked = self._asked.get(key)
         if asked is None or score < asked.score:
-            asked = self._asked[key] = self._first_asked(receiver.instances.pod, score)
+            short = _short_everywhere(receiver.instances.pod)
+            asked = self._asked[key] = _Asked(score, self._who_frees(short, set()), short, self._moves)
         elif asked.at != self._moves:
-            asked.at, asked.donors = self._moves, [turn for turn in self._donors if turn[-1].rank not in asked.in_vain]
+            asked.at, asked.donors = self._moves, self._who_frees(asked.short, asked.in_vain)
         return asked
 
-    def _first_asked(self, pod: PodShape, score: int) -> "_Asked":
-        """All who have some of what no node has enough of."""
-        short = _short_everywhere(pod)
-        frees: dict[tuple[int, int], bool] = {}
-        asked = _Asked(self._moves, score, [], set())
-        for turn in self._donors:
-            kind = _kind(turn[-1])
-            if kind not in frees:
-                frees[kind] = _frees(turn[-1], short)
-            if frees[kind]:
-                asked.donors.append(turn)
-            else:
-                asked.in_vain.add(turn[-1].rank)
-        return asked
+    def _who_frees(self, short: int, in_vain: Collection[int]) -> list[Turn]:
+        frees = self._frees
+        return [turn for turn in self._donors if frees[-turn[1]] & short == short and -turn[1] not in in_vain]
 
     def _is_ahead(self, donor: Share, receiver: Share) -> bool:
         """By more than the gap."""
@@ -146,32 +139,25 @@ class _Level:
 class _Asked:
     """Who can still be asked for one kind of step; nothing becomes better while others move."""
 
-    at: int
-    """After how many moves."""
     score: int
     """The lowest that somebody would have had who asked: for it donors would have given the most."""
     donors: list[Turn]
-    in_vain: set[int]
+    short: int
+    """What no node has enough of, so that a donor has to have some of it; a bit for each resource."""
+    at: int
+    """After how many moves."""
+    in_vain: set[int] = field(default_factory=set)
 
 
-def _short_everywhere(pod: PodShape) -> tuple[int, ...]:
-    return tuple(
-        resource for resource, amount in pod.wants if all(spot.soon[resource] < amount for spot in pod.order.spots)
-    )
+def _short_everywhere(pod: PodShape) -> int:
+    spots = pod.order.spots
+    return sum(1 << number for number, amount in pod.wants if all(spot.soon[number] < amount for spot in spots))
 
 
-def _kind(donor: Share) -> tuple[int, int]:
-    """Two that are alike free the same."""
-    return donor.instances.pod.number, -1 if donor.companions is None else donor.companions.pod.number
-
-
-def _frees(donor: Share, resources: Iterable[int]) -> bool:
-    """Whether its pods have some of each of these."""
-    companions = donor.companions
-    return all(
-        donor.instances.pod.held(number) or (companions is not None and companions.pod.held(number))
-        for number in resources
-    )
+def _bits(donor: Share) -> int:
+    """The resources of which it would free some."""
+    kinds = [donor.instances] if donor.companions is None else [donor.instances, donor.companions]
+    return sum(1 << number for number in {number for pods in kinds for number, _ in pods.pod.wants})
 
 
 def _could_help(state: State, donor: Share, receiver: Share, score: int) -> bool:
