@@ -1,0 +1,96 @@
+"""Who is given the room that pods are about to leave, and what must not be paid twice for it."""
+
+from dataclasses import replace
+
+import pytest
+
+from elastic_builders import World, id_of, job, node, resizes_of, stranger, waiting_of
+from raytide.elastic.fairness import divide
+from raytide.elastic.model import COOLING_DOWN, FRAGMENTED, INSUFFICIENT, INSUFFICIENT_GPU
+
+pytestmark = pytest.mark.rule("TJ:4")
+
+
+def in_between(world: World) -> World:
+    """After a plan: whoever has to leave has been told, and is still there."""
+    return world.resized(divide(world.pool()), only_released=True, is_graceful=True)
+
+
+def reasons_of(world: World) -> dict[str, str]:
+    return {one.id.name: one.reason for one in divide(world.pool()).waiting}
+
+
+@pytest.mark.parametrize("priority", [0, 7], ids="strangers of priority {}".format)
+def test_strangers_do_not_hold_what_a_donor_leaves_to_a_claimant(priority):
+    world = World([node(cpu=2)], [job("donor", 0, 2, 2), job("claimant", 1, 1, 1)])
+    world.strangers = (stranger(1, count=2, priority=priority),)
+    assert resizes_of(divide(world.pool())) == {"donor": -1}
+    assert resizes_of(divide(in_between(world).pool())) == {}, "the donor pays once"
+
+
+def test_a_surplus_pod_does_not_hold_what_a_donor_leaves_to_a_claimant():
+    world = World([node(cpu=2)], [job("donor", 1, 2, 2), job("claimant", 1, 1, 0, is_gang=True)])
+    world = in_between(world)
+    world.jobs[id_of("other")] = World([], [job("other", 0, 2, 1)]).jobs[id_of("other")]
+    plan = divide(world.pool())
+    assert resizes_of(plan) == {"claimant": 1}
+    assert not plan.resizes[0].is_released
+
+
+def test_a_part_of_a_floor_does_not_hold_what_a_whole_one_needs():
+    world = in_between(World([node(cpu=2)], [job("donor", 1, 2, 2), job("claimant", 1, 1, 1)]))
+    world.jobs[id_of("huge")] = World([], [job("huge", 9, 9, 9, priority=5)]).jobs[id_of("huge")]
+    plan = divide(world.pool())
+    assert (resizes_of(plan), waiting_of(plan)) == ({}, {"huge": INSUFFICIENT})
+
+
+def test_what_claims_leave_over_is_for_strangers_before_growth():
+    grower = job("grower", 1, 9, 1, is_accounted_by_limits=False)
+    world = World([node(cpu=3)], [grower, job("leaver", 0, 2, 2)]).changed(leaver={"ceiling": 0})
+    world = in_between(world)
+    assert resizes_of(divide(world.pool())) == {"grower": 2}
+    world.strangers = (stranger(1),)
+    assert resizes_of(divide(world.pool())) == {"grower": 1}
+
+
+@pytest.mark.rule("TJ:D5")
+def test_pods_that_no_node_can_hold_keep_nobody_from_growing():
+    """They exist, as their job begins on the chance of room, and count by limits as all pods do."""
+    world = World([node(cpu=4)], [job("possible", 1, 4, 1), job("impossible", 1, 1, 1, cpu=1000)])
+    assert resizes_of(divide(world.pool())) == {"possible": 3}
+
+
+@pytest.mark.rule("TJ:7.8")
+def test_gpus_are_named_where_there_are_too_few_for_all():
+    world = World([node(cpu=32, gpu=3)], [job("new", 4, 4, 0, gpu=1)])
+    assert reasons_of(world) == {"new": INSUFFICIENT_GPU}
+
+
+@pytest.mark.rule("TJ:7.8")
+def test_enough_gpus_on_too_many_nodes_are_fragmented():
+    world = World([node(name, cpu=32, gpu=3) for name in ("a", "b")], [job("new", 3, 3, 0, gpu=2)])
+    assert reasons_of(world) == {"new": FRAGMENTED}
+
+
+@pytest.mark.rule("TJ:7.8", "TJ:7.10")
+@pytest.mark.parametrize(
+    ("rich", "reason"),
+    [
+        pytest.param(6, COOLING_DOWN, id="somebody better off will give"),
+        pytest.param(3, INSUFFICIENT, id="nobody is better off by a step"),
+    ],
+)
+def test_who_rests_says_so_only_if_it_waits_for_nothing_else(rich, reason):
+    jobs = [job("rich", 1, 9, rich, rebalances=True), job("rests", 1, 9, 2, may_grow=False, rebalances=True)]
+    world = World([node(cpu=rich + 2)], jobs)
+    plan = divide(world.pool())
+    assert plan.resizes == ()
+    assert {one.id.name: one.reason for one in plan.waiting}["rests"] == reason
+
+
+def test_a_donor_that_cools_down_gives_nothing_to_who_is_less_fulfilled():
+    jobs = [job("a", 1, 9, 8, rebalances=True), job("b", 1, 9, 2, rebalances=True)]
+    pool = World([node(cpu=10)], jobs).pool()
+    resting = replace(pool, participants=tuple(replace(one, may_shrink=False) for one in pool.participants))
+    assert resizes_of(divide(pool)) == {"a": -3, "b": 3}
+    assert divide(resting).resizes == ()
