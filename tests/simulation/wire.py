@@ -12,6 +12,7 @@ from typing import Any
 
 from raytide.api.errors import Unavailable
 from raytide.kube.transport import Response, StreamRefused
+from raytide.runtime.controller import Controller
 from raytide.sandbox import faults
 from raytide.sandbox.apiserver import reading
 from raytide.sandbox.apiserver.calls import Call, parse_target
@@ -177,3 +178,10 @@ class StorePast:
                     objects[key] = change.entry
         old.version = version
         return old
+
+
+async def until_at_work(controller: Controller) -> None:
+    """Until its workers wait for keys. Fixtures run in real time, and a busy machine may need long for it."""
+    async with asyncio.timeout(60):
+        while not controller.is_at_work:  # noqa: ASYNC110 - a test looks; nobody is to be told
+            await asyncio.sleep(0.01)

@@ -19,7 +19,7 @@ from raytide.raycluster.room import RayClusterRoom, RoomOptions
 from raytide.runtime.clock import Clock
 
 from builders import group, raycluster
-from simulation.wire import InProcess
+from simulation.wire import InProcess, until_at_work
 from simulation.world import World
 
 pytestmark = pytest.mark.looptime
@@ -76,7 +76,7 @@ async def here():
     options = RoomOptions(namer=lambda prefix: f"{prefix}{next(suffixes):05d}")
     room = RayClusterRoom(Client(wire, clock=clock), clock=clock, config=ClusterConfig(), options=options)
     running = asyncio.create_task(room.run())
-    await asyncio.sleep(0.1)
+    await until_at_work(room.controller)
     yield SimpleNamespace(world=world, wire=wire, room=room)
     await room.stop()
     await running

@@ -24,7 +24,7 @@ from raytide.runtime.clock import Clock
 from raytide.sandbox.apiserver.messages import Request
 from raytide.trainingjob.room import TrainingJobRoom
 
-from simulation.wire import InProcess
+from simulation.wire import InProcess, until_at_work
 from simulation.world import World
 from training_builders import trainingjob
 
@@ -80,7 +80,7 @@ async def room_in(world):
     wire, clock = Wire(world.api), VirtualClock()
     room = TrainingJobRoom(Client(wire, clock=clock), clock=clock, config=JobConfig(), options=RoomOptions())
     running = asyncio.create_task(room.run())
-    await asyncio.sleep(0.1)
+    await until_at_work(room.controller)
     yield SimpleNamespace(world=world, wire=wire, room=room)
     await room.stop()
     await running

@@ -119,6 +119,11 @@ class Controller:
         """How many passes are under way."""
         return len(self._started_at)
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether there are workers that take keys."""
+        return any(not worker.done() for worker in self._workers)
+
     def waiting(self) -> int:
         """How many keys are due and have no worker."""
         return len(self._queue)
