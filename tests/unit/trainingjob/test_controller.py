@@ -80,7 +80,7 @@ async def room_in(world):
     wire, clock = Wire(world.api), VirtualClock()
     room = TrainingJobRoom(Client(wire, clock=clock), clock=clock, config=JobConfig(), options=RoomOptions())
     running = asyncio.create_task(room.run())
-    await until_at_work(room.controller)
+    await asyncio.sleep(0.1)
     yield SimpleNamespace(world=world, wire=wire, room=room)
     await room.stop()
     await running
@@ -91,6 +91,7 @@ async def here():
     world = IdleWorld(random.Random(0))
     install(world)
     async with room_in(world) as here:
+        await until_at_work(here.room.controller)
         yield here
 
 
