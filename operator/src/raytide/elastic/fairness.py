@@ -46,8 +46,9 @@ def divide(pool: Pool) -> Division:
     claims = Claims(state)
     claims.serve()
     kept = grow(state, claims)
-    state.forget(kept)
+    state.forget(kept.for_claims)
     rebalance(state)
+    kept.forget_sizes()
     return Division(_resizes(state), _waiting(state))
 
 

@@ -6,6 +6,7 @@ with all that comes with it. Whoever does not fit is passed over, and free room 
 priority will have whole once a cool-down ends is left to it. Called by `fairness.py`; mutable state in `state.py`.
 """
 
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 from typing import TypeAlias
@@ -19,20 +20,35 @@ from raytide.elastic.state import Placement, Refusal, State, quota_refusal
 Step: TypeAlias = list[tuple[Pods, int]]
 
 
-def grow(state: State, claims: Claims) -> list[Placement]:
-    """Fill what is free; returns what was kept for claimants, for the caller to forget."""
-    kept: list[Placement] = []
+@dataclass(eq=False, slots=True)
+class Kept:
+    """Room that this plan gives to nobody: for claimants, and for those whose last resize is under way."""
+
+    for_claims: list[Placement] = field(default_factory=list)
+    sizes_before: dict[int, tuple[Share, int]] = field(default_factory=dict)
+    """Rank -> who counts as larger as long as room is kept for it, and its real size."""
+
+    def forget_sizes(self) -> None:
+        """Nobody was resized: what was kept is decided when it is settled."""
+        for share, size in self.sizes_before.values():
+            share.size = size
+
+
+def grow(state: State, claims: Claims) -> Kept:
+    """Fill what is free; returns what was kept, for the caller to forget."""
+    kept = Kept()
     cooling = sorted(claims.cooling, key=lambda claim: -claim[0].of.priority)
     shares = sorted(state.shares, key=lambda share: -share.of.priority)
     for priority, level in groupby(shares, key=lambda share: share.of.priority):
         while cooling and cooling[0][0].of.priority >= priority:
             for pods, count in cooling.pop(0)[1]:
-                kept += state.place(pods, count)
-        _grow_level(state, [share for share in level if _wants_more(state, share)])
+                kept.for_claims += state.place(pods, count)
+        _grow_level(state, [share for share in level if _wants_more(state, share) or _is_under_way(state, share)], kept)
     resting = []
     for share in state.shares:
         refusal = state.refusals.get(share.of.id)
-        if refusal is not None and refusal.kind == COOLING_DOWN and not refusal.needs:
+        is_resting = refusal is not None and refusal.kind == COOLING_DOWN and not refusal.needs
+        if is_resting and share.rank not in kept.sizes_before:
             resting.append(share)
     best = _best_off(state) if resting else {}
     for share in resting:
@@ -82,17 +98,38 @@ def _wants_more(state: State, share: Share) -> bool:
     return True
 
 
-def _grow_level(state: State, shares: list[Share]) -> None:
+def _is_under_way(state: State, share: Share) -> bool:
+    """Whether it would grow if its last resize were carried out: who is settled by chance takes no more than its share."""
+    refusal = state.refusals.get(share.of.id)
+    is_resting = refusal is not None and refusal.kind == COOLING_DOWN and not refusal.needs
+    return is_resting and not share.of.is_settled and not share.segments
+
+
+def _grow_level(state: State, shares: list[Share], kept: Kept) -> None:
     """Participants of one priority, least fulfilled first, until nobody has room."""
     turns = [(share.score, share.rank, share) for share in shares]
     heapify(turns)
     while turns:
         _, _, share = heappop(turns)
-        refusal = _one_step(state, share)
-        if refusal is not None:
-            state.refusals[share.of.id] = refusal
-        elif share.larger() is not None:
+        if not share.of.is_settled and not share.of.may_grow:
+            has_grown = _keep_one_step(state, share, kept)
+        elif refusal := _one_step(state, share):
+            has_grown, state.refusals[share.of.id] = False, refusal
+        else:
+            has_grown = True
+        if has_grown and share.larger() is not None:
             heappush(turns, (share.score, share.rank, share))
+
+
+def _keep_one_step(state: State, share: Share, kept: Kept) -> bool:
+    """Keep the room of its next allowed size for it."""
+    after = share.larger()
+    if after is None or isinstance(_tried(state, share, step_to(share, after)), Refusal):
+        return False
+    charge(state, share, step_to(share, after))
+    kept.sizes_before.setdefault(share.rank, (share, share.size))
+    share.size = after
+    return True
 
 
 def _one_step(state: State, share: Share) -> Refusal | None:

@@ -155,6 +155,9 @@ class Participant:
     may_grow: bool = True
     may_shrink: bool = True
     """False in a cool-down, in its minimum run time, or while its last resize is under way; clamping does not ask."""
+    is_settled: bool = True
+    """False while its last resize is under way: pods are leaving, or not made yet. Its share of what becomes free is kept for
+    it meanwhile, and it gives to nobody who is merely less fulfilled (TJ §3 row 17)."""
     is_scaling_enabled: bool = True
     """False where the user wants it left alone: it keeps its size, and nobody takes from it."""
     is_accounted_by_limits: bool = True

@@ -4,7 +4,7 @@ Takes the state at the end of a plan in which nothing else happened; moves one a
 least fulfilled of one priority, scored anew after every move, until nobody is far enough ahead or nothing fits, and makes
 one resize of all that a participant gives or receives: each resize costs a training a change of its membership, so few and
 large ones are better than many of one (TJ §3 row 16). The giver never ends up below the receiver, nobody gives and receives
-in one plan, and both have to be out of their cool-downs when it begins. Called by `fairness.py`.
+in one plan, and both have to be settled and out of their cool-downs when it begins. Called by `fairness.py`.
 """
 
 from bisect import insort
@@ -59,7 +59,7 @@ class _Level:
     def even_out(self) -> None:
         """The least fulfilled receives a step, again and again, until nobody can give it one."""
         members = list(self.members)
-        self._donors = sorted(turn for share in members if share.of.may_shrink for turn in _donor_turns(share))
+        self._donors = sorted(turn for share in members if _may_give(share) for turn in _donor_turns(share))
         self._frees = {donor.rank: _bits(donor) for _, _, donor in self._donors}
         receivers = [(share.score, share.rank, share) for share in members if self._donors and _may_receive(share)]
         heapify(receivers)
@@ -194,8 +194,18 @@ def _add(freed: dict[str, dict[int, int]], pods: Pods, where: Mapping[str, int],
             gains[resource] = gains.get(resource, 0) + amount * times
 
 
+def _may_give(share: Share) -> bool:
+    return share.of.may_shrink and share.of.is_settled
+
+
 def _may_receive(share: Share) -> bool:
-    if not share.of.may_grow or not share.has_begun or share.is_waiting or share.larger() is None:
+    if (
+        not share.of.may_grow
+        or not share.of.is_settled
+        or not share.has_begun
+        or share.is_waiting
+        or share.larger() is None
+    ):
         return False
     return not any(pods.loose for pods in share.all_pods())
 

@@ -104,6 +104,7 @@ class _Sharer:
             step=max(1, spec.scaling.step),
             may_grow=rest.growth_until is None and (is_settled or not claim.has_begun),
             may_shrink=rest.shrinking_until is None,
+            is_settled=is_settled or not claim.has_begun,
             is_scaling_enabled=spec.scaling.enabled,
             is_accounted_by_limits=spec.scaling.accounting == "Limits",
             rebalances=spec.scaling.rebalance,
