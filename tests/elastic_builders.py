@@ -359,7 +359,12 @@ class World:
         core = tuple(replace(core, missing=core.count - sum(map(bool, pods.cores[core.name]))) for core in one.core)
         companions = one.companion
         if companions:
-            companions = replace(companions, current=len(pods.companions), placed=_by_node(pods.companions))
+            companions = replace(
+                companions,
+                current=len(pods.companions),
+                placed=_by_node(pods.companions),
+                leaves_first=tuple(name for name in reversed(pods.companions) if name),
+            )
         return replace(
             one,
             current=len(pods.trainers),

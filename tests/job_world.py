@@ -21,10 +21,10 @@ from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES
 from raytide.api.pod import ContainerView, PodCondition
 from raytide.api.sharing import ResizeNote, SharingRecord, WaitingNote, encode_record
 from raytide.api.trainingjob import TrainingJob
+from raytide.trainingjob.deciding.todo import Plan
 from raytide.trainingjob.observed import Observed, observe
 from raytide.trainingjob.plan import plan
 from raytide.trainingjob.status import look_again_in, status, status_patch
-from raytide.trainingjob.todo import Plan
 
 from training_builders import JOB_UID, trainingjob
 

@@ -28,7 +28,7 @@ from raytide.raycluster.room import RayClusterRoom
 from raytide.raycluster.scaling import Scaling
 from raytide.sharing import orders, participants
 from raytide.sharing.claims import Rest
-from raytide.trainingjob import ranks, situation
+from raytide.trainingjob.deciding import ranks, situation
 
 
 def no_overlay(patch: pytest.MonkeyPatch) -> None:

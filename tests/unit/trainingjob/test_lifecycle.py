@@ -10,7 +10,7 @@ from raytide.api.conditions import timestamp
 from raytide.api.job_admission import is_admitted, may_be_admitted_at
 from raytide.api.meta import TRAININGJOBS
 from raytide.api.pod import ContainerView
-from raytide.trainingjob.lifecycle import CLOCK_DOUBT_S, DEADLINE_EXCEEDED
+from raytide.trainingjob.deciding.lifecycle import CLOCK_DOUBT_S, DEADLINE_EXCEEDED
 
 from job_world import BEGIN, JobWorld
 

@@ -7,7 +7,7 @@ import pytest
 from raytide.api.meta import Key
 from raytide.elastic import model
 from raytide.metrics import REGISTRY
-from raytide.trainingjob.measuring import Measures
+from raytide.trainingjob.telling.measuring import Measures
 
 KEY = Key("team", "measured")
 LABELS = {"namespace": "team", "name": "measured"}

@@ -6,13 +6,13 @@ from raytide.api import training_names as names
 from raytide.api.index_ranges import indices_in, ranges_text
 from raytide.api.job_pod import JobPod
 from raytide.api.pod import PodCondition
-from raytide.trainingjob.lifecycle import (
+from raytide.trainingjob.deciding.lifecycle import (
     ALL_FAILED,
     BACKOFF_LIMIT_EXCEEDED,
     POD_FAILED,
     TOO_MANY_FAILED,
 )
-from raytide.trainingjob.restarts import FAREWELL_S, Fault, fault_of
+from raytide.trainingjob.deciding.restarts import FAREWELL_S, Fault, fault_of
 
 from job_world import JobWorld
 from training_builders import parsed_job

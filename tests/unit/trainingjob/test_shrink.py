@@ -5,8 +5,8 @@ import pytest
 from raytide.api import training_names as names
 from raytide.api.actions import Delete
 from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
-from raytide.trainingjob.ranks import roster
-from raytide.trainingjob.restarts import tally
+from raytide.trainingjob.deciding.ranks import roster
+from raytide.trainingjob.deciding.restarts import tally
 
 from job_world import JobWorld
 

@@ -118,6 +118,8 @@ class Companion:
     ceiling: int
     current: int
     placed: Mapping[str, int] = field(default_factory=dict)
+    leaves_first: tuple[str, ...] = ()
+    """Their nodes in the order in which fewer of them would be removed; empty: any of `placed` is assumed."""
 
     def wanted(self, instances: int) -> int:
         """How many go with so many instances."""

@@ -183,7 +183,9 @@ def _would_free(donor: Share, score: int) -> dict[str, dict[int, int]]:
     _add(freed, donor.instances, leaving, surplus)
     if donor.companions is not None:
         fewer = donor.companions_at(donor.size) - donor.companions_at(lowest)
-        _add(freed, donor.companions, donor.companions.where, fewer)
+        known = donor.companions.leaves_first
+        leaving = Counter(known[max(0, len(known) - fewer) :]) if known else donor.companions.where
+        _add(freed, donor.companions, leaving, fewer)
     return freed
 
 

@@ -180,8 +180,11 @@ class Reclaim:
 
     @staticmethod
     def _would_leave(donor: Share, pods: Pods) -> Iterable[str]:
-        if pods is donor.instances and pods.leaves_first:
-            known = max(0, donor.size - donor.of.floor - pods.loose - len(pods.pending))
+        if pods.leaves_first:
+            surplus = donor.size - donor.of.floor
+            if pods is donor.companions:
+                surplus = donor.companions_at(donor.size) - donor.companions_at(donor.of.floor)
+            known = max(0, surplus - pods.loose - len(pods.pending))
             return {*pods.pending, *pods.leaves_first[len(pods.leaves_first) - min(known, len(pods.leaves_first)) :]}
         return pods.where
 

@@ -198,7 +198,7 @@ def build_share(participant: Participant, rank: int, room: Room, pod: PodShape) 
     companions = None
     if companion is not None:
         count = max(companion.wanted(size), companion.current) if has_begun else companion.current
-        companions = _pods(room.pod(companion.shape), companion.placed, count, [])
+        companions = _pods(room.pod(companion.shape), companion.placed, count, list(reversed(companion.leaves_first)))
     cores = [Pods(room.pod(core.shape), {}, core.missing) for core in participant.core if core.missing > 0]
     return Share(participant, rank, size, instances, companions, cores, uncreated=participant.uncreated)
 

@@ -133,6 +133,7 @@ class _Sharer:
             ceiling=pserver.ceiling,
             current=standing.wanted,
             placed=standing.placed,
+            leaves_first=standing.leaves_first,
         )
 
     def uncreated(self) -> Amounts:

@@ -32,12 +32,12 @@ from raytide.kube.status_writing import StatusWriting
 from raytide.kube.telling import Telling
 from raytide.runtime.backoff import backoff_s
 from raytide.runtime.clock import Clock
-from raytide.trainingjob.measuring import Measures
+from raytide.trainingjob.deciding.todo import Plan, sooner
 from raytide.trainingjob.observed import Observed, observe
 from raytide.trainingjob.plan import plan
 from raytide.trainingjob.status import look_again_in, status, status_patch
-from raytide.trainingjob.todo import Plan, sooner
-from raytide.trainingjob.unreadable import unreadable_patch
+from raytide.trainingjob.telling.measuring import Measures
+from raytide.trainingjob.telling.unreadable import unreadable_patch
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from raytide.api.job_shape import Size, templated
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS, Manifest, controller_reference
 from raytide.api.training_names import INDEX_LABEL, JOB_LABEL, MASTER, ROLE_JOB_LABELS, ROLE_LABEL
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.addresses import membership_name, pod_name, service_name
 from raytide.trainingjob.construction import pod_spec
+from raytide.trainingjob.construction.addresses import membership_name, pod_name, service_name
+from raytide.trainingjob.construction.members import membership_files
 from raytide.trainingjob.construction.site import Site
-from raytide.trainingjob.members import membership_files
 
 __all__ = ["build_membership", "build_pod", "build_service", "membership_name", "pod_name", "service_name"]
 

@@ -19,7 +19,10 @@ from raytide.api.job_pod import JobPod
 from raytide.api.merge_patch import merge_difference
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.lifecycle import deadline_left_s, gang_time_left_s, has_minimum, is_over, life_left_s
+from raytide.trainingjob.deciding.lifecycle import deadline_left_s, gang_time_left_s, has_minimum, is_over, life_left_s
+from raytide.trainingjob.deciding.ranks import is_alive
+from raytide.trainingjob.deciding.situation import Situation, situation_of
+from raytide.trainingjob.deciding.todo import JOB_SLOT, MEMBERSHIP_SLOT, NOTHING, SERVICE_SLOT, SOON_S, Plan, sooner
 from raytide.trainingjob.objects import (
     build_membership,
     build_pod,
@@ -29,12 +32,9 @@ from raytide.trainingjob.objects import (
     service_name,
 )
 from raytide.trainingjob.observed import Observed
-from raytide.trainingjob.ranks import is_alive
-from raytide.trainingjob.remarks import remarks_of
-from raytide.trainingjob.situation import Situation, situation_of
-from raytide.trainingjob.todo import JOB_SLOT, MEMBERSHIP_SLOT, NOTHING, SERVICE_SLOT, SOON_S, Plan, sooner
+from raytide.trainingjob.telling.remarks import remarks_of
+from raytide.trainingjob.telling.waiting import late_text
 from raytide.trainingjob.validation import violations, warnings
-from raytide.trainingjob.waiting import late_text
 
 __all__ = ["Plan", "plan"]
 

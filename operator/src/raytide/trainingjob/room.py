@@ -28,7 +28,7 @@ from raytide.kube.telling import Telling
 from raytide.runtime.clock import Clock
 from raytide.runtime.controller import Controller
 from raytide.trainingjob.controller import TrainingJobReconciler, Wires
-from raytide.trainingjob.measuring import Measures
+from raytide.trainingjob.telling.measuring import Measures
 
 CONTROLLER_NAME: Final = "trainingjob-controller"
 """Who the events say the controller is."""
@@ -98,7 +98,11 @@ class TrainingJobRoom(room.Room):
         pods_in_flight = room.build_overlay(clock, Reader(decode_job_pod, job_pod_from_manifest), self.pods)
         services_in_flight = room.build_overlay(clock, reader, self.services)
         config_maps_in_flight = room.build_overlay(clock, reader, self.config_maps)
-        overlays: dict[Resource, Expectations[Any]] = {SERVICES: services_in_flight, CONFIG_MAPS: config_maps_in_flight, PODS: pods_in_flight}
+        overlays: dict[Resource, Expectations[Any]] = {
+            SERVICES: services_in_flight,
+            CONFIG_MAPS: config_maps_in_flight,
+            PODS: pods_in_flight,
+        }
         return Wires(
             client=client,
             children=Informed(self),

@@ -19,13 +19,13 @@ from raytide.api.job_pod import JobPod
 from raytide.api.merge_patch import merge_difference
 from raytide.api.sharing import MAX_RESIZES
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.conditions import HAS_RUN, conditions_after_the_end, conditions_of, invalid_conditions
-from raytide.trainingjob.lifecycle import Verdict, deadline_left_s, gang_time_left_s, is_over, life_left_s
+from raytide.trainingjob.deciding.lifecycle import Verdict, deadline_left_s, gang_time_left_s, is_over, life_left_s
+from raytide.trainingjob.deciding.ranks import is_alive
+from raytide.trainingjob.deciding.restarts import Tally
+from raytide.trainingjob.deciding.situation import Situation, situation_of
+from raytide.trainingjob.deciding.todo import SOON_S, Plan, sooner
 from raytide.trainingjob.observed import Observed
-from raytide.trainingjob.ranks import is_alive
-from raytide.trainingjob.restarts import Tally
-from raytide.trainingjob.situation import Situation, situation_of
-from raytide.trainingjob.todo import SOON_S, Plan, sooner
+from raytide.trainingjob.telling.conditions import HAS_RUN, conditions_after_the_end, conditions_of, invalid_conditions
 
 Status = dict[str, Any]
 

@@ -14,9 +14,9 @@ from raytide.api.config import DEFAULT_GPUS
 from raytide.api.faults import Unsupported, Violation
 from raytide.api.training_names import INVALID_SPEC, PSERVER, TRAINER
 from raytide.api.trainingjob import InstancesSpec, TrainingJob
-from raytide.trainingjob.unsupported import unsupported
-from raytide.trainingjob.validation_pods import pod_violations, pod_warnings
-from raytide.trainingjob.validation_spellings import spelling_violations
+from raytide.trainingjob.checking.pods import pod_violations, pod_warnings
+from raytide.trainingjob.checking.spellings import spelling_violations
+from raytide.trainingjob.telling.unsupported import unsupported
 
 __all__ = ["Unsupported", "Violation", "unsupported", "violations", "warnings"]
 

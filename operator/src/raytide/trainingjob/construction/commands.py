@@ -9,7 +9,7 @@ from typing import Final
 
 from raytide.api.meta import Manifest
 from raytide.api.training_names import MASTER, PSERVER, TRAINER
-from raytide.trainingjob.addresses import ETCD_PORT
+from raytide.trainingjob.construction.addresses import ETCD_PORT
 from raytide.trainingjob.construction.site import Site
 
 LAUNCHER: Final = "paddle_k8s"

@@ -14,7 +14,7 @@ from raytide.api.quantity import QuantityError, to_bytes
 from raytide.api.template_merge import merged_entries
 from raytide.api.training_names import MASTER, PSERVER, TRAINER
 from raytide.api.training_resources import gpus_per_trainer, role_resources
-from raytide.trainingjob.addresses import MASTER_PORT, OWN_ADDRESS, endpoint, endpoints, host_name
+from raytide.trainingjob.construction.addresses import MASTER_PORT, OWN_ADDRESS, endpoint, endpoints, host_name
 from raytide.trainingjob.construction.site import Site
 
 MEMBERSHIP_PATH: Final = "/etc/raytide/membership"

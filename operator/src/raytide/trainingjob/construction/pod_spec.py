@@ -10,7 +10,7 @@ from typing import Any, Final
 from raytide.api.job_shape import scheduling_spec
 from raytide.api.meta import Manifest
 from raytide.api.template_merge import merged_entries
-from raytide.trainingjob.addresses import ETCD_PORT, MASTER_PORT, membership_name, pod_name, service_name
+from raytide.trainingjob.construction.addresses import ETCD_PORT, MASTER_PORT, membership_name, pod_name, service_name
 from raytide.trainingjob.construction.commands import ETCD_IMAGE, etcd_command, shell, start_command
 from raytide.trainingjob.construction.environment import MEMBERSHIP_PATH, environment, etcd_environment
 from raytide.trainingjob.construction.site import Site

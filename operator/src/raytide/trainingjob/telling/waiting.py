@@ -16,10 +16,10 @@ from raytide.api.conditions import Saying, find_condition, timestamp
 from raytide.api.job_admission import gang_timeouts, may_be_admitted_at
 from raytide.api.job_pod import JobPod
 from raytide.api.pod_trouble import Cause, trouble_of, trouble_of_refusal
-from raytide.trainingjob.addresses import membership_name, pod_name, service_name
-from raytide.trainingjob.lifecycle import has_minimum
-from raytide.trainingjob.ranks import is_alive
-from raytide.trainingjob.situation import Situation
+from raytide.trainingjob.construction.addresses import membership_name, pod_name, service_name
+from raytide.trainingjob.deciding.lifecycle import has_minimum
+from raytide.trainingjob.deciding.ranks import is_alive
+from raytide.trainingjob.deciding.situation import Situation
 
 NOT_ADMITTED: Final = "NotAdmitted"
 BACKING_OFF: Final = "BackingOff"

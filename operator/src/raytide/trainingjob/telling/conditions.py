@@ -24,12 +24,12 @@ from raytide.api.conditions import (
 from raytide.api.faults import Violation
 from raytide.api.job_admission import GIVES_BACK
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.lifecycle import Verdict, has_minimum
-from raytide.trainingjob.ranks import is_alive
-from raytide.trainingjob.situation import Situation
-from raytide.trainingjob.todo import Plan
+from raytide.trainingjob.deciding.lifecycle import Verdict, has_minimum
+from raytide.trainingjob.deciding.ranks import is_alive
+from raytide.trainingjob.deciding.situation import Situation
+from raytide.trainingjob.deciding.todo import Plan
+from raytide.trainingjob.telling.waiting import late_text, waiting_of
 from raytide.trainingjob.validation import unsupported
-from raytide.trainingjob.waiting import late_text, waiting_of
 
 OPTIMISTIC: Final = "Optimistic"
 MINIMUM_RUNS: Final = "MinimumRuns"

@@ -16,8 +16,8 @@ from typing import Final
 from raytide.api.job_pod import JobPod
 from raytide.api.pod_trouble import trouble_of
 from raytide.api.trainingjob import TrainingJob
+from raytide.trainingjob.deciding.restarts import Tally
 from raytide.trainingjob.observed import Observed
-from raytide.trainingjob.restarts import Tally
 
 MOST_NEW: Final = 1000
 """Indices that one plan adds at most: `min-instance: 2000000000` must not fill our memory."""

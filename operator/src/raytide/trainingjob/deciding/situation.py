@@ -14,10 +14,10 @@ from raytide.api.job_shape import Size
 from raytide.api.sharing import SharingRecord, parse_record
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.lifecycle import Verdict, is_over, verdict
+from raytide.trainingjob.deciding.lifecycle import Verdict, is_over, verdict
+from raytide.trainingjob.deciding.ranks import Roster, roster
+from raytide.trainingjob.deciding.restarts import Tally, tally
 from raytide.trainingjob.observed import Observed
-from raytide.trainingjob.ranks import Roster, roster
-from raytide.trainingjob.restarts import Tally, tally
 
 
 @dataclass(frozen=True, slots=True)

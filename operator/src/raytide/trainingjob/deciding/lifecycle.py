@@ -14,9 +14,9 @@ from typing import Any, Final
 from raytide.api import training_names as names
 from raytide.api.conditions import find_condition, is_condition_true, moment_of
 from raytide.api.trainingjob import TrainingJob
+from raytide.trainingjob.deciding.ranks import Roster, is_alive
+from raytide.trainingjob.deciding.restarts import Ending, Fault, Tally
 from raytide.trainingjob.observed import Observed
-from raytide.trainingjob.ranks import Roster, is_alive
-from raytide.trainingjob.restarts import Ending, Fault, Tally
 
 CLOCK_DOUBT_S: Final = 60.0
 """So long, at most, this process must have known a job before a stamp of long ago counts."""

@@ -13,10 +13,10 @@ from raytide.api.actions import Remark
 from raytide.api.conditions import find_condition, moment_of
 from raytide.api.sharing import ResizeNote
 from raytide.elastic.model import ADMITTED, RECLAIMED
-from raytide.trainingjob.lifecycle import MOST_NAMED
-from raytide.trainingjob.restarts import Fault
-from raytide.trainingjob.situation import Situation
-from raytide.trainingjob.waiting import IN_PASSING, waiting_of
+from raytide.trainingjob.deciding.lifecycle import MOST_NAMED
+from raytide.trainingjob.deciding.restarts import Fault
+from raytide.trainingjob.deciding.situation import Situation
+from raytide.trainingjob.telling.waiting import IN_PASSING, waiting_of
 
 SCALE: Final = "Scale"
 """The verb of events about resizes."""

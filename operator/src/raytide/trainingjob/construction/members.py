@@ -14,7 +14,7 @@ from raytide.api.job_shape import Size
 from raytide.api.meta import Manifest
 from raytide.api.training_names import MASTER, PSERVER, TRAINER
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.addresses import endpoint, endpoints, pod_name
+from raytide.trainingjob.construction.addresses import endpoint, endpoints, pod_name
 
 
 def membership_files(job: TrainingJob, size: Size, config: JobConfig) -> dict[str, str]:

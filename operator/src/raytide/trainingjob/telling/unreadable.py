@@ -13,7 +13,7 @@ from raytide.api import training_names as names
 from raytide.api.conditions import ConditionJson, timestamp
 from raytide.api.faults import Violation
 from raytide.api.merge_patch import merge_difference
-from raytide.trainingjob.conditions import invalid_conditions
+from raytide.trainingjob.telling.conditions import invalid_conditions
 
 
 def unreadable_patch(obj: Mapping[str, Any], faults: Sequence[Violation], now: datetime) -> dict[str, Any] | None:
