@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_builders import World, id_of, job, node, resizes_of, stranger, waiting_of
+from elastic_builders import World, companion, id_of, job, node, resizes_of, shape, stranger, waiting_of
 from raytide.elastic.fairness import divide
 from raytide.elastic.model import COOLING_DOWN, FRAGMENTED, INSUFFICIENT, INSUFFICIENT_GPU
 
@@ -88,9 +88,47 @@ def test_who_rests_says_so_only_if_it_waits_for_nothing_else(rich, reason):
     assert {one.id.name: one.reason for one in plan.waiting}["rests"] == reason
 
 
+def test_only_the_companion_that_would_really_leave_gives_room():
+    """The highest index goes: taking the other one's node into account would take, and give back, for ever."""
+    rich = job("rich", 1, 3, 3, cpu=0.5, companion=companion(2, 1, 3, cpu=0.5))
+    world = World([node("a", cpu=9, pods=2), node("b", cpu=9)], [rich])
+    rich_pods = world.jobs[id_of("rich")]
+    rich_pods.trainers, rich_pods.companions = ["b", "b", "b"], ["a", "b"]
+    world.add(job("holder", 1, 1, 1, shape=shape(1, node_selector=())))
+    world.jobs[id_of("holder")].trainers = ["a"]
+    world.nodes = (replace(world.nodes[0], labels={"only": "here"}), world.nodes[1])
+    world.add(job("claimant", 1, 1, 1, shape=shape(1, node_selector=(("only", "here"),))))
+    plan = divide(world.pool())
+    assert (resizes_of(plan), waiting_of(plan)) == ({}, {"claimant": INSUFFICIENT})
+
+
 def test_a_donor_that_cools_down_gives_nothing_to_who_is_less_fulfilled():
     jobs = [job("a", 1, 9, 8, rebalances=True), job("b", 1, 9, 2, rebalances=True)]
     pool = World([node(cpu=10)], jobs).pool()
     resting = replace(pool, participants=tuple(replace(one, may_shrink=False) for one in pool.participants))
     assert resizes_of(divide(pool)) == {"a": -3, "b": 3}
     assert divide(resting).resizes == ()
+
+
+def settling(world: World, *names: str):
+    """The pool while the last resizes of these are under way."""
+    pool = world.pool()
+    under_way = [
+        replace(one, is_settled=False, may_grow=False) if one.id.name in names else one for one in pool.participants
+    ]
+    return replace(pool, participants=tuple(under_way))
+
+
+@pytest.mark.rule("TJ:3.17")
+def test_who_is_settled_by_chance_takes_no_more_than_its_share():
+    world = World([node(cpu=10)], [job("a", 1, 9, 1), job("b", 1, 9, 1)])
+    assert resizes_of(divide(world.pool())) == {"a": 4, "b": 4}
+    assert resizes_of(divide(settling(world, "b"))) == {"a": 4}, "the rest is kept for b"
+
+
+@pytest.mark.rule("TJ:3.17")
+@pytest.mark.parametrize("under_way", ["rich", "poor"])
+def test_nobody_gives_to_the_less_fulfilled_while_one_of_the_two_is_under_way(under_way):
+    world = World([node(cpu=10)], [job("rich", 1, 9, 8, rebalances=True), job("poor", 1, 9, 2, rebalances=True)])
+    assert resizes_of(divide(world.pool())) == {"rich": -3, "poor": 3}
+    assert divide(settling(world, under_way)).resizes == ()
