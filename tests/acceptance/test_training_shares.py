@@ -1,6 +1,6 @@
 """S25: TrainingJobs share a cluster fairly while jobs arrive and strangers come and go, on a real scheduler.
 
-Compressed: jobs arrive 5 s apart instead of 10 and changes settle in 0.3 s instead of 1, which leaves less time, not more;
+Compressed: jobs arrive 2 s apart instead of 10 and changes settle in 0.3 s instead of 1, which leaves less time, not more;
 strangers stay until the cluster is settled instead of 90 s. What is judged are sizes as the API server's audit log has them, and places as a watch
 saw them. That the planner itself ends, is fast and always decides the same is shown by tests/unit/elastic.
 """
