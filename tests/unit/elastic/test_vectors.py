@@ -197,6 +197,7 @@ def test_two_small_steps_make_room_for_a_large_one():
     world = World([node(cpu=10)], [small, large])
     plan = divide(world.pool())
     assert resizes_of(plan) == {"A": -4, "B": 2}, "one more, and who gave would be behind"
+    assert [(one.before, one.after) for one in plan.resizes] == [(10, 6), (0, 2)]
 
 
 @pytest.mark.rule("TJ:V17")

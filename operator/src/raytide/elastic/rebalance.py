@@ -127,8 +127,9 @@ class _Level:
         else:
             attempt.undo()
             return False
-        for take in attempt.takes:
-            donor.shrinks_by(take.count, REBALANCED, take.nodes, receiver.of.id)
+        left = [name for take in attempt.takes for name in take.nodes]
+        if attempt.takes:
+            donor.shrinks_by(sum(take.count for take in attempt.takes), REBALANCED, left, receiver.of.id)
         charge(self.state, receiver, step)
         nodes = [spot.name for pods, spot, _ in attempt.placements if pods is receiver.instances]
         receiver.grows(after, REBALANCED, nodes, is_released=False)
