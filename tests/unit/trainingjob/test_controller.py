@@ -212,7 +212,13 @@ async def test_the_pods_of_an_earlier_job_of_the_name_are_waited_for(here):
 
 
 def series():
-    return [s for family in REGISTRY.collect() for s in family.samples if s.labels.get("name") == "demo"]
+    return [
+        s
+        for family in REGISTRY.collect()
+        if family.name.startswith("trainingjob_")
+        for s in family.samples
+        if s.labels.get("name") == "demo"
+    ]
 
 
 @pytest.mark.rule("TJ §8")

@@ -31,7 +31,13 @@ def value(name, **labels):
 
 
 def series():
-    return [s for family in REGISTRY.collect() for s in family.samples if s.labels.get("name") == KEY.name]
+    return [
+        s
+        for family in REGISTRY.collect()
+        if family.name.startswith("trainingjob_")
+        for s in family.samples
+        if s.labels.get("name") == KEY.name
+    ]
 
 
 def resize(before, after, reason, time=SINCE):
