@@ -424,16 +424,20 @@ class World:
     def carried_out(self, division: Division) -> "World":
         """The world in which everything has come true as planned; whoever has to wait is not quicker than the others."""
         other = self.resized(division)
-        free = other.rooms()
+        other.place_as_planned(division)
+        other.schedule(last={one.id for one in division.waiting if one.is_below_floor})
+        return other
+
+    def place_as_planned(self, division: Division) -> None:
+        """Trainers without a node go where the plan assumed, as far as there is room now."""
+        free = self.rooms()
         for one in division.resizes:
-            pods = other.jobs[one.id]
+            pods = self.jobs[one.id]
             new = [i for i, where in enumerate(pods.trainers) if not where]
             for name in (name for name, count in sorted(one.nodes.items()) for _ in range(count)):
                 if new and has_room(free[name], pods.job.shape.requests):
                     pods.trainers[new.pop(0)] = name
                     free[name] = added(free[name], times(pods.job.shape.requests, -1))
-        other.schedule(last={one.id for one in division.waiting if one.is_below_floor})
-        return other
 
     def changed(self, **jobs: Mapping[str, Any]) -> "World":
         """With other fields in jobs of these names, as after an edit or when a cool-down is over."""

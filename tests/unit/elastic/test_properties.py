@@ -309,6 +309,7 @@ def test_while_pods_leave_nothing_more_is_taken_and_their_room_is_not_given_away
     world = world.running()
     plan = divide(world.pool())
     leaving = world.resized(plan, only_released=True, is_graceful=True)
+    leaving.place_as_planned(plan)  # elsewhere, new pods could themselves be in the way of others
     leaving.schedule()
     during = divide(leaving.pool())
     assert [one for one in during.resizes if one.reason == RECLAIMED] == []
