@@ -39,6 +39,8 @@ class Asked:
     right: str
     code: int
     uri: str
+    at: str = ""
+    """When it was received, as the log has it: later is larger."""
 
 
 def granted(rules: Iterable[Json]) -> set[str]:
@@ -73,7 +75,20 @@ def _requests(log: Path, user: str) -> Iterator[Asked]:
                 continue
             resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
             right = spell(event["verb"], resource, about.get("apiGroup", ""))
-            yield Asked(right, (event.get("responseStatus") or {}).get("code", 0), event["requestURI"])
+            code = (event.get("responseStatus") or {}).get("code", 0)
+            yield Asked(right, code, event["requestURI"], event["requestReceivedTimestamp"])
+
+
+def deleted_at(log: Path, resource: str, name: str) -> str:
+    """When somebody asked for that object's deletion; empty if nobody did."""
+    with log.open(encoding="utf-8") as lines:
+        for line in lines:
+            if '"verb":"delete"' in line and f'"name":"{name}"' in line:
+                event = json.loads(line)
+                if (event["objectRef"]["resource"], event["objectRef"].get("name")) == (resource, name):
+                    moment: str = event["requestReceivedTimestamp"]
+                    return moment
+    return ""
 
 
 def forbidden(asked: Iterable[Asked]) -> list[str]:
