@@ -20,6 +20,8 @@ JOBS, LOW, HIGH = 20, 2, 60
 SHARE = SLOTS // JOBS
 ARRIVAL_S = 2.0
 WITHIN_S = 60.0
+SETTLED_S = 240.0
+"""No bar: kube-scheduler makes room for 300 pods of a higher priority one after the other, on whatever machine it has."""
 PENDING_S = 30.0
 STRANGERS, ROUNDS = 300, 2
 LEAST_LOAD = 0.9
@@ -53,7 +55,9 @@ async def settled(stage: JobStage, step: str, strangers: frozenset[str] = frozen
         return is_whole and stage.placed() >= LEAST_LOAD * SLOTS
 
     try:
-        await eventually(f"{step}: load of {LEAST_LOAD:.0%}, every job with its minimum", is_settled, within_s=WITHIN_S)
+        await eventually(
+            f"{step}: load of {LEAST_LOAD:.0%}, every job with its minimum", is_settled, within_s=SETTLED_S
+        )
     except AssertionError as late:
         raise AssertionError(f"{late}; {stage.placed()} of {SLOTS} slots, trainers {dict(stage.running())}") from None
     return stage.placed() / SLOTS
