@@ -93,7 +93,7 @@ def no_relist_in_term(patch: pytest.MonkeyPatch) -> None:
 
 def no_record(patch: pytest.MonkeyPatch) -> None:
     """The spec rules, whatever the autoscaler wrote beside it."""
-    patch.setattr(plan, "scaling_of", lambda cluster, _: Scaling(cluster.is_autoscaled))
+    patch.setattr(plan, "scaling_of", lambda cluster, *_: Scaling(cluster.is_autoscaled))
 
 
 def victims_by_choice(patch: pytest.MonkeyPatch) -> None:
