@@ -14,6 +14,7 @@ import msgspec
 
 from raytide.api import training_names
 from raytide.api.meta import Key
+from raytide.api.object_metadata import Metadata
 from raytide.api.pod_shape import (
     ANYWHERE,
     CPU,
@@ -127,22 +128,6 @@ def priorities_of(classes: Iterable[PriorityClass]) -> dict[str, int]:
 # --- the JSON as the API sends it: only what is read, everything may be missing or null ------------------------------
 
 
-class _Owner(msgspec.Struct, gc=False):
-    uid: str = ""
-    controller: bool | None = None
-
-
-class _Meta(msgspec.Struct, gc=False, rename="camel"):
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
-
-
 class _Condition(msgspec.Struct, gc=False):
     type: str = ""
     status: str = ""
@@ -154,7 +139,7 @@ class _PodStatus(msgspec.Struct, gc=False):
 
 
 class _Pod(msgspec.Struct, gc=False):
-    metadata: _Meta
+    metadata: Metadata
     spec: PodSpec | None = None
     status: _PodStatus | None = None
 
@@ -177,7 +162,7 @@ class _NodeStatus(msgspec.Struct, gc=False):
 
 
 class _Node(msgspec.Struct, gc=False):
-    metadata: _Meta
+    metadata: Metadata
     spec: _NodeSpec | None = None
     status: _NodeStatus | None = None
 
@@ -204,13 +189,13 @@ class _QuotaStatus(msgspec.Struct, gc=False):
 
 
 class _Quota(msgspec.Struct, gc=False):
-    metadata: _Meta
+    metadata: Metadata
     spec: _QuotaSpec | None = None
     status: _QuotaStatus | None = None
 
 
 class _PriorityClass(msgspec.Struct, gc=False, rename="camel"):
-    metadata: _Meta
+    metadata: Metadata
     value: int = 0
     global_default: bool | None = None
 
@@ -272,7 +257,7 @@ def _pod_view(pod: _Pod) -> CapacityPod:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
-        owner_uid=intern(next((owner.uid for owner in meta.owner_references or () if owner.controller), "")),
+        owner_uid=intern(meta.controller_uid),
         node=intern(spec.node_name or ""),
         job=intern(labels.get(training_names.JOB_LABEL, "")),
         role=intern(labels.get(training_names.ROLE_LABEL, "")),

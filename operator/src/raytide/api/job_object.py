@@ -13,6 +13,7 @@ import msgspec
 
 from raytide.api import training_names as names
 from raytide.api.meta import Key
+from raytide.api.object_metadata import Metadata
 
 
 class JobObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,25 +50,10 @@ class JobObject(msgspec.Struct, frozen=True, kw_only=True):
         return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
 
 
-class _Owner(msgspec.Struct, gc=False):
-    uid: str = ""
-    controller: bool | None = None
-
-
-class _Meta(msgspec.Struct, gc=False, rename="camel"):
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
-
-
 class JobObjectDocument(msgspec.Struct, gc=False):
     """A service's or ConfigMap's JSON as a decoder type."""
 
-    metadata: _Meta
+    metadata: Metadata
     data: dict[str, str] | None = None
 
 
@@ -92,7 +78,7 @@ def view_of(document: JobObjectDocument) -> JobObject:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
-        owner_uid=next((o.uid for o in meta.owner_references or () if o.controller), ""),
+        owner_uid=meta.controller_uid,
         job=intern((meta.labels or {}).get(names.JOB_LABEL, "")),
         deletion_timestamp=meta.deletion_timestamp or "",
         content=document.data or {},

@@ -14,7 +14,17 @@ import msgspec
 
 from raytide.api import training_names as names
 from raytide.api.meta import Key
-from raytide.api.pod import FINISHED_PHASES, NO_CONDITION, RUNNING, ContainerView, PodCondition
+from raytide.api.object_metadata import Metadata
+from raytide.api.pod import (
+    FINISHED_PHASES,
+    NO_CONDITION,
+    RUNNING,
+    ContainerView,
+    PodCondition,
+    PodStatusDocument,
+    condition_view,
+    container_views,
+)
 
 FAILED: Final = "Failed"
 SUCCEEDED: Final = "Succeeded"
@@ -133,76 +143,16 @@ class JobPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 # --- the JSON as the API sends it: only what is read, everything may be missing or null -----------------------------
 
 
-class _Owner(msgspec.Struct, gc=False):
-    uid: str = ""
-    controller: bool | None = None
-
-
-class _Meta(msgspec.Struct, gc=False, rename="camel"):
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
-
-
 class _Spec(msgspec.Struct, gc=False, rename="camel"):
     node_name: str | None = None
-
-
-class _Condition(msgspec.Struct, gc=False):
-    type: str = ""
-    status: str = ""
-    reason: str | None = None
-    message: str | None = None
-
-
-class _StateDetail(msgspec.Struct, gc=False, rename="camel"):
-    reason: str | None = None
-    message: str | None = None
-    exit_code: int | None = None
-    started_at: str | None = None
-    finished_at: str | None = None
-
-
-class _State(msgspec.Struct, gc=False):
-    waiting: _StateDetail | None = None
-    running: _StateDetail | None = None
-    terminated: _StateDetail | None = None
-
-    @property
-    def said(self) -> tuple[str, _StateDetail]:
-        """The state's word and what is said about it; an ended container says more than one that waits."""
-        for word, found in (("terminated", self.terminated), ("waiting", self.waiting), ("running", self.running)):
-            if found is not None:
-                return word, found
-        return "", _StateDetail()
-
-
-class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
-    name: str = ""
-    state: _State | None = None
-    restart_count: int = 0
-
-
-class _Status(msgspec.Struct, gc=False):
-    phase: str | None = None
-    reason: str | None = None
-    pod_ip: str | None = msgspec.field(default=None, name="podIP")
-    conditions: list[_Condition] | None = None
-    container_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="containerStatuses")
-    init_container_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="initContainerStatuses")
 
 
 class JobPodDocument(msgspec.Struct, gc=False):
     """A pod's JSON as a decoder type: `msgspec.json.decode(line, type=JobPodDocument)`, then `view_of`."""
 
-    metadata: _Meta
+    metadata: Metadata
     spec: _Spec | None = None
-    status: _Status | None = None
+    status: PodStatusDocument | None = None
 
 
 _decoder = msgspec.json.Decoder(JobPodDocument)
@@ -221,7 +171,7 @@ def job_pod_from_manifest(manifest: Mapping[str, Any]) -> JobPod:
 
 def view_of(pod: JobPodDocument) -> JobPod:
     """Reduce a decoded pod to its view; words that repeat from pod to pod are shared."""
-    meta, status = pod.metadata, pod.status or _Status()
+    meta, status = pod.metadata, pod.status or PodStatusDocument()
     labels = meta.labels or {}
     conditions = {condition.type: condition for condition in status.conditions or ()}
     return JobPod(
@@ -229,22 +179,22 @@ def view_of(pod: JobPodDocument) -> JobPod:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
-        owner_uid=intern(next((o.uid for o in meta.owner_references or () if o.controller), "")),
+        owner_uid=intern(meta.controller_uid),
         job=intern(labels.get(names.JOB_LABEL, "")),
         role=intern(labels.get(names.ROLE_LABEL, "")),
         index=_index(labels.get(names.INDEX_LABEL, "")),
         phase=intern(status.phase or ""),
         reason=intern(status.reason or ""),
-        ready=_condition(conditions.get("Ready")),
-        scheduled=_condition(conditions.get("PodScheduled")),
-        disruption=_condition(conditions.get(DISRUPTION_TARGET)),
+        ready=condition_view(conditions.get("Ready")),
+        scheduled=condition_view(conditions.get("PodScheduled")),
+        disruption=condition_view(conditions.get(DISRUPTION_TARGET)),
         creation_timestamp=meta.creation_timestamp or "",
         deletion_timestamp=meta.deletion_timestamp or "",
         node_name=intern((pod.spec.node_name if pod.spec else None) or ""),
         pod_ip=status.pod_ip or "",
         started_at=_started_at(status),
-        containers=_containers(status.container_statuses),
-        init_containers=_containers(status.init_container_statuses),
+        containers=container_views(status.container_statuses),
+        init_containers=container_views(status.init_container_statuses),
     )
 
 
@@ -252,29 +202,6 @@ def _index(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _INDEX_LENGTH else None
 
 
-def _condition(found: _Condition | None) -> PodCondition:
-    if found is None:
-        return NO_CONDITION
-    return PodCondition(intern(found.status), intern(found.reason or ""), found.message or "")
-
-
-def _started_at(status: _Status) -> str:
+def _started_at(status: PodStatusDocument) -> str:
     moments = (each.state.said[1].started_at for each in status.container_statuses or () if each.state)
     return min((moment for moment in moments if moment), default="")
-
-
-def _containers(statuses: list[_ContainerStatus] | None) -> tuple[ContainerView, ...]:
-    return tuple(_container(status) for status in statuses or ())
-
-
-def _container(status: _ContainerStatus) -> ContainerView:
-    word, detail = (status.state or _State()).said
-    return ContainerView(
-        intern(status.name),
-        word,
-        intern(detail.reason or ""),
-        detail.message or "",
-        status.restart_count,
-        detail.exit_code,
-        detail.finished_at or "",
-    )

@@ -14,6 +14,7 @@ import msgspec
 
 from raytide.api import names
 from raytide.api.meta import Key
+from raytide.api.object_metadata import Metadata
 
 RUNNING = "Running"
 PENDING = "Pending"
@@ -153,23 +154,6 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 # --- the JSON as the API sends it: only what is read, everything may be missing or null -----------------------------
 
 
-class _Owner(msgspec.Struct, gc=False):
-    uid: str = ""
-    controller: bool | None = None
-
-
-class _Meta(msgspec.Struct, gc=False, rename="camel"):
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
-
-
 class _Named(msgspec.Struct, gc=False):
     name: str = ""
 
@@ -180,46 +164,68 @@ class _Spec(msgspec.Struct, gc=False, rename="camel"):
     containers: list[_Named] | None = None
 
 
-class _Condition(msgspec.Struct, gc=False):
+class ConditionDocument(msgspec.Struct, gc=False):
+    """One condition of a pod."""
+
     type: str = ""
     status: str = ""
     reason: str | None = None
     message: str | None = None
 
 
-class _StateDetail(msgspec.Struct, gc=False, rename="camel"):
+class StateDetail(msgspec.Struct, gc=False, rename="camel"):
+    """What is said about a state."""
+
     reason: str | None = None
     message: str | None = None
     exit_code: int | None = None
+    started_at: str | None = None
     finished_at: str | None = None
 
 
-class _State(msgspec.Struct, gc=False):
-    waiting: _StateDetail | None = None
-    running: _StateDetail | None = None
-    terminated: _StateDetail | None = None
+class StateDocument(msgspec.Struct, gc=False):
+    """The state of a container: one of the three."""
+
+    waiting: StateDetail | None = None
+    running: StateDetail | None = None
+    terminated: StateDetail | None = None
+
+    @property
+    def said(self) -> tuple[str, StateDetail]:
+        """The state's word and what is said about it; an ended container says more than one that waits."""
+        for word, found in (("terminated", self.terminated), ("waiting", self.waiting), ("running", self.running)):
+            if found is not None:
+                return word, found
+        return "", StateDetail()
 
 
-class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
+class ContainerStatusDocument(msgspec.Struct, gc=False, rename="camel"):
+    """How one container is doing."""
+
     name: str = ""
-    state: _State | None = None
+    state: StateDocument | None = None
     restart_count: int = 0
 
 
-class _Status(msgspec.Struct, gc=False):
+class PodStatusDocument(msgspec.Struct, gc=False):
+    """`status` of a pod."""
+
     phase: str | None = None
+    reason: str | None = None
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
-    conditions: list[_Condition] | None = None
-    container_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="containerStatuses")
-    init_container_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="initContainerStatuses")
+    conditions: list[ConditionDocument] | None = None
+    container_statuses: list[ContainerStatusDocument] | None = msgspec.field(default=None, name="containerStatuses")
+    init_container_statuses: list[ContainerStatusDocument] | None = msgspec.field(
+        default=None, name="initContainerStatuses"
+    )
 
 
 class PodDocument(msgspec.Struct, gc=False):
     """A pod's JSON as a decoder type: `msgspec.json.decode(line, type=PodDocument)`, then `view_of`."""
 
-    metadata: _Meta
+    metadata: Metadata
     spec: _Spec | None = None
-    status: _Status | None = None
+    status: PodStatusDocument | None = None
 
 
 _decoder = msgspec.json.Decoder(PodDocument)
@@ -238,7 +244,7 @@ def pod_from_manifest(manifest: Mapping[str, Any]) -> PodView:
 
 def view_of(pod: PodDocument) -> PodView:
     """Reduce a decoded pod to its view; words that repeat from pod to pod are shared."""
-    meta, spec, status = pod.metadata, pod.spec or _Spec(), pod.status or _Status()
+    meta, spec, status = pod.metadata, pod.spec or _Spec(), pod.status or PodStatusDocument()
     labels, annotations = meta.labels or {}, meta.annotations or {}
     conditions = {c.type: c for c in status.conditions or ()}
     return PodView(
@@ -246,7 +252,7 @@ def view_of(pod: PodDocument) -> PodView:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
-        owner_uid=intern(next((o.uid for o in meta.owner_references or () if o.controller), "")),
+        owner_uid=intern(meta.controller_uid),
         cluster=intern(labels.get(names.CLUSTER_LABEL, "")),
         group=intern(labels.get(names.GROUP_LABEL, "")),
         node_type=intern(labels.get(names.NODE_TYPE_LABEL, "")),
@@ -255,16 +261,16 @@ def view_of(pod: PodDocument) -> PodView:
         host_index=_index(labels.get(names.HOST_INDEX_LABEL, "")),
         num_of_hosts=_index(annotations.get(names.NUM_OF_HOSTS_ANNOTATION, "")),
         phase=intern(status.phase or ""),
-        ready=_condition(conditions.get("Ready")),
-        scheduled=_condition(conditions.get("PodScheduled")),
+        ready=condition_view(conditions.get("Ready")),
+        scheduled=condition_view(conditions.get("PodScheduled")),
         creation_timestamp=meta.creation_timestamp or "",
         deletion_timestamp=meta.deletion_timestamp or "",
         node_name=intern(spec.node_name or ""),
         pod_ip=status.pod_ip or "",
         restart_policy=intern(spec.restart_policy or ""),
         ray_container=intern(spec.containers[0].name if spec.containers else ""),
-        containers=_containers(status.container_statuses),
-        init_containers=_containers(status.init_container_statuses),
+        containers=container_views(status.container_statuses),
+        init_containers=container_views(status.init_container_statuses),
         recreate_hash=annotations.get(names.RECREATE_HASH_ANNOTATION, ""),
         kuberay_version=intern(annotations.get(names.KUBERAY_VERSION_ANNOTATION, "")),
     )
@@ -275,30 +281,20 @@ def _index(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _INDEX_LENGTH else None
 
 
-def _condition(found: _Condition | None) -> PodCondition:
+def condition_view(found: ConditionDocument | None) -> PodCondition:
+    """The view of a condition; that of none when the pod does not have it."""
     if found is None:
         return NO_CONDITION
     return PodCondition(intern(found.status), intern(found.reason or ""), found.message or "")
 
 
-def _containers(statuses: list[_ContainerStatus] | None) -> tuple[ContainerView, ...]:
+def container_views(statuses: list[ContainerStatusDocument] | None) -> tuple[ContainerView, ...]:
+    """The views of all containers that the status knows."""
     return tuple(_container(status) for status in statuses or ())
 
 
-def _container(status: _ContainerStatus) -> ContainerView:
-    state = status.state or _State()
-    word, detail = next(
-        (
-            (word, found)
-            for word, found in (
-                ("terminated", state.terminated),
-                ("waiting", state.waiting),
-                ("running", state.running),
-            )
-            if found is not None
-        ),
-        ("", _StateDetail()),
-    )
+def _container(status: ContainerStatusDocument) -> ContainerView:
+    word, detail = (status.state or StateDocument()).said
     return ContainerView(
         intern(status.name),
         word,

@@ -15,6 +15,7 @@ import msgspec
 
 from raytide.api.conditions import moment_of, timestamp
 from raytide.api.quantity import MAX_INT32
+from raytide.api.wording import cut
 
 VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 64 * 1024
@@ -215,10 +216,6 @@ def _entry(decision: GroupDecision, room: _Room) -> dict[str, Any]:
 
 def _written_reasons(reasons: Sequence[Why], room: _Room) -> list[dict[str, Any]]:
     return [
-        {"reason": why.reason, "count": why.count, "message": _cut(why.message, room.message_length)}
+        {"reason": why.reason, "count": why.count, "message": cut(why.message, room.message_length)}
         for why in reasons[: room.reasons]
     ]
-
-
-def _cut(message: str, most: int) -> str:
-    return message if len(message) <= most else message[: max(0, most - 1)] + "…"[:most]

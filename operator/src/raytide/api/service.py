@@ -13,6 +13,7 @@ import msgspec
 
 from raytide.api import names
 from raytide.api.meta import Key
+from raytide.api.object_metadata import Metadata
 
 
 class ServicePort(msgspec.Struct, frozen=True, gc=False):
@@ -66,22 +67,6 @@ class ServiceView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
 
 
-class _Owner(msgspec.Struct, gc=False):
-    uid: str = ""
-    controller: bool | None = None
-
-
-class _Meta(msgspec.Struct, gc=False, rename="camel"):
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
-
-
 class _Port(msgspec.Struct, gc=False, rename="camel"):
     name: str | None = None
     port: int = 0
@@ -102,7 +87,7 @@ class _Spec(msgspec.Struct, gc=False):
 class ServiceDocument(msgspec.Struct, gc=False):
     """A service's JSON as a decoder type."""
 
-    metadata: _Meta
+    metadata: Metadata
     spec: _Spec | None = None
 
 
@@ -130,7 +115,7 @@ def view_of(service: ServiceDocument) -> ServiceView:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
-        owner_uid=next((o.uid for o in meta.owner_references or () if o.controller), ""),
+        owner_uid=meta.controller_uid,
         cluster=intern(cluster),
         is_headless_worker_service=bool(headless_of) and headless_of == cluster,
         node_type=intern(labels.get(names.NODE_TYPE_LABEL, "")),

@@ -13,6 +13,7 @@ import msgspec
 
 from raytide.api.conditions import moment_of, timestamp
 from raytide.api.quantity import MAX_INT32
+from raytide.api.wording import cut
 
 VERSION: Final = 1
 MAX_RESIZES: Final = 10
@@ -147,7 +148,7 @@ def encode_record(record: SharingRecord) -> str:
     if record.waiting is not None:
         document["waiting"] = {
             "reason": record.waiting.reason[:MAX_NAME_LENGTH],
-            "message": _cut(record.waiting.message),
+            "message": cut(record.waiting.message, MAX_MESSAGE_LENGTH),
             "belowMinimum": record.waiting.is_below_minimum,
         }
     if record.resizes:
@@ -161,12 +162,8 @@ def _entry(note: ResizeNote) -> dict[str, Any]:
         "from": note.before,
         "to": note.after,
         "reason": note.reason[:MAX_NAME_LENGTH],
-        "message": _cut(note.message),
+        "message": cut(note.message, MAX_MESSAGE_LENGTH),
     }
     if note.for_job:
         entry["forJob"] = note.for_job[:MAX_NAME_LENGTH]
     return entry
-
-
-def _cut(message: str) -> str:
-    return message if len(message) <= MAX_MESSAGE_LENGTH else message[: MAX_MESSAGE_LENGTH - 1] + "…"

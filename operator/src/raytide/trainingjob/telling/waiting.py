@@ -16,6 +16,7 @@ from raytide.api.conditions import Saying, find_condition, timestamp
 from raytide.api.job_admission import gang_timeouts, may_be_admitted_at
 from raytide.api.job_pod import JobPod
 from raytide.api.pod_trouble import Cause, trouble_of, trouble_of_refusal
+from raytide.api.wording import cut
 from raytide.trainingjob.construction.addresses import membership_name, pod_name, service_name
 from raytide.trainingjob.deciding.lifecycle import has_minimum
 from raytide.trainingjob.deciding.ranks import is_alive
@@ -54,12 +55,8 @@ def waiting_of(now: Situation) -> Saying | None:
 def late_text(now: Situation) -> str:
     """Why a gang gives its room back, with what kept its pods from starting: once they are gone nobody can look."""
     lack = _refused(now) or _taken(now) or _troubled(now) or _in_order(now)
-    why = f" ({_cut(lack.message)})" if lack else ""
+    why = f" ({cut(lack.message, MOST_WORDS)})" if lack else ""
     return f"its pods did not all run within {now.job.spec.pending_timeout_seconds} s{why}; they give their room back"
-
-
-def _cut(message: str) -> str:
-    return message if len(message) <= MOST_WORDS else message[: MOST_WORDS - 1] + "…"
 
 
 def _not_let_in(now: Situation) -> _Lack:
