@@ -222,3 +222,8 @@ class Surface(ABC):
     def events(self, namespace: str) -> set[str]:
         """Reasons of the events told so far."""
         return {event.get("reason", "") for event in self.all("events.events.k8s.io", namespace)}
+
+    def notes(self, namespace: str, reason: str) -> list[str]:
+        """What the events of that reason say."""
+        events = self.all("events.events.k8s.io", namespace)
+        return [event.get("note", "") for event in events if event.get("reason") == reason]

@@ -179,6 +179,11 @@ async def test_it_grows_and_shrinks_with_replicas_and_the_highest_index_goes_fir
     await made(cluster, namespace, pod_names(("trainer", 2)))
     leaving = {p["metadata"]["name"]: p["metadata"] for p in cluster.pods(namespace) if dying(p)}
     assert set(leaving) == {"demo-trainer-2", "demo-trainer-3"}
+    in_order = "Deleted 2 pods demo-trainer-3 … demo-trainer-2"  # told in the order in which they were sent
+    await until(
+        "the highest index was told to go first",
+        lambda: any(note.startswith(in_order) for note in cluster.notes(namespace, names.DELETED_POD)),
+    )
     assert members(cluster, namespace) != longer, "the others learned of it"
     assert int(status(cluster, namespace).get("restarts") or 0) == 0, "who is told to go has not failed"
     for name in leaving:
