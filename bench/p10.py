@@ -3,7 +3,7 @@
 From scratch: nothing is remembered; the worst of the passes that follow each other when all jobs are new, from nothing
 placed (floors) to everything shared out. After one change: everybody runs where the plan
 put them, and then a job ends (its room is shared out) or a new one comes (others give); measured is what a running
-operator does then, `pool()` and `divide()`, with the shapes of known jobs remembered, as it does. CPU time of this
+operator does then, `pool()` and `divide()`, with what it remembers of the snapshot before. CPU time of this
 process, five runs each, mean and deviation printed, the bar against the mean (PF: method).
 """
 
@@ -15,9 +15,8 @@ from collections.abc import Callable
 from random import Random
 
 from raytide.elastic.fairness import divide
-from raytide.elastic.model import Pool
-from raytide.sharing.shapes import ShapeBook
-from training_pools import Crowd, a_job, crowd, passes
+from raytide.sharing.pools import Pools
+from training_pools import CONFIG, Crowd, a_job, crowd, passes
 
 from rig import result, spread
 
@@ -25,11 +24,13 @@ JOBS, NODES, RUNS = 1000, 500, 5
 SCRATCH_BAR_MS, CHANGE_BAR_MS = 1000, 50
 
 
-def cpu_ms(work: Callable[[], object], runs: int = RUNS) -> list[float]:
-    """CPU milliseconds of each run, after one that does not count."""
+def cpu_ms(work: Callable[[], object], runs: int = RUNS, before: Callable[[], object] | None = None) -> list[float]:
+    """CPU milliseconds of each run, after one that does not count; `before` comes before each and does not count."""
     work()
     found = []
     for _ in range(runs):
+        if before is not None:
+            before()
         gc.collect()
         begun = time.process_time()
         work()
@@ -45,18 +46,15 @@ def told(name: str, parts: dict[str, list[float]]) -> float:
     return statistics.mean(total)
 
 
-def pass_ms(now: Crowd, shapes: ShapeBook | None) -> dict[str, list[float]]:
-    """CPU of the two halves of a pass."""
-    ready = seen(now, shapes)
-    return {"pool()": cpu_ms(lambda: seen(now, shapes)), "divide()": cpu_ms(lambda: divide(ready))}
-
-
-def seen(now: Crowd, shapes: ShapeBook | None) -> Pool:
-    """The snapshot, and the memory of shapes turned over as a running operator does after every pass."""
-    ready = now.pool(shapes)
-    if shapes is not None:
-        shapes.forget_others()
-    return ready
+def halves(now: Crowd, calm: Crowd | None = None, runs: int = RUNS) -> dict[str, list[float]]:
+    """CPU of the two halves of a pass; of one that knows `calm`, as a running operator does, if that is given."""
+    if calm is None:
+        snapshot = cpu_ms(now.pool, runs)
+    else:
+        pools = Pools(CONFIG)
+        snapshot = cpu_ms(lambda: now.pool(pools), runs, before=lambda: calm.pool(pools))
+    ready = now.pool()
+    return {"pool()": snapshot, "divide()": cpu_ms(lambda: divide(ready), runs)}
 
 
 def changes(calm: Crowd) -> dict[str, Crowd]:
@@ -84,12 +82,10 @@ def words(now: Crowd) -> str:
 def main() -> int:
     """Measure and print."""
     stages = list(passes(crowd(JOBS, NODES)))
-    scratch = max(told(f"from scratch, {words(now)}", pass_ms(now, None)) for now in stages[:-1])
+    scratch = max(told(f"from scratch, {words(now)}", halves(now)) for now in stages[:-1])
     calm = stages[-1]
-    shapes = ShapeBook()
-    seen(calm, shapes)
-    print(f"settled: {len(calm.pods)} pods of jobs run, {len(divide(seen(calm, shapes)).waiting)} jobs would be larger")
-    worst = max(told(f"after one change ({name})", pass_ms(now, shapes)) for name, now in changes(calm).items())
+    print(f"settled: {len(calm.pods)} pods of jobs run, {len(divide(calm.pool()).waiting)} jobs would be larger")
+    worst = max(told(f"after one change ({name})", halves(now, calm)) for name, now in changes(calm).items())
     met = [
         result("P10", scratch, f"ms CPU from scratch, {JOBS} jobs x {NODES} nodes", SCRATCH_BAR_MS),
         result("P10", worst, "ms CPU after one change, the worst of four", CHANGE_BAR_MS),

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from p10 import changes, cpu_ms, seen
-from raytide.elastic.fairness import divide
-from raytide.sharing.shapes import ShapeBook
+from p10 import changes, halves
 from training_pools import Crowd, crowd, passes
 
 from rig import result
@@ -44,18 +42,17 @@ class Point:
 def measure(jobs: int, nodes: int) -> Point:
     """All passes of one cluster."""
     stages = list(passes(crowd(jobs, nodes)))
-    scratch = max(sum(halves(now, None)) for now in stages[:-1])
-    shapes = ShapeBook()
-    seen(stages[-1], shapes)
-    known = changes(stages[-1])
-    worst = max((halves(known[name], shapes) for name in CHANGES), key=sum)
+    calm = stages[-1]
+    scratch = max(sum(fastest(now)) for now in stages[:-1])
+    known = changes(calm)
+    worst = max((fastest(known[name], calm) for name in CHANGES), key=sum)
     return Point(jobs, nodes, scratch, sum(worst), worst[1])
 
 
-def halves(now: Crowd, shapes: ShapeBook | None) -> tuple[float, float]:
+def fastest(now: Crowd, calm: Crowd | None = None) -> tuple[float, float]:
     """CPU of `pool()` and of `divide()`."""
-    ready = seen(now, shapes)
-    return min(cpu_ms(lambda: seen(now, shapes), RUNS)), min(cpu_ms(lambda: divide(ready), RUNS))
+    snapshot, plan = halves(now, calm, RUNS).values()
+    return min(snapshot), min(plan)
 
 
 def exponent(points: Sequence[Point]) -> float:

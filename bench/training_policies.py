@@ -18,8 +18,7 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.elastic.fairness import divide
 from raytide.sharing.claims import next_change
 from raytide.sharing.orders import orders_of
-from raytide.sharing.participants import pool
-from raytide.sharing.shapes import ShapeBook
+from raytide.sharing.pools import Pools
 from training_world import SERVICE, TRAINER, Ask, Job, Pod, World
 
 MIB = 1 << 20
@@ -113,7 +112,7 @@ class Raytide:
         self._manifests: dict[str, TrainingJob] = {}
         self._jobs: dict[str, Job] = {}
         self._views: dict[int, tuple[tuple[str, bool, bool], CapacityPod]] = {}
-        self._shapes = ShapeBook()
+        self._pools = Pools(self._config)
         self._turn = 0
         self._is_rung = False
         self._is_settled = False
@@ -162,9 +161,8 @@ class Raytide:
         self._is_rung = False
         jobs = [self._manifests[name] for name, job in self._jobs.items() if job.ended_s is None]
         pods = [self._view(pod) for pod in self._world.pods.values()]
-        shared = pool(jobs, pods, self._nodes, config=self._config, now=now, shape_of=self._shapes)
+        shared = self._pools.pool(jobs, pods, self._nodes, now=now)
         orders = orders_of(jobs, shared, divide(shared), now)
-        self._shapes.forget_others()
         self._is_settled = not orders.given and not orders.has_older_words
         self._change = next_change(jobs, now)
         left_s = self._config.period_s if self._change is None else (self._change - now).total_seconds()

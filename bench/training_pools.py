@@ -19,8 +19,8 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.elastic.fairness import divide
 from raytide.elastic.model import Division, Pool, Shape
 from raytide.sharing.orders import orders_of
-from raytide.sharing.participants import pool
-from raytide.sharing.shapes import ShapeBook
+from raytide.sharing.participants import role_shapes
+from raytide.sharing.pools import Pools
 
 GIB = 1 << 30
 GPU = "nvidia.com/gpu"
@@ -83,10 +83,9 @@ class Crowd:
     strangers: Sequence[CapacityPod] = ()
     at: datetime = BORN + timedelta(hours=1)
 
-    def pool(self, shapes: ShapeBook | None = None) -> Pool:
-        """What the planner is given; without a `ShapeBook` every job's shapes are read from its spec."""
-        more = {} if shapes is None else {"shape_of": shapes}
-        return pool(self.jobs, [*self.pods, *self.strangers], self.nodes, config=CONFIG, now=self.at, **more)
+    def pool(self, pools: Pools | None = None) -> Pool:
+        """What the planner is given; with `Pools` only what is another since the last time is looked at."""
+        return (pools or Pools(CONFIG)).pool(self.jobs, [*self.pods, *self.strangers], self.nodes, now=self.at)
 
     def without(self, job: TrainingJob) -> "Crowd":
         """With one job less, and its pods gone."""
@@ -160,10 +159,10 @@ def a_job(number: int, random: Random) -> TrainingJob:
 def passes(start: Crowd) -> Iterator[Crowd]:
     """What pass after pass meets, until the last one finds nothing to change."""
     now = start
-    shapes = ShapeBook()
+    pools = Pools(CONFIG)
     for _ in range(PASSES):
         yield now
-        before = now.pool(shapes)
+        before = now.pool(pools)
         division = divide(before)
         if not division.resizes and now is not start:
             return
@@ -199,10 +198,10 @@ def _placed(now: Crowd, jobs: Sequence[TrainingJob]) -> list[CapacityPod]:
     known = {(pod.owner_uid, pod.role, pod.index): pod for pod in now.pods}
     room = Room(now.nodes, [*now.pods, *now.strangers])
     found: list[CapacityPod] = []
-    shapes = ShapeBook()
     for job in jobs:
+        shapes = role_shapes(job)
         for role, count in _wanted(job).items():
-            shape = shapes(job, role)
+            shape = shapes[role]
             for index in range(count):
                 pod = known.get((job.metadata.uid, role, index)) or room.pod(job, role, index, shape)
                 if pod is not None:

@@ -21,7 +21,7 @@ from raytide.elastic.fairness import divide
 from raytide.kube.client import Client
 from raytide.kube.room import RoomOptions
 from raytide.runtime.clock import Clock
-from raytide.sharing.participants import pool
+from raytide.sharing.pools import pool
 from raytide.sharing.room import SharingRoom
 from raytide.trainingjob.room import TrainingJobRoom
 

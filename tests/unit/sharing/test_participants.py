@@ -20,7 +20,7 @@ from raytide.api.sharing import ResizeNote, SharingRecord, encode_record
 from raytide.api.trainingjob import TrainingJob
 from raytide.elastic.fairness import divide
 from raytide.elastic.model import INSUFFICIENT, Core, Requirement, Taint, Toleration
-from raytide.sharing.participants import pool
+from raytide.sharing.pools import pool
 from raytide.sharing.shapes import role_shape, shape_from
 from raytide.trainingjob.objects import build_pod
 from unit.sharing.stage import job_manifest

@@ -3,7 +3,7 @@
 The nouns of fair sharing, blind to kinds (D16): anonymous participants with a floor and a ceiling, nodes with room, what
 strangers want, and the resizes that come out, each with its reason. Amounts are whole numbers: `cpu` in thousandths,
 everything else in its own unit (bytes, GPUs, pods), so that sums are exact. Frozen values, no Kubernetes types. Filled by
-`sharing/participants.py`, decided upon by `elastic/fairness.py`; rules TJ §3, §4.
+`sharing/pools.py`, decided upon by `elastic/fairness.py`; rules TJ §3, §4.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Takes a job, the record on it, its live pods and the time; says whether it takes part at all, which size is wanted of it
 now, and whether it may grow or shrink, or why it rests. A size in the spec that the record does not know is somebody's
-request and counts at once; a gang that was not admitted has size 0. Pure; called by participants.py and orders.py
+request and counts at once; a gang that was not admitted has size 0. Pure; called by pools.py and orders.py
 (TJ §3 rows 11, 17 and 21, §7.10).
 """
 
@@ -126,6 +126,11 @@ class Rest:
 
     growth_until: datetime | None = None
     shrinking_until: datetime | None = None
+
+    @property
+    def until(self) -> datetime | None:
+        """When the first of them ends; None where it does not rest."""
+        return min((moment for moment in (self.growth_until, self.shrinking_until) if moment is not None), default=None)
 
 
 def rest_of(claim: Claim, now: datetime) -> Rest:

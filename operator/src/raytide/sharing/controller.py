@@ -26,8 +26,7 @@ from raytide.runtime.clock import Clock
 from raytide.sharing.claims import next_change
 from raytide.sharing.measuring import measure
 from raytide.sharing.orders import Order, Orders, orders_of
-from raytide.sharing.participants import pool
-from raytide.sharing.shapes import ShapeBook
+from raytide.sharing.pools import Pools, pool
 from raytide.sharing.unknown import within_bounds
 from raytide.sharing.writing import Writing
 
@@ -90,7 +89,7 @@ class SharingController:
         self._seen = seen
         self._divide = divide
         self._writing = Writing(client, clock=clock)
-        self._shapes = ShapeBook()
+        self._pools = Pools(config)
         self._rung = asyncio.Event()
         self._stopping = asyncio.Event()
         self._trouble = Backoff(first_s=1.0, longest_s=LONGEST_AWAY_S)
@@ -186,7 +185,6 @@ class SharingController:
         shared, sound = self._pooled(jobs, now)
         division = within_bounds(shared, self._seen.trouble) if self._seen.trouble else self._divide(shared)
         orders = orders_of(sound, shared, division, now)
-        self._shapes.forget_others()
         self._changes_at = next_change(sound, now)
         measure(shared, division, self._clock.monotonic() - begun_at)
         return orders
@@ -202,15 +200,13 @@ class SharingController:
 
     def _pool(self, jobs: Sequence[TrainingJob], now: datetime) -> Pool:
         seen, is_known = self._seen, not self._seen.trouble
-        return pool(
+        return self._pools.pool(
             jobs,
             seen.pods(),
             seen.nodes() if is_known else (),
             quotas=seen.quotas(),
             priorities=seen.priorities(),
-            config=self._config,
             now=now,
-            shape_of=self._shapes,
         )
 
     def _is_sound(self, job: TrainingJob, now: datetime) -> bool:

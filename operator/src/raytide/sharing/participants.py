@@ -1,29 +1,24 @@
-"""Who shares which room?
+"""How does one TrainingJob take part?
 
-Takes TrainingJobs, all pods that have not ended and all nodes, gives the `Pool` that the planner divides: each job that
-takes part as an anonymous participant with its pods where they are, each node with what is used and what is leaving, the
-pods of others that wait for a node, and what quotas still allow. Everything is a function of its arguments. Called by the
-sharing pass and by `raytide plan` (D16; TJ §3, architecture §5 flow c).
+Takes a claim, where its pods stand and what they ask for, gives the anonymous participant that the planner knows: bounds in
+pods, what does not follow the trainers, what comes with them, and whether it may grow or shrink now. Pure; called by
+pools.py (D16; TJ §3, architecture §5 flow c).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final
 
-from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota
-from raytide.api.config import SharingConfig
+from raytide.api.capacity import CapacityPod
 from raytide.api.meta import TRAININGJOBS, Key
 from raytide.api.training_names import MASTER, PSERVER, TRAINER
 from raytide.api.trainingjob import TrainingJob
-from raytide.elastic.model import Amounts, Companion, Core, Participant, ParticipantId, Pool, PoolOptions, Quota, Shape
-from raytide.sharing.claims import Claim, admission_waits_until, claim_of, is_going, rest_of, takes_part
-from raytide.sharing.quotas import quotas_left
-from raytide.sharing.rooms import Rooms, added
+from raytide.elastic.model import Amounts, Companion, Core, Participant, ParticipantId, Shape
+from raytide.sharing.claims import Claim, Rest, admission_waits_until, claim_of, takes_part
+from raytide.sharing.rooms import added
 from raytide.sharing.shapes import role_shape
-from raytide.sharing.standing import Standing, stand
-
-ShapeOf: TypeAlias = Callable[[TrainingJob, str], Shape]
+from raytide.sharing.standing import Standing
 
 KIND: Final = TRAININGJOBS.kind
 
@@ -33,57 +28,17 @@ def id_of(key: Key) -> ParticipantId:
     return ParticipantId(KIND, key.namespace, key.name)
 
 
-def pool(
-    jobs: Iterable[TrainingJob],
-    pods: Iterable[CapacityPod],
-    nodes: Iterable[CapacityNode],
-    *,
-    quotas: Iterable[CapacityQuota] = (),
-    priorities: Mapping[str, int] | None = None,
-    config: SharingConfig,
-    now: datetime,
-    shape_of: ShapeOf = role_shape,
-) -> Pool:
-    """One snapshot for the planner.
-
-    `priorities` maps names of PriorityClasses to their values, the empty name to the default's; `shape_of` may remember
-    what it has computed for a job.
-    """
-    rooms = Rooms(nodes)
-    own, others = _by_job(pods)
-    sharers: list[_Sharer] = []
-    for job in sorted(jobs, key=lambda each: each.key):
-        its_pods = own.pop((job.key, job.metadata.uid), [])
-        claim = _claim(job, its_pods, config=config, now=now)
-        if claim is None:
-            rooms.hold(its_pods, is_leaving=is_going(job) or takes_part(job))
-            continue
-        sharer = _Sharer(claim, stand(its_pods, _wanted(claim)), {role: shape_of(job, role) for role in _roles(job)})
-        sharers.append(sharer)
-        for role, standing in sharer.standings.items():
-            rooms.keep(standing, sharer.shapes.get(role))
-    for rest in (others, *own.values()):
-        rooms.hold(rest)
-    return Pool(
-        nodes=rooms.nodes(),
-        participants=tuple(sharer.participant(priorities or {}, now) for sharer in sharers),
-        strangers=rooms.strangers(),
-        quotas=_quotas(quotas, sharers),
-        charged=rooms.charged,
-        options=PoolOptions(max_load_percent=config.max_load_percent, gpus=config.gpus),
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class _Sharer:
+class Sharer:
     """A claim, where its pods stand, and what each of its roles asks for."""
 
     claim: Claim
     standings: Mapping[str, Standing]
     shapes: Mapping[str, Shape]
 
-    def participant(self, priorities: Mapping[str, int], now: datetime) -> Participant:
-        claim, trainers, rest = self.claim, self.standings[TRAINER], rest_of(self.claim, now)
+    def participant(self, priorities: Mapping[str, int], rest: Rest) -> Participant:
+        """What the planner knows of it; `priorities` maps names of PriorityClasses to values, "" to the default's."""
+        claim, trainers = self.claim, self.standings[TRAINER]
         spec, (floor, ceiling, current) = claim.job.spec, _bounds(claim)
         is_settled = all(standing.is_carried_out for standing in self.standings.values())
         return Participant(
@@ -147,33 +102,24 @@ class _Sharer:
         )
 
 
-def _by_job(
-    pods: Iterable[CapacityPod],
-) -> tuple[dict[tuple[Key, str], list[CapacityPod]], list[CapacityPod]]:
-    """Pods that a controller made for a job, by that job and its uid; and all others."""
-    own: dict[tuple[Key, str], list[CapacityPod]] = {}
-    others: list[CapacityPod] = []
-    for pod in pods:
-        if pod.is_finished:
-            continue
-        if pod.job and pod.owner_uid:
-            own.setdefault((pod.job_key, pod.owner_uid), []).append(pod)
-        else:
-            others.append(pod)
-    return own, others
-
-
-def _claim(job: TrainingJob, pods: list[CapacityPod], *, config: SharingConfig, now: datetime) -> Claim | None:
-    """None where the job gets nothing now."""
+def claimed(
+    job: TrainingJob, pods: Iterable[CapacityPod], *, gpus: frozenset[str], now: datetime
+) -> tuple[Claim | None, datetime | None]:
+    """Its claim, None where the job gets nothing now; and when that ends by time alone."""
     if not takes_part(job):
-        return None
+        return None, None
     live = sum(1 for pod in pods if pod.role == TRAINER and not pod.is_terminating)
-    claim = claim_of(job, live_trainers=live, gpus=config.gpus)
-    has_to_wait = not claim.has_begun and admission_waits_until(job, now) is not None
-    return None if has_to_wait else claim
+    claim = claim_of(job, live_trainers=live, gpus=gpus)
+    waits_until = None if claim.has_begun else admission_waits_until(job, now)
+    return (claim, None) if waits_until is None else (None, waits_until)
 
 
-def _wanted(claim: Claim) -> dict[str, int]:
+def role_shapes(job: TrainingJob) -> dict[str, Shape]:
+    """What one pod of each of its roles asks for."""
+    return {role: role_shape(job, role) for role in _roles(job)}
+
+
+def wanted_pods(claim: Claim) -> dict[str, int]:
     """Role -> how many pods its controller keeps now."""
     if not claim.has_begun:
         return {}
@@ -216,17 +162,3 @@ def _is_by_ratio(job: TrainingJob) -> bool:
 
 def _for_quota(shape: Shape) -> Amounts:
     return {**shape.requests, **{f"limits.{name}": amount for name, amount in shape.limits.items()}}
-
-
-def _quotas(quotas: Iterable[CapacityQuota], sharers: list[_Sharer]) -> tuple[Quota, ...]:
-    quotas = tuple(quotas)
-    if not quotas:
-        return ()
-    uncreated: dict[str, Amounts] = {}
-    classes: dict[str, frozenset[str]] = {}
-    for sharer in sharers:
-        job = sharer.claim.job
-        namespace = job.key.namespace
-        uncreated[namespace] = added(uncreated.get(namespace, {}), sharer.uncreated())
-        classes[namespace] = classes.get(namespace, frozenset()) | {job.spec.priority_class_name}
-    return quotas_left(quotas, uncreated=uncreated, classes=classes)

@@ -2,7 +2,7 @@
 
 Takes the quotas of all namespaces and what their jobs have ordered and not yet created, gives the planner's `Quota`s: what
 is free by the names of requests (`requests.cpu` is `cpu`, `count/pods` is `pods`), limits apart. A quota for other pods
-than a job's (by scope) is left out. Pure; called by participants.py (TJ §3 row 14).
+than a job's (by scope) is left out. Pure; called by pools.py (TJ §3 row 14).
 """
 
 from collections.abc import Iterable, Mapping

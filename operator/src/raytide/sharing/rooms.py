@@ -1,13 +1,13 @@
 """What is taken of each node, and what is about to be free?
 
-Takes nodes, then pods one by one with the word whether they leave, gives the planner's nodes, the strangers that wait for
-one, and the sum that counts against growth by limits. A pod on a node that is not usable, or not known, charges nothing.
-Its values are built up by participants.py within one call and then frozen (TJ §3 rows 5 and 17).
+A `Holding` is what one holder takes: a job that takes part, or the pods on one node that nobody shares out. `Rooms` adds
+holdings up and swaps one for another, so that the next snapshot costs what has changed and not what there is (PF:P10); it
+gives the planner's nodes, the strangers that wait for one, and the sum that counts against growth by limits. A pod on a
+node that is not usable, or not known, charges nothing. Filled by pools.py (TJ §3 rows 5 and 17).
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Final, TypeAlias
 
 from raytide.api.capacity import CapacityNode, CapacityPod
@@ -18,6 +18,9 @@ from raytide.sharing.standing import Standing
 
 TAINTS_OF_A_STATE: Final = "node.kubernetes.io/"
 """Kubernetes' own: cordoned, not ready, unreachable, under pressure."""
+
+NOWHERE: Final = ""
+"""Where pods without a node are counted."""
 
 _Kind: TypeAlias = tuple[tuple[tuple[str, int], ...], PodConstraints, int]
 """Requests without the place, constraints, priority: pods of others that are alike in these are alike."""
@@ -32,96 +35,138 @@ def added(*many: Amounts) -> dict[str, int]:
 
 
 def add(total: dict[str, int], more: Amounts, times: int = 1) -> None:
-    """Put so many times as much on top."""
-    if times == 0:
-        return
-    if times == 1:
-        for name, amount in more.items():
-            total[name] = total.get(name, 0) + amount
-        return
+    """Put so many times as much on top; what becomes nothing is not named any more."""
     for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount * times
+        left = total.get(name, 0) + amount * times
+        if left:
+            total[name] = left
+        else:
+            total.pop(name, None)
 
 
 @dataclass(slots=True)
-class _Taken:
+class Taken:
+    """What is taken of one node."""
+
     used: dict[str, int] = field(default_factory=dict)
     leaving: dict[str, int] = field(default_factory=dict)
+    charged: dict[str, int] = field(default_factory=dict)
+    """What counts against the sum of usable nodes, if the node is usable; what has no node always counts."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing is taken there."""
+        return not (self.used or self.leaving or self.charged)
+
+    def add(self, more: "Taken", times: int) -> None:
+        """Put another on top (1), or take it off again (-1)."""
+        add(self.used, more.used, times)
+        add(self.leaving, more.leaving, times)
+        add(self.charged, more.charged, times)
 
 
-class Rooms:
-    """The nodes of one snapshot, filled pod by pod."""
+@dataclass(slots=True)
+class Holding:
+    """What one holder takes, by node; not changed any more once it is in a `Rooms`."""
 
-    def __init__(self, nodes: Iterable[CapacityNode]) -> None:
-        self._nodes = {node.name: node for node in sorted(nodes, key=lambda each: each.name)}
-        self._taken = {name: _Taken() for name in self._nodes}
-        self._usable = {name for name, node in self._nodes.items() if node.is_ready and not node.is_cordoned}
-        self._strangers: dict[_Kind, Stranger] = {}
-        self.charged: dict[str, int] = {}
-        """What counts against the sum of usable nodes for growth by limits."""
+    by_node: dict[str, Taken] = field(default_factory=dict)
+    waiting: list[CapacityPod] = field(default_factory=list)
+    """Pods of strangers without a node."""
 
     def hold(self, pods: Iterable[CapacityPod], *, is_leaving: bool = False) -> None:
         """Pods of nobody who takes part: they count by their requests; those without a node wait as strangers."""
         for pod in pods:
             if pod.node:
-                self._take(pod, is_leaving=is_leaving or pod.is_terminating)
-                if pod.node in self._usable:
-                    add(self.charged, pod.requests)
+                taken = self._take(pod, is_leaving=is_leaving or pod.is_terminating)
+                add(taken.charged, pod.requests)
             elif not (pod.is_terminating or pod.is_scheduling_gated or is_leaving):
-                self._wait(pod)
+                self.waiting.append(pod)
 
     def keep(self, standing: Standing, shape: Shape | None) -> None:
         """Pods of one role of a job that takes part: they count by their limits, those that have no pod yet too."""
-        charged = [pod.limits for pod in standing.kept if not pod.node or pod.node in self._usable]
-        charged += [pod.limits for pod in standing.leaving if pod.node in self._usable]
         for pod in standing.kept:
-            if pod.node:
-                self._take(pod, is_leaving=False)
+            taken = self._take(pod, is_leaving=False) if pod.node else self._on(NOWHERE)
+            add(taken.charged, pod.limits)
         for pod in standing.leaving:
             if pod.node:
-                self._take(pod, is_leaving=True)
-        for limits, alike in groupby(charged):
-            add(self.charged, limits, sum(1 for _ in alike))
-        if shape is not None:
-            add(self.charged, shape.limits, standing.uncreated)
+                add(self._take(pod, is_leaving=True).charged, pod.limits)
+        if shape is not None and standing.uncreated:
+            add(self._on(NOWHERE).charged, shape.limits, standing.uncreated)
 
-    def nodes(self) -> tuple[Node, ...]:
-        """As the planner sees them, by name."""
-        return tuple(
-            Node(
-                name=name,
-                allocatable=node.allocatable,
-                used=self._taken[name].used,
-                leaving=self._taken[name].leaving,
-                labels=node.labels,
-                taints=_taints(node),
-                is_usable=name in self._usable,
-            )
-            for name, node in self._nodes.items()
-        )
-
-    def strangers(self) -> tuple[Stranger, ...]:
-        """Those that wait for a node, equal ones together, the most important and oldest first."""
-        waiting = sorted(self._strangers.items(), key=lambda item: (-item[1].priority, item[1].created_at, item[0]))
-        return tuple(stranger for _kind, stranger in waiting)
-
-    def _take(self, pod: CapacityPod, *, is_leaving: bool) -> None:
-        taken = self._taken.get(pod.node)
-        if taken is None:
-            return
+    def _take(self, pod: CapacityPod, *, is_leaving: bool) -> Taken:
+        taken = self._on(pod.node)
         add(taken.used, pod.requests)
         if is_leaving:
             add(taken.leaving, pod.requests)
+        return taken
 
-    def _wait(self, pod: CapacityPod) -> None:
+    def _on(self, name: str) -> Taken:
+        found = self.by_node.get(name)
+        if found is None:
+            found = self.by_node[name] = Taken()
+        return found
+
+
+class Rooms:
+    """All holdings together, by node."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, Taken] = {}
+        self._built: dict[str, tuple[CapacityNode, Node]] = {}
+        """The planner's nodes of the last snapshot, where nothing has changed since."""
+
+    def swap(self, old: Holding | None, new: Holding | None) -> None:
+        """One holder takes something else now; None: nothing."""
+        for holding, times in ((old, -1), (new, 1)):
+            for name, more in holding.by_node.items() if holding is not None else ():
+                taken = self._taken.setdefault(name, Taken())
+                taken.add(more, times)
+                if taken.is_nothing:
+                    del self._taken[name]
+                self._built.pop(name, None)
+
+    def nodes(self, nodes: Iterable[CapacityNode]) -> tuple[Node, ...]:
+        """As the planner sees them, by name."""
+        built = {node.name: self._node(node) for node in sorted(nodes, key=lambda each: each.name)}
+        self._built = built
+        return tuple(node for _, node in built.values())
+
+    def charged(self, nodes: Iterable[Node]) -> dict[str, int]:
+        """What counts against the sum of usable nodes for growth by limits."""
+        places = (NOWHERE, *(node.name for node in nodes if node.is_usable))
+        return added(*(self._taken[name].charged for name in places if name in self._taken))
+
+    def _node(self, node: CapacityNode) -> tuple[CapacityNode, Node]:
+        known = self._built.get(node.name)
+        if known is not None and (known[0] is node or known[0] == node):
+            return known
+        taken = self._taken.get(node.name) or Taken()
+        found = Node(
+            name=node.name,
+            allocatable=node.allocatable,
+            used=dict(taken.used),
+            leaving=dict(taken.leaving),
+            labels=node.labels,
+            taints=_taints(node),
+            is_usable=node.is_ready and not node.is_cordoned,
+        )
+        return node, found
+
+
+def strangers(waiting: Iterable[CapacityPod]) -> tuple[Stranger, ...]:
+    """Those that wait for a node, equal ones together, the most important and oldest first."""
+    found: dict[_Kind, Stranger] = {}
+    for pod in waiting:
         kind = (_pairs(pod.requests), pod.constraints, pod.priority)
-        known = self._strangers.get(kind)
+        known = found.get(kind)
         if known is None:
             counted = PodShape(pod.requests, dict(kind[0]), pod.constraints)
-            self._strangers[kind] = Stranger(shape_from(counted), 1, pod.priority, pod.created_at)
+            found[kind] = Stranger(shape_from(counted), 1, pod.priority, pod.created_at)
         else:
             oldest = min(known.created_at, pod.created_at)
-            self._strangers[kind] = replace(known, count=known.count + 1, created_at=oldest)
+            found[kind] = replace(known, count=known.count + 1, created_at=oldest)
+    ordered = sorted(found.items(), key=lambda item: (-item[1].priority, item[1].created_at, item[0]))
+    return tuple(stranger for _kind, stranger in ordered)
 
 
 def _pairs(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -2,7 +2,7 @@
 
 Takes a claim and the live pods of that job, gives what the planner has to know of them: which count, on which node, which
 are on their way out, and what was ordered and has no pod yet. Surplus leaves in the order in which the job's controller
-removes it: without a node first, then not running, not ready, the highest index, and trainer 0 last. Pure; called by participants.py (TJ §3 row 17).
+removes it: without a node first, then not running, not ready, the highest index, and trainer 0 last. Pure; called by pools.py (TJ §3 row 17).
 """
 
 from collections import Counter

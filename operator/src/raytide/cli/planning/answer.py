@@ -18,7 +18,8 @@ from raytide.cli.planning.assumed import assumed_pods, with_uid
 from raytide.cli.planning.objects import Snapshot
 from raytide.elastic.fairness import divide
 from raytide.elastic.model import Division, ParticipantId, Pool, Waiting
-from raytide.sharing.participants import id_of, pool
+from raytide.sharing.participants import id_of
+from raytide.sharing.pools import pool
 from raytide.trainingjob.validation import violations
 
 
