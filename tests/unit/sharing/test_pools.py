@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from raytide.api.config import SharingConfig
 from raytide.api.sharing import ResizeNote, SharingRecord
+from raytide.api.trainingjob import TrainingJob
 from raytide.sharing import pools as pools_module
 from raytide.sharing.pools import Pools, pool
-from unit.sharing.test_participants import NOW, job, node, pod_of, quota, stranger
+from unit.sharing.test_participants import NOW, counter, job, node, pod_of, quota, stranger
 
 JOBS, NODES = ("a", "b", "c"), ("n1", "n2", "n3", "")
 CONFIG = SharingConfig()
+STATUSES = st.sampled_from(({}, {"startTime": "2026-01-01T11:59:50Z"}, {"trainer": {"succeeded": 1}}))
 
 
 @dataclass
@@ -50,7 +52,7 @@ def a_job(draw):
     name, uid = draw(st.sampled_from(JOBS)), draw(st.sampled_from(("u1", "u2")))
     size = draw(st.sampled_from((None, 0, 2, 4, 9)))
     record = draw(st.sampled_from((None, 0, 5, 20, 100)))
-    more = {"generation": draw(st.integers(1, 2)), "uid": uid}
+    more = {"generation": next(counter), "uid": uid}
     if draw(st.booleans()):
         more["deletionTimestamp"] = "2026-01-01T11:00:00Z"
     made = job(
@@ -61,9 +63,21 @@ def a_job(draw):
         replicas=size,
         record=None if record is None else record_of(uid, size or 0, record),
         metadata=more,
-        status=draw(st.sampled_from(({}, {"startTime": "2026-01-01T11:59:50Z"}, {"trainer": {"succeeded": 1}}))),
+        status=draw(STATUSES),
     )
     return lambda world: world.jobs.update({name: made})
+
+
+@st.composite
+def a_status(draw):
+    """Another status of the same generation."""
+    name, status = draw(st.sampled_from(JOBS)), draw(STATUSES)
+
+    def written(world):
+        if name in world.jobs:
+            world.jobs[name] = TrainingJob.parse({**world.jobs[name].raw, "status": status})
+
+    return written
 
 
 @st.composite
@@ -100,6 +114,7 @@ def set_to(name: str, *values) -> st.SearchStrategy[Callable[[World], object]]:
 
 CHANGES = st.one_of(
     a_job(),
+    a_status(),
     a_pod(),
     a_pod(),
     a_stranger(),
