@@ -26,7 +26,7 @@ from simulation.world import node_of
 UNSEEN_S = 30.0
 """After a stranger came or a machine changed, the operator may not know of it for so long."""
 AT_ONCE_S = 1.0
-"""Deletes that were asked for within so long may all be on their way; who comes in their place does not wait for the answer."""
+"""Deletes that were asked for within so long may all be on their way."""
 BEGINS = ("Admitted", "ReachingMinimum")
 GROWS = ("Admitted", "Growing", "Rebalanced")
 TAKEN = ("Reclaimed", "Rebalanced")
@@ -104,8 +104,7 @@ class TrainingJudge(Notes):
         role, index = labels.get(names.ROLE_LABEL, ""), labels.get(names.INDEX_LABEL, "")
         late, whose = self._late[uid, role], f"{self.names[uid]}/{role}"
         most = max((wish.counts.get(role, 0) for wish in self._known(uid)), default=0)
-        asked = self._taken[uid, role]
-        alive = sum(self._now_s() - asked.get(pod.uid, -1e9) > AT_ONCE_S for pod in self.census.live_in(uid, role))
+        alive = len(self.census.live_in(uid, role))
         made = self.census.made[uid, role]
         if alive > most + late:
             self._note_count(f"{alive} live pods of {whose}, wanted at most {most}")

@@ -45,6 +45,17 @@ def edit(stage: TrainingStage, name: str, change: Callable[[dict[str, Any]], Any
     stage.world.edit_job(name, namespace, lambda obj: change(obj["spec"]))
 
 
+async def until_it_says(stage: TrainingStage, name: str, reason: str) -> None:
+    """The sharing pass says why the job waits, if not at once (its pods may say something before it)."""
+    waited_s = 0.0
+    while (said := condition(stage.world.job(name, NAMESPACE) or {}, names.WAITING)).get("reason") != reason:
+        if waited_s >= stage.esr_s:
+            stage.judge.note(f"{name} should say {reason}, and says {said}")
+            return
+        await stage.pass_time(1.0)
+        waited_s += 1.0
+
+
 def uid_of(stage: TrainingStage, name: str, namespace: str = NAMESPACE) -> str:
     """Of the job of that name."""
     job = stage.world.job(name, namespace)
@@ -196,9 +207,7 @@ async def impossible(stage: TrainingStage) -> None:
     stage.world.create(new_pod("giant", "1000"))
     await stage.settle()
     expect(stage, a=12, x=2)
-    waiting = condition(stage.world.job("x", NAMESPACE) or {}, names.WAITING)
-    if waiting.get("reason") != "Unsatisfiable":
-        stage.judge.note(f"a job that can never run says {waiting}")
+    await until_it_says(stage, "x", "Unsatisfiable")
 
 
 async def quota(stage: TrainingStage) -> None:

@@ -1,9 +1,10 @@
 """Which trainers stay when a job shrinks, which come when it grows, and that none of it counts as a failure."""
 
+import msgspec
 import pytest
 
 from raytide.api import training_names as names
-from raytide.api.actions import Delete
+from raytide.api.actions import Create, Delete
 from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
 from raytide.trainingjob.deciding.ranks import roster
 from raytide.trainingjob.deciding.restarts import tally
@@ -58,6 +59,24 @@ def test_victims_go_in_the_order_of_what_they_cost():
     world.resize(1)
     victims = [action.name for action in world.plan().actions if isinstance(action, Delete)]
     assert victims == ["demo-trainer-2", "demo-trainer-1", "demo-trainer-4", "demo-trainer-3"]
+
+
+@pytest.mark.rule("TJ:7.5", "RM:I25")
+def test_nobody_comes_in_place_of_one_that_has_only_been_asked_to_go():
+    """Trainer 0 is made anew and the highest index goes for it: were that delete refused, there would be one too many."""
+    world = of_size(3)
+    world.pods.pop("demo-trainer-0")
+    world.pods["demo-trainer-3"] = msgspec.structs.replace(
+        world.pods["demo-trainer-2"], name="demo-trainer-3", uid="uid-3", index=3
+    )
+    todo = world.plan()
+    assert [(type(action), action.name) for action in todo.actions] == [(Delete, "demo-trainer-3")]
+    assert todo.is_continued, "the next pass comes as soon as it has been told to go"
+
+    world.pod("trainer-3", deletion_timestamp="2026-01-01T00:00:00Z")
+    todo = world.plan()
+    assert [(type(action), action.name) for action in todo.actions] == [(Create, "demo-trainer-0")]
+    assert not todo.is_continued
 
 
 @pytest.mark.rule("TJ:7.7")

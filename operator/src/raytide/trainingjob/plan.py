@@ -232,13 +232,17 @@ def start_pservers(now: Situation) -> Plan:
 
 
 def start_trainers(now: Situation) -> Plan:
-    """Trainers, when everything they talk to is ready."""
+    """Trainers, when everything they talk to is ready.
+
+    Nobody comes in place of somebody who has only been asked to go: were that refused, there would be one too many.
+    """
     if not _is_master_ready(now):
         return NOTHING
     ready = {pod.index for pod in now.observed.pservers if is_alive(pod) and pod.is_running_and_ready}
     if not ready.issuperset(range(now.pservers)):
         return NOTHING
-    return _start(now, names.TRAINER, now.wanted.active)
+    alive = sum(map(is_alive, now.observed.trainers))
+    return _start(now, names.TRAINER, now.wanted.active, most=max(0, len(now.wanted.active) - alive))
 
 
 def _is_master_ready(now: Situation) -> bool:
@@ -246,10 +250,11 @@ def _is_master_ready(now: Situation) -> bool:
     return is_ready or not now.job.has_master
 
 
-def _start(now: Situation, role: str, indices: Iterable[int]) -> Plan:
+def _start(now: Situation, role: str, indices: Iterable[int], most: int = MOST_CREATES) -> Plan:
     """Those that are missing and whose name nobody has any more (kubernetes #115844), not even an earlier job.
 
     None before the service and the membership are there: under the name of somebody else's they would read strangers.
+    Those beyond `most` come in the next pass.
     """
     if not _has_meeting_place(now):
         return NOTHING
@@ -261,7 +266,8 @@ def _start(now: Situation, role: str, indices: Iterable[int]) -> Plan:
     wait_s = now.counts.wait_s(now.observed.seen_at)
     if wait_s > 0:
         return Plan(look_again_in=wait_s)
-    return _unless_refused(now, role, lambda: (_create_pod(now, role, index) for index in missing))
+    todo = _unless_refused(now, role, lambda: (_create_pod(now, role, index) for index in missing[:most]))
+    return replace(todo, is_continued=len(missing) > most)
 
 
 STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
