@@ -16,7 +16,6 @@ from raytide.api.meta import Manifest
 from raytide.api.pod_shape import PodConstraints
 from raytide.api.trainingjob import TrainingJob
 from raytide.elastic.fairness import divide
-from raytide.sharing.claims import next_change
 from raytide.sharing.orders import orders_of
 from raytide.sharing.pools import Pools
 from training_world import SERVICE, TRAINER, Ask, Job, Pod, World
@@ -164,7 +163,7 @@ class Raytide:
         shared = self._pools.pool(jobs, pods, self._nodes, now=now)
         orders = orders_of(jobs, shared, divide(shared), now)
         self._is_settled = not orders.given and not orders.has_older_words
-        self._change = next_change(jobs, now)
+        self._change = self._pools.changes_at
         left_s = self._config.period_s if self._change is None else (self._change - now).total_seconds()
         self._next_pass(max(0.0, min(self._config.period_s, left_s)) + self._config.settle_s)
         for order in orders.given:

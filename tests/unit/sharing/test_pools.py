@@ -186,3 +186,22 @@ def test_the_room_of_a_job_that_is_gone_is_nobodys():
     gone = pools.pool([], pods, [node("n1")], now=NOW)
     assert gone == pool([], pods, [node("n1")], config=CONFIG, now=NOW)
     assert gone.nodes[0].used["cpu"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "left_s"),
+    [
+        pytest.param((), None, id="nobody rests"),
+        pytest.param((5, 8), 3, id="the first of two rests that ends: 10 s after a resize, and one for rounding"),
+        pytest.param((5, 100), 6, id="a rest that is over changes nothing any more"),
+    ],
+)
+def test_when_time_alone_makes_it_another(seconds_ago, left_s):
+    names = [f"j{number}" for number in range(len(seconds_ago))]
+    jobs = [
+        job(name, replicas=2, record=record_of(name, 2, seconds), metadata={"uid": name})
+        for name, seconds in zip(names, seconds_ago, strict=True)
+    ]
+    pools = Pools(CONFIG)
+    pools.pool(jobs, (), (), now=NOW)
+    assert pools.changes_at == (None if left_s is None else NOW + timedelta(seconds=left_s))

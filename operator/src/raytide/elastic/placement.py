@@ -97,8 +97,12 @@ class Room:
         self.spot_of: Final = {spot.name: spot for spot in self.spots}
         self._kinds = NodeKinds(self.nodes, (shape.constraints for shape in shapes))
         self._asked_for = self._counts_of_kinds({shape.constraints for shape in shapes})
+        self._ranks = [self._rank(index, node) for index, node in enumerate(self.nodes)]
+        self._gpus_of = [sum(node.allocatable.get(name, 0) for name in gpus) for node in self.nodes]
         self._orders: dict[tuple[Constraints, int], NodeOrder] = {}
         self._pods: dict[object, PodShape] = {}
+        self._known: dict[int, tuple[Shape, PodShape]] = {}
+        """By the identity of the shape: most participants share a few objects."""
         self._leaving = [spot for spot in self.spots if spot.now != spot.soon]
         self._gains: list[Spot] = []
 
@@ -117,6 +121,15 @@ class Room:
 
     def pod(self, shape: Shape) -> PodShape:
         """The shape in this room's numbers; every pod counts as one of `pods`."""
+        known = self._known.get(id(shape))
+        if known is not None:
+            return known[1]
+        pod = self._equal(shape)
+        self._known[id(shape)] = shape, pod  # as long as the shape is kept, nothing else has its id
+        return pod
+
+    def _equal(self, shape: Shape) -> PodShape:
+        """The one of all shapes that are equal."""
         requests = {PODS: 1, **shape.requests}
         limits = {**requests, **shape.limits}
         key = (frozenset(requests.items()), frozenset(limits.items()), shape.constraints)
@@ -160,13 +173,15 @@ class Room:
 
     def _preference(self, spot: Spot, gpu: int) -> tuple[int, ...]:
         """Read once, when the shape is first seen: nothing has been placed by then, or the plan is under way anyway."""
-        node = self.nodes[spot.index]
-        cpu, memory = (node.allocatable.get(name, 0) - node.used.get(name, 0) for name in (CPU, MEMORY))
-        rest = (self._asked_for[spot.index], cpu, memory, spot.index)
         if gpu >= 0:
-            name = self.resources[gpu]
-            return node.allocatable.get(name, 0) - node.used.get(name, 0), *rest
-        return sum(node.allocatable.get(name, 0) for name in self.gpus), *rest
+            node, name = self.nodes[spot.index], self.resources[gpu]
+            return node.allocatable.get(name, 0) - node.used.get(name, 0), *self._ranks[spot.index]
+        return self._gpus_of[spot.index], *self._ranks[spot.index]
+
+    def _rank(self, index: int, node: Node) -> tuple[int, ...]:
+        """Nodes for few kinds of pods first, then those with the least room."""
+        cpu, memory = (node.allocatable.get(name, 0) - node.used.get(name, 0) for name in (CPU, MEMORY))
+        return self._asked_for[index], cpu, memory, index
 
     # --- places --------------------------------------------------------------------------------------------------------
 
@@ -205,7 +220,7 @@ class Room:
         if order.asked < _FEW:
             return
         if order.index is None:
-            order.index, order.indexed_at = RoomIndex([spot.soon for spot in order.spots]), len(self._gains)
+            order.index, order.indexed_at = RoomIndex([list(spot.soon) for spot in order.spots]), len(self._gains)
         if not order.index.holds(pod.wants):
             for cursor in (pod.now, pod.soon):
                 cursor.at, cursor.seen, cursor.regained = len(order.spots), order.indexed_at, []

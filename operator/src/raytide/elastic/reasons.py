@@ -24,7 +24,7 @@ from raytide.elastic.model import (
     Waiting,
 )
 from raytide.elastic.placement import ANY_NUMBER, PodShape
-from raytide.elastic.room_index import RoomIndex, times_that_fit
+from raytide.elastic.room_index import RoomIndex, Vector, times_that_fit
 from raytide.elastic.share import Share
 from raytide.elastic.state import Refusal, State
 from raytide.elastic.words import spell, spell_with_name
@@ -38,6 +38,7 @@ class Reasons:
     _room_told: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     _rooms: dict[int, RoomIndex] = field(default_factory=dict)
     _wholes: dict[Constraints, RoomIndex | None] = field(default_factory=dict)
+    _nodes: list[tuple[Node, Vector]] = field(default_factory=list)
 
     def waiting(self, share: Share, refusal: Refusal) -> Waiting:
         """Why this one waits, or is not larger."""
@@ -136,11 +137,15 @@ class Reasons:
     def _wholes_of(self, constraints: Constraints) -> RoomIndex | None:
         """What nodes have when they are empty, ready or not; None where no node may be used."""
         if constraints not in self._wholes:
-            names = self.state.room.resources
-            nodes = [node for node in self.state.pool.nodes if admits(node, constraints)]
-            vectors = [[_whole(node, name) for name in names] for node in nodes]
+            vectors = [whole for node, whole in self._all_wholes() if admits(node, constraints)]
             self._wholes[constraints] = RoomIndex(vectors) if vectors else None
         return self._wholes[constraints]
+
+    def _all_wholes(self) -> list[tuple[Node, Vector]]:
+        if not self._nodes:
+            names = self.state.room.resources
+            self._nodes = [(node, [_whole(node, name) for name in names]) for node in self.state.pool.nodes]
+        return self._nodes
 
 
 def _whole(node: Node, name: str) -> int:

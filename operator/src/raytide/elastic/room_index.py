@@ -6,7 +6,6 @@ looking only at those that have enough of whatever is rarest for the shape. Whil
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 _LOOKED_AT: Final = 16
@@ -38,10 +37,10 @@ def times_that_fit(wants: Wants, vector: Vector) -> int:
 
 
 class RoomIndex:
-    """Some vectors, frozen."""
+    """Some vectors, which nobody changes as long as they are asked about."""
 
-    def __init__(self, vectors: Sequence[Vector]) -> None:
-        self._vectors = [list(vector) for vector in vectors]
+    def __init__(self, vectors: list[Vector]) -> None:
+        self._vectors = vectors
         self._by_resource: dict[int, tuple[list[int], list[Vector]]] = {}
         self._totals: dict[int, int] = {}
 

@@ -6,12 +6,11 @@ ids. It knows how pods without a node get one, and how an attempt that failed is
 """
 
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from raytide.elastic.budget import LoadBudget, QuotaLedger, Shortfall
 from raytide.elastic.model import Participant, ParticipantId, Pool, Shape, Stranger
 from raytide.elastic.placement import PodShape, Room, Spot
-from raytide.elastic.share import Pods, Share, build_share
+from raytide.elastic.share import SCORE_BITS, Pods, Share, build_share
 
 Placement = tuple[Pods, Spot, bool]
 """What was placed, where, and whether the room was free already."""
@@ -135,10 +134,10 @@ def _shapes(pool: Pool, participants: list[Participant]) -> list[Shape]:
     return shapes + [stranger.shape for stranger in pool.strangers]
 
 
-def _cost(participant: Participant, room: Room, pod: PodShape) -> tuple[int | Fraction, ...]:
-    """GPUs, CPU and memory of one instance, with its part of what comes with it (TJ §3 row 4)."""
+def _cost(participant: Participant, room: Room, pod: PodShape) -> tuple[int, ...]:
+    """GPUs, CPU and memory of one instance, with its part of what comes with it (TJ §3 row 4), in parts of 2^-64."""
     if participant.companion is None:
-        return pod.size
-    with_it = room.pod(participant.companion.shape).size
-    per = participant.companion.per
-    return tuple(own + Fraction(other, per) for own, other in zip(pod.size, with_it, strict=True))
+        return tuple(own << SCORE_BITS for own in pod.size)
+    with_it, per = room.pod(participant.companion.shape).size, participant.companion.per
+    pairs = zip(pod.size, with_it, strict=True)
+    return tuple((own << SCORE_BITS) + (other << SCORE_BITS) // per for own, other in pairs)

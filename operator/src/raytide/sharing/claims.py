@@ -162,17 +162,6 @@ def _future(moments: Iterable[datetime | None], now: datetime) -> datetime | Non
     return max((moment for moment in moments if moment is not None and moment > now), default=None)
 
 
-def next_change(jobs: Iterable[TrainingJob], now: datetime) -> datetime | None:
-    """When time alone changes what a job may do: the end of the next rest; None when no job rests."""
-    moments: list[datetime] = []
-    for job in jobs:
-        if takes_part(job):
-            rest = rest_of(Claim(job, record_of(job), is_gang=False, current=ordered_size(job)), now)
-            moments += (each for each in (rest.growth_until, rest.shrinking_until) if each is not None)
-            moments += (each for each in (admission_waits_until(job, now),) if each is not None)
-    return min(moments, default=None)
-
-
 # --- inside ------------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,6 @@ from raytide.elastic.model import Division, Pool
 from raytide.kube.client import Client
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
-from raytide.sharing.claims import next_change
 from raytide.sharing.measuring import measure
 from raytide.sharing.orders import Order, Orders, orders_of
 from raytide.sharing.pools import Pools, pool
@@ -185,7 +184,7 @@ class SharingController:
         shared, sound = self._pooled(jobs, now)
         division = within_bounds(shared, self._seen.trouble) if self._seen.trouble else self._divide(shared)
         orders = orders_of(sound, shared, division, now)
-        self._changes_at = next_change(sound, now)
+        self._changes_at = self._pools.changes_at
         measure(shared, division, self._clock.monotonic() - begun_at)
         return orders
 

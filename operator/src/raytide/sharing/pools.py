@@ -114,6 +114,11 @@ class Pools:
             options=self._options,
         )
 
+    @property
+    def changes_at(self) -> datetime | None:
+        """When time alone makes the last snapshot another: the end of the next rest; None where nobody rests."""
+        return min((known.until for known in self._jobs.values() if known.until is not None), default=None)
+
     # --- jobs ----------------------------------------------------------------------------------------------------------
 
     def _forget_jobs(self) -> None:
