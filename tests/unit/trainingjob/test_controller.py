@@ -170,8 +170,7 @@ async def test_a_size_that_changes_twice_in_a_moment_leaves_the_right_membership
 
 
 def membership(here):
-    data = here.world.store.find("configmaps", "default", "demo-membership").obj()["data"]
-    return {name: text for name, text in data.items() if name != "membership.json"}  # it has the generation in it
+    return here.world.store.find("configmaps", "default", "demo-membership").obj()["data"]
 
 
 @pytest.mark.rule("D2")

@@ -157,7 +157,6 @@ def test_membership_lists_everybody_in_rank_order():
     assert json.loads(files["membership.json"]) == {
         "job": "demo",
         "namespace": "default",
-        "generation": 1,
         "worldSize": 3,
         "trainer": {
             "min": 2,

@@ -221,6 +221,16 @@ def test_the_membership_changes_with_every_resize_before_pods_come_and_go():
     assert [line.split(".")[0] for line in trainers] == ["demo-trainer-0", "demo-trainer-2"]
 
 
+def test_an_edit_that_changes_neither_size_nor_bounds_leaves_the_membership_alone():
+    """The sharing pass writes the size of a job that began with its minimum: each start would cost one more write."""
+    world = JobWorld(low=2, high=4).run()
+    generation = world.job.metadata.generation
+    world.order(2, "ReachingMinimum")
+    world.edit(backoffLimit=3)
+    assert world.job.metadata.generation == generation + 2
+    assert world.plan().actions == ()
+
+
 def test_a_pod_that_is_made_anew_stays_a_member():
     world = JobWorld().run()
     world.end("trainer-1", 1)

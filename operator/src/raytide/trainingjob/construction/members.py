@@ -2,7 +2,7 @@
 
 Takes the job and its size, gives the files of the membership volume: `trainers` and `pservers` (one endpoint a line, in
 rank order), `world_size`, and all of it as `membership.json`. A pod that is being replaced stays listed, since its name
-and rank stay; so files change with the size and the spec only. Frozen variables are what Paddle's users suffered from
+and rank stay; so files change with the size and the bounds only, and not with every edit of the spec. Frozen variables are what Paddle's users suffered from
 (TJ §6); these files are live.
 """
 
@@ -32,7 +32,6 @@ def _membership(job: TrainingJob, size: Size, config: JobConfig) -> Manifest:
     membership: Manifest = {
         "job": job.metadata.name,
         "namespace": job.metadata.namespace,
-        "generation": job.metadata.generation,
         "worldSize": size.trainers,
         "trainer": {
             "min": trainer.min_instance,
