@@ -93,6 +93,45 @@ def test_the_phases_of_a_life():
     assert seen == ["Pending", "Creating", "Running", "Scaling", "Running", "Suspended", "Pending"]
 
 
+@pytest.mark.rule("TJ:3.22")
+def test_a_job_that_has_run_and_of_which_no_trainer_does_is_pending():
+    """`kubectl get` said Running of a job that did nothing but crash."""
+    world = JobWorld(low=2, high=2).run()
+    seen = [world.phase]
+    for _ in range(2):
+        world.end("trainer-0", 1)
+        seen.append(world.settle().phase)
+        world.end("trainer-1", 1)
+        seen.append(world.settle().phase)
+        world.pass_time(400)
+        world.settle()
+        world.let_go()
+        seen.append(world.settle().phase)
+        seen.append(world.run("trainer-0").phase)
+        seen.append(world.run().phase)
+    again = ["Running", "Pending", "Pending", "Running", "Running"]
+    assert seen == ["Running", *again, *again]
+    assert world.condition(names.SCALING)["status"] == "False"
+
+
+def test_a_job_that_changes_its_size_while_nothing_of_it_runs_is_pending():
+    world = JobWorld(low=1, high=4).run()
+    world.end("trainer-0", 1)
+    world.resize(3)
+    world.settle()
+    assert (world.phase, world.condition(names.SCALING)["status"]) == ("Pending", "True")
+    assert world.condition(names.RUNNING)["reason"] == "BelowMinimum"
+
+
+def test_a_job_whose_minimum_has_ended_well_does_not_become_pending():
+    world = JobWorld(low=1, high=2, trainer={"replicas": 2}).run()
+    world.end("trainer-0")
+    world.settle()
+    world.pod("trainer-1", **PENDING)
+    world.settle()
+    assert world.phase != "Pending"
+
+
 # --- conditions ------------------------------------------------------------------------------------------------------
 
 

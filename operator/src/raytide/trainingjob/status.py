@@ -25,7 +25,7 @@ from raytide.trainingjob.deciding.restarts import Tally
 from raytide.trainingjob.deciding.situation import Situation, situation_of
 from raytide.trainingjob.deciding.todo import SOON_S, Plan, sooner
 from raytide.trainingjob.observed import Observed
-from raytide.trainingjob.telling.conditions import HAS_RUN, conditions_after_the_end, conditions_of, invalid_conditions
+from raytide.trainingjob.telling.conditions import conditions_after_the_end, conditions_of, has_run, invalid_conditions
 
 Status = dict[str, Any]
 
@@ -196,14 +196,16 @@ def _admission(now: Situation, todo: Plan, conditions: Sequence[Mapping[str, Any
 
 
 def _phase(now: Situation, end: Verdict | None, conditions: Sequence[Mapping[str, Any]]) -> str:
-    """One word for all of it (TJ §3 row 22)."""
+    """One word for all of it (TJ §3 row 22); a job that has run, and of whose trainers none does now, waits again."""
     if end is not None:
         return end.kind
     if now.job.spec.suspend:
         return names.PHASE_SUSPENDED
     if not now.may_have_pods:
         return names.PHASE_PENDING
-    if is_condition_true(conditions, names.SCALING):
-        return names.PHASE_SCALING
-    has_run = now.job.status.get("phase") in HAS_RUN
-    return names.PHASE_RUNNING if has_run or is_condition_true(conditions, names.RUNNING) else names.PHASE_CREATING
+    runs = is_condition_true(conditions, names.RUNNING)
+    if not runs and not has_run(now.job):
+        return names.PHASE_CREATING
+    if not runs and not any(pod.is_running and is_alive(pod) for pod in now.observed.trainers):
+        return names.PHASE_PENDING
+    return names.PHASE_SCALING if is_condition_true(conditions, names.SCALING) else names.PHASE_RUNNING

@@ -35,7 +35,7 @@ OPTIMISTIC: Final = "Optimistic"
 MINIMUM_RUNS: Final = "MinimumRuns"
 BELOW_MINIMUM: Final = "BelowMinimum"
 SETTLED: Final = "Settled"
-HAS_RUN: Final = frozenset({names.PHASE_RUNNING, names.PHASE_SCALING})
+_PHASES_SINCE: Final = frozenset({names.PHASE_RUNNING, names.PHASE_SCALING})
 """Phases of a job all of whose minimum has run since it began."""
 
 
@@ -111,9 +111,9 @@ def running(now: Situation, end: Verdict | None) -> Saying:
 def scaling(now: Situation) -> Saying | None:
     """True from a change of the size until exactly the trainers wanted run, and nobody else any more."""
     status, wanted = now.job.status, now.job.trainers_wanted()
-    if now.job.spec.suspend:
+    if now.job.spec.suspend or not now.may_have_pods:
         return None
-    if status.get("phase") not in HAS_RUN:
+    if not has_run(now.job):
         # Said together with the first `Running`, so that the next look at the same pods has nothing to add (RM:I19).
         begins = now.may_have_pods and has_minimum(now.job, now.observed, now.counts)
         return Saying(names.SCALING, status=False, reason=SETTLED, message="") if begins else None
@@ -127,6 +127,13 @@ def scaling(now: Situation) -> Saying | None:
         reason = str(old.get("reason"))
     message = f"{_running(now)} of {wanted} trainers run"
     return Saying(names.SCALING, status=True, reason=reason.replace("Scaled", "Scaling"), message=message)
+
+
+def has_run(job: TrainingJob) -> bool:
+    """Whether all of its minimum has run since it began: `Scaling` is there from then on."""
+    return job.status.get("phase") in _PHASES_SINCE or bool(
+        find_condition(job.status.get("conditions") or (), names.SCALING)
+    )
 
 
 def is_settled(now: Situation) -> bool:
