@@ -269,6 +269,8 @@ def test_no_pod_begins_where_an_earlier_job_still_has_the_service_or_the_members
     assert world.pods == {}
     assert world.condition(names.WAITING)["reason"] == "NameTaken"
     assert name in world.condition(names.WAITING)["message"]
+    assert world.told("NameTaken") == [world.condition(names.WAITING)["message"]]
+    assert not world.told(names.WAITING_FOR_RESOURCES)
     del getattr(world, shelf)["theirs"]
     assert world.run().trainers == [0, 1]
 

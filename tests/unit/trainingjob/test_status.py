@@ -180,19 +180,33 @@ def test_a_trainer_that_is_made_anew_is_no_scaling():
 
 @pytest.mark.rule("TJ:7.8", "TJ:8")
 @pytest.mark.parametrize(
-    ("fields", "reason", "words"),
+    ("fields", "reason", "words", "event"),
     [
-        pytest.param({"scheduled": UNSCHEDULABLE}, "Unschedulable", "3 Insufficient cpu", id="no node has room"),
+        pytest.param(
+            {"scheduled": UNSCHEDULABLE},
+            "Unschedulable",
+            "3 Insufficient cpu",
+            names.WAITING_FOR_RESOURCES,
+            id="no node has room",
+        ),
         pytest.param(
             {"containers": (ContainerView("trainer", "waiting", "ImagePullBackOff", "no such image"),)},
             "ImagePullFailed",
             "no such image",
+            "ImagePullFailed",
             id="no such image",
         ),
-        pytest.param({"scheduled": PodCondition("False", "SchedulingGated")}, "SchedulingGated", "gates", id="gated"),
+        pytest.param(
+            {"scheduled": PodCondition("False", "SchedulingGated")},
+            "SchedulingGated",
+            "gates",
+            "SchedulingGated",
+            id="gated",
+        ),
     ],
 )
-def test_what_keeps_a_pod_from_starting_is_said(fields, reason, words):
+def test_what_keeps_a_pod_from_starting_is_said(fields, reason, words, event):
+    """The event is called WaitingForResources only where more room would help."""
     world = JobWorld().settle()
     world.run("trainer-0")
     world.pod("trainer-1", **fields)
@@ -202,7 +216,10 @@ def test_what_keeps_a_pod_from_starting_is_said(fields, reason, words):
     assert "trainer: 1 of 2 cannot start" in waiting["message"]
     assert words in waiting["message"]
     assert world.status["waiting"] == reason
-    assert len(world.told(names.WAITING_FOR_RESOURCES)) == 1
+    assert [note for told, note in world.events if told in (names.WAITING_FOR_RESOURCES, reason)] == world.told(event)
+    (note,) = world.told(event)
+    assert words in note
+    assert reason not in note or event != reason
     world.run()
     assert not world.condition(names.WAITING)
     assert "waiting" not in world.status

@@ -11,6 +11,7 @@ from typing import Final
 from raytide.api import training_names as names
 from raytide.api.actions import Remark
 from raytide.api.conditions import find_condition, moment_of
+from raytide.api.pod_trouble import Cause
 from raytide.api.sharing import ResizeNote
 from raytide.elastic.model import ADMITTED, RECLAIMED
 from raytide.trainingjob.deciding.lifecycle import MOST_NAMED
@@ -20,6 +21,8 @@ from raytide.trainingjob.telling.waiting import IN_PASSING, waiting_of
 
 SCALE: Final = "Scale"
 """The verb of events about resizes."""
+NOT_ABOUT_ROOM: Final = frozenset(Cause) - {Cause.UNSCHEDULABLE, Cause.QUOTA}
+"""Reasons to wait whose events are called as they are: more room would not help."""
 
 
 def remarks_of(now: Situation) -> tuple[Remark, ...]:
@@ -88,4 +91,7 @@ def _waiting(now: Situation) -> Iterator[Remark]:
         return
     before = find_condition(now.job.status.get("conditions") or (), names.WAITING)
     if before is None or before.get("reason") != waiting.reason:
-        yield Remark(names.WAITING_FOR_RESOURCES, f"{waiting.reason}: {waiting.message}", action="Wait")
+        is_about_room = waiting.reason not in NOT_ABOUT_ROOM
+        reason = names.WAITING_FOR_RESOURCES if is_about_room else waiting.reason
+        note = f"{waiting.reason}: {waiting.message}" if is_about_room else waiting.message
+        yield Remark(reason, note, action="Wait")
