@@ -227,6 +227,11 @@ ODD = {
         "spec.trainer.resources",
         "spec.startPolicy",
     ),
+    "a node by its name": (
+        {"trainer__template": template(nodeName="node-7")},
+        "spec.trainer.template.spec.nodeName",
+        "is node-7: these pods go there past the scheduler",
+    ),
 }
 
 

@@ -48,7 +48,8 @@ def pod_violations(job: TrainingJob) -> Iterator[Violation]:
 def pod_warnings(job: TrainingJob, gpus: frozenset[str]) -> Iterator[Violation]:
     """What is odd about the pods of any role."""
     for role in ROLES:
-        if job.role(role) is None:
+        spec = job.role(role)
+        if spec is None:
             continue
         resources = role_resources(job, role)
         for name in sorted({*resources.requests, *resources.limits} - gpus):
@@ -61,6 +62,12 @@ def pod_warnings(job: TrainingJob, gpus: frozenset[str]) -> Iterator[Violation]:
                 yield _fault("TJ:3-18", f"spec.{role}.resources", message)
         if not _asks_for_something(resources) and (role == PSERVER or (role == TRAINER and not job.is_elastic)):
             yield _fault("TJ:3-5", f"spec.{role}.resources", "asks for nothing: no room is kept for these pods")
+        if node := _node_of(spec):
+            message = (
+                f"is {node}: these pods go there past the scheduler, even where they have no room, and sizes count on all "
+                "nodes; write a nodeSelector on kubernetes.io/hostname"
+            )
+            yield _fault("TJ:8-template", f"spec.{role}.template.spec.nodeName", message)
     if job.spec.framework == "paddle" and not job.spec.trainer.entrypoint and job.spec.trainer.template is None:
         yield _fault("TJ:2.2", "spec.trainer.entrypoint", "is empty: Paddle's launcher has nothing to run")
 
@@ -134,6 +141,11 @@ def _template(spec: RoleSpec, field: str) -> Iterator[Violation]:
     for name, purpose in _OURS.items():
         if template.get(name):
             yield _fault("TJ:8-template", f"{field}.template.spec.{name}", f"is the operator's, {purpose}; remove it")
+
+
+def _node_of(spec: RoleSpec) -> str:
+    template = (spec.template or {}).get("spec")
+    return str(template.get("nodeName") or "") if isinstance(template, dict) else ""
 
 
 def _containers(template: Manifest, part: str, field: str) -> Iterator[Violation]:
