@@ -139,9 +139,15 @@ def test_one_shrink_for_two_claimants_names_both():
             id="the sum would do",
         ),
         pytest.param(
+            World([node(cpu=8, gpu=4, used=amounts(gpu=4))], [job("a", 3, 4, 0, gpu=1)]),
+            INSUFFICIENT_GPU,
+            f"needs 3 x 1 {GPU} free, each on one node; the best node has 0 free, to reach its minimum of 3",
+            id="a gang names what all of it needs: one free GPU would not help",
+        ),
+        pytest.param(
             World([node(cpu=3)], [job("a", 2, 2, 0, cpu=2, is_gang=True)]),
             INSUFFICIENT,
-            "needs room for 2 of 2 cpu; there is room for 1, to reach its minimum of 2",
+            "needs room for 2 x (2 cpu); there is room for 1, to reach its minimum of 2",
             id="room for one of two",
         ),
     ],

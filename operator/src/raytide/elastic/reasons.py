@@ -94,11 +94,14 @@ class Reasons:
             fitting = sum(times_that_fit(pod.wants, spot.soon) for spot in pod.order.spots)
             if fitting >= count:
                 return "", ""
-            sentence = f"needs room for {count} of {_one(self.state, pod)}; there is room for {fitting}"
+            sentence = f"needs room for {count} x ({_one(self.state, pod)}); there is room for {fitting}"
             return self._short_for(pod, count, room), sentence
         number, amount, free = lacking
         name = self.state.room.resources[number]
-        sentence = f"needs {spell_with_name(name, amount)} free on one node; the best node has {spell(name, free)} free"
+        wanted, where = spell_with_name(name, amount), "free on one node"
+        if count > 1:
+            wanted, where = f"{count} x {wanted}", "free, each on one node"
+        sentence = f"needs {wanted} {where}; the best node has {spell(name, free)} free"
         if all(room.total(other) >= wanted * count for other, wanted in pod.wants):
             return FRAGMENTED, sentence
         return (INSUFFICIENT_GPU if name in self.state.room.gpus else INSUFFICIENT), sentence
