@@ -579,15 +579,23 @@ async def test_of_several_namespaces_one_that_may_be_listed_is_enough():
 
 
 @pytest.mark.rule("RM:F14")
-@pytest.mark.parametrize("verb", ["list", "watch"])
-async def test_a_right_that_was_withdrawn_is_its_trouble_until_it_is_back(verb):
+@pytest.mark.parametrize(
+    ("verb", "back"),
+    [
+        pytest.param("list", [HANG], id="to list"),
+        pytest.param("watch", [bookmark(6), HANG], id="to watch, and the stream brings something"),
+        pytest.param("watch", [b"", HANG], id="to watch, and the stream is open and still quiet"),
+    ],
+)
+async def test_a_right_that_was_withdrawn_is_its_trouble_until_it_is_back(verb, back):
     world = World()
     no = refusal(403, "Forbidden", f'pods is forbidden: User "u" cannot {verb} resource "pods"')
     if verb == "list":
         world.wire.answers += [no, no, listed(version=5)]
+        world.wire.streams += [back]
     else:
         world.wire.answers += [listed(version=5)]
-        world.wire.streams += [[no], [no], [bookmark(6), HANG]]
+        world.wire.streams += [[no], [no], back]
     async with running(world):
         await settled(0.1)
         assert world.informer.trouble.startswith(f"cannot {verb} pods: pods is forbidden")

@@ -310,6 +310,7 @@ class Reflector:
         rest = b""
         async with aclosing(chunks):
             async for chunk in chunks:
+                self.trouble = ""  # it is open, and may have nothing to say for a minute
                 if chunk or not self._is_mute:
                     self._note_stream()
                 if chunk:
@@ -334,6 +335,5 @@ class Reflector:
         except GARBAGE as error:
             raise _MustList(f"a line that cannot be read: {error}") from error
         self._lines += 1
-        self.trouble = ""
         if version_number(version) >= version_number(self.version):
             self.version = version
