@@ -21,6 +21,9 @@ from simulation.training_world import JOBS
 from simulation.world import NAMESPACE
 
 QUOTA_S = 20.0
+PENDING_TIMEOUT_S = 45
+LONGEST_BLIND_S = 100.0
+"""Whoever may not read nodes notices within 30 s, and so again when they may be read; faults come on top."""
 
 
 async def live(stage: TrainingStage, *jobs: dict[str, Any]) -> None:
@@ -45,15 +48,23 @@ def edit(stage: TrainingStage, name: str, change: Callable[[dict[str, Any]], Any
     stage.world.edit_job(name, namespace, lambda obj: change(obj["spec"]))
 
 
-async def until_it_says(stage: TrainingStage, name: str, reason: str) -> None:
-    """The sharing pass says why the job waits, if not at once (its pods may say something before it)."""
+async def until(stage: TrainingStage, is_so: Callable[[], bool], within_s: float) -> bool:
+    """Whether it comes true in time."""
     waited_s = 0.0
-    while (said := condition(stage.world.job(name, NAMESPACE) or {}, names.WAITING)).get("reason") != reason:
-        if waited_s >= stage.esr_s:
-            stage.judge.note(f"{name} should say {reason}, and says {said}")
-            return
+    while not is_so() and waited_s < within_s:
         await stage.pass_time(1.0)
         waited_s += 1.0
+    return is_so()
+
+
+async def until_it_says(stage: TrainingStage, name: str, reason: str, within_s: float | None = None) -> None:
+    """The sharing pass says why the job waits, if not at once (its pods may say something before it)."""
+
+    def said() -> Any:
+        return condition(stage.world.job(name, NAMESPACE) or {}, names.WAITING).get("reason")
+
+    if not await until(stage, lambda: said() == reason, within_s or stage.esr_s):
+        stage.judge.note(f"{name} should say {reason}, and says {said()}")
 
 
 def uid_of(stage: TrainingStage, name: str, namespace: str = NAMESPACE) -> str:
@@ -210,6 +221,30 @@ async def impossible(stage: TrainingStage) -> None:
     await until_it_says(stage, "x", "Unsatisfiable")
 
 
+async def impossible_gang(stage: TrainingStage) -> None:
+    """A gang that no machine can ever hold comes while nodes may not be read: it is let in, and gives its room back."""
+    await live(stage, new_job("a", 2, 8))
+    is_blind, trust = [True], stage.judge.is_view_trusted
+
+    def no_nodes(request: Request) -> Answer | None:
+        is_hidden = is_blind[0] and request.method == "GET" and request.path.endswith("/nodes")
+        return Answer(403, message="nodes is forbidden") if is_hidden else None
+
+    stage.wire.admission = no_nodes
+    stage.judge.is_view_trusted = False
+    stage.world.create(new_job("x", 2, 2, gpu=5, pendingTimeoutSeconds=PENDING_TIMEOUT_S, startPolicy="Gang"))
+    if not await until(stage, lambda: stage.sizes()["x"] == 2, LONGEST_BLIND_S):
+        stage.judge.note(f"where room is not known every gang begins, and there are {stage.sizes()}")
+    is_blind[0] = False
+    stage.trouble_until = stage.loop.time()
+    if not await until(stage, lambda: stage.sizes()["x"] == 0, PENDING_TIMEOUT_S + LONGEST_BLIND_S):
+        stage.judge.note(f"it has not given its room back: {stage.sizes()}")
+    stage.judge.is_view_trusted = trust
+    await stage.settle()
+    await until_it_says(stage, "x", "Unsatisfiable", within_s=2 * LONGEST_BLIND_S)
+    expect(stage, a=8, x=0)
+
+
 async def quota(stage: TrainingStage) -> None:
     """F11: admission denies the third trainer of one job for a while; the other one gets all of its own (RM:I18)."""
     stage.start()
@@ -293,6 +328,7 @@ TRAINING = (
     _story("job-deleted-while-creating", deleted_while_creating),
     _story("job-made-again", made_again),
     _story("impossible-job", impossible),
+    _story("impossible-gang-unseen", impossible_gang),
     _story("job-under-quota", quota),
     _story("strangers-come-and-go", strangers),
     _story("foreign-hands", foreign_hands),

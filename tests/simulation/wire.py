@@ -39,7 +39,7 @@ class InProcess:
         self._lag_s = lag_s
         self._open: dict[int, WatchCursor] = {}
         self.admission: Callable[[Request], faults.Answer | None] = lambda _request: None
-        """What a quota or a webhook of the cluster says to a request."""
+        """What a quota, a webhook or the rights of the cluster say to a request."""
         self.witness: Callable[[Request], None] = lambda _request: None
         """Sees every request at the instant at which it is carried out."""
 
@@ -77,7 +77,9 @@ class InProcess:
         silence_s: float,
     ) -> AsyncIterator[bytes]:
         await asyncio.sleep(self._latency_s)
-        cursor = self._api.handle(Request("GET", path, dict(query or {}), dict(headers or {}), b""))
+        request = Request("GET", path, dict(query or {}), dict(headers or {}), b"")
+        refusal = self.admission(request)
+        cursor = self._api.handle(request) if refusal is None else faults.answer(refusal)
         if not isinstance(cursor, WatchCursor):
             raise StreamRefused(Response(cursor.status, cursor.body, cursor.headers))
         loop = asyncio.get_running_loop()

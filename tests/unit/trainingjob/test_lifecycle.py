@@ -115,6 +115,24 @@ def test_a_gang_that_came_too_late_says_what_kept_its_pods_from_starting():
     assert "no such image" in world.told(names.GANG_TIMEOUT)[0]
 
 
+@pytest.mark.rule("TJ:6-258", "TJ:7.8")
+def test_when_the_pause_after_a_time_out_is_over_a_gang_says_what_is_missing_now():
+    """One that no node can hold said for ever that it is not admitted before a moment long ago."""
+    world = gang(pendingTimeoutSeconds=20)
+    world.admit()
+    world.settle()
+    world.pass_time(20)
+    world.settle()
+    world.let_go()
+    world.say_waiting("Unsatisfiable", "no node could hold one")
+    for passed_s, reason in ((59, names.GANG_TIMEOUT), (1, "Unsatisfiable")):
+        world.pass_time(passed_s)
+        world.settle()
+        assert world.condition(names.WAITING)["reason"] == reason
+    assert world.condition(names.WAITING)["message"] == "no node could hold one"
+    assert world.condition(names.ADMITTED)["reason"] == names.GANG_TIMEOUT, "which is what the pause goes by"
+
+
 @pytest.mark.rule("TJ:6-258")
 def test_a_job_that_becomes_a_gang_has_its_whole_time_to_come_together():
     world = JobWorld(startPolicy="Optimistic", pendingTimeoutSeconds=120)

@@ -62,11 +62,11 @@ def late_text(now: Situation) -> str:
 def _not_let_in(now: Situation) -> _Lack:
     """A gang without pods."""
     waiting = now.record.waiting if now.record is not None else None
-    if now.has_given_back and gang_timeouts(now.job) > 0:
-        until = may_be_admitted_at(now.job)
-        when = f" before {timestamp(until)}" if until else ""
+    until = may_be_admitted_at(now.job) if now.has_given_back and gang_timeouts(now.job) > 0 else None
+    if until is not None and (until > now.observed.seen_at or waiting is None):
         before = find_condition(now.job.status.get("conditions") or (), names.ADMITTED) or {}
-        return _Lack(names.GANG_TIMEOUT, f"{before.get('message', '')}; it is not admitted again{when}".lstrip("; "))
+        words = f"{before.get('message', '')}; it is not admitted again before {timestamp(until)}"
+        return _Lack(names.GANG_TIMEOUT, words.lstrip("; "))
     if waiting is not None:
         return _Lack(waiting.reason, waiting.message)
     return _Lack(NOT_ADMITTED, "it begins when all of its minimum has room; the sharing pass has not admitted it yet")
