@@ -53,8 +53,8 @@ SILENCE_S = 60.0
 """The silence after which a watch counts as cut."""
 CUSTOM = ("rayclusters", "trainingjobs")
 """What is read live before it is acted upon."""
-BLINDING = ("F4", "F5", "F6")
-"""What keeps the operator from seeing what there is."""
+BLINDING = ("F4", "F5", "F6", "F14")
+"""What keeps the operator from seeing what there is; without the right to read nodes, gangs begin whether or not there is room."""
 WITHDRAWN_S = 20.0
 STATUSES = (
     Answer(409),

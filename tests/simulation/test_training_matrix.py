@@ -2,6 +2,9 @@
 
 import pytest
 
+from raytide.sandbox.faults import FORBIDDEN
+
+from simulation.matrix import inject, learn, points_of
 from simulation.scenarios import Scenario
 from simulation.test_matrix import tell
 from simulation.training_scenarios import TRAINING
@@ -19,3 +22,14 @@ def test_jobs_end_in_the_same_sizes_whatever_goes_wrong_once(
 ) -> None:
     """A sample of the points, the same in every run."""
     tell(scenario, request.config.getoption("--points") // SHARE_OF_POINTS)
+
+
+@pytest.mark.rule("RM:I14", "RM:I25")
+@pytest.mark.parametrize("name", ["impossible-job", "gang-reclaims"])
+def test_jobs_live_through_rights_that_are_withdrawn(name: str) -> None:
+    """Found by the whole matrix (points 400 and 402 of the one, 858 of the other): nobody knew of any room for 20 s."""
+    scenario = next(each for each in TRAINING if each.name == name)
+    reference = learn(scenario)
+    withdrawn = [point for point in points_of(reference) if point.matrix == "F14" and point.fault == FORBIDDEN]
+    assert len(withdrawn) == 3
+    assert [found for point in withdrawn for found in inject(scenario, reference, point).violations] == []
