@@ -57,7 +57,7 @@ simulation: setup ## 1,000 random histories, 60 of jobs, 100 launches under faul
 properties: setup ## what holds of every plan of the fair sharing, of 10,000 random clusters each (EXAMPLES=n)
 	@RAYTIDE_EXAMPLES=$(if $(EXAMPLES),$(EXAMPLES),10000) $(PYTEST) tests/unit/elastic/test_properties.py
 
-mutate: setup ## seventeen deliberate mutations must each turn the simulation red
+mutate: setup ## eighteen deliberate mutations must each turn the simulation red
 	@$(BIN)/python tools/mutate.py
 
 golden: setup control-plane tools ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir MODE=ray)

@@ -1,11 +1,12 @@
 """Would the simulation notice?
 
-Seventeen deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
+Eighteen deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
 reference, a new name on retry, no write gate, a term of leadership that trusts old lists, a decision record that nobody
 reads, victims chosen beside an autoscaler; and an autoscaler that names before anybody agreed to leave, that writes
 without `test`, that does not take a refused drain back; and, for jobs, growth before room is free, orders for whatever a job
-is by now, removals that count as failures, no cool-downs, trainer 0 that goes first. `pytest --mutation NAME` applies one before the lives are told, and
-`make mutate` demands that each turns them red (RM: tests of the tests).
+is by now, removals that count as failures, no cool-downs, trainer 0 that goes first, trainers that come before those whose
+place they take have been told to go. `pytest --mutation NAME` applies one before the lives are told, and `make mutate`
+demands that each turns them red (RM: tests of the tests).
 """
 
 import dataclasses
@@ -28,6 +29,7 @@ from raytide.raycluster.room import RayClusterRoom
 from raytide.raycluster.scaling import Scaling
 from raytide.sharing import orders, participants
 from raytide.sharing.claims import Rest
+from raytide.trainingjob import plan as job_plan
 from raytide.trainingjob.deciding import ranks, situation
 
 
@@ -171,6 +173,12 @@ def zero_goes_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ranks, "_first", lambda alive, number: set(sorted(alive, reverse=True)[: max(0, number)]))
 
 
+def comes_too_early(patch: pytest.MonkeyPatch) -> None:
+    """Trainers come together with the DELETE of those whose place they take."""
+    start = job_plan._start
+    patch.setattr(job_plan, "_start", lambda now, role, indices, **_: start(now, role, indices))
+
+
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "no-overlay": no_overlay,
     "no-uid-precondition": no_uid_precondition,
@@ -189,4 +197,5 @@ MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "removals-are-failures": removals_are_failures,
     "no-cooldown": no_cooldown,
     "zero-goes-first": zero_goes_first,
+    "comes-too-early": comes_too_early,
 }

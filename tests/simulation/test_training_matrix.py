@@ -1,10 +1,12 @@
 """Whatever goes wrong once, a life of jobs ends in the sizes that fairness gives (RM §2.3 S13, F1–F7, F11, F14; RM:I25)."""
 
+from collections.abc import Callable
+
 import pytest
 
-from raytide.sandbox.faults import FORBIDDEN
+from raytide.sandbox.faults import FORBIDDEN, Answer, LoseRequest
 
-from simulation.matrix import inject, learn, points_of
+from simulation.matrix import Point, inject, learn, points_of
 from simulation.scenarios import Scenario
 from simulation.test_matrix import tell
 from simulation.training_scenarios import TRAINING
@@ -28,8 +30,23 @@ def test_jobs_end_in_the_same_sizes_whatever_goes_wrong_once(
 @pytest.mark.parametrize("name", ["impossible-job", "gang-reclaims"])
 def test_jobs_live_through_rights_that_are_withdrawn(name: str) -> None:
     """Found by the whole matrix (points 400 and 402 of the one, 858 of the other): nobody knew of any room for 20 s."""
+    assert tell_at(name, lambda point: point.matrix == "F14" and point.fault == FORBIDDEN) == 3
+
+
+@pytest.mark.rule("RM:I25")
+def test_nobody_is_one_too_many_where_a_delete_is_refused() -> None:
+    """Found by a history (seed 12): who comes in somebody's place came before the other had been told to go."""
+    refused = (Answer(500), Answer(503), LoseRequest())
+    assert tell_at("shrunk-without-zero", lambda point: "DELETE" in point.learned and point.fault in refused) == 6
+
+
+def tell_at(name: str, is_told: Callable[[Point], bool]) -> int:
+    """Some points of one story; how many."""
     scenario = next(each for each in TRAINING if each.name == name)
     reference = learn(scenario)
-    withdrawn = [point for point in points_of(reference) if point.matrix == "F14" and point.fault == FORBIDDEN]
-    assert len(withdrawn) == 3
-    assert [found for point in withdrawn for found in inject(scenario, reference, point).violations] == []
+    told = {
+        str(point): inject(scenario, reference, point).violations for point in points_of(reference) if is_told(point)
+    }
+    red = {point: found for point, found in told.items() if found}
+    assert red == {}, "\n--- violations\n" + "\n".join(f"{point}: {found}" for point, found in red.items())
+    return len(told)

@@ -130,6 +130,15 @@ async def bounds_edited(stage: TrainingStage) -> None:
     expect(stage, a=5)
 
 
+async def shrunk_without_zero(stage: TrainingStage) -> None:
+    """The maximum falls and trainer 0 is lost at once: it is made anew, and one more goes for it."""
+    await live(stage, new_job("a", 2, 6))
+    stage.world.vanish_from("a-trainer-0", NAMESPACE)
+    edit(stage, "a", lambda spec: spec["trainer"].update({"max-instance": 4}))
+    await stage.settle()
+    expect(stage, a=4)
+
+
 async def scaled_by_hand(stage: TrainingStage) -> None:
     """`kubectl scale` is obeyed at once, and sharing goes on after the cool-down."""
     await live(stage, new_job("a", 2, 8, scaling={"growCooldownSeconds": 20}))
@@ -320,6 +329,7 @@ TRAINING = (
     _story("gang-reclaims", gang_reclaims),
     _story("job-ends", one_ends),
     _story("bounds-edited", bounds_edited),
+    _story("shrunk-without-zero", shrunk_without_zero),
     _story("scaled-by-hand", scaled_by_hand),
     _story("suspended-while-shrinking", suspended),
     _story("job-node-lost", node_lost),
