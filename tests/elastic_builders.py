@@ -97,7 +97,7 @@ def master(cpu: float = 1, *, count: int = 1) -> Core:
 
 def stranger(cpu: float = 1, *, count: int = 1, gpu: int = 0, **more: Any) -> Stranger:
     """Somebody else's pods without a node."""
-    return Stranger(shape(cpu, gpu=gpu), count, **more)
+    return Stranger(shape(cpu, gpu=gpu), count, **{"name": "web/pod", **more})
 
 
 def quota(namespace: str = "default", **free: int) -> Quota:

@@ -123,6 +123,7 @@ class TrainingJobSchema:
             "rebalance": BOOLEAN,
             "shrinkCooldownSeconds": COUNT,
             "step": POSITIVE,
+            "yieldToPods": BOOLEAN,
         }
         return {
             "activeDeadlineSeconds": POSITIVE,

@@ -92,7 +92,7 @@ FIELDS = {
     "spec.annotations": "priority scheduler usergroupid userid walltime",
     "spec.frame_work": "name type",
     "spec.scaling": "accounting allowedSizes enabled growCooldownSeconds minRuntimeSeconds rebalance "
-    "shrinkCooldownSeconds step",
+    "shrinkCooldownSeconds step yieldToPods",
     "spec.master": "entrypoint env envs etcd-endpoint gracePeriodSeconds grace_period_seconds imagePullSecrets "
     "index_succeed livenessProbe liveness_probe nodeSelector node_selector preStopCmd pre_stop_cmd readinessProbe "
     "readiness_probe replicaSpec resources template tolerations",

@@ -69,6 +69,7 @@ def participant_of(chance: random.Random, name: str) -> Participant:
         is_scaling_enabled=chance.choice([True, True, True, False]),
         is_accounted_by_limits=chance.random() < 0.5,
         rebalances=chance.choice([False, False, True]),
+        yields=chance.choice([False, False, True]),
     )
 
 
@@ -81,7 +82,10 @@ def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5) -> World:
     those = [
         participant_of(random.Random(draw(SEEDS)), f"job-{number}") for number in range(draw(st.integers(1, most_jobs)))
     ]
-    others = [stranger(cpu, count=2) for cpu in draw(st.sampled_from([(), (), (), (1,), (1000,), (1, 1000)]))]
+    refused = {"is_unschedulable": True, **draw(st.sampled_from([{"priority": 0}, {"priority": 3}, {"priority": 9}]))}
+    others = [
+        stranger(cpu, count=2, **refused) for cpu in draw(st.sampled_from([(), (), (), (1,), (1000,), (1, 1000)]))
+    ]
     quotas = draw(st.sampled_from([(), (), (), (quota("one", cpu=6000),), (quota("two", pods=5),)]))
     load = draw(st.sampled_from([{}, {}, {CPU: 80, GPU: 50}, {MEMORY: 50}]))
     return World(there, those, strangers=others, quotas=quotas, options=PoolOptions(load))

@@ -38,6 +38,7 @@ from raytide.elastic.model import (
     REBALANCED,
     RECLAIMED,
     UNSATISFIABLE,
+    YIELDED,
     Division,
     Participant,
     Pool,
@@ -71,7 +72,7 @@ def test_every_plan_is_sound(world, chance):
         plan = divide(pool)
     everybody = {one.id: one for one in pool.participants}
     stays_within_bounds(plan, everybody)
-    takes_only_what_may_be_taken(plan, everybody)
+    takes_only_what_may_be_taken(plan, everybody, world.strangers)
     assert sum(moves) <= slots(pool), "every instance is given or taken at most once"
     says_one_thing_each(plan, everybody)
     grants_fit(world, plan)
@@ -96,12 +97,16 @@ def stays_within_bounds(plan: Division, everybody) -> None:
             assert one.companions == (before, job.companion.wanted(one.after)), one
 
 
-def takes_only_what_may_be_taken(plan: Division, everybody) -> None:
+def takes_only_what_may_be_taken(plan: Division, everybody, strangers) -> None:
     for one in plan.resizes:
         job = everybody[one.id]
         if one.after > one.before or one.reason == ABOVE_MAXIMUM:
             assert one.after < one.before or one.reason not in (ABOVE_MAXIMUM, RECLAIMED)
             assert job.may_grow or one.reason != GROWING, one
+            continue
+        if one.reason == YIELDED:
+            assert job.yields, "nobody gives to strangers who has not offered it"
+            assert any(other.is_unschedulable and other.priority > job.priority for other in strangers), one
             continue
         assert one.reason in (RECLAIMED, REBALANCED), one
         claimant = everybody[one.for_id]
@@ -185,6 +190,8 @@ def shuffled(pool: Pool, chance: random.Random) -> Pool:
 @given(worlds(most_nodes=1))
 def test_a_plan_carried_out_on_one_node_is_a_fixed_point(world):
     world.quotas = ()  # what a shrink gives back to a quota counts from the next plan on
+    # room that is given for strangers would be theirs by their priority; in this world others may take it again and again
+    world.strangers = tuple(replace(one, is_unschedulable=False) for one in world.strangers)
     after = world.running()
     after = after.carried_out(divide(after.pool()))
     again = divide(after.pool())

@@ -138,6 +138,12 @@ def test_a_job_that_lost_its_record_and_its_size_keeps_both(gpu):
     assert (one.current, one.uncreated) == (5, 1)
 
 
+@pytest.mark.rule("TJ:3.6")
+def test_whether_it_gives_to_strangers():
+    assert not only(job()).yields
+    assert only(job(scaling={"yieldToPods": True})).yields
+
+
 def test_what_the_spec_says_about_scaling():
     scaling = {"enabled": False, "step": 2, "allowedSizes": [6, 4, 99, 1], "rebalance": True, "accounting": "Requests"}
     one = only(job(scaling=scaling))
@@ -419,6 +425,24 @@ def test_pods_of_others_that_wait():
     assert (important.count, important.priority) == (1, 9)
     assert important.shape.constraints.terms == ((Requirement("zone", "Exists"),),)
     assert (two.count, two.created_at) == (2, "2026-01-01T00:00:00Z")
+
+
+@pytest.mark.rule("TJ:3.6")
+def test_those_that_kube_scheduler_refused_stand_apart_and_the_oldest_gives_the_name():
+    def web(name, day, **status):
+        refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        return capacity_pod_from_object(
+            {
+                "metadata": {"namespace": "web", "name": name, "creationTimestamp": f"2026-01-0{day}T00:00:00Z"},
+                "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+                "status": {"conditions": [refused], **status},
+            }
+        )
+
+    pods = [web("b", 3), web("a", 2), web("new", 4, conditions=[]), web("preempts", 5, nominatedNodeName="n1")]
+    refused, others = made([], pods, [node()]).strangers
+    assert (refused.is_unschedulable, refused.count, refused.name) == (True, 2, "web/a")
+    assert (others.is_unschedulable, others.count, others.name) == (False, 2, "web/new")
 
 
 @pytest.mark.rule("TJ:3.5")

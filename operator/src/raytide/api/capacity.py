@@ -64,6 +64,8 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     is_running: bool = False
     is_ready: bool = False
     is_scheduling_gated: bool = False
+    is_unschedulable: bool = False
+    """Whether kube-scheduler has looked, found no node, and makes none free for it."""
     created_at: str = ""
 
     @property
@@ -80,7 +82,7 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def standing(self) -> tuple[object, ...]:
         """All that can change about it and matters for room: a pod's status changes often, and mostly for nobody here."""
         life = (self.uid, self.node, self.is_terminating, self.is_finished, self.is_running, self.is_scheduling_gated)
-        return (*life, self.requests, self.limits)
+        return (*life, self.is_unschedulable, self.requests, self.limits)
 
 
 class CapacityNode(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -131,10 +133,12 @@ def priorities_of(classes: Iterable[PriorityClass]) -> dict[str, int]:
 class _Condition(msgspec.Struct, gc=False):
     type: str = ""
     status: str = ""
+    reason: str | None = None
 
 
-class _PodStatus(msgspec.Struct, gc=False):
+class _PodStatus(msgspec.Struct, gc=False, rename="camel"):
     phase: str | None = None
+    nominated_node_name: str | None = None
     conditions: list[_Condition] | None = None
 
 
@@ -271,7 +275,16 @@ def _pod_view(pod: _Pod) -> CapacityPod:
         is_running=phase == "Running",
         is_ready=any(each.type == "Ready" and each.status == "True" for each in status.conditions or ()),
         is_scheduling_gated=bool(spec.scheduling_gates) and not spec.node_name,
+        is_unschedulable=_is_unschedulable(status) and not spec.node_name,
         created_at=meta.creation_timestamp or "",
+    )
+
+
+def _is_unschedulable(status: _PodStatus) -> bool:
+    """One with a nominated node has had others preempted, and only waits until they are gone."""
+    return not status.nominated_node_name and any(
+        each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
+        for each in status.conditions or ()
     )
 
 

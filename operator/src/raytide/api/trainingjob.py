@@ -142,6 +142,8 @@ class ScalingSpec(Value):
     shrink_cooldown_seconds: int = 10
     min_runtime_seconds: int = 0
     rebalance: bool = True
+    yield_to_pods: bool = False
+    """Whether it gives to pods of others with a higher priority (TJ §3 row 6c)."""
     accounting: Literal["Limits", "Requests"] = "Limits"
 
 

@@ -6,15 +6,15 @@ node the claimant may use, or nothing at all, and then nobody is touched (TJ §3
 from a higher priority, below a floor, or for what cannot fit anyway.
 
 Room that pods are about to leave is for whole floors first: a snapshot does not say for whom a donor gave it, but nobody is
-ever made to give for a stranger, a surplus or a part of a floor, so these hold only what is free already, and the rest when
-all claims are served. Otherwise a donor would pay again for the same claimant as long as its first pods take to go. Called
+made to give for a surplus, a part of a floor or, unless it offered that, a stranger, so these hold only what is free already,
+and the rest when all claims are served. Otherwise a donor would pay again for the same claimant as long as its first pods take to go. Called
 by `fairness.py`; mutable state in `state.py`.
 """
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from raytide.elastic.donors import Potential, Reach
+from raytide.elastic.donors import Group, Potential, Reach
 from raytide.elastic.model import (
     ADMITTED,
     COOLING_DOWN,
@@ -22,6 +22,8 @@ from raytide.elastic.model import (
     INSUFFICIENT,
     REACHING_MINIMUM,
     RECLAIMED,
+    YIELDED,
+    ParticipantId,
     Shape,
     Stranger,
 )
@@ -31,6 +33,8 @@ from raytide.elastic.share import Pods, Share
 from raytide.elastic.state import Placement, Refusal, State, quota_refusal
 
 _THERE, _TO_COME = range(2)
+
+_FOR_JOBS: Final = (Reach.WILLING, Reach.COOLING, Reach.ANYBODY)
 
 Needs: TypeAlias = list[tuple[Pods, int]]
 
@@ -59,7 +63,10 @@ class Claims:
         late: list[tuple[Pods, Share | None]] = []
         for (_, phase, _, _), who in sorted(turns, key=lambda turn: turn[0]):
             if isinstance(who, Stranger):
-                late.append((self.state.receive(who), None))
+                pods = self.state.receive(who)
+                if who.is_unschedulable:
+                    self._yield_to(who, pods)
+                late.append((pods, None))
             elif phase == _THERE:
                 self.state.fill(who)
                 late += [(pods, who) for pods in who.all_pods()]
@@ -102,8 +109,8 @@ class Claims:
         if free.places(needs):
             self._commit(share, free)
             return None
-        for reach in Reach:
-            attempt = self._reached(share, needs, reach)
+        for reach in _FOR_JOBS:
+            attempt = self._reached(share.of.priority, needs, reach)
             if attempt is not None and reach is Reach.WILLING:
                 self._commit(share, attempt)
                 return None
@@ -111,18 +118,40 @@ class Claims:
                 return self._held_by(share, needs, attempt, reach)
         return Refusal(INSUFFICIENT, needs=_wanted(needs))
 
-    def _reached(self, share: Share, needs: Needs, reach: Reach) -> Reclaim | None:
-        """The attempt that gave everything; hopeless ones are not made, and none is made twice."""
+    def _yield_to(self, who: Stranger, pods: Pods) -> None:
+        """Each of these pods by itself has room that is about to be free, or that those give who offered it (TJ §3 row 6c).
+
+        Room that others leave is theirs at once, as kube-scheduler will see it: they come first by their priority.
+        """
+        while pods.loose and self._givers(who.priority, Reach.YIELDING):
+            placements = self.state.place(pods, 1)
+            if not placements:
+                attempt = self._reached(who.priority, [(pods, 1)], Reach.YIELDING)
+                if attempt is None:
+                    return
+                self._shrink_donors(attempt, YIELDED, for_pod=who.name)
+                placements = attempt.placements
+            pods.loose -= 1
+            pods.pending += [spot.name for _, spot, _ in placements]
+
+    def _givers(self, priority: int, reach: Reach) -> frozenset[Group]:
+        return self._bound().givers(priority, reach)
+
+    def _bound(self) -> Potential:
         if self._potential is None:
             self._potential = Potential(self.state)
+        return self._potential
+
+    def _reached(self, priority: int, needs: Needs, reach: Reach) -> Reclaim | None:
+        """The attempt that gave everything; hopeless ones are not made, and none is made twice."""
         wanted = _wanted(needs)
-        givers = self._potential.givers(share.of.priority, reach)
+        givers = self._givers(priority, reach)
         key = (_numbers(wanted), givers)
         if key in self._failed:
             return None
-        if self._potential.suffices(wanted, givers):
+        if self._bound().suffices(wanted, givers):
             attempt = Reclaim(self.state)
-            if attempt.succeeds(share, needs, reach):
+            if attempt.succeeds(priority, needs, reach):
                 return attempt
         self._failed.add(key)
         return None
@@ -137,10 +166,7 @@ class Claims:
         return Refusal(kind, needs=_wanted(needs), holder=holder)
 
     def _commit(self, share: Share, attempt: Reclaim) -> None:
-        for rank in sorted({take.donor.rank for take in attempt.takes}):
-            takes = [take for take in attempt.takes if take.donor.rank == rank]
-            nodes = [name for take in takes for name in take.nodes]
-            takes[0].donor.shrinks_by(sum(take.count for take in takes), RECLAIMED, nodes, share.of.id)
+        self._shrink_donors(attempt, RECLAIMED, for_id=share.of.id)
         is_released = all(is_now for _, _, is_now in attempt.placements) and not attempt.takes
         if share.size < share.of.floor:
             count = share.of.floor - share.size
@@ -152,6 +178,16 @@ class Claims:
             placed = [spot.name for those, spot, _ in attempt.placements if those is pods]
             pods.loose = max(0, pods.loose - len(placed))
             pods.pending.extend(placed)
+
+    @staticmethod
+    def _shrink_donors(
+        attempt: Reclaim, reason: str, *, for_id: ParticipantId | None = None, for_pod: str = ""
+    ) -> None:
+        for rank in sorted({take.donor.rank for take in attempt.takes}):
+            takes = [take for take in attempt.takes if take.donor.rank == rank]
+            nodes = [name for take in takes for name in take.nodes]
+            count = sum(take.count for take in takes)
+            takes[0].donor.shrinks_by(count, reason, nodes, for_id, for_pod)
 
     def _charge(self, share: Share, placements: list[Placement]) -> None:
         """Pods that do not exist yet count from now on, in sums and quotas."""

@@ -8,6 +8,7 @@ nobody. Rules TJ §3 rows 6, 7, TJ §4; called by `claims.py` and `reclaim.py`.
 
 from collections.abc import Iterable
 from enum import Enum
+from typing import NamedTuple
 
 from raytide.elastic.placement import PodShape, count_that_fits
 from raytide.elastic.room_index import Vector, Wants
@@ -21,6 +22,15 @@ class Reach(Enum):
     WILLING = "who may shrink, or has a lower priority"
     COOLING = "who would, were it not for a cool-down"
     ANYBODY = "who is elastic, of whatever priority"
+    YIELDING = "who has a lower priority, and offered to give to strangers"
+
+
+class Group(NamedTuple):
+    """Donors that nobody has to tell apart."""
+
+    priority: int
+    may_shrink: bool
+    yields: bool
 
 
 def may_give(donor: Share, priority: int, reach: Reach) -> bool:
@@ -28,11 +38,7 @@ def may_give(donor: Share, priority: int, reach: Reach) -> bool:
     of = donor.of
     if not of.is_scaling_enabled or donor.size <= of.floor:
         return False
-    return (
-        reach is Reach.ANYBODY
-        or of.priority < priority
-        or (of.priority == priority and (of.may_shrink or reach is Reach.COOLING))
-    )
+    return _is_within(_group(donor), priority, reach)
 
 
 class Potential:
@@ -41,12 +47,12 @@ class Potential:
     def __init__(self, state: State) -> None:
         self._room = state.room
         self._soon = [list(spot.soon) for spot in state.room.spots]
-        self._by_group: dict[tuple[int, bool], dict[int, Vector]] = {}
-        self._vectors: dict[frozenset[tuple[int, bool]], dict[int, Vector]] = {}
-        self._counts: dict[tuple[int, frozenset[tuple[int, bool]], int], int] = {}
+        self._by_group: dict[Group, dict[int, Vector]] = {}
+        self._vectors: dict[frozenset[Group], dict[int, Vector]] = {}
+        self._counts: dict[tuple[int, frozenset[Group], int], int] = {}
         for share in state.shares:
             if share.of.is_scaling_enabled and share.size > share.of.floor:
-                group = self._by_group.setdefault((share.of.priority, share.of.may_shrink), {})
+                group = self._by_group.setdefault(_group(share), {})
                 self._add(group, share.instances, share.size - share.of.floor)
                 if share.companions is not None:
                     surplus = share.companions_at(share.size) - share.companions_at(share.of.floor)
@@ -59,22 +65,21 @@ class Potential:
             if spot is not None and at_most > 0:
                 _increase(group.setdefault(spot.index, [0] * len(spot.soon)), wants, min(number, at_most))
 
-    def givers(self, priority: int, reach: Reach) -> frozenset[tuple[int, bool]]:
+    def givers(self, priority: int, reach: Reach) -> frozenset[Group]:
         """Who is within reach, as groups; where two reaches are the same, nothing has to be tried twice."""
-        groups = self._by_group
-        return frozenset(group for group in groups if _is_within(group[0], priority, reach, may_shrink=group[1]))
+        return frozenset(group for group in self._by_group if _is_within(group, priority, reach))
 
-    def suffices(self, needs: Iterable[tuple[PodShape, int]], givers: frozenset[tuple[int, bool]]) -> bool:
+    def suffices(self, needs: Iterable[tuple[PodShape, int]], givers: frozenset[Group]) -> bool:
         """Whether each shape by itself would find so many places."""
         return all(self._count(pod, count, givers) >= count for pod, count in needs)
 
-    def _count(self, pod: PodShape, enough: int, givers: frozenset[tuple[int, bool]]) -> int:
+    def _count(self, pod: PodShape, enough: int, givers: frozenset[Group]) -> int:
         key = (pod.number, givers, enough)
         if key not in self._counts:
             self._counts[key] = count_that_fits(pod, self._vectors_for(givers), enough=enough)
         return self._counts[key]
 
-    def _vectors_for(self, givers: frozenset[tuple[int, bool]]) -> dict[int, Vector]:
+    def _vectors_for(self, givers: frozenset[Group]) -> dict[int, Vector]:
         if givers not in self._vectors:
             vectors = {index: list(soon) for index, soon in enumerate(self._soon)}
             for group in givers:
@@ -89,7 +94,13 @@ def _increase(vector: Vector, wants: Wants, times: int) -> None:
         vector[number] += amount * times
 
 
-def _is_within(theirs: int, priority: int, reach: Reach, *, may_shrink: bool) -> bool:
-    if reach is Reach.ANYBODY or theirs < priority:
+def _group(donor: Share) -> Group:
+    return Group(donor.of.priority, donor.of.may_shrink, donor.of.yields)
+
+
+def _is_within(group: Group, priority: int, reach: Reach) -> bool:
+    if reach is Reach.YIELDING:
+        return group.yields and group.priority < priority
+    if reach is Reach.ANYBODY or group.priority < priority:
         return True
-    return theirs == priority and (may_shrink or reach is Reach.COOLING)
+    return group.priority == priority and (group.may_shrink or reach is Reach.COOLING)

@@ -22,6 +22,7 @@ from raytide.elastic.model import (
     REACHING_MINIMUM,
     REBALANCED,
     RECLAIMED,
+    YIELDED,
     Division,
     ParticipantId,
     Pool,
@@ -114,8 +115,8 @@ def _sentence(share: Share, segment: Segment, shares: dict[ParticipantId, Share]
             case str(reason) if reason == REBALANCED:
                 return f"ScaledUp {sizes} to be as fulfilled as others{later}"
         return f"ScaledUp {sizes} into free room{later}"
-    if segment.reason == RECLAIMED:
-        needs = [_need(shares[each]) for each in segment.for_ids]
+    if segment.reason in (RECLAIMED, YIELDED):
+        needs = [_need(shares[each]) for each in segment.for_ids] + _strangers(segment.for_pods)
         return f"ScaledDown {sizes} for {', and for '.join(needs)}"
     if segment.reason == REBALANCED:
         return f"ScaledDown {sizes} for {_named(segment.for_ids)}, which {'is' if len(segment.for_ids) == 1 else 'are'} less fulfilled"
@@ -126,6 +127,15 @@ def _named(ids: list[ParticipantId]) -> str:
     """The first few of them."""
     rest = len(ids) - _NAMED
     return ", ".join(map(str, ids[:_NAMED])) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _strangers(pods: list[str]) -> list[str]:
+    """All of them in one phrase; nothing where there are none."""
+    if not pods:
+        return []
+    more = len(pods) - 1
+    others = f" and {more} more {'pods' if more > 1 else 'pod'} of others" if more else ""
+    return [f"{pods[0]}{others}, which {'have' if more else 'has'} a higher priority and no node"]
 
 
 def _need(claimant: Share) -> str:

@@ -166,6 +166,8 @@ class Participant:
     """Whether its growth also has to fit by limits (TJ §3 row 5)."""
     rebalances: bool = False
     """Whether it takes part in moves between unequal jobs with nobody waiting (TJ §3 row 16)."""
+    yields: bool = False
+    """Whether it gives what is above its floor to pods of strangers with a higher priority (TJ §3 row 6c)."""
 
     @property
     def is_elastic(self) -> bool:
@@ -179,12 +181,16 @@ class Participant:
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """Pods of somebody else that wait for a node: if they fit, their room is theirs; if not, nobody is drained for them."""
+    """Pods of somebody else that wait for a node: if they fit, their room is theirs; if not, only those who offered it give."""
 
     shape: Shape
     count: int = 1
     priority: int = 0
     created_at: str = ""
+    is_unschedulable: bool = False
+    """Whether kube-scheduler has looked and found no node; before that nobody gives anything for them."""
+    name: str = ""
+    """Namespace and name of the oldest, for sentences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +240,8 @@ ABOVE_MAXIMUM: Final = "AboveMaximum"
 RECLAIMED: Final = "Reclaimed"
 """Taken for another one, named in `for_id`, that needs it to reach its floor."""
 REBALANCED: Final = "Rebalanced"
+YIELDED: Final = "Yielded"
+"""Given to pods of strangers with a higher priority that have no node."""
 
 INSUFFICIENT: Final = "InsufficientResources"
 INSUFFICIENT_GPU: Final = "InsufficientGPU"

@@ -63,9 +63,9 @@ class Reclaim:
     _asked_at: int = -1
     """How much had been taken when everybody was asked again."""
 
-    def succeeds(self, claimant: Share, needs: list[tuple[Pods, int]], reach: Reach) -> bool:
-        """Whether everything found room; otherwise nothing has happened."""
-        queue = self._queue(claimant, needs, reach)
+    def succeeds(self, priority: int, needs: list[tuple[Pods, int]], reach: Reach) -> bool:
+        """Whether everything found room for a claimant of that priority; otherwise nothing has happened."""
+        queue = self._queue(priority, needs, reach)
         aside: list[Turn] = []
         for pods, count in needs:
             missing = self.place(pods, count)
@@ -123,8 +123,7 @@ class Reclaim:
             self._untake(take)
         self.placements, self.takes = [], []
 
-    def _queue(self, claimant: Share, needs: list[tuple[Pods, int]], reach: Reach) -> list[Turn]:
-        priority = claimant.of.priority
+    def _queue(self, priority: int, needs: list[tuple[Pods, int]], reach: Reach) -> list[Turn]:
         pod = needs[0][0].pod
         queue = [_turn(share, pod) for share in self.state.shares if may_give(share, priority, reach)]
         heapify(queue)

@@ -27,6 +27,8 @@ class Segment:
     reason: str
     is_released: bool = True
     for_ids: list[ParticipantId] = field(default_factory=list)
+    for_pods: list[str] = field(default_factory=list)
+    """Pods of strangers, each by the oldest of its kind."""
     nodes: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -143,8 +145,10 @@ class Share:
             last.nodes[name] = last.nodes.get(name, 0) + 1
         last.after = self.size = after
 
-    def shrinks_by(self, count: int, reason: str, nodes: list[str], for_id: ParticipantId | None = None) -> None:
-        """It has become smaller, as its size says already; several shrinks are one."""
+    def shrinks_by(
+        self, count: int, reason: str, nodes: list[str], for_id: ParticipantId | None = None, for_pod: str = ""
+    ) -> None:
+        """It has become smaller, as its size says already; several shrinks are one, told by its best reason."""
         last = self.segments[-1] if self.segments else None
         if last is None or last.is_growth:
             before = self.size + count if last is None else last.after
@@ -155,6 +159,9 @@ class Share:
         if for_id is not None and for_id not in last.for_ids:
             last.reason = reason
             last.for_ids.append(for_id)
+        if for_pod:
+            last.reason = last.reason if last.for_ids else reason
+            last.for_pods.append(for_pod)
         last.after -= count
 
 

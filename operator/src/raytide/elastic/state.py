@@ -69,8 +69,8 @@ class State:
         return pods
 
     def fill(self, share: Share) -> None:
-        """Pods that it wants and that have no node take the room that is free."""
-        if not share.has_begun:
+        """Pods that it wants and that have no node take the room that is free; before it begins it has none to wait."""
+        if share.size == 0 and share.of.is_gang:
             return
         for pods in share.all_pods():
             if pods.loose:

@@ -7,7 +7,7 @@ node that is not usable, or not known, charges nothing. Filled by pools.py (TJ Â
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from raytide.api.capacity import CapacityNode, CapacityPod
@@ -22,8 +22,8 @@ TAINTS_OF_A_STATE: Final = "node.kubernetes.io/"
 NOWHERE: Final = ""
 """Where pods without a node are counted."""
 
-_Kind: TypeAlias = tuple[tuple[tuple[str, int], ...], PodConstraints, int]
-"""Requests without the place, constraints, priority: pods of others that are alike in these are alike."""
+_Kind: TypeAlias = tuple[tuple[tuple[str, int], ...], PodConstraints, int, bool]
+"""Requests without the place, constraints, priority, whether it was refused: pods of others alike in these are alike."""
 
 
 def added(*many: Amounts) -> dict[str, int]:
@@ -155,18 +155,29 @@ class Rooms:
 
 def strangers(waiting: Iterable[CapacityPod]) -> tuple[Stranger, ...]:
     """Those that wait for a node, equal ones together, the most important and oldest first."""
-    found: dict[_Kind, Stranger] = {}
+    found: dict[_Kind, list[CapacityPod]] = {}
     for pod in waiting:
-        kind = (_pairs(pod.requests), pod.constraints, pod.priority)
-        known = found.get(kind)
-        if known is None:
-            counted = PodShape(pod.requests, dict(kind[0]), pod.constraints)
-            found[kind] = Stranger(shape_from(counted), 1, pod.priority, pod.created_at)
-        else:
-            oldest = min(known.created_at, pod.created_at)
-            found[kind] = replace(known, count=known.count + 1, created_at=oldest)
-    ordered = sorted(found.items(), key=lambda item: (-item[1].priority, item[1].created_at, item[0]))
+        found.setdefault((_pairs(pod.requests), pod.constraints, pod.priority, pod.is_unschedulable), []).append(pod)
+    ordered = sorted(((kind, _stranger(kind, pods)) for kind, pods in found.items()), key=_place_in_line)
     return tuple(stranger for _kind, stranger in ordered)
+
+
+def _stranger(kind: _Kind, pods: list[CapacityPod]) -> Stranger:
+    oldest = min(pods, key=lambda pod: (pod.created_at, pod.namespace, pod.name))
+    counted = PodShape(oldest.requests, dict(kind[0]), oldest.constraints)
+    return Stranger(
+        shape_from(counted),
+        len(pods),
+        oldest.priority,
+        oldest.created_at,
+        is_unschedulable=oldest.is_unschedulable,
+        name=f"{oldest.namespace}/{oldest.name}",
+    )
+
+
+def _place_in_line(item: tuple[_Kind, Stranger]) -> tuple[int, str, _Kind]:
+    kind, stranger = item
+    return -stranger.priority, stranger.created_at, kind
 
 
 def _pairs(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
