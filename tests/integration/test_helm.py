@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kube_tools import find_tool
 from sandbox_process import SandboxProcess
 
 pytestmark = [pytest.mark.helm, pytest.mark.timeout(120)]
@@ -31,7 +32,8 @@ def sandbox():
 def helm(sandbox):
     def call(*words):
         environ = {**os.environ, "KUBECONFIG": str(sandbox.kubeconfig), "HELM_NAMESPACE": "ops"}
-        done = subprocess.run(["helm", *words], capture_output=True, text=True, timeout=60, check=False, env=environ)
+        command = [find_tool("helm"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kube_tools import find_tool
 from raytide.api import names
 from raytide.api.permissions import PERMISSIONS, Scope, Triple, permissions_for, permissions_in, triples_of
 
@@ -44,7 +45,8 @@ SETTINGS = [
 
 
 def ask_helm(*words, values):
-    command = ["helm", *words, str(CHART), "--namespace", "ops", "--kube-version", KUBERNETES, "--values", "-"]
+    settings = ("--namespace", "ops", "--kube-version", KUBERNETES, "--values", "-")
+    command = [find_tool("helm"), *words, str(CHART), *settings]
     return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, timeout=30, check=False)
 
 
