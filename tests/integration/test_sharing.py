@@ -29,6 +29,9 @@ from raytide.trainingjob.objects import build_pod
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LABEL = "sharing-test"
+CONFIG = SharingConfig(period_s=1.0, settle_s=0.2)
+PASSES_S = 2 * CONFIG.period_s
+"""In which passes come although nothing changes."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=APIS)
@@ -68,8 +71,7 @@ class Scene:
             return await patch(resource, key, body, **more)
 
         client.patch = witnessed
-        config = SharingConfig(period_s=3.0)
-        room = SharingRoom(client, clock=Clock(), config=config, options=SharingOptions(namespaces=(self.namespace,)))
+        room = SharingRoom(client, clock=Clock(), config=CONFIG, options=SharingOptions(namespaces=(self.namespace,)))
         running = asyncio.create_task(room.run())
         try:
             yield room
@@ -163,10 +165,10 @@ async def test_three_jobs_share_and_room_is_given_when_it_is_free(scene, tmp_pat
         scene.carry_out("a")
         await until("b knows what it waits for", lambda: (r := scene.record("b")) and r.waiting)
         assert scene.record("b").waiting.is_below_minimum
-        await holds_for("b waits", lambda: not scene.record("b").is_admitted, seconds=4.0)
+        await holds_for("b waits", lambda: not scene.record("b").is_admitted, seconds=PASSES_S)
         for pod in sorted(leaving)[:2]:
             scene.cluster.end(scene.namespace, pod)
-        await holds_for("b waits for the last one", lambda: not scene.record("b").is_admitted, seconds=4.0)
+        await holds_for("b waits for the last one", lambda: not scene.record("b").is_admitted, seconds=PASSES_S)
         scene.cluster.end(scene.namespace, sorted(leaving)[2])
         await scene.settled("b", 3)
         assert scene.record("b").is_admitted
@@ -178,7 +180,7 @@ async def test_three_jobs_share_and_room_is_given_when_it_is_free(scene, tmp_pat
         await scene.settled("c", 2)
         scene.submit("d", 4, 4)
         await until("d does not fit and says so", lambda: (r := scene.record("d")) and r.waiting)
-        await holds_for("nobody gives for nothing", lambda: scene.size("a") == 3, seconds=4.0)
+        await holds_for("nobody gives for nothing", lambda: scene.size("a") == 3, seconds=PASSES_S)
         assert len([body for name, body in scene.patches if name == "a" and body.get("spec")]) <= 4
 
 
@@ -213,7 +215,7 @@ async def test_kubectl_scale_is_obeyed_and_noted(scene, tmp_path):
         note = scene.record("a").resizes[-1]
         assert (note.before, note.after) == (6, 3)
         scene.carry_out("a")
-        await holds_for("it cools down", lambda: scene.size("a") == 3, seconds=4.0)
+        await holds_for("it cools down", lambda: scene.size("a") == 3, seconds=PASSES_S)
 
 
 async def test_a_status_written_all_the_time_keeps_nobody_from_deciding(scene, tmp_path):
