@@ -180,9 +180,9 @@ class JobStage(Stage):
 
     # --- strangers -----------------------------------------------------------------------------------------------------
 
-    async def priority(self, name: str, value: int) -> None:
+    async def priority(self, name: str, value: int, **more: str) -> None:
         """A PriorityClass."""
-        body = {"metadata": {"name": name}, "value": value}
+        body = {"metadata": {"name": name}, "value": value, **more}
         await allowing([409], self.admin.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
 
     async def strangers(self, prefix: str, count: int, *, cpu: str = "1", **spec: Any) -> list[str]:

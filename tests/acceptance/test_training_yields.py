@@ -1,0 +1,56 @@
+"""A job that offers it makes room for a web server, on a real scheduler, and grows back when that has gone (TJ §3 row 6c).
+
+The pods of the web server do not preempt, so that nothing but the operator can make room for them.
+"""
+
+import pytest
+
+from acceptance.job_stage import JobStage
+from acceptance.world import eventually
+
+pytestmark = [pytest.mark.rule("TJ:3.6"), pytest.mark.kube]
+
+SLOTS, LOW, WEB = 10, 2, 3
+AT_ONCE = {"growCooldownSeconds": 0, "shrinkCooldownSeconds": 0}
+
+
+async def test_a_job_gives_to_a_web_server_and_takes_it_back(jobs: JobStage):
+    await jobs.nodes_ready(await jobs.node("shared", cpu=str(SLOTS)))
+    await jobs.priority("web-waits", 1000, preemptionPolicy="Never")
+    await jobs.shared(RAYTIDE_SHARING_SETTLE="0.3")
+    await jobs.submit("giver", LOW, SLOTS, scaling={**AT_ONCE, "yieldToPods": True})
+
+    async def giver_has(count: int) -> bool:
+        return jobs.running()["giver"] == count == len(jobs.trainers("giver"))
+
+    await eventually("it fills the node", lambda: giver_has(SLOTS))
+    web = await jobs.strangers("web", WEB, priorityClassName="web-waits")
+
+    async def is_served() -> bool:
+        return all(map(jobs.has_place, web)) and await giver_has(SLOTS - WEB)
+
+    await eventually("the web server runs, and the job is smaller by as much", is_served)
+
+    async def is_told() -> bool:
+        resizes = (await jobs.job("giver"))["status"].get("scaling", {}).get("history", [])
+        return sum(each["from"] - each["to"] for each in resizes if each["reason"] == "Yielded") == WEB
+
+    await eventually("its history says that it gave, once", is_told)
+    await jobs.dismiss(web)
+    await eventually("it grows back", lambda: giver_has(SLOTS))
+
+
+async def test_who_has_not_offered_it_keeps_what_it_has(jobs: JobStage):
+    await jobs.nodes_ready(await jobs.node("shared", cpu=str(SLOTS)))
+    await jobs.priority("web-waits", 1000, preemptionPolicy="Never")
+    sharing = await jobs.shared(RAYTIDE_SHARING_SETTLE="0.3")
+    await jobs.submit("keeper", LOW, SLOTS, scaling=AT_ONCE)
+
+    async def is_full() -> bool:
+        return jobs.running()["keeper"] == SLOTS
+
+    await eventually("it fills the node", is_full)
+    web = await jobs.strangers("web", WEB, priorityClassName="web-waits")
+    await sharing.has_looked()
+    assert await is_full()
+    assert not any(map(jobs.has_place, web))
