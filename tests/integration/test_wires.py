@@ -25,7 +25,7 @@ from raytide.kube.apply import Executor
 from raytide.kube.client import Client, PatchKind
 from raytide.kube.events import Recorder
 from raytide.kube.expectations import Expectations, Reader
-from raytide.kube.http import HttpTransport, sending_trace
+from raytide.kube.http import HttpTransport
 from raytide.kube.informer import Informer
 from raytide.runtime.clock import Clock
 from raytide.runtime.controller import Controller
@@ -164,7 +164,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def client(server) -> AsyncIterator[Client]:
-    session = aiohttp.ClientSession(trace_configs=[sending_trace()])
+    session = aiohttp.ClientSession()
     transport = HttpTransport(session, server.url)
     yield Client(transport, clock=Clock())
     await transport.close()

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from raytide.api.errors import Unavailable
-from raytide.kube.http import HttpTransport, sending_trace
+from raytide.kube.http import HttpTransport
 from raytide.kube.transport import StreamRefused
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -24,7 +24,7 @@ async def serving(talk: Talk) -> AsyncIterator[HttpTransport]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    session = aiohttp.ClientSession(trace_configs=[sending_trace()])
+    session = aiohttp.ClientSession()
     transport = HttpTransport(session, f"http://127.0.0.1:{port}/prefix/")
     try:
         yield transport
@@ -94,7 +94,7 @@ async def test_trouble_after_sending_leaves_a_write_unknown(talk, method, is_unk
 async def test_a_refused_connection_means_that_nothing_happened():
     async with serving(saying(OK)) as transport:
         pass
-    session = aiohttp.ClientSession(trace_configs=[sending_trace()])
+    session = aiohttp.ClientSession()
     gone = HttpTransport(session, str(transport._server))
     with pytest.raises(Unavailable) as caught:
         await send(gone)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from raytide.kube.http import HttpTransport, sending_trace
+from raytide.kube.http import HttpTransport
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class Access:
             connector=aiohttp.TCPConnector(ssl=self.tls or True, limit=0, keepalive_timeout=KEEP_ALIVE_S),
             proxy=self.proxy,
             middlewares=(Bearer(self.renew),),
-            trace_configs=[sending_trace(), *(trace_configs or ())],
+            trace_configs=trace_configs,
             response_class=response_class,
             headers={"Accept-Encoding": "identity"},  # inside a cluster bytes are cheaper than CPU
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -7,11 +7,11 @@ by `kube/connect`; knows nothing of credentials, which the session adds by itsel
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, Final
+from typing import Final
+from urllib.parse import quote, urlencode
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from raytide.api.errors import Unavailable
@@ -20,33 +20,25 @@ from raytide.kube.transport import Response, StreamRefused
 OPEN_STREAM_S: Final = 10.0
 
 
-@dataclass(slots=True)
-class _Sending:
-    """One request on its way."""
-
-    ends_at: float
-    has_left: bool = False
-    """Its first byte may have left: from here on its outcome may be unknown."""
-
-
-def sending_trace() -> aiohttp.TraceConfig:
-    """Looks at every body once more before its first byte leaves.
+class _Body(aiohttp.BytesPayload):
+    """What one request sends, as long as there is time; looked at once more before its first byte leaves.
 
     A process that was stopped between asking the write gate and sending must not send after it: by then somebody else
     may be the one who writes (D10). aiohttp sends headers and the first piece of the body together, after this.
     """
 
-    async def look(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
-        sending = context.trace_request_ctx
-        if sending is None or sending.has_left:
-            return
-        if asyncio.get_running_loop().time() >= sending.ends_at:
-            raise TimeoutError("its time was over before it could be sent")
-        sending.has_left = True
+    def __init__(self, content: bytes, ends_at: float) -> None:
+        super().__init__(content)
+        self._ends_at = ends_at
+        self.has_left = False
+        """Its first byte may have left: from here on the outcome of the request may be unknown."""
 
-    config = aiohttp.TraceConfig()
-    config.on_request_chunk_sent.append(look)
-    return config
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Called by aiohttp when the connection is there."""
+        if asyncio.get_running_loop().time() >= self._ends_at:
+            raise TimeoutError("its time was over before it could be sent")
+        self.has_left = True
+        await super().write_with_length(writer, content_length)
 
 
 class HttpTransport:
@@ -61,9 +53,8 @@ class HttpTransport:
     """
 
     def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
-        """The session needs `sending_trace()` among its trace configurations."""
         self._session = session
-        self._server = URL(server.rstrip("/"))
+        self._server = server.rstrip("/")
 
     async def request(
         self,
@@ -76,21 +67,19 @@ class HttpTransport:
         timeout_s: float,
     ) -> Response:
         """See `Transport`."""
-        sending = _Sending(asyncio.get_running_loop().time() + timeout_s)
+        sending = None if body is None else _Body(body, asyncio.get_running_loop().time() + timeout_s)
         try:
             async with self._session.request(
                 method,
-                self._url(path),
-                params=query,
+                self._url(path, query),
                 headers=headers,
-                data=body,
+                data=sending,
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
                 allow_redirects=False,
-                trace_request_ctx=sending,
             ) as response:
                 return await _whole(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            is_unknown = method != "GET" and (sending.has_left or body is None)
+            is_unknown = method != "GET" and (sending is None or sending.has_left)
             raise Unavailable(_words(error, timeout_s), is_outcome_unknown=is_unknown) from error
 
     async def stream(
@@ -106,7 +95,7 @@ class HttpTransport:
         try:
             async with asyncio.timeout(OPEN_STREAM_S):  # an API server opens a stream at once, and then may say nothing
                 response = await self._session.get(
-                    self._url(path), params=query, headers=headers, timeout=patience, allow_redirects=False
+                    self._url(path, query), headers=headers, timeout=patience, allow_redirects=False
                 )
             async with response:
                 if response.status != 200:
@@ -123,8 +112,10 @@ class HttpTransport:
         """See `Transport`."""
         await self._session.close()
 
-    def _url(self, path: str) -> URL:
-        return self._server.joinpath(path.removeprefix("/"), encoded=True)
+    def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
+        """Put together as text: yarl would look at every part of it again, for every request."""
+        asked = f"?{urlencode(query, quote_via=quote)}" if query else ""
+        return URL(f"{self._server}/{path.removeprefix('/')}{asked}", encoded=True)
 
 
 async def _whole(response: aiohttp.ClientResponse) -> Response:
