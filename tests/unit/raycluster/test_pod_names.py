@@ -6,8 +6,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from raytide.api import names
 from raytide.api.config import PodConfig
 from raytide.raycluster.pod_names import head_pod_name, replica_name, worker_pod_name, worker_pod_prefix
+from raytide.raycluster.room import SUFFIX_LENGTH, random_name
 
 from builders import parsed, template, worker_group
 
@@ -79,3 +81,12 @@ def test_no_name_is_longer_than_a_label_may_be(cluster, group):
 def test_a_heads_name(cluster, config, own, name):
     pod_template = {**template(), "metadata": {"name": own} if own else {}}
     assert head_pod_name(parsed(name=cluster, headGroupSpec={"template": pod_template}), config, namer) == name
+
+
+@pytest.mark.rule("D15")
+def test_a_random_name_ends_in_five_letters_of_the_alphabet_each_as_likely_as_the_others():
+    drawn = {random_name("demo-") for _ in range(2000)}
+    assert len(drawn) > 1990, "five letters of 27 hardly ever meet"
+    assert {len(name) for name in drawn} == {len("demo-") + SUFFIX_LENGTH}
+    for position in range(-SUFFIX_LENGTH, 0):
+        assert {name[position] for name in drawn} == set(names.REPLICA_ALPHABET)

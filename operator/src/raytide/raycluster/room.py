@@ -35,11 +35,17 @@ from raytide.runtime.controller import Controller
 CONTROLLER_NAME: Final = "raycluster-controller"
 """KubeRay's reportingController (RC §6.1)."""
 SUFFIX_LENGTH: Final = 5
+SUFFIXES: Final = len(names.REPLICA_ALPHABET) ** SUFFIX_LENGTH
+"""Drawn in one go: the kernel is asked once per name, not once per letter."""
 
 
 def random_name(prefix: str) -> str:
     """A name nobody has: the prefix and five random characters (D15)."""
-    return prefix + "".join(secrets.choice(names.REPLICA_ALPHABET) for _ in range(SUFFIX_LENGTH))
+    number, letters = secrets.randbelow(SUFFIXES), ""
+    for _ in range(SUFFIX_LENGTH):
+        number, letter = divmod(number, len(names.REPLICA_ALPHABET))
+        letters += names.REPLICA_ALPHABET[letter]
+    return prefix + letters
 
 
 @dataclass(frozen=True, slots=True)
