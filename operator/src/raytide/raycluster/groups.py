@@ -17,8 +17,9 @@ from raytide.raycluster.scaling import GroupOrder, wanted_pods
 NEWEST = "~"
 """Sorts after every timestamp: a pod still in flight is the newest of all."""
 NAMED = "named in scaleStrategy.workersToDelete"
-MOST_NEW_PODS = 1000
-"""Of one group in one plan; more than the executor's pass does (D7), so that the next pass follows at once."""
+MOST_NEW_PODS = 250
+"""Of one group in one plan; more than the executor's pass does (D7), so that the next pass follows at once. What is left
+over is built in vain, and everybody else waits for it."""
 WORKER_MARK = "-worker-"
 """What every worker's name contains, KubeRay's and ours (RC: Appendix A, D15)."""
 
