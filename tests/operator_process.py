@@ -7,7 +7,6 @@ that need a real process.
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from ports import free_port
 
 READY_WITHIN_S = 60.0
 ENDS_WITHIN_S = 20.0
@@ -89,13 +90,6 @@ class OperatorProcess:
                 return answer.status == 200
         except (urllib.error.URLError, OSError):
             return False
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def tail(log: Path, lines: int = 15) -> str:

@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from ports import free_port
 from raytide.api.errors import Unavailable
 from raytide.autoscaler.gcs import Gcs
 from raytide.autoscaler.gcs_access import gcs_access
@@ -66,14 +66,6 @@ class Ray:
     def has_client_server(self) -> bool:
         """A minimal installation has none, and refuses to be told its port."""
         return (self.package.parent / "grpc").is_dir()
-
-
-def free_port() -> int:
-    """Free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass

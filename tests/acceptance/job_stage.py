@@ -14,8 +14,8 @@ from acceptance.audit import Sized, Step
 from acceptance.stage import SYSTEM, Account, Stage
 from acceptance.world import GONE, MERGE, Json, allowing, eventually, side_by_side
 from integration.rig import Operator
-from operator_process import free_port
 from plane_admin import FAKE_NODE, JOB_CRD
+from ports import free_port
 from raytide.api import training_names as names
 
 JOBS = "trainingjobs"

@@ -1,7 +1,6 @@
 """One of two operators: a pod that keeps its uid while its container is started anew, frozen or asked how it is."""
 
 import signal
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -10,6 +9,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from acceptance.stage import SYSTEM, Stage
 from integration.rig import Operator
+from ports import free_port
 
 LEASE_S, RENEW_S, RETRY_S = 6, 4, 1
 
@@ -23,7 +23,7 @@ class Replica:
         self.name = name
         self._stage = stage
         self._kubeconfig = kubeconfig
-        self._port = _free_port()
+        self._port = free_port()
 
     async def start(self, **environ: str) -> None:
         """With a short lease."""
@@ -68,8 +68,3 @@ class Replica:
                 return answer.status == 200
         except (ClientError, TimeoutError):
             return False
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])

@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 import signal
-import socket
 import ssl
 import sys
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from fake_gcs import GcsServer, GcsWorld
 from integration.clusters import APIS, new_cluster
 from integration.rig import PATIENCE_S, until
 from integration.surface import RAYCLUSTERS
+from ports import free_port
 from raytide.api.errors import Unavailable
 from raytide.autoscaler.model import HEAD_TYPE, Demand, Request, amounts_of
 from raytide.sandbox.certificates import make_certificates
@@ -142,11 +142,6 @@ def world(tmp_path):
 async def gcs(world):
     async with GcsServer(world) as server:
         yield server
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def add_head(cluster, namespace) -> None:

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from integration.rig import PATIENCE_S, Cluster, Front, Operator, holds_for, until
+from ports import free_port
 from raytide.sandbox.apiserver.http import application
 from raytide.sandbox.apiserver.messages import Response
 
@@ -115,11 +116,6 @@ class Replica:
 
     async def ready(self):
         return await self.until_page("/readyz", lambda status, _: status == 200)
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from node_modes import BOTH_MODES, needs_namespaces, now
+from ports import free_port
 from raytide.sandbox.node.choose import choose_runtime
 from raytide.sandbox.node.marks import marked, node_mark
 from raytide.sandbox.node.runtime import (
@@ -304,14 +304,6 @@ async def fetch(node: Node, pod: Sandbox, port: int) -> str:
             text = (await reader.read()).decode()
             writer.close()
             return text.rpartition("\r\n")[2]
-
-
-def free_port() -> int:
-    """A port that no program on this machine has, since in plain mode one that binds every address has it in all pods."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def test_two_pods_serve_the_same_port_and_the_host_reaches_both(node: Node) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from integration.clusters import APIS, new_cluster
 from integration.rig import PATIENCE_S, Operator, holds_for, until
+from ports import free_port
 
 from builders import raycluster
 
@@ -45,11 +46,6 @@ async def operators():
 async def start(operators, kubeconfig, *flags, **environ):
     operators.append(await Operator(*flags).start(kubeconfig, **environ))
     return operators[-1]
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 async def page(port, path):

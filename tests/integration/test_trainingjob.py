@@ -15,7 +15,7 @@ import yaml
 from integration.clusters import APIS, COLLECTED_S, new_cluster
 from integration.rig import PATIENCE_S, Operator, holds_for, until
 from integration.surface import CRD, JOB_CRD, TRAININGJOBS, path_of
-from operator_process import free_port
+from ports import free_port
 from raytide.api import training_names as names
 
 from builders import raycluster

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from ports import free_port
 from raytide.sandbox.serving.nodeports import NodePort, NodePorts, PodPort, ready_pods, wanted_node_ports
 
 
@@ -37,11 +38,6 @@ def test_only_pods_of_that_service_and_that_port_name_serve():
         NodePort("default", "dash", ""),
     )
     assert found == [PodPort("default", "a", 8265), PodPort("default", "b", 8265)]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 async def ask(port: int) -> bytes:
