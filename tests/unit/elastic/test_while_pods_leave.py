@@ -126,6 +126,16 @@ def test_who_is_settled_by_chance_takes_no_more_than_its_share():
     assert resizes_of(divide(settling(world, "b"))) == {"a": 4}, "the rest is kept for b"
 
 
+@pytest.mark.rule("TJ:7.10")
+@pytest.mark.parametrize(("is_fresh", "grown"), [(True, 4), (False, 8)], ids=["a moment", "as long as it likes"])
+def test_who_does_not_rest_by_chance_takes_no_more_than_its_share(is_fresh, grown):
+    """Of those who were resized a moment ago; for a long rest no room stays empty."""
+    pool = World([node(cpu=10)], [job("a", 1, 9, 1), job("b", 1, 9, 1)]).pool()
+    a, b = pool.participants
+    resting = replace(b, may_grow=False, is_fresh=is_fresh)
+    assert resizes_of(divide(replace(pool, participants=(a, resting)))) == {"a": grown}
+
+
 @pytest.mark.rule("TJ:3.17")
 @pytest.mark.parametrize("under_way", ["rich", "poor"])
 def test_nobody_gives_to_the_less_fulfilled_while_one_of_the_two_is_under_way(under_way):

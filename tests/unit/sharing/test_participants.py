@@ -560,6 +560,20 @@ def test_rests(more, may):
     assert (one.may_grow, one.may_shrink) == may
 
 
+@pytest.mark.rule("TJ:7.10", "SC:S25")
+@pytest.mark.parametrize(
+    ("record", "is_fresh"),
+    [
+        pytest.param(resized(59), True, id="for a minute"),
+        pytest.param(resized(62), False, id="and not longer"),
+        pytest.param(resized(1, "Admitted"), False, id="a beginning is no resize"),
+    ],
+)
+def test_a_resize_is_fresh(record, is_fresh):
+    one = only(job(replicas=2, record=record), [pod_of(0, "n1"), pod_of(1, "n1")], [node()])
+    assert one.is_fresh == is_fresh
+
+
 def test_the_order_of_what_comes_in_means_nothing():
     jobs = [job(f"j{i}", replicas=3, metadata={"uid": f"u{i}"}) for i in range(3)]
     pods = [pod_of(i, f"n{(i + k) % 2}", job=f"j{k}", uid=f"u{k}") for i in range(4) for k in range(3)]

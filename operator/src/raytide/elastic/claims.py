@@ -31,8 +31,15 @@ from raytide.elastic.placement import PodShape
 from raytide.elastic.reclaim import Reclaim
 from raytide.elastic.share import Pods, Share
 from raytide.elastic.state import Placement, Refusal, State, quota_refusal
+from raytide.elastic.steps import would_grow_back
 
 _THERE, _TO_COME = range(2)
+
+_GIVING: Final = (Reach.WILLING, Reach.YIELDING)
+"""In which somebody really gives."""
+
+_OTHERS: Final = 4
+"""So often others are looked for."""
 
 _FOR_JOBS: Final = (Reach.WILLING, Reach.COOLING, Reach.ANYBODY)
 
@@ -152,9 +159,27 @@ class Claims:
         if self._bound().suffices(wanted, givers):
             attempt = Reclaim(self.state)
             if attempt.succeeds(priority, needs, reach):
-                return attempt
+                return self._sparing(attempt, priority, needs, reach) if reach in _GIVING else attempt
         self._failed.add(key)
         return None
+
+    def _sparing(self, first: Reclaim, priority: int, needs: Needs, reach: Reach) -> Reclaim:
+        """The same from others, where somebody would give much and take it back at once: small pods, scattered."""
+        attempt, spared = first, first.spared
+        for _ in range(_OTHERS):
+            in_vain = {take.donor.rank for take in attempt.takes if would_grow_back(self.state, take.donor)}
+            if not in_vain:
+                return attempt
+            attempt.undo()
+            spared |= in_vain
+            attempt = Reclaim(self.state, spared=spared)
+            if not attempt.succeeds(priority, needs, reach):
+                break
+        else:
+            attempt.undo()
+        attempt = Reclaim(self.state)
+        attempt.succeeds(priority, needs, reach)
+        return attempt
 
     def _held_by(self, share: Share, needs: Needs, attempt: Reclaim, reach: Reach) -> Refusal:
         """Somebody has it who may not give it now: one who cools down will, so what is free already is kept for then."""

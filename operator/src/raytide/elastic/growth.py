@@ -9,20 +9,17 @@ priority will have whole once a cool-down ends is left to it. Called by `fairnes
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import groupby
-from typing import TypeAlias
 
 from raytide.elastic.claims import Claims
 from raytide.elastic.model import COOLING_DOWN, GROWING, INSUFFICIENT
-from raytide.elastic.placement import PodShape
-from raytide.elastic.share import Pods, Share
-from raytide.elastic.state import Placement, Refusal, State, quota_refusal
-
-Step: TypeAlias = list[tuple[Pods, int]]
+from raytide.elastic.share import Share
+from raytide.elastic.state import Placement, Refusal, State
+from raytide.elastic.steps import charge, step_to, tried
 
 
 @dataclass(eq=False, slots=True)
 class Kept:
-    """Room that this plan gives to nobody: for claimants, and for those whose last resize is under way."""
+    """Room that this plan gives to nobody: for claimants, and for those whose last resize is under way or fresh."""
 
     for_claims: list[Placement] = field(default_factory=list)
     sizes_before: dict[int, tuple[Share, int]] = field(default_factory=dict)
@@ -74,11 +71,11 @@ def _tell_lack_of_room(state: State, share: Share, best: int) -> None:
     after = share.larger()
     if after is None or (share.of.rebalances and best >= share.score_if(after)):
         return
-    tried = _tried(state, share, step_to(share, after))
-    if isinstance(tried, Refusal):
-        state.refusals[share.of.id] = tried
+    placements = tried(state, share, step_to(share, after))
+    if isinstance(placements, Refusal):
+        state.refusals[share.of.id] = placements
     else:
-        state.forget(tried)
+        state.forget(placements)
 
 
 def _wants_more(state: State, share: Share) -> bool:
@@ -99,10 +96,17 @@ def _wants_more(state: State, share: Share) -> bool:
 
 
 def _is_under_way(state: State, share: Share) -> bool:
-    """Whether it would grow if its last resize were carried out: who is settled by chance takes no more than its share."""
+    """Whether it would grow in a moment: who is settled, or does not rest, by chance takes no more than its share.
+
+    A longer rest than that of a fresh resize is its own affair; room is not kept for it.
+    """
     refusal = state.refusals.get(share.of.id)
     is_resting = refusal is not None and refusal.kind == COOLING_DOWN and not refusal.needs
-    return is_resting and not share.of.is_settled and not share.segments
+    return is_resting and _is_soon(share) and not share.segments
+
+
+def _is_soon(share: Share) -> bool:
+    return not share.of.is_settled or share.of.is_fresh
 
 
 def _grow_level(state: State, shares: list[Share], kept: Kept) -> None:
@@ -111,7 +115,7 @@ def _grow_level(state: State, shares: list[Share], kept: Kept) -> None:
     heapify(turns)
     while turns:
         _, _, share = heappop(turns)
-        if not share.of.is_settled and not share.of.may_grow:
+        if not share.of.may_grow and _is_soon(share):
             has_grown = _keep_one_step(state, share, kept)
         elif refusal := _one_step(state, share):
             has_grown, state.refusals[share.of.id] = False, refusal
@@ -124,7 +128,7 @@ def _grow_level(state: State, shares: list[Share], kept: Kept) -> None:
 def _keep_one_step(state: State, share: Share, kept: Kept) -> bool:
     """Keep the room of its next allowed size for it."""
     after = share.larger()
-    if after is None or isinstance(_tried(state, share, step_to(share, after)), Refusal):
+    if after is None or isinstance(tried(state, share, step_to(share, after)), Refusal):
         return False
     charge(state, share, step_to(share, after))
     kept.sizes_before.setdefault(share.rank, (share, share.size))
@@ -138,59 +142,10 @@ def _one_step(state: State, share: Share) -> Refusal | None:
     if after is None:
         return None
     step = step_to(share, after)
-    tried = _tried(state, share, step)
-    if isinstance(tried, Refusal):
-        return tried
-    nodes = [spot.name for pods, spot, _ in tried if pods is share.instances]
+    placements = tried(state, share, step)
+    if isinstance(placements, Refusal):
+        return placements
+    nodes = [spot.name for pods, spot, _ in placements if pods is share.instances]
     charge(state, share, step)
-    share.grows(after, GROWING, nodes, is_released=all(is_now for _, _, is_now in tried))
+    share.grows(after, GROWING, nodes, is_released=all(is_now for _, _, is_now in placements))
     return None
-
-
-def _tried(state: State, share: Share, step: Step) -> list[Placement] | Refusal:
-    """Where its pods are placed now, or why they are not; nothing has changed then."""
-    refusal = refused_by_sums(state, share, step)
-    if refusal is not None:
-        return refusal
-    placements: list[Placement] = []
-    for pods, count in step:
-        placed = state.place(pods, count)
-        placements += placed
-        if len(placed) < count:
-            state.forget(placements)
-            return Refusal(INSUFFICIENT, needs=wanted(step))
-    return placements
-
-
-def step_to(share: Share, after: int) -> Step:
-    """The pods that a larger size needs; what comes with the instances first, as it is created first (TJ §3 row 4)."""
-    step = [(share.instances, after - share.size)]
-    if share.companions is not None:
-        more = share.companions_at(after) - share.companions.placed
-        if more > 0:
-            step.insert(0, (share.companions, more))
-    return step
-
-
-def refused_by_sums(state: State, share: Share, step: Step) -> Refusal | None:
-    """What the load of the cluster or a quota says against it."""
-    for pods, count in step:
-        shortfall = state.load.shortfall(pods.pod, count, is_by_limits=share.of.is_accounted_by_limits)
-        if shortfall is not None:
-            # What no node has is said first: a sum may be changed by a setting, a node not.
-            has_room = state.room.find(pods.pod) is not None
-            return Refusal(INSUFFICIENT, needs=wanted(step), shortfall=shortfall if has_room else None)
-    refused = state.quotas.shortfall(share.of.id.namespace, wanted(step))
-    return None if refused is None else quota_refusal(refused)
-
-
-def charge(state: State, share: Share, step: Step) -> None:
-    """New pods count in sums and quotas."""
-    for pods, count in step:
-        state.load.spend_limits(pods.pod, count)
-    state.quotas.spend(share.of.id.namespace, wanted(step))
-
-
-def wanted(step: Step) -> tuple[tuple[PodShape, int], ...]:
-    """The same by shape."""
-    return tuple((pods.pod, count) for pods, count in step)

@@ -166,6 +166,9 @@ class Participant:
     """Whether its growth also has to fit by limits (TJ §3 row 5)."""
     rebalances: bool = False
     """Whether it takes part in moves between unequal jobs with nobody waiting (TJ §3 row 16)."""
+    is_fresh: bool = False
+    """Whether it was resized a moment ago: its share of what becomes free is kept for it while it rests, and evening out goes
+    on with it down to the last step."""
     yields: bool = False
     """Whether it gives what is above its floor to pods of strangers with a higher priority (TJ §3 row 6c)."""
 
@@ -212,8 +215,11 @@ class PoolOptions:
     max_load_percent: Mapping[str, int] = field(default_factory=dict)
     """Resource -> how much of it growth may fill at most; 100 where nothing is said (TJ §3 row 15)."""
     gpus: frozenset[str] = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
-    rebalance_gap: Fraction = Fraction(0)
-    """Scores have to lie further apart than that for a move between jobs without need."""
+    rebalance_gap: Fraction = Fraction(1, 10)
+    """Scores have to lie further apart than that before anybody begins to give without need; then it goes until they are even.
+
+    In a simulated day (docs/benchmarks-training.md) a larger one saves little, and a smaller one makes nothing fairer.
+    """
 
 
 @dataclass(frozen=True, slots=True)

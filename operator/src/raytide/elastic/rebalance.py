@@ -1,26 +1,29 @@
 """Who gives to whom when nobody needs anything and some are better off than others?
 
 Takes the state at the end of a plan in which nothing else happened; moves one allowed step at a time from the most to the
-least fulfilled of one priority, scored anew after every move, until nobody is far enough ahead or nothing fits, and makes
-one resize of all that a participant gives or receives: each resize costs a training a change of its membership, so few and
-large ones are better than many of one (TJ §3 row 16). The giver never ends up below the receiver, nobody gives and receives
-in one plan, and both have to be settled and out of their cool-downs when it begins. Called by `fairness.py`.
+least fulfilled of one priority, scored anew after every move, and makes one resize of all that a participant gives or
+receives: each resize costs a training a change of its membership (TJ §3 row 16). For the same reason it begins late and
+then goes all the way: a giver begins for one who is further behind than the gap of the options, or while its last resize
+is fresh, and then gives to whoever is less fulfilled. Nobody gives what it would take back at once, nor while room is
+about to be free; the giver never ends up below the receiver, nobody gives and receives in one plan, and both have to be
+settled and out of their cool-downs. Called by `fairness.py`.
 """
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 from typing import TypeAlias
 
-from raytide.elastic.growth import Step, charge, refused_by_sums, step_to, wanted
 from raytide.elastic.model import REBALANCED
 from raytide.elastic.placement import PodShape
 from raytide.elastic.reclaim import Reclaim
 from raytide.elastic.share import SCORE_BITS, Pods, Share
 from raytide.elastic.state import State
+from raytide.elastic.steps import Step, charge, refused_by_sums, step_to, wanted, would_grow_back
 
 Turn: TypeAlias = tuple[int, int, Share]
 """The share never decides, as no two have the same rank."""
@@ -33,7 +36,7 @@ def rebalance(state: State) -> None:
     willing = [share for share in state.shares if share.of.rebalances and share.of.is_scaling_enabled]
     willing.sort(key=lambda share: -share.of.priority)
     for _, level in groupby(willing, key=lambda share: share.of.priority):
-        _Level(state, level).even_out()
+        _Level(state, list(level)).even_out()
 
 
 def _would_take_it(state: State, share: Share) -> bool:
@@ -48,32 +51,50 @@ class _Level:
     """Those of one priority."""
 
     state: State
-    members: Iterable[Share]
+    members: list[Share]
     _donors: list[Turn] = field(default_factory=list)
     """Whoever would be the most fulfilled after giving a step comes first."""
     _frees: dict[int, int] = field(default_factory=dict)
     """Rank of a donor -> the resources of which it would free some, a bit for each."""
     _asked: dict[object, "_Asked"] = field(default_factory=dict)
+    _began_at: dict[int, int] = field(default_factory=dict)
+    """Rank -> score before anybody gave anything."""
+    _gap: int = 0
+    """How far somebody has to be ahead to begin, as scores are counted."""
     _moves: int = 0
 
     def even_out(self) -> None:
         """The least fulfilled receives a step, again and again, until nobody can give it one."""
-        members = list(self.members)
-        self._donors = sorted(turn for share in members if _may_give(share) for turn in _donor_turns(share))
+        donors = [share for share in self.members if _may_give(share)]
+        takers = [share for share in self.members if _may_receive(share)]
+        self._gap = _scored(self.state.pool.options.rebalance_gap)
+        if not self._is_uneven(donors, takers) or any(_room_is_coming(self.state, share) for share in takers):
+            return
+        self._began_at = {share.rank: share.score for share in self.members}
+        self._donors = sorted(turn for share in donors for turn in _donor_turns(share))
         self._frees = {donor.rank: _bits(donor) for _, _, donor in self._donors}
-        receivers = [(share.score, share.rank, share) for share in members if self._donors and _may_receive(share)]
+        receivers = [(share.score, share.rank, share) for share in takers]
         heapify(receivers)
         while receivers:
             _, _, receiver = heappop(receivers)
             if not _has_given(receiver) and self._receives(receiver) and receiver.larger() is not None:
                 heappush(receivers, (receiver.score, receiver.rank, receiver))
 
+    def _is_uneven(self, donors: list[Share], takers: list[Share]) -> bool:
+        """Whether anybody would begin; mostly nobody does, and then nobody has to be asked."""
+        lowest = min((share.score for share in takers), default=None)
+        return lowest is not None and any(_begins(share, share.score - lowest, self._gap) for share in donors)
+
     def _receives(self, receiver: Share) -> bool:
         """Whether somebody gave it its next step."""
         after = receiver.larger()
-        if after is None or not self._donors or -self._donors[0][0] < receiver.score_if(after):
+        if after is None:
             return False
         step, score = step_to(receiver, after), receiver.score_if(after)
+        if self._moves and self._takes_what_is_left(receiver, step, after):
+            return True
+        if not self._donors or -self._donors[0][0] < score:
+            return False
         asked = self._asked_for(receiver, step, score)
         position = 0
         while position < len(asked.donors):
@@ -110,12 +131,20 @@ class _Level:
         frees = self._frees
         return [turn for turn in self._donors if frees[-turn[1]] & short == short and -turn[1] not in in_vain]
 
+    def _takes_what_is_left(self, receiver: Share, step: Step, after: int) -> bool:
+        """Whether earlier moves have freed more than was needed."""
+        attempt = Reclaim(self.state)
+        if refused_by_sums(self.state, receiver, step) is not None or not attempt.places_beside(step):
+            return False
+        self._grows(receiver, step, after, attempt)
+        return True
+
     def _is_ahead(self, donor: Share, receiver: Share) -> bool:
-        """By more than the gap."""
-        gap = self.state.pool.options.rebalance_gap
-        if donor.score <= receiver.score or not gap:
-            return donor.score > receiver.score
-        return donor.of.score_at(donor.size) - receiver.of.score_at(receiver.size) > gap
+        """Far enough to begin; who has begun goes on until they are even."""
+        if donor.score <= receiver.score:
+            return False
+        ahead = self._began_at[donor.rank] - self._began_at[receiver.rank]
+        return _has_given(donor) or _begins(donor, ahead, self._gap)
 
     def _move(self, donor: Share, receiver: Share, step: Step, after: int) -> bool:
         """As many steps of the donor as it takes for one of the receiver; nothing has changed if that does not come about."""
@@ -127,13 +156,18 @@ class _Level:
         else:
             attempt.undo()
             return False
+        if would_grow_back(self.state, donor):
+            attempt.undo()
+            return False
         left = [name for take in attempt.takes for name in take.nodes]
-        if attempt.takes:
-            donor.shrinks_by(sum(take.count for take in attempt.takes), REBALANCED, left, receiver.of.id)
+        donor.shrinks_by(sum(take.count for take in attempt.takes), REBALANCED, left, receiver.of.id)
+        self._grows(receiver, step, after, attempt)
+        return True
+
+    def _grows(self, receiver: Share, step: Step, after: int, attempt: Reclaim) -> None:
         charge(self.state, receiver, step)
         nodes = [spot.name for pods, spot, _ in attempt.placements if pods is receiver.instances]
         receiver.grows(after, REBALANCED, nodes, is_released=False)
-        return True
 
 
 @dataclass(eq=False, slots=True)
@@ -148,6 +182,22 @@ class _Asked:
     at: int
     """After how many moves."""
     in_vain: set[int] = field(default_factory=set)
+
+
+def _scored(gap: Fraction) -> int:
+    """The gap as scores are counted; one more, as these are rounded down."""
+    return (gap.numerator << SCORE_BITS) // gap.denominator + 1
+
+
+def _begins(donor: Share, ahead: int, gap: int) -> bool:
+    """Whether it begins to give to somebody so far behind; who was resized lately corrects that to the end."""
+    return ahead > (0 if donor.of.is_fresh else gap)
+
+
+def _room_is_coming(state: State, share: Share) -> bool:
+    """Whether pods are leaving room for it: who gets that, and how far apart they are then, is not known yet."""
+    pod = share.instances.pod
+    return state.room.find(pod, is_free_now=True) is None and state.room.find(pod) is not None
 
 
 def _short_everywhere(pod: PodShape) -> int:

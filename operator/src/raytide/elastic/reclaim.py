@@ -60,6 +60,8 @@ class Reclaim:
     state: State
     takes: list[Take] = field(default_factory=list)
     placements: list[Placement] = field(default_factory=list)
+    spared: frozenset[int] = frozenset()
+    """Ranks of those who are not asked."""
     _asked_at: int = -1
     """How much had been taken when everybody was asked again."""
 
@@ -125,7 +127,8 @@ class Reclaim:
 
     def _queue(self, priority: int, needs: list[tuple[Pods, int]], reach: Reach) -> list[Turn]:
         pod = needs[0][0].pod
-        queue = [_turn(share, pod) for share in self.state.shares if may_give(share, priority, reach)]
+        willing = (share for share in self.state.shares if share.rank not in self.spared)
+        queue = [_turn(share, pod) for share in willing if may_give(share, priority, reach)]
         heapify(queue)
         return queue
 

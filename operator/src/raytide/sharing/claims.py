@@ -23,6 +23,9 @@ from raytide.elastic.model import ADMITTED, REACHING_MINIMUM
 
 _ENDED: Final = (training_names.SUCCEEDED, training_names.FAILED)
 _LONGEST_S: Final = 10**9
+FRESH_S: Final = 60
+"""So long after a resize small differences to others count too: a crowd that arrives has met to the last step a minute
+later (SC:S25), and each correction of it makes the next ones smaller."""
 _NO_RESIZE: Final = frozenset({ADMITTED, REACHING_MINIMUM})
 """A job that begins has not been resized: it may grow as soon as its pods are there."""
 
@@ -122,15 +125,17 @@ def _parsed(text: str | None) -> SharingRecord | None:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Until when a job neither grows nor shrinks; None: it may."""
+    """Until when a job neither grows nor shrinks, and counts as resized lately; None: it may, and it does not."""
 
     growth_until: datetime | None = None
     shrinking_until: datetime | None = None
+    fresh_until: datetime | None = None
 
     @property
     def until(self) -> datetime | None:
         """When the first of them ends; None where it does not rest."""
-        return min((moment for moment in (self.growth_until, self.shrinking_until) if moment is not None), default=None)
+        moments = (self.growth_until, self.shrinking_until, self.fresh_until)
+        return min((moment for moment in moments if moment is not None), default=None)
 
 
 def rest_of(claim: Claim, now: datetime) -> Rest:
@@ -141,7 +146,7 @@ def rest_of(claim: Claim, now: datetime) -> Rest:
     shrinking = [_later(resized_at, scaling.shrink_cooldown_seconds)]
     if scaling.min_runtime_seconds > 0:
         shrinking.append(_later(began_at, scaling.min_runtime_seconds))
-    return Rest(_future([growth], now), _future(shrinking, now))
+    return Rest(_future([growth], now), _future(shrinking, now), _future([_later(resized_at, FRESH_S)], now))
 
 
 def _resized_at(claim: Claim, now: datetime) -> datetime | None:

@@ -63,6 +63,7 @@ class Sharer:
             is_scaling_enabled=spec.scaling.enabled,
             is_accounted_by_limits=spec.scaling.accounting == "Limits",
             rebalances=spec.scaling.rebalance,
+            is_fresh=rest.fresh_until is not None,
             yields=spec.scaling.yield_to_pods,
         )
 
