@@ -328,13 +328,15 @@ async def until_like(stage: Stage, reference: Told) -> float:
 
 def unlike(one: Any, other: Any, path: str = "") -> str:
     """The first place where two values differ, in words."""
+    if one == other:
+        return ""
     if isinstance(one, dict) and isinstance(other, dict):
         places = [unlike(one.get(key), other.get(key), f"{path}.{key}") for key in sorted({*one, *other})]
         return next((place for place in places if place), "")
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         places = [unlike(a, b, f"{path}[{i}]") for i, (a, b) in enumerate(zip(one, other, strict=True))]
         return next((place for place in places if place), "")
-    return "" if one == other else f"{path}: {one!r}, in the reference {other!r}"
+    return f"{path}: {one!r}, in the reference {other!r}"
 
 
 def done(stage: Stage, since: int) -> list[str]:
