@@ -249,8 +249,9 @@ async def impossible_gang(stage: TrainingStage) -> None:
     if not await until(stage, lambda: stage.sizes()["x"] == 0, PENDING_TIMEOUT_S + LONGEST_BLIND_S):
         stage.judge.note(f"it has not given its room back: {stage.sizes()}")
     stage.judge.is_view_trusted = trust
-    await stage.settle()
+    await until_it_says(stage, "x", names.GANG_TIMEOUT)
     await until_it_says(stage, "x", "Unsatisfiable", within_s=2 * LONGEST_BLIND_S)
+    await stage.settle()
     expect(stage, a=8, x=0)
 
 
