@@ -120,6 +120,23 @@ async def test_a_pass_opens_slowly_up_to_32_at_a_time(world):
     assert world.wire.most_in_flight == 32
 
 
+async def test_a_service_on_its_way_does_not_hold_up_the_first_pod(world):
+    world.wire.takes_s = 0.1
+    sent = []
+
+    def note(call: Call):
+        sent.append((call.path.rsplit("/", 1)[1], asyncio.get_running_loop().time()))
+        return stored(call)
+
+    world.wire.responder = note
+    service = Create(SERVICES, {"metadata": {"namespace": "ns", "name": "s"}}, "Created", "FailedToCreate")
+    await world.apply(service, create("head", "head"), create("worker"))
+    (first, begun_at), (second, head_at), (_, worker_at) = sent
+    assert (first, second) == ("services", "pods")
+    assert head_at == begun_at
+    assert worker_at > head_at, "pods open slowly among themselves"
+
+
 async def test_keys_share_the_slots_in_turn(world):
     client = Client(world.wire, clock=Clock())
     world.wire.takes_s = 0.1

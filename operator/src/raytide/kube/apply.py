@@ -60,7 +60,7 @@ class _Pass:
 
     key: Key
     owner_uid: str
-    window: Window
+    windows: dict[Resource, Window]
     outcomes: list[Outcome | None]
     refused_groups: set[tuple[Resource, str]] = field(default_factory=set)
     refused_deletes: Counter[tuple[Resource, str]] = field(default_factory=Counter)
@@ -87,7 +87,8 @@ class Executor:
     """Carries out the actions of many keys at once.
 
     - Every action gets exactly one outcome, in the order of the plan.
-    - A pass sends one request, then two, then four, up to 32 at a time, 8 in a crowd; each refusal halves that.
+    - Of each kind a pass sends one request, then two, then four, up to 32 at a time, 8 in a crowd; each refusal halves
+      that. A service that is on its way does not hold up the first pod.
     - All passes together hold `slots` requests at a time, and keys take turns.
     - A refused create skips further creates of the same group, ten refused deletes its further deletes; nothing else.
     - Three calls without an answer, or a namespace that is terminating, skip the rest of the pass.
@@ -116,21 +117,24 @@ class Executor:
         self._overlays = overlays
         self._slots = FairSlots(slots)
         self._is_crowded = is_crowded
-        self._widths: dict[Key, int] = {}
+        self._widths: dict[Key, dict[Resource, int]] = {}
+        """Of passes that were cut short: the next goes on as fast."""
 
     async def apply(self, actions: Sequence[Action], *, key: Key, owner_uid: str) -> Applied:
         """Carry out what the budget allows; the rest is SKIPPED."""
-        run = _Pass(
-            key, owner_uid, Window(self._widths.pop(key, 1), is_crowded=self._is_crowded), [None] * len(actions)
-        )
+        widths = self._widths.pop(key, {})
+        kinds = {action.resource for action in actions}
+        windows = {kind: Window(widths.get(kind, 1), is_crowded=self._is_crowded) for kind in kinds}
+        run = _Pass(key, owner_uid, windows, [None] * len(actions))
         ends_at = self._clock.monotonic() + BUDGET_S
         sent = 0
         is_cut_short = False
         async with asyncio.TaskGroup() as tasks:
             for position, action in enumerate(actions):
-                await run.window.enter()
+                window = windows[action.resource]
+                await window.enter()
                 if run.is_pointless(action):
-                    run.window.withdraw()
+                    window.withdraw()
                     continue
                 if sent >= BUDGET_ACTIONS or self._clock.monotonic() >= ends_at:
                     is_cut_short = not run.unanswered
@@ -139,7 +143,7 @@ class Executor:
                 tasks.create_task(self._one(run, position, action))
         is_cut_short = is_cut_short and run.has_achieved
         if is_cut_short:
-            self._widths[key] = run.window.width
+            self._widths[key] = {kind: window.width for kind, window in windows.items()}
         outcomes = (done or Outcome(action, Result.SKIPPED) for action, done in zip(actions, run.outcomes, strict=True))
         return Applied(tuple(outcomes), is_cut_short, run.retry_after_s)
 
@@ -171,9 +175,10 @@ class Executor:
 
     async def _one(self, run: _Pass, position: int, action: Action) -> None:
         """Send it and note its outcome, whatever happens."""
+        window = run.windows[action.resource]
         async with self._slots.hold(run.key):
             if run.is_pointless(action):
-                run.window.withdraw()
+                window.withdraw()
                 return
             try:
                 outcome = await self._send(run, action)
@@ -182,7 +187,7 @@ class Executor:
             except Refused as refused:
                 outcome = self._refused(run, action, refused)
         run.outcomes[position] = outcome
-        run.window.leave(is_success=outcome.result is Result.DONE)
+        window.leave(is_success=outcome.result is Result.DONE)
 
     async def _send(self, run: _Pass, action: Action) -> Outcome:
         overlay = self._overlays.get(action.resource)
