@@ -7,6 +7,7 @@ an order and its effect can be looked at. The cluster of all tests is one node w
 import asyncio
 import secrets
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
@@ -23,6 +24,7 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.kube.client import Client
 from raytide.kube.connect import find_access
 from raytide.runtime.clock import Clock
+from raytide.sharing import participants
 from raytide.sharing.room import SharingOptions, SharingRoom
 from raytide.trainingjob.objects import build_pod
 
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LABEL = "sharing-test"
 CONFIG = SharingConfig(period_s=1.0, settle_s=0.2)
+GPUS = 8
 PASSES_S = 2 * CONFIG.period_s
 """In which passes come although nothing changes."""
 
@@ -40,7 +43,7 @@ async def cluster(request):
     await cluster.start()
     if cluster.request("GET", "/apis/paddlepaddle.org/v1/trainingjobs", limit="1")[0] != 200:
         cluster.install_crd(JOB_CRD)
-    cluster.gpu_node = cluster.add_node("gpus", **{"cpu": "32", "memory": "64Gi", names.GPU: "8"})
+    cluster.gpu_node = cluster.add_node("gpus", **{"cpu": "32", "memory": "64Gi", names.GPU: str(GPUS)})
     body = {"metadata": {"labels": {LABEL: cluster.gpu_node}}}
     cluster.done("PATCH", path_of("nodes", "", cluster.gpu_node), body, content_type=MERGE)
     yield cluster
@@ -127,7 +130,7 @@ class Scene:
     # --- the job's controller, once ---
 
     def carry_out(self, name):
-        """Exactly the pods that its spec and record ask for, on the node."""
+        """Exactly the pods that its spec and record ask for, on the node as long as there is room."""
         job = self.job(name)
         wanted = job.trainers_wanted() if is_admitted(job, self.record(name)) else 0
         size = size_for(job, wanted)
@@ -135,7 +138,8 @@ class Scene:
         there = set(self.trainers(name))
         for missing in sorted(pods.keys() - there):
             pod = pods[missing]
-            pod["spec"]["nodeName"] = self.cluster.gpu_node
+            if int(pod["metadata"]["labels"][names.INDEX_LABEL]) < GPUS:
+                pod["spec"]["nodeName"] = self.cluster.gpu_node
             self.cluster.create("pods", pod)
         for surplus in sorted(there - pods.keys()):
             self.cluster.delete(self.namespace, surplus, "pods")
@@ -216,6 +220,24 @@ async def test_kubectl_scale_is_obeyed_and_noted(scene, tmp_path):
         assert (note.before, note.after) == (6, 3)
         scene.carry_out("a")
         await holds_for("it cools down", lambda: scene.size("a") == 3, seconds=PASSES_S)
+
+
+@pytest.mark.rule("TJ:3.21", "SC:S25")
+async def test_what_kubectl_scale_asks_for_beyond_the_room_is_taken_back(scene, tmp_path, monkeypatch):
+    """After a while, although nothing else happens: time alone makes a pass look."""
+    monkeypatch.setattr(participants, "_LONG", timedelta(seconds=4))
+    async with scene.shared(tmp_path):
+        scene.submit("a", 2, 12)
+        await scene.settled("a", GPUS)
+        scene.scale("a", 11)
+        scene.carry_out("a")
+        await until("it is noted", lambda: scene.record("a").resizes[-1].reason == "Requested")
+        assert scene.size("a") == 11
+        await scene.settled("a", GPUS)
+        note = scene.record("a").resizes[-1]
+        assert (note.before, note.after, note.reason) == (11, 8, "NoRoom")
+        assert note.message == "ScaledDown 11→8: 3 of them had no node for 30 s"
+        await holds_for("and it stays so", lambda: scene.size("a") == GPUS, seconds=PASSES_S)
 
 
 async def test_a_status_written_all_the_time_keeps_nobody_from_deciding(scene, tmp_path):

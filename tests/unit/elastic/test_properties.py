@@ -35,6 +35,7 @@ from raytide.elastic.fairness import divide
 from raytide.elastic.model import (
     ABOVE_MAXIMUM,
     GROWING,
+    NO_ROOM,
     REBALANCED,
     RECLAIMED,
     UNSATISFIABLE,
@@ -89,7 +90,7 @@ def stays_within_bounds(plan: Division, everybody) -> None:
         size[one.id] = one.after
         assert one.after <= job.ceiling, one
         assert one.after >= job.floor or job.floor > one.after > one.before, one
-        assert job.is_scaling_enabled or one.reason not in (GROWING, RECLAIMED, REBALANCED), one
+        assert job.is_scaling_enabled or one.reason not in (GROWING, RECLAIMED, REBALANCED, NO_ROOM), one
         if job.floor < one.after < job.ceiling and one.is_released:
             assert one.after in job.sizes if job.sizes else (one.after - job.floor) % job.step == 0, one
         if job.companion:
@@ -278,6 +279,28 @@ def test_nobody_is_given_what_a_less_fulfilled_one_could_have(world):
 
 
 # --- somebody waits --------------------------------------------------------------------------------------------------------
+
+
+@everywhere
+@given(worlds(), st.randoms(use_true_random=False))
+def test_what_is_taken_back_waited_and_stays_gone(world, chance):
+    world = world.running()
+    pool = world.pool()
+    loose = {one.id: max(0, one.current - sum(one.placed.values()) - one.uncreated) for one in pool.participants}
+    known = (replace(one, unplaced_for_long=chance.randint(0, loose[one.id])) for one in pool.participants)
+    pool = replace(pool, participants=tuple(known))
+    plan, everybody = divide(pool), {one.id: one for one in pool.participants}
+    stays_within_bounds(plan, everybody)
+    back = {one.id: one for one in plan.resizes if one.reason == NO_ROOM}
+    for id_, one in back.items():
+        job = everybody[id_]
+        assert job.unplaced_for_long > 0
+        assert one.after >= job.floor
+        is_free = not job.sizes and job.step == 1
+        assert not is_free or one.before - one.after <= job.unplaced_for_long, "nobody loses what runs"
+    assert not any(one.id in back and one.after > one.before for one in plan.resizes)
+    again = divide(world.resized(plan).pool())
+    assert not any(one.id in back and one.reason == NO_ROOM for one in again.resizes)
 
 
 @everywhere

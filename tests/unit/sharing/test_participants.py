@@ -20,7 +20,7 @@ from raytide.api.sharing import ResizeNote, SharingRecord, encode_record
 from raytide.api.trainingjob import TrainingJob
 from raytide.elastic.fairness import divide
 from raytide.elastic.model import INSUFFICIENT, Core, Requirement, Taint, Toleration
-from raytide.sharing.pools import pool
+from raytide.sharing.pools import Pools, pool
 from raytide.sharing.shapes import role_shape, shape_from
 from raytide.trainingjob.objects import build_pod
 from unit.sharing.stage import job_manifest
@@ -572,6 +572,38 @@ def test_rests(more, may):
 def test_a_resize_is_fresh(record, is_fresh):
     one = only(job(replicas=2, record=record), [pod_of(0, "n1"), pod_of(1, "n1")], [node()])
     assert one.is_fresh == is_fresh
+
+
+def ago(seconds):
+    return timestamp(NOW - timedelta(seconds=seconds))
+
+
+@pytest.mark.rule("SC:S25")
+@pytest.mark.parametrize(
+    ("pods", "count"),
+    [
+        pytest.param([pod_of(0, "n1"), pod_of(1, creationTimestamp=ago(31))], 1, id="half a minute without a node"),
+        pytest.param([pod_of(0, "n1"), pod_of(1, creationTimestamp=ago(29))], 0, id="not so long"),
+        pytest.param([pod_of(0, "n1"), pod_of(1, "n1", creationTimestamp=ago(99))], 0, id="with a node"),
+        pytest.param([pod_of(0), pod_of(1)], 0, id="nobody knows since when"),
+        pytest.param(
+            [pod_of(0, "n1"), pod_of(1, creationTimestamp=ago(99), deletionTimestamp=ago(1))], 0, id="already leaving"
+        ),
+        pytest.param([pod_of(0, role="master", creationTimestamp=ago(99))], 0, id="trainers alone"),
+    ],
+)
+def test_who_found_no_node_for_long(pods, count):
+    assert only(job(replicas=2), pods, [node()]).unplaced_for_long == count
+
+
+@pytest.mark.rule("SC:S25")
+def test_time_alone_tells_that_a_pod_waits_for_long():
+    pools, one = Pools(SharingConfig()), job(replicas=3)
+    pods = [pod_of(0, "n1"), pod_of(1, "n1"), pod_of(2, creationTimestamp=ago(20))]
+    (before,) = pools.pool([one], pods, [node()], now=NOW).participants
+    assert (before.unplaced_for_long, pools.changes_at) == (0, NOW + timedelta(seconds=11))
+    (after,) = pools.pool([one], pods, [node()], now=pools.changes_at).participants
+    assert (after.unplaced_for_long, pools.changes_at) == (1, None)
 
 
 def test_the_order_of_what_comes_in_means_nothing():

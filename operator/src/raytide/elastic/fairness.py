@@ -1,7 +1,7 @@
 """Which size should every elastic participant have?
 
 Takes one snapshot, gives the resizes in the order in which they are carried out and why everybody else waits. First sizes
-above the maximum are cut, then floors are served, then the rest is shared: the highest priority first and in it always the
+above the maximum are cut, then floors are served, then what found no node is taken back and the rest is shared: the highest priority first and in it always the
 least fulfilled, and at last, unless somebody does not want it, instances move between those that are unequal (TJ §3, §4). Pure and
 deterministic: the same snapshot in any order gives the same plan, and planning again on what was planned gives none.
 
@@ -19,6 +19,8 @@ from raytide.elastic.growth import grow
 from raytide.elastic.model import (
     ABOVE_MAXIMUM,
     ADMITTED,
+    NO_NODE_S,
+    NO_ROOM,
     REACHING_MINIMUM,
     REBALANCED,
     RECLAIMED,
@@ -32,7 +34,7 @@ from raytide.elastic.model import (
 from raytide.elastic.reasons import Reasons
 from raytide.elastic.rebalance import rebalance
 from raytide.elastic.reclaim import Reclaim
-from raytide.elastic.share import Segment, Share, largest_size
+from raytide.elastic.share import Segment, Share, largest_size, smaller_size
 from raytide.elastic.state import Refusal, State, begin
 
 _NAMED: Final = 3
@@ -46,6 +48,8 @@ def divide(pool: Pool) -> Division:
         _cut(state, share)
     claims = Claims(state)
     claims.serve()
+    for share in state.shares:
+        _take_back(state, share)
     kept = grow(state, claims)
     state.forget(kept.for_claims)
     rebalance(state)
@@ -60,6 +64,18 @@ def _cut(state: State, share: Share) -> None:
         before = share.size
         take = Reclaim(state).cut(share, largest)
         share.shrinks_by(before - largest, ABOVE_MAXIMUM, take.nodes)
+
+
+def _take_back(state: State, share: Share) -> None:
+    """Nobody pends above its floor for ever: what found no node for long, and has no room in this plan, is given up."""
+    waiting = min(share.of.unplaced_for_long, share.instances.loose)
+    if not waiting or not share.of.is_scaling_enabled or share.size <= share.of.floor:
+        return
+    before = after = share.size
+    while after > max(share.of.floor, before - waiting):
+        after = smaller_size(share.of, after) or share.of.floor
+    take = Reclaim(state).cut(share, after)
+    share.shrinks_by(before - after, NO_ROOM, take.nodes)
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------------
@@ -120,6 +136,8 @@ def _sentence(share: Share, segment: Segment, shares: dict[ParticipantId, Share]
         return f"ScaledDown {sizes} for {', and for '.join(needs)}"
     if segment.reason == REBALANCED:
         return f"ScaledDown {sizes} for {_named(segment.for_ids)}, which {'is' if len(segment.for_ids) == 1 else 'are'} less fulfilled"
+    if segment.reason == NO_ROOM:
+        return f"ScaledDown {sizes}: {share.of.unplaced_for_long} of them had no node for {NO_NODE_S} s"
     return f"ScaledDown {sizes}: its maximum is {share.of.ceiling}"
 
 

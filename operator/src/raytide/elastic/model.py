@@ -150,6 +150,8 @@ class Participant:
     known): only the room that is really freed counts. Empty: any of `placed` is assumed. What has no node goes before."""
     uncreated: int = 0
     """How many of `current` have no pod yet: where a quota is below zero they are refused, and nobody gives room for them."""
+    unplaced_for_long: int = 0
+    """How many of `current` have pods that found no node for `NO_NODE_S`."""
     sizes: tuple[int, ...] = ()
     """Sizes it may have, ascending; empty: every size."""
     step: int = 1
@@ -246,6 +248,11 @@ ABOVE_MAXIMUM: Final = "AboveMaximum"
 RECLAIMED: Final = "Reclaimed"
 """Taken for another one, named in `for_id`, that needs it to reach its floor."""
 REBALANCED: Final = "Rebalanced"
+NO_ROOM: Final = "NoRoom"
+"""Taken back, because instances above the floor found no node for `NO_NODE_S`."""
+NO_NODE_S: Final = 30
+"""SC:S25 lets no pod pend longer. Room that others leave is free by then (30 s of grace are Kubernetes' default), and who is
+still without a node holds a place in kube-scheduler's queue and in the plan that somebody else could use."""
 YIELDED: Final = "Yielded"
 """Given to pods of strangers with a higher priority that have no node."""
 

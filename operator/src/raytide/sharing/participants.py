@@ -7,20 +7,24 @@ pools.py (D16; TJ §3, architecture §5 flow c).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from raytide.api.capacity import CapacityPod
+from raytide.api.conditions import moment_of
 from raytide.api.meta import TRAININGJOBS, Key
 from raytide.api.training_names import MASTER, PSERVER, TRAINER
 from raytide.api.trainingjob import TrainingJob
-from raytide.elastic.model import Amounts, Companion, Core, Participant, ParticipantId, Shape
+from raytide.elastic.model import NO_NODE_S, Amounts, Companion, Core, Participant, ParticipantId, Shape
 from raytide.sharing.claims import Claim, Rest, admission_waits_until, claim_of, takes_part
 from raytide.sharing.rooms import added
 from raytide.sharing.shapes import role_shape
 from raytide.sharing.standing import Standing
 
 KIND: Final = TRAININGJOBS.kind
+
+_LONG: Final = timedelta(seconds=NO_NODE_S + 1)
+"""One second more, because moments are written without their fractions."""
 
 
 def id_of(key: Key) -> ParticipantId:
@@ -36,7 +40,7 @@ class Sharer:
     standings: Mapping[str, Standing]
     shapes: Mapping[str, Shape]
 
-    def participant(self, priorities: Mapping[str, int], rest: Rest) -> Participant:
+    def participant(self, priorities: Mapping[str, int], rest: Rest, unplaced_for_long: int = 0) -> Participant:
         """What the planner knows of it; `priorities` maps names of PriorityClasses to values, "" to the default's."""
         claim, trainers = self.claim, self.standings[TRAINER]
         spec, (floor, ceiling, current) = claim.job.spec, _bounds(claim)
@@ -55,6 +59,7 @@ class Sharer:
             placed=trainers.placed,
             leaves_first=trainers.leaves_first,
             uncreated=trainers.uncreated,
+            unplaced_for_long=unplaced_for_long,
             sizes=_sizes(claim, floor, ceiling),
             step=max(1, spec.scaling.step),
             may_grow=rest.growth_until is None and (is_settled or not claim.has_begun),
@@ -92,6 +97,15 @@ class Sharer:
             placed=standing.placed,
             leaves_first=standing.leaves_first,
         )
+
+    def unplaced(self, now: datetime) -> tuple[int, datetime | None]:
+        """How many trainers found no node for long, and when the next one will have; a gated one looks for none."""
+        pods = (pod for pod in self.standings[TRAINER].kept if not pod.node and not pod.is_scheduling_gated)
+        created = (moment_of(pod.created_at) for pod in pods)
+        moments = [moment + _LONG for moment in created if moment is not None]
+        floor, _, current = _bounds(self.claim)
+        later = [moment for moment in moments if moment > now] if current > floor else []
+        return sum(moment <= now for moment in moments), min(later, default=None)
 
     def uncreated(self) -> Amounts:
         """What was ordered and has no pod yet, by requests and `limits.*`."""

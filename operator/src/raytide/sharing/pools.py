@@ -116,7 +116,7 @@ class Pools:
 
     @property
     def changes_at(self) -> datetime | None:
-        """When time alone makes the last snapshot another: the end of the next rest; None where nobody rests."""
+        """When time alone makes the last snapshot another: a rest ends, a pod has waited for long; None where neither will."""
         return min((known.until for known in self._jobs.values() if known.until is not None), default=None)
 
     # --- jobs ----------------------------------------------------------------------------------------------------------
@@ -147,8 +147,10 @@ class Pools:
         for role, standing in sharer.standings.items():
             holding.keep(standing, shapes.get(role))
         rest = rest_of(claim, now)
-        participant = sharer.participant(self._priorities, rest)
-        return _Known(job, pods, now, rest.until, shapes, holding, participant, sharer.uncreated())
+        unplaced, until = sharer.unplaced(now)
+        until = min((moment for moment in (rest.until, until) if moment is not None), default=None)
+        participant = sharer.participant(self._priorities, rest, unplaced)
+        return _Known(job, pods, now, until, shapes, holding, participant, sharer.uncreated())
 
     # --- others --------------------------------------------------------------------------------------------------------
 

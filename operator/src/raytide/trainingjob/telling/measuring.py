@@ -27,6 +27,7 @@ REASONS: Final = frozenset(
         model.ABOVE_MAXIMUM,
         model.RECLAIMED,
         model.REBALANCED,
+        model.NO_ROOM,
         model.YIELDED,
         sharing.REQUESTED,
     }
