@@ -2,9 +2,14 @@
 
 import asyncio
 
+import hypothesis
 import pytest
 
 from kube_plane import kube_plane  # noqa: F401 - a fixture of the whole suite
+
+# Examples that take 200 ms on a busy machine are no failures: what must be fast is measured in bench/.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
