@@ -110,6 +110,10 @@ def takes_only_what_may_be_taken(plan: Division, everybody, strangers) -> None:
             assert any(other.is_unschedulable and other.priority > job.priority for other in strangers), one
             continue
         assert one.reason in (RECLAIMED, REBALANCED), one
+        assert one.for_id != one.id, "nobody is its own claimant"
+        if one.for_id is None:  # for its own master, or parameter servers
+            assert job.core or job.companion, one
+            continue
         claimant = everybody[one.for_id]
         assert claimant.priority >= job.priority, "nobody of a lower priority takes"
         assert job.may_shrink or claimant.priority > job.priority, "a cool-down yields to priority alone"
@@ -117,12 +121,10 @@ def takes_only_what_may_be_taken(plan: Division, everybody, strangers) -> None:
 
 def drains_nobody_in_vain(plan: Division) -> None:
     """All or nothing: whoever something is taken for reaches its minimum in the same plan."""
-    grown = {one.id for one in plan.resizes if one.after > one.before}
     waiting = {one.id for one in plan.waiting if one.is_below_floor}
     for one in plan.resizes:
         if one.reason == RECLAIMED:
-            assert one.for_id not in waiting, one
-            assert one.for_id in grown or one.for_id is not None, one
+            assert (one.for_id or one.id) not in waiting, one
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_builders import World, companion, id_of, job, node, resizes_of, shape, stranger, waiting_of
+from elastic_builders import World, companion, id_of, job, master, node, resizes_of, shape, stranger, waiting_of
 from raytide.elastic.fairness import divide
 from raytide.elastic.model import COOLING_DOWN, FRAGMENTED, INSUFFICIENT, INSUFFICIENT_GPU
 
@@ -142,3 +142,13 @@ def test_nobody_gives_to_the_less_fulfilled_while_one_of_the_two_is_under_way(un
     world = World([node(cpu=10)], [job("rich", 1, 9, 8, rebalances=True), job("poor", 1, 9, 2, rebalances=True)])
     assert resizes_of(divide(world.pool())) == {"rich": -3, "poor": 3}
     assert divide(settling(world, under_way)).resizes == ()
+
+
+@pytest.mark.rule("TJ:3.7")
+def test_who_makes_room_for_its_own_master_gives_to_nobody():
+    world = World([node(cpu=4)], [job("a", 1, 9, 4, core=(master(),))])
+    pods = world.jobs[id_of("a")]
+    pods.trainers, pods.cores = ["node-1"] * 4, {"master": [""]}
+    (resize,) = divide(world.pool()).resizes
+    assert (resize.before, resize.after, resize.for_id) == (4, 3, None)
+    assert resize.message == "ScaledDown 4→3 for its own pods that have no node"

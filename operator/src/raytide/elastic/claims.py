@@ -211,8 +211,9 @@ class Claims:
         for rank in sorted({take.donor.rank for take in attempt.takes}):
             takes = [take for take in attempt.takes if take.donor.rank == rank]
             nodes = [name for take in takes for name in take.nodes]
-            count = sum(take.count for take in takes)
-            takes[0].donor.shrinks_by(count, reason, nodes, for_id, for_pod)
+            donor, count = takes[0].donor, sum(take.count for take in takes)
+            # Who makes room for its own master or parameter servers gives to nobody.
+            donor.shrinks_by(count, reason, nodes, None if donor.of.id == for_id else for_id, for_pod)
 
     def _charge(self, share: Share, placements: list[Placement]) -> None:
         """Pods that do not exist yet count from now on, in sums and quotas."""

@@ -133,7 +133,7 @@ def _sentence(share: Share, segment: Segment, shares: dict[ParticipantId, Share]
         return f"ScaledUp {sizes} into free room{later}"
     if segment.reason in (RECLAIMED, YIELDED):
         needs = [_need(shares[each]) for each in segment.for_ids] + _strangers(segment.for_pods)
-        return f"ScaledDown {sizes} for {', and for '.join(needs)}"
+        return f"ScaledDown {sizes} for {', and for '.join(needs) or 'its own pods that have no node'}"
     if segment.reason == REBALANCED:
         return f"ScaledDown {sizes} for {_named(segment.for_ids)}, which {'is' if len(segment.for_ids) == 1 else 'are'} less fulfilled"
     if segment.reason == NO_ROOM:
