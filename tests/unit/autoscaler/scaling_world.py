@@ -5,6 +5,7 @@ see, through the same values, and its patches are applied by the sandbox's JSON 
 judged on the spot (RM:I1, I4, I21, I22, I24; contract), so that a test only has to make things happen.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -281,7 +282,9 @@ class World:
         if spec.get("suspend"):
             wanted, ordered = 0, {pod.name for pod in self.pods.values() if pod.group == name}
         mine = [pod for pod in self.pods.values() if pod.group == name]
-        broken = {
+        members = Counter(pod.replica for pod in mine if pod.replica)
+        broken = {replica for replica, count in members.items() if count < hosts}  # one went while nobody looked
+        broken |= {
             pod.replica for pod in mine if pod.replica and (pod.has_ended or pod.name in ordered or pod.dying_since)
         }
         for pod in mine:

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from raytide.api import names
@@ -170,6 +170,12 @@ def check_rest(world: World) -> None:
     kind=st.sampled_from(sorted(KINDS)),
     is_recorded=st.booleans(),
     last=st.integers(0, 12),
+)
+@example(
+    events=[("minimum", 1), ("gcs away", 11), ("pod is evicted", 0), ("operator away", 1)],
+    kind="replicas of two hosts",
+    is_recorded=False,
+    last=0,
 )
 def test_every_history_comes_to_rest_where_demand_is(
     events: list[tuple[str, Any]], kind: str, *, is_recorded: bool, last: int
