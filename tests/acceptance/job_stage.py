@@ -25,7 +25,7 @@ AT_ONCE_AND_EVEN = {"rebalance": True, "growCooldownSeconds": 0, "shrinkCooldown
 
 
 class Waits:
-    """How long pods of a namespace had no node, by this process's clock."""
+    """How long pods of jobs had no node, by this process's clock."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
@@ -33,6 +33,8 @@ class Waits:
 
     def see(self, pod: Json) -> None:
         """As it is now."""
+        if names.JOB_LABEL not in pod["metadata"].get("labels", {}):
+            return
         uid = pod["metadata"]["uid"]
         if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
             self._end(uid)
