@@ -112,3 +112,11 @@ def test_for_a_minimum_those_give_who_do_not_take_it_back():
     alone = placed(World(spots, [small, large]).changed(large={"floor": 2}), small="abcabc", large="de")
     alone.add(job("new", 1, 1, 0, cpu=2, is_gang=True))
     assert resizes_of(divide(alone.pool())) == {"small": -4, "new": 1}, "where nobody else can give, they do"
+
+
+@pytest.mark.rule("TJ:7.11")
+def test_a_higher_priority_never_gives_so_that_a_lower_one_is_spared():
+    small, large = job("small", 0, 6, 6), job("large", 0, 1, 1, cpu=2, priority=5)
+    world = placed(World([node(name, cpu=2) for name in "abcd"], [small, large]), small="abcabc", large="d")
+    world.add(job("new", 1, 1, 0, cpu=2, is_gang=True, priority=10))
+    assert resizes_of(divide(world.pool())) == {"small": -4, "new": 1}

@@ -164,10 +164,15 @@ class Claims:
         return None
 
     def _sparing(self, first: Reclaim, priority: int, needs: Needs, reach: Reach) -> Reclaim:
-        """The same from others, where somebody would give much and take it back at once: small pods, scattered."""
-        attempt, spared = first, first.spared
+        """The same from others, where somebody would give much and take it back at once: small pods, scattered.
+
+        Others of its priority, that is: what is above it never pays for what is below.
+        """
+        most = max((take.donor.of.priority for take in first.takes), default=priority)
+        attempt, spared = first, frozenset(share.rank for share in self.state.shares if share.of.priority > most)
         for _ in range(_OTHERS):
-            in_vain = {take.donor.rank for take in attempt.takes if would_grow_back(self.state, take.donor)}
+            donors = (take.donor for take in attempt.takes if take.donor.of.priority == most)
+            in_vain = {donor.rank for donor in donors if would_grow_back(self.state, donor)}
             if not in_vain:
                 return attempt
             attempt.undo()
