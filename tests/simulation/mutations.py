@@ -27,7 +27,7 @@ from raytide.kube.expectations import Expectations
 from raytide.raycluster import objects, plan, pods
 from raytide.raycluster.room import RayClusterRoom
 from raytide.raycluster.scaling import Scaling
-from raytide.sharing import orders, participants
+from raytide.sharing import orders, pools
 from raytide.sharing.claims import Rest
 from raytide.trainingjob import plan as job_plan
 from raytide.trainingjob.deciding import ranks, situation
@@ -165,7 +165,7 @@ def removals_are_failures(patch: pytest.MonkeyPatch) -> None:
 
 def no_cooldown(patch: pytest.MonkeyPatch) -> None:
     """Jobs never rest between resizes."""
-    patch.setattr(participants, "rest_of", lambda *_: Rest())
+    patch.setattr(pools, "rest_of", lambda *_: Rest())
 
 
 def zero_goes_first(patch: pytest.MonkeyPatch) -> None:
