@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
+# make test waits for processes and sockets half of its time: two share it on any machine.
+WORKERS ?= 2
 # kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
 BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
 export PATH := $(PATH)$(if $(BUILT_TOOLS),:$(BUILT_TOOLS))
@@ -29,8 +31,8 @@ demo-elastic: setup ## three training jobs with real PaddlePaddle share a sandbo
 demo-down: setup ## end what make demo KEEP=1 left running
 	@$(BIN)/python tools/demo.py --down
 
-test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker (WORKERS=2: in two processes)
-	@$(PYTEST) $(if $(WORKERS),--numprocesses $(WORKERS) --dist worksteal) -m "not ray and not paddle and not kubectl and not helm and not kube"
+test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker (in two processes; WORKERS=n, 1 for one)
+	@$(PYTEST) $(if $(filter-out 0 1,$(WORKERS)),--numprocesses $(WORKERS) --dist worksteal) -m "not ray and not paddle and not kubectl and not helm and not kube"
 
 lint: setup ## ruff, formatting, types and import rules
 	@$(BIN)/ruff check .
