@@ -171,8 +171,8 @@ class Claims:
         most = max((take.donor.of.priority for take in first.takes), default=priority)
         attempt, spared = first, frozenset(share.rank for share in self.state.shares if share.of.priority > most)
         for _ in range(_OTHERS):
-            donors = (take.donor for take in attempt.takes if take.donor.of.priority == most)
-            in_vain = {donor.rank for donor in donors if would_grow_back(self.state, donor)}
+            takes = [take for take in attempt.takes if take.donor.of.priority == most]
+            in_vain = {take.donor.rank for take in takes if would_grow_back(self.state, take.donor, take.nodes)}
             if not in_vain:
                 return attempt
             attempt.undo()

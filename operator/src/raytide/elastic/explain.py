@@ -285,9 +285,7 @@ def _gives(other: Participant, one: Participant, sizes: Mapping[ParticipantId, i
     if not other.may_shrink and other.priority == one.priority:
         return "it is in a cool-down"
     if one.rebalances and other.rebalances and one.priority == other.priority:
-        return (
-            f"it gives down to {other.floor} to somebody below the minimum, to others as long as it stays ahead of them"
-        )
+        return f"it gives down to {other.floor} to somebody below the minimum, to others once they are well behind"
     return f"it gives down to {other.floor}, but only to somebody below the minimum"
 
 

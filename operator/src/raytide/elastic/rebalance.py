@@ -68,7 +68,8 @@ class _Level:
         donors = [share for share in self.members if _may_give(share)]
         takers = [share for share in self.members if _may_receive(share)]
         self._gap = _scored(self.state.pool.options.rebalance_gap)
-        if not self._is_uneven(donors, takers) or any(_room_is_coming(self.state, share) for share in takers):
+        least = _least_ahead(donors, self._gap)
+        if all(share.score >= least for share in takers) or any(_room_is_coming(self.state, share) for share in takers):
             return
         self._began_at = {share.rank: share.score for share in self.members}
         self._donors = sorted(turn for share in donors for turn in _donor_turns(share))
@@ -76,14 +77,11 @@ class _Level:
         receivers = [(share.score, share.rank, share) for share in takers]
         heapify(receivers)
         while receivers:
-            _, _, receiver = heappop(receivers)
+            score, _, receiver = heappop(receivers)
+            if not self._moves and score >= least:
+                return  # nobody has begun, and nobody would for those who are left
             if not _has_given(receiver) and self._receives(receiver) and receiver.larger() is not None:
                 heappush(receivers, (receiver.score, receiver.rank, receiver))
-
-    def _is_uneven(self, donors: list[Share], takers: list[Share]) -> bool:
-        """Whether anybody would begin; mostly nobody does, and then nobody has to be asked."""
-        lowest = min((share.score for share in takers), default=None)
-        return lowest is not None and any(_begins(share, share.score - lowest, self._gap) for share in donors)
 
     def _receives(self, receiver: Share) -> bool:
         """Whether somebody gave it its next step."""
@@ -156,10 +154,10 @@ class _Level:
         else:
             attempt.undo()
             return False
-        if would_grow_back(self.state, donor):
+        left = [name for take in attempt.takes for name in take.nodes]
+        if would_grow_back(self.state, donor, left):
             attempt.undo()
             return False
-        left = [name for take in attempt.takes for name in take.nodes]
         donor.shrinks_by(sum(take.count for take in attempt.takes), REBALANCED, left, receiver.of.id)
         self._grows(receiver, step, after, attempt)
         return True
@@ -189,9 +187,18 @@ def _scored(gap: Fraction) -> int:
     return (gap.numerator << SCORE_BITS) // gap.denominator + 1
 
 
+def _least_ahead(donors: list[Share], gap: int) -> int:
+    """The lowest score for which nobody would begin; mostly everybody has it, and then nobody has to be asked."""
+    return max((donor.score - _lead(donor, gap) for donor in donors), default=0)
+
+
 def _begins(donor: Share, ahead: int, gap: int) -> bool:
     """Whether it begins to give to somebody so far behind; who was resized lately corrects that to the end."""
-    return ahead > (0 if donor.of.is_fresh else gap)
+    return ahead > _lead(donor, gap)
+
+
+def _lead(donor: Share, gap: int) -> int:
+    return 0 if donor.of.is_fresh else gap
 
 
 def _room_is_coming(state: State, share: Share) -> bool:

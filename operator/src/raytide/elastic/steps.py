@@ -5,10 +5,12 @@ namespace and real nodes. `tried` places its pods or says why not, `would_grow_b
 given: what it would take back at once was taken in vain. Called by `growth.py`, `claims.py` and `rebalance.py`.
 """
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from raytide.elastic.model import INSUFFICIENT
 from raytide.elastic.placement import PodShape
+from raytide.elastic.room_index import fits
 from raytide.elastic.share import Pods, Share
 from raytide.elastic.state import Placement, Refusal, State, quota_refusal
 
@@ -64,8 +66,14 @@ def wanted(step: Step) -> tuple[tuple[PodShape, int], ...]:
     return tuple((pods.pod, count) for pods, count in step)
 
 
-def would_grow_back(state: State, share: Share) -> bool:
-    """Whether there is room for its next step as things are now; whoever gave a moment ago would take that first."""
+def would_grow_back(state: State, share: Share, left: Iterable[str]) -> bool:
+    """Whether its next step has room, and one of it where it has just given: on nodes that its instances `left`.
+
+    Room elsewhere was there before, and is no reason to keep what somebody else needs on those nodes.
+    """
+    pod, spot_of = share.instances.pod, state.room.spot_of
+    if not any(name in spot_of and fits(pod.wants, spot_of[name].soon) for name in left):
+        return False
     after = share.larger()
     placements = None if after is None else tried(state, share, step_to(share, after))
     if placements is None or isinstance(placements, Refusal):
