@@ -83,6 +83,16 @@ def test_nobody_gives_what_it_would_take_back():
     assert resizes_of(divide(together.pool())) == {"small": -2, "large": 1}
 
 
+def test_room_that_was_there_before_keeps_nobody_from_giving():
+    """The small one is as large as it may be, and leaves room elsewhere for one of its own but for none of the others."""
+    spots = [*(node(name, cpu=2) for name in "abcd"), node("hole", cpu=1)]
+    small, large = job("small", 0, 6, 6, rebalances=True), job("large", 0, 4, 1, cpu=2, rebalances=True)
+    world = placed(World(spots, [small, large]), small="aabbcc", large="d")
+    assert resizes_of(divide(world.pool())) == {"small": -2, "large": 1}
+    scattered = placed(World(spots, [small, large]), small="abcabc", large="d")
+    assert divide(scattered.pool()).resizes == ()
+
+
 def test_what_one_step_frees_is_enough_for_several():
     large, small = job("large", 0, 4, 4, cpu=4, rebalances=True), job("small", 0, 16, 0, rebalances=True)
     world = World([node(name, cpu=4) for name in "abcd"], [large, small])

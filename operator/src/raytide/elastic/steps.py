@@ -11,7 +11,7 @@ from typing import TypeAlias
 from raytide.elastic.model import INSUFFICIENT
 from raytide.elastic.placement import PodShape
 from raytide.elastic.room_index import fits
-from raytide.elastic.share import Pods, Share
+from raytide.elastic.share import Pods, Share, larger_size
 from raytide.elastic.state import Placement, Refusal, State, quota_refusal
 
 Step: TypeAlias = list[tuple[Pods, int]]
@@ -67,12 +67,14 @@ def wanted(step: Step) -> tuple[tuple[PodShape, int], ...]:
 
 
 def would_grow_back(state: State, share: Share, left: Iterable[str]) -> bool:
-    """Whether its next step has room, and one of it where it has just given: on nodes that its instances `left`.
+    """Whether there is room for its next step as things are now; whoever gave a moment ago would take that first.
 
-    Room elsewhere was there before, and is no reason to keep what somebody else needs on those nodes.
+    Who was as large as it may be takes back only what is free on the nodes that its instances `left`: it had no use for the
+    room elsewhere before, and that must not keep it from giving for ever.
     """
     pod, spot_of = share.instances.pod, state.room.spot_of
-    if not any(name in spot_of and fits(pod.wants, spot_of[name].soon) for name in left):
+    was_full = larger_size(share.of, share.of.current) is None
+    if was_full and not any(name in spot_of and fits(pod.wants, spot_of[name].soon) for name in left):
         return False
     after = share.larger()
     placements = None if after is None else tried(state, share, step_to(share, after))
