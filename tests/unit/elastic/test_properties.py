@@ -111,8 +111,8 @@ def takes_only_what_may_be_taken(plan: Division, everybody, strangers) -> None:
             continue
         assert one.reason in (RECLAIMED, REBALANCED), one
         assert one.for_id != one.id, "nobody is its own claimant"
-        if one.for_id is None:  # for its own master, or parameter servers
-            assert job.core or job.companion, one
+        if one.for_id is None:  # for its own master or parameter servers, or surplus that waits, for its own minimum
+            assert job.core or job.companion or sum(job.placed.values()) < job.floor, one
             continue
         claimant = everybody[one.for_id]
         assert claimant.priority >= job.priority, "nobody of a lower priority takes"
