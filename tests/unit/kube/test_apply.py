@@ -48,7 +48,9 @@ class World:
             ask_relist=lambda: None,
         )
         client = Client(self.wire, clock=Clock())
-        self.executor = Executor(client, clock=Clock(), overlays={PODS: self.overlay}, slots=64)
+        self.is_crowded = False
+        overlays = {PODS: self.overlay}
+        self.executor = Executor(client, clock=Clock(), overlays=overlays, slots=64, is_crowded=lambda: self.is_crowded)
 
     async def apply(self, *actions, key: Key = KEY):
         return await self.executor.apply(actions, key=key, owner_uid=OWNER)
@@ -225,11 +227,14 @@ async def test_a_terminating_namespace_ends_the_pass_quietly(world):
     assert len(world.wire.calls) == 1
 
 
-async def test_a_pass_ends_after_200_actions_and_the_next_goes_on_as_fast(world):
-    done = await world.apply(*(create(f"p{i}") for i in range(300)))
+@pytest.mark.parametrize(("is_crowded", "most"), [(True, 200), (False, 500)], ids=["in a crowd", "alone"])
+async def test_a_pass_ends_after_so_many_actions_and_the_next_goes_on_as_fast(world, is_crowded, most):
+    world.is_crowded = is_crowded
+    done = await world.apply(*(create(f"p{i}") for i in range(600)))
     assert done.is_cut_short
-    assert len(list(done.of(Result.DONE))) == 200
-    assert len(list(done.of(Result.SKIPPED))) == 100
+    assert len(list(done.of(Result.DONE))) == most
+    assert len(list(done.of(Result.SKIPPED))) == 600 - most
+    world.is_crowded = False
     world.wire.takes_s, world.wire.most_in_flight = 0.1, 0
     await world.apply(*(create(f"q{i}") for i in range(40)))
     assert world.wire.most_in_flight == 32

@@ -24,6 +24,8 @@ from raytide.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 BUDGET_ACTIONS: Final = 200
+BUDGET_ALONE: Final = 500
+"""While no other key is at work nobody gains from an end: what is under way has to run dry, and the next pass begins anew."""
 BUDGET_S: Final = 2.0
 GIVE_UP_AFTER: Final = 3
 """So many calls of one pass without an answer mean that the API is away: the rest is not tried."""
@@ -92,8 +94,9 @@ class Executor:
     - All passes together hold `slots` requests at a time, and keys take turns.
     - A refused create skips further creates of the same group, ten refused deletes its further deletes; nothing else.
     - Three calls without an answer, or a namespace that is terminating, skip the rest of the pass.
-    - A pass ends after 200 actions or 2 s; then `is_cut_short`, and the next pass goes on as fast as this one was.
-      It is not called cut short when calls stayed without an answer, or nothing was done: that asks for back-off.
+    - A pass ends after 200 actions, 500 while no other key is at work, or 2 s; then `is_cut_short`, and the next pass goes
+      on as fast as this one was. It is not called cut short when calls stayed without an answer, or nothing was done: that
+      asks for back-off.
     - Creates and deletes are in the overlay before they are sent, and stay as long as their outcome is unknown.
     - `look_for` settles a create of unknown outcome by looking, without asking for it once more.
     - A create that is answered Conflict, or that what it refers to is not there, is tried again soon; it is no refusal.
@@ -136,7 +139,7 @@ class Executor:
                 if run.is_pointless(action):
                     window.withdraw()
                     continue
-                if sent >= BUDGET_ACTIONS or self._clock.monotonic() >= ends_at:
+                if sent >= self._budget() or self._clock.monotonic() >= ends_at:
                     is_cut_short = not run.unanswered
                     break
                 sent += 1
@@ -146,6 +149,9 @@ class Executor:
             self._widths[key] = {kind: window.width for kind, window in windows.items()}
         outcomes = (done or Outcome(action, Result.SKIPPED) for action, done in zip(actions, run.outcomes, strict=True))
         return Applied(tuple(outcomes), is_cut_short, run.retry_after_s)
+
+    def _budget(self) -> int:
+        return BUDGET_ACTIONS if self._is_crowded() else BUDGET_ALONE
 
     async def look_for(self, create: Create, *, key: Key, owner_uid: str) -> None:
         """Settle a create of unknown outcome without sending it again: with one GET, if anybody answers.

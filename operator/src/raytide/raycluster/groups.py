@@ -17,7 +17,7 @@ from raytide.raycluster.scaling import GroupOrder, wanted_pods
 NEWEST = "~"
 """Sorts after every timestamp: a pod still in flight is the newest of all."""
 NAMED = "named in scaleStrategy.workersToDelete"
-MOST_NEW_PODS = 250
+MOST_NEW_PODS = 550
 """Of one group in one plan; more than the executor's pass does (D7), so that the next pass follows at once. What is left
 over is built in vain, and everybody else waits for it."""
 WORKER_MARK = "-worker-"
