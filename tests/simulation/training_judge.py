@@ -52,6 +52,8 @@ class TrainingJudge(Notes):
         self._late: Counter[tuple[str, str]] = Counter()
         self._taken: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
         self._resized_at: dict[str, float] = {}
+        self._asked_at: dict[str, float] = {}
+        """When somebody wrote another size; the note of it may be on its way for long."""
         self._before: dict[str, Mapping[str, Any]] = {}
         world.store.subscribe(self._on_job, JOBS)
         world.store.subscribe(self._on_pod, "pods")
@@ -75,6 +77,8 @@ class TrainingJudge(Notes):
         self._before[uid] = obj
         if before is not None and record_of(before) != record_of(obj):
             self._judge_resize(uid, before, obj)
+        elif before is not None and _size_of(before) != _size_of(obj):
+            self._asked_at[uid] = self._now_s()
         self._judge_status(uid, before, obj)
 
     def note_read(self, identity: str, metadata: dict[str, Any]) -> None:
@@ -185,7 +189,8 @@ class TrainingJudge(Notes):
             if reason in GROWS and note["to"] > note["from"]:
                 self._judge_room(uid, obj, after)
             if reason not in BEGINS:
-                self._resized_at[uid] = self._now_s()
+                is_late = reason == "Requested"  # the rest begins with the request, not with what is written of it
+                self._resized_at[uid] = self._asked_at.get(uid, self._now_s()) if is_late else self._now_s()
 
     def _judge_cooldown(self, uid: str, obj: Mapping[str, Any], note: Mapping[str, Any]) -> None:
         scaling = obj["spec"].get("scaling") or {}
@@ -269,3 +274,7 @@ def _beyond(body: Mapping[str, Any], allowed: Mapping[str, Any], path: str = "")
         ):
             return found
     return ""
+
+
+def _size_of(obj: Mapping[str, Any]) -> object:
+    return ((obj.get("spec") or {}).get("trainer") or {}).get("replicas")
