@@ -91,6 +91,8 @@ def test_room_that_was_there_before_keeps_nobody_from_giving():
     assert resizes_of(divide(world.pool())) == {"small": -2, "large": 1}
     scattered = placed(World(spots, [small, large]), small="abcabc", large="d")
     assert divide(scattered.pool()).resizes == ()
+    moving = placed(World([*spots, node("more", cpu=1)], [small, large]), small="aabbcc", large="d")
+    assert divide(moving.pool()).resizes == (), "all of them would be back"
 
 
 def test_what_one_step_frees_is_enough_for_several():

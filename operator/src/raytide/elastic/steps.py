@@ -69,12 +69,11 @@ def wanted(step: Step) -> tuple[tuple[PodShape, int], ...]:
 def would_grow_back(state: State, share: Share, left: Iterable[str]) -> bool:
     """Whether there is room for its next step as things are now; whoever gave a moment ago would take that first.
 
-    Who was as large as it may be takes back only what is free on the nodes that its instances `left`: it had no use for the
-    room elsewhere before, and that must not keep it from giving for ever.
+    Who was as large as it may be had no use for the room elsewhere, and that must not keep it from giving for ever: what
+    counts is room on the nodes that its instances `left`, or elsewhere for all that it gave.
     """
-    pod, spot_of = share.instances.pod, state.room.spot_of
     was_full = larger_size(share.of, share.of.current) is None
-    if was_full and not any(name in spot_of and fits(pod.wants, spot_of[name].soon) for name in left):
+    if was_full and not (_has_room_on(state, share, left) or _could_all_move(state, share)):
         return False
     after = share.larger()
     placements = None if after is None else tried(state, share, step_to(share, after))
@@ -82,3 +81,15 @@ def would_grow_back(state: State, share: Share, left: Iterable[str]) -> bool:
         return False
     state.forget(placements)
     return True
+
+
+def _has_room_on(state: State, share: Share, names: Iterable[str]) -> bool:
+    spots = (state.room.spot_of.get(name) for name in names)
+    return any(spot is not None and fits(share.instances.pod.wants, spot.soon) for spot in spots)
+
+
+def _could_all_move(state: State, share: Share) -> bool:
+    given = share.of.current - share.size
+    placements = state.place(share.instances, given)
+    state.forget(placements)
+    return len(placements) == given
