@@ -7,8 +7,8 @@ from a higher priority, below a floor, or for what cannot fit anyway.
 
 Room that pods are about to leave is for whole floors first: a snapshot does not say for whom a donor gave it, but nobody is
 made to give for a surplus, a part of a floor or, unless it offered that, a stranger, so these hold only what is free already,
-and the rest when all claims are served. Otherwise a donor would pay again for the same claimant as long as its first pods take to go. Called
-by `fairness.py`; mutable state in `state.py`.
+and the rest when all claims are served. Otherwise a donor would pay again for the same claimant as long as its first pods
+take to go. Called by `fairness.py`; mutable state in `state.py`.
 """
 
 from dataclasses import dataclass, field

@@ -1,9 +1,10 @@
 """Which size should every elastic participant have?
 
 Takes one snapshot, gives the resizes in the order in which they are carried out and why everybody else waits. First sizes
-above the maximum are cut, then floors are served, then what found no node is taken back and the rest is shared: the highest priority first and in it always the
-least fulfilled, and at last, unless somebody does not want it, instances move between those that are unequal (TJ §3, §4). Pure and
-deterministic: the same snapshot in any order gives the same plan, and planning again on what was planned gives none.
+above the maximum are cut, then floors are served, then what found no node is taken back and the rest is shared: the highest
+priority first and in it always the least fulfilled, and at last, unless somebody does not want it, instances move between
+those that are unequal (TJ §3, §4). Pure and deterministic: the same snapshot in any order gives the same plan, and planning
+again on what was planned gives none.
 
 Priority goes before fairness, and a floor before anybody's surplus of the same or a lower priority: what is above a floor
 is what can be lost, so a high priority keeps its core and more, and a low one keeps its core (TJ §7 item 11). Nobody is
