@@ -355,6 +355,9 @@ def test_what_was_promised_comes_when_the_pods_are_gone(world):
     """Where nobody else's pods wait for ever: kube-scheduler may give what becomes free to them."""
     world.quotas, world.strangers = (), ()
     world = world.running().changed(**{id_.name: {"rebalances": False} for id_ in world.jobs})  # a plan of its own
+    # What a gang keeps at size 0 in a plan is gone when it has shrunk to 0: more comes than was promised.
+    gangs = [one for one in world.pool().participants if one.is_gang and one.floor == 0]
+    assume(not any(one.core or one.companion for one in gangs))
     after = world.carried_out(divide(world.pool()))
     assume(not after.waiting_pods())
     expected = after.sizes()

@@ -11,6 +11,7 @@ and the rest when all claims are served. Otherwise a donor would pay again for t
 take to go. Called by `fairness.py`; mutable state in `state.py`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -128,18 +129,22 @@ class Claims:
     def _yield_to(self, who: Stranger, pods: Pods) -> None:
         """Each of these pods by itself has room that is about to be free, or that those give who offered it (TJ §3 row 6c).
 
-        Room that others leave is theirs at once, as kube-scheduler will see it: they come first by their priority.
+        As soon as anybody offers it, room that others leave is theirs before claims are served, as kube-scheduler will see
+        it: they come first by their priority, and who has given would pay again otherwise.
         """
-        while pods.loose and self._givers(who.priority, Reach.YIELDING):
-            placements = self.state.place(pods, 1)
-            if not placements:
-                attempt = self._reached(who.priority, [(pods, 1)], Reach.YIELDING)
-                if attempt is None:
-                    return
-                self._shrink_donors(attempt, YIELDED, for_pod=who.name)
-                placements = attempt.placements
-            pods.loose -= 1
-            pods.pending += [spot.name for _, spot, _ in placements]
+        if not any(share.of.yields and share.of.priority < who.priority for share in self.state.shares):
+            return
+        self.state.fill_late(pods, None)
+        count = pods.loose
+        while count:
+            attempt = self._reached(who.priority, [(pods, count)], Reach.YIELDING)
+            if attempt is None:
+                count //= 2  # so many at once have no room, but each stands for itself
+                continue
+            self._shrink_donors(attempt, YIELDED, for_pods=[who.name] * count)
+            pods.loose -= count
+            pods.pending += [spot.name for _, spot, _ in attempt.placements]
+            count = min(count, pods.loose)
 
     def _givers(self, priority: int, reach: Reach) -> frozenset[Group]:
         return self._bound().givers(priority, reach)
@@ -211,14 +216,14 @@ class Claims:
 
     @staticmethod
     def _shrink_donors(
-        attempt: Reclaim, reason: str, *, for_id: ParticipantId | None = None, for_pod: str = ""
+        attempt: Reclaim, reason: str, *, for_id: ParticipantId | None = None, for_pods: Sequence[str] = ()
     ) -> None:
         for rank in sorted({take.donor.rank for take in attempt.takes}):
             takes = [take for take in attempt.takes if take.donor.rank == rank]
             nodes = [name for take in takes for name in take.nodes]
             donor, count = takes[0].donor, sum(take.count for take in takes)
             # Who makes room for its own master or parameter servers gives to nobody.
-            donor.shrinks_by(count, reason, nodes, None if donor.of.id == for_id else for_id, for_pod)
+            donor.shrinks_by(count, reason, nodes, None if donor.of.id == for_id else for_id, for_pods)
 
     def _charge(self, share: Share, placements: list[Placement]) -> None:
         """Pods that do not exist yet count from now on, in sums and quotas."""

@@ -7,7 +7,7 @@ knows nothing of fairness. Rules TJ §3 rows 4, 9, 12; used by `claims.py` and `
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -146,7 +146,12 @@ class Share:
         last.after = self.size = after
 
     def shrinks_by(
-        self, count: int, reason: str, nodes: list[str], for_id: ParticipantId | None = None, for_pod: str = ""
+        self,
+        count: int,
+        reason: str,
+        nodes: list[str],
+        for_id: ParticipantId | None = None,
+        for_pods: Sequence[str] = (),
     ) -> None:
         """It has become smaller, as its size says already; several shrinks are one, told by its best reason."""
         last = self.segments[-1] if self.segments else None
@@ -159,9 +164,9 @@ class Share:
         if for_id is not None and for_id not in last.for_ids:
             last.reason = reason
             last.for_ids.append(for_id)
-        if for_pod:
+        if for_pods:
             last.reason = last.reason if last.for_ids else reason
-            last.for_pods.append(for_pod)
+            last.for_pods.extend(for_pods)
         last.after -= count
 
 
