@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_builders import World, added, id_of, job, node, resizes_of, shape
+from elastic_builders import World, added, amounts, id_of, job, node, resizes_of, shape
 from raytide.elastic.fairness import divide
 from raytide.elastic.model import Pool
 
@@ -132,3 +132,12 @@ def test_a_higher_priority_never_gives_so_that_a_lower_one_is_spared():
     world = placed(World([node(name, cpu=2) for name in "abcd"], [small, large]), small="abcabc", large="d")
     world.add(job("new", 1, 1, 0, cpu=2, is_gang=True, priority=10))
     assert resizes_of(divide(world.pool())) == {"small": -4, "new": 1}
+
+
+def test_less_than_enough_that_leaves_keeps_nobody_from_evening_out():
+    """Pods of others leave all the time, and some for ever; a resize under way is worth waiting for."""
+    pool = World([node(cpu=21, pods=500, used=amounts(1, pods=1))], jobs_of(a=18, b=2)).pool()
+    pool = replace(pool, nodes=(replace(pool.nodes[0], leaving=amounts(1, pods=1)),))
+    assert resizes_of(divide(pool)) == {"a": -8, "b": 8}
+    moving = job("c", 0, 1, 0, priority=-1, is_settled=False, may_grow=False)
+    assert resizes_of(divide(replace(pool, participants=(*pool.participants, moving)))) == {}

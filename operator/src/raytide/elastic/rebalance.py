@@ -4,8 +4,8 @@ Takes the state at the end of a plan in which nothing else happened; moves one a
 least fulfilled of one priority, scored anew after every move, and makes one resize of all that a participant gives or
 receives: each resize costs a training a change of its membership (TJ §3 row 16). For the same reason it begins late and
 then goes all the way: a giver begins for one who is further behind than the gap of the options, or while its last resize
-is fresh, and then gives to whoever is less fulfilled. Nobody gives what it would take back at once, nor while room is
-about to be free; the giver never ends up below the receiver, nobody gives and receives in one plan, and both have to be
+is fresh, and then gives to whoever is less fulfilled. Nobody gives what it would take back at once, nor while room that
+counts is about to be free; the giver never ends up below the receiver, nobody gives and receives in one plan, and both have to be
 settled and out of their cool-downs. Called by `fairness.py`.
 """
 
@@ -21,7 +21,7 @@ from typing import TypeAlias
 from raytide.elastic.model import REBALANCED
 from raytide.elastic.placement import PodShape
 from raytide.elastic.reclaim import Reclaim
-from raytide.elastic.share import SCORE_BITS, Pods, Share
+from raytide.elastic.share import SCORE_BITS, Pods, Share, larger_size, largest_size
 from raytide.elastic.state import State
 from raytide.elastic.steps import Step, charge, refused_by_sums, step_to, wanted, would_grow_back
 
@@ -69,7 +69,7 @@ class _Level:
         takers = [share for share in self.members if _may_receive(share)]
         self._gap = _scored(self.state.pool.options.rebalance_gap)
         least = _least_ahead(donors, self._gap)
-        if all(share.score >= least for share in takers) or any(_room_is_coming(self.state, share) for share in takers):
+        if all(share.score >= least for share in takers) or self._is_too_early(takers, least):
             return
         self._began_at = {share.rank: share.score for share in self.members}
         self._donors = sorted(turn for share in donors for turn in _donor_turns(share))
@@ -82,6 +82,23 @@ class _Level:
                 return  # nobody has begun, and nobody would for those who are left
             if not _has_given(receiver) and self._receives(receiver) and receiver.larger() is not None:
                 heappush(receivers, (receiver.score, receiver.rank, receiver))
+
+    def _is_too_early(self, takers: list[Share], least: int) -> bool:
+        """Whether room is on the way: who gets that, and how far apart they are then, is not known yet.
+
+        A resize that is under way is worth waiting for. Pods of others leave all the time in a large cluster, and some for
+        ever: they are only if the least fulfilled would catch up in their room without anybody's gift.
+        """
+        if any(not share.of.is_settled for share in self.state.shares):
+            return any(_room_is_coming(self.state, share) for share in takers)
+        behind = min(takers, key=lambda share: (share.score, share.rank))
+        size: int | None = behind.size
+        while size is not None and behind.score_if(size) < least:
+            size = larger_size(behind.of, size)
+        missing = (largest_size(behind.of) if size is None else size) - behind.size
+        placements = self.state.place(behind.instances, missing)
+        self.state.forget(placements)
+        return len(placements) == missing
 
     def _receives(self, receiver: Share) -> bool:
         """Whether somebody gave it its next step."""
@@ -134,7 +151,8 @@ class _Level:
         attempt = Reclaim(self.state)
         if refused_by_sums(self.state, receiver, step) is not None or not attempt.places_beside(step):
             return False
-        self._grows(receiver, step, after, attempt)
+        charge(self.state, receiver, step)
+        self._grows(receiver, after, attempt)
         return True
 
     def _is_ahead(self, donor: Share, receiver: Share) -> bool:
@@ -155,15 +173,16 @@ class _Level:
             attempt.undo()
             return False
         left = [name for take in attempt.takes for name in take.nodes]
+        charge(self.state, receiver, step)
         if would_grow_back(self.state, donor, left):
+            charge(self.state, receiver, [(pods, -count) for pods, count in step])
             attempt.undo()
             return False
         donor.shrinks_by(sum(take.count for take in attempt.takes), REBALANCED, left, receiver.of.id)
-        self._grows(receiver, step, after, attempt)
+        self._grows(receiver, after, attempt)
         return True
 
-    def _grows(self, receiver: Share, step: Step, after: int, attempt: Reclaim) -> None:
-        charge(self.state, receiver, step)
+    def _grows(self, receiver: Share, after: int, attempt: Reclaim) -> None:
         nodes = [spot.name for pods, spot, _ in attempt.placements if pods is receiver.instances]
         receiver.grows(after, REBALANCED, nodes, is_released=False)
 
@@ -202,7 +221,7 @@ def _lead(donor: Share, gap: int) -> int:
 
 
 def _room_is_coming(state: State, share: Share) -> bool:
-    """Whether pods are leaving room for it: who gets that, and how far apart they are then, is not known yet."""
+    """Whether pods are leaving room for one more of it."""
     pod = share.instances.pod
     return state.room.find(pod, is_free_now=True) is None and state.room.find(pod) is not None
 

@@ -55,7 +55,7 @@ def refused_by_sums(state: State, share: Share, step: Step) -> Refusal | None:
 
 
 def charge(state: State, share: Share, step: Step) -> None:
-    """New pods count in sums and quotas."""
+    """New pods count in sums and quotas; negative counts take that back."""
     for pods, count in step:
         state.load.spend_limits(pods.pod, count)
     state.quotas.spend(share.of.id.namespace, wanted(step))
