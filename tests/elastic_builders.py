@@ -257,6 +257,8 @@ class World:
         self.quotas = tuple(quotas)
         self.options = options or PoolOptions()
         self.leaving: tuple[tuple[str, Shape], ...] = ()
+        self.unsettled: frozenset[ParticipantId] = frozenset()
+        """Whose pods are leaving."""
         """Pods that have been told to go, and are still there."""
         self.jobs: dict[ParticipantId, Pods] = {}
         for one in jobs:
@@ -367,6 +369,8 @@ class World:
             )
         return replace(
             one,
+            is_settled=one.is_settled and one.id not in self.unsettled,
+            may_grow=one.may_grow and one.id not in self.unsettled,
             current=len(pods.trainers),
             placed=_by_node(pods.trainers),
             leaves_first=tuple(name for name in reversed(pods.trainers) if name),
@@ -393,13 +397,13 @@ class World:
     def copy(self) -> "World":
         other = World(self.nodes, strangers=self.strangers, quotas=self.quotas, options=self.options)
         other.jobs = {id_: pods.copy() for id_, pods in self.jobs.items()}
-        other.leaving = self.leaving
+        other.leaving, other.unsettled = self.leaving, self.unsettled
         return other
 
     def gone(self) -> "World":
         """With those gone that were leaving."""
         other = self.copy()
-        other.leaving = ()
+        other.leaving, other.unsettled = (), frozenset()
         return other
 
     def resized(self, division: Division, *, only_released: bool = False, is_graceful: bool = False) -> "World":
@@ -419,6 +423,7 @@ class World:
                 for kept in pods.places():
                     before.remove(kept)
                 other.leaving += tuple(before) if is_graceful else ()
+                other.unsettled |= {one.id} if is_graceful and before else frozenset()
         return other
 
     def carried_out(self, division: Division) -> "World":

@@ -129,10 +129,11 @@ class Claims:
     def _yield_to(self, who: Stranger, pods: Pods) -> None:
         """Each of these pods by itself has room that is about to be free, or that those give who offered it (TJ §3 row 6c).
 
-        As soon as anybody offers it, room that others leave is theirs before claims are served, as kube-scheduler will see
-        it: they come first by their priority, and who has given would pay again otherwise.
+        While somebody gives, or may, room that others leave is theirs before claims are served, as kube-scheduler will see
+        it: they come first by their priority, and what was given for them would go to somebody else.
         """
-        if not any(share.of.yields and share.of.priority < who.priority for share in self.state.shares):
+        offering = [share for share in self.state.shares if share.of.yields and share.of.priority < who.priority]
+        if not any(share.size > share.of.floor or not share.of.is_settled for share in offering):
             return
         self.state.fill_late(pods, None)
         count = pods.loose
