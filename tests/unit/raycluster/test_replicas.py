@@ -399,6 +399,23 @@ def test_a_refused_group(pods, refusal, gone, new):
     assert decision.has_given_up is bool(gone)
 
 
+@pytest.mark.rule("SC:S4", "RM:I18")
+@pytest.mark.parametrize(
+    ("pods", "needs_none"),
+    [
+        pytest.param(replica(2), True, id="all are there"),
+        pytest.param(replica(2, [0, 1]), True, id="all are begun"),
+        pytest.param([], False, id="one is not"),
+        pytest.param(replica(2, [0], dying), False, id="one goes"),
+    ],
+)
+def test_whether_room_for_another_replica_matters(pods, needs_none):
+    """A replica that was given up may stay and be completed after all: what held the next one back is void then."""
+    refusal = refused(times=0, retry_in_s=0.0, replicas_in_s=60.0)
+    decision = decide(group_of(3), [*replica(0), *replica(1), *pods], refusal=refusal)
+    assert decision.needs_none is needs_none
+
+
 # --- for any group ---------------------------------------------------------------------------------------------------
 
 phases = st.sampled_from(["Running", "Running", "Running", "Pending", "Failed", "Succeeded", "Unknown"])

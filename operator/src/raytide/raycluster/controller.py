@@ -179,6 +179,8 @@ class RayClusterReconciler:
         acting = self._wires.acting
         again = () if todo.violations else await acting.again(key, uid, todo.actions, todo.unwanted)
         self._refusals.give_up(key, todo.given_up, self._clock.monotonic())
+        for group in todo.needs_no_replica:
+            self._refusals.begin_replicas_at(key, group, self._clock.monotonic())
         applied = await acting.apply(key, uid, todo.actions, again)
         now = self._clock.monotonic()
         self._refusals.note(key, uid, cluster.metadata.generation, applied.outcomes, now)

@@ -46,6 +46,8 @@ class Plan:
     """Names of pods in flight that nobody wants any more: to be looked for, not asked for again."""
     given_up: frozenset[str] = frozenset()
     """Groups in which a multi-host replica goes because the API refuses the rest of it."""
+    needs_no_replica: frozenset[str] = frozenset()
+    """Groups of several hosts with all the replicas that they want: what held the next one back is void."""
     look_again_in: float | None = None
     is_reported: bool = True
     """False when the cluster's status is not ours to write now."""
@@ -62,6 +64,7 @@ class Plan:
             violations=self.violations + later.violations,
             unwanted=self.unwanted | later.unwanted,
             given_up=self.given_up | later.given_up,
+            needs_no_replica=self.needs_no_replica | later.needs_no_replica,
             look_again_in=sooner(self.look_again_in, later.look_again_in),
             is_reported=self.is_reported and later.is_reported,
             is_last=later.is_last,
@@ -298,6 +301,7 @@ def _resize_by_replica(now: Situation, group: WorkerGroupSpec) -> Plan:
     growth = Plan(
         actions=tuple(_create_hosts(now, group, decision.new_hosts)) if decision.new_hosts else (),
         given_up=frozenset({group.group_name} if decision.has_given_up else ()),
+        needs_no_replica=frozenset({group.group_name} if decision.needs_none else ()),
         look_again_in=refusal.look_again_in if refusal else None,
         is_continued=decision.is_continued,
     )

@@ -54,6 +54,8 @@ class ReplicaPlan:
     """Names in `workersToDelete` that are not workers of this group; nobody touches them."""
     has_given_up: bool = False
     """Some of the victims belong to a replica whose other hosts the API refuses."""
+    needs_none: bool = False
+    """Every replica that is wanted is there or begun: whether there is room for another one matters to nobody."""
     is_continued: bool = False
     """Once these victims are told to go, others follow: the ended hosts that are the reason."""
 
@@ -133,6 +135,7 @@ def plan_replicas(
         victims=victims,
         strangers=strangers_among(order.names - {pod.name for pod in pods}, foreign_names),
         has_given_up=bool(given_up),
+        needs_none=len(kept) >= wish.wanted and not given_up,
         is_continued=any(pod.is_finished and pod.replica_name in going for pod in pods),
     )
 
