@@ -144,6 +144,16 @@ def test_whether_it_gives_to_strangers():
     assert only(job(scaling={"yieldToPods": True})).yields
 
 
+@pytest.mark.rule("TJ:3.21")
+def test_a_size_below_the_minimum_does_not_make_its_own_pods_leave():
+    """Its controller keeps the minimum: were one of them on its way out for us, its room would be awaited for ever."""
+    pods = [pod_of(0, "n1", cpu="4"), pod_of(1, "n1", cpu="4")]
+    pool = made(job(floor=2, ceiling=2, replicas=1), pods, [node(cpu="8")])
+    assert pool.nodes[0].leaving == {}
+    (lifted,) = divide(pool).resizes
+    assert (lifted.before, lifted.after, lifted.reason, lifted.is_released) == (1, 2, "ReachingMinimum", True)
+
+
 def test_what_the_spec_says_about_scaling():
     scaling = {"enabled": False, "step": 2, "allowedSizes": [6, 4, 99, 1], "rebalance": True, "accounting": "Requests"}
     one = only(job(scaling=scaling))

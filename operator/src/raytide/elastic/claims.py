@@ -86,6 +86,8 @@ class Claims:
     def _claim(self, share: Share) -> None:
         needs = self._needs(share)
         if not needs:
+            if share.has_begun and share.size < share.of.floor:  # asked for less than its minimum, and has it
+                share.grows(share.of.floor, REACHING_MINIMUM, [], is_released=True)
             return
         share.is_waiting = True
         refusal = self.state.refusals.get(share.of.id) or self._refused_by_quota(share, needs)

@@ -54,8 +54,9 @@ class Claim:
 
     @property
     def wanted(self) -> int:
-        """Its size within its maximum."""
-        return min(self.current, self.job.spec.trainer.ceiling)
+        """Its size within its bounds, as its controller reads it: below its minimum it has its minimum all the same."""
+        trainer = self.job.spec.trainer
+        return min(max(self.current, trainer.min_instance), trainer.ceiling)
 
     @property
     def trainers(self) -> int:
