@@ -49,6 +49,40 @@ def test_a_new_cluster_gets_service_head_and_workers_in_one_pass():
     ]
 
 
+def drawing(*suffixes):
+    """A source of names whose dice fall like that."""
+    left = iter(suffixes)
+    return lambda prefix: f"{prefix}{next(left)}"
+
+
+@pytest.mark.rule("D15")
+@pytest.mark.parametrize(
+    ("in_use", "suffixes"),
+    [
+        pytest.param({}, ["aaaaa", "aaaaa", "bbbbb"], id="one that this plan has given already"),
+        pytest.param({"pods": ("ccccc",)}, ["ccccc", "aaaaa", "bbbbb"], id="that of a pod that is there or in flight"),
+        pytest.param({"dying": ("ccccc",)}, ["ccccc", "aaaaa", "bbbbb"], id="that of a pod on its way out"),
+        pytest.param({"foreign": ("ccccc",)}, ["aaaaa", "ccccc", "bbbbb"], id="that of a namesake's pod"),
+    ],
+)
+def test_a_new_pod_never_gets_a_name_that_is_in_use(in_use, suffixes):
+    there = [pod(f"demo-cpu-worker-{each}") for each in in_use.get("pods", ())]
+    gone = [dying(f"demo-cpu-worker-{each}") for each in in_use.get("dying", ())]
+    foreign = frozenset(f"demo-cpu-worker-{each}" for each in in_use.get("foreign", ()))
+    cluster = parsed(group(replicas=2 + len(there) + len(gone)))
+    observed = Observed(pods=(head(), *there, *gone), services=(head_service(),), foreign_names=foreign)
+    todo = plan(cluster, observed, CONFIG, drawing(*suffixes))
+    assert told(todo) == ["create demo-cpu-worker-aaaaa", "create demo-cpu-worker-bbbbb"]
+
+
+@pytest.mark.rule("D15", "RC:MH-6")
+def test_a_new_replica_never_gets_a_name_that_is_in_use():
+    cluster = parsed(group(replicas=2, numOfHosts=1), group("tpu", replicas=2, numOfHosts=2))
+    todo = plan(cluster, Observed(), CONFIG, drawing("h", "a", "b", "ccccc", "ccccc", "ddddd", *"efgi"))
+    replicas = {action.manifest["metadata"]["labels"].get(names.REPLICA_NAME_LABEL) for action in todo.actions}
+    assert replicas >= {"tpu-ccccc", "tpu-ddddd"}
+
+
 @pytest.mark.rule("RM:I14", "D5")
 def test_once_everything_asked_for_is_there_the_plan_is_empty():
     cluster = parsed(group(replicas=3), group("gpu", replicas=1))

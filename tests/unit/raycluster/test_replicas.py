@@ -10,6 +10,7 @@ from raytide.api import names
 from raytide.api.pod import PodCondition
 from raytide.raycluster.groups import MOST_NEW_PODS
 from raytide.raycluster.observed import Refusal
+from raytide.raycluster.pod_names import unused
 from raytide.raycluster.replicas import plan_replicas
 from raytide.raycluster.scaling import GroupOrder, clamp_replicas
 
@@ -38,7 +39,8 @@ def replica(number, hosts=range(SIZE), made=pod, **fields):
 def decide(group, pods, **circumstances):
     order = GroupOrder(clamp_replicas(group), frozenset(group.scale_strategy.workers_to_delete))
     numbers = itertools.count(1)
-    return plan_replicas(group, pods, order, lambda: f"new-{next(numbers)}", **circumstances)
+    namer = unused(lambda prefix: f"{prefix}-{next(numbers)}", lambda: (each.replica_name for each in pods))
+    return plan_replicas(group, pods, order, lambda: namer("new"), **circumstances)
 
 
 def created(decision):
@@ -72,12 +74,6 @@ def test_a_new_group_gets_all_hosts_of_all_replicas():
 def test_a_new_replica_gets_the_smallest_unused_index_and_all_its_hosts_the_same():
     decision = decide(group_of(4), [*replica(0), *replica(2)])
     assert [new.replica_index for new in decision.new_hosts] == [1] * SIZE + [3] * SIZE
-
-
-def test_a_name_that_a_replica_has_is_not_drawn_again():
-    names_drawn = iter(["cpu-0", "cpu-0", "fresh"])
-    decision = plan_replicas(group_of(2), replica(0), GroupOrder(2), lambda: next(names_drawn))
-    assert created(decision) == [f"fresh/{i}" for i in range(SIZE)]
 
 
 @pytest.mark.rule("RM:I6")

@@ -6,7 +6,7 @@ that carry the cluster's label; those that another uid controls never get in (RM
 plan and status.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -72,6 +72,13 @@ class Observed:
     def has_headless_worker_service(self) -> bool:
         """Whether the service found by the label of RC:HL-1 is there."""
         return any(each.is_headless_worker_service and not each.is_terminating for each in self.services)
+
+    def names_in_use(self) -> Iterator[str]:
+        """Names of pods and replicas that a new one must not get."""
+        yield from self.foreign_names
+        for pod in self.pods:
+            yield pod.name
+            yield pod.replica_name
 
     def group(self, name: str) -> tuple[PodView, ...]:
         """Worker pods of one group."""

@@ -20,7 +20,7 @@ from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.raycluster.groups import NEWEST, GroupPlan, Victim, plan_group, removed_groups
 from raytide.raycluster.objects import build_head_service, build_headless_worker_service
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.pod_names import Namer, head_pod_name, replica_name, worker_pod_name
+from raytide.raycluster.pod_names import Namer, head_pod_name, replica_name, unused, worker_pod_name
 from raytide.raycluster.pods import build_head_pod, build_worker_template, host_pod, worker_pod
 from raytide.raycluster.rbac import EVENT_REASONS, Lookup, build_rights, lookups, named_service_account
 from raytide.raycluster.replicas import NewHost, ReplicaPlan, plan_replicas
@@ -88,7 +88,8 @@ NOTHING: Final = Plan()
 
 def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: Namer) -> Plan:
     """Walk through the steps; each may add writes, and may be the last."""
-    situation = Situation(cluster, observed, config, namer, scaling_of(cluster, observed, config.autoscaler.mode))
+    scaling = scaling_of(cluster, observed, config.autoscaler.mode)
+    situation = Situation(cluster, observed, config, unused(namer, observed.names_in_use), scaling)
     todo = NOTHING
     for step in STEPS:
         todo += step(situation)

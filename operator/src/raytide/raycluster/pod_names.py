@@ -3,10 +3,10 @@
 Takes the cluster, the group and a `Namer`, gives a name of at most 63 characters. Up to 50 characters of
 `<cluster>-<group>` the prefix is KubeRay's; longer ones are cut and end in a hash of the whole, so that two groups with
 long names never share a prefix (D15, RC §3.2). It rolls no dice: the random part comes from the `Namer`, which the shell
-owns. Called by plan.py, once per intention: a retry uses the same name.
+owns. Called by plan.py, once per intention: a retry uses the same name, and nobody else gets it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Final, TypeAlias
 
@@ -21,6 +21,29 @@ _PREFIX_LENGTH: Final = 50
 _REPLICA_PREFIX_LENGTH: Final = 57
 """A label's value has at most 63 characters, of which six are the random end."""
 _HASH_LENGTH: Final = 8
+_DRAWS: Final = 100
+"""Only a source that always says the same needs as many."""
+
+
+def unused(namer: Namer, taken: Callable[[], Iterable[str]]) -> Namer:
+    """The same source without the names in `taken`, and none twice (D15).
+
+    Five random characters meet sooner than one thinks: in 3 of 100 groups of 1,000 pods. `taken` is asked for the first name.
+    """
+    known: set[str] = set()
+
+    def draw(prefix: str) -> str:
+        if not known:
+            known.update(taken())
+        name = namer(prefix)
+        for _ in range(_DRAWS):
+            if name not in known:
+                break
+            name = namer(prefix)
+        known.add(name)
+        return name
+
+    return draw
 
 
 def head_pod_name(cluster: RayCluster, config: PodConfig, namer: Namer) -> str:

@@ -31,8 +31,6 @@ from raytide.raycluster.scaling import GroupOrder
 
 ATTEMPTS: Final = 2
 """So many refusals in a row, and an incomplete replica is given up: the second try is for what was about to change."""
-DRAWS: Final = 10
-"""How often a replica's name is drawn at most until it is a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ def plan_replicas(
     """Decide about one group of more than one host from its own pods.
 
     `may_choose_victims` is False under autoscaling, where no whole replica goes without a name (RC:MH-7). `refusal` is
-    what the API refused this group lately; the rest is as in `plan_group`.
+    what the API refused this group lately; `draw_name` gives names that no replica has; the rest is as in `plan_group`.
     """
     wish = _Wish(0 if group.suspend else order.replicas, group.num_of_hosts, order.names, resting_names)
     replicas = tuple(_replicas(pods, wish))
@@ -281,18 +279,6 @@ def _new_replicas(
 ) -> Iterator[NewHost]:
     """All hosts of the replicas that are missing, as far as there is room for all of them besides the completed ones."""
     room -= sum(wish.size - len(replica.hosts) for replica in kept)
-    taken = {pod.replica_name for pod in pods}
     for index in unused_indices(pods, min(wish.wanted - len(kept), room // wish.size)):
-        name = _new_name(draw_name, taken)
-        taken.add(name)
-        yield from (NewHost(name, index, host) for host in range(wish.size))
-
-
-def _new_name(draw_name: Callable[[], str], taken: Collection[str]) -> str:
-    """A name no replica of the group has; five random characters meet sooner than one thinks."""
-    name = draw_name()
-    for _ in range(DRAWS):
-        if name not in taken:
-            break
         name = draw_name()
-    return name
+        yield from (NewHost(name, index, host) for host in range(wish.size))
