@@ -1,17 +1,21 @@
 """P6K: P6 on a real control plane: from a RayCluster created to its first pod seen by a watch, with an idle operator.
 
-Also with 10,000 pods of another cluster in its cache. Percentiles over 200 and 100 rounds. BENCH_PODS and BENCH_ROUNDS
-make it smaller while it is being worked on.
+Also with 10,000 pods of another cluster in its cache, and without an operator: a bare client that sends the three requests
+that have to be, one after the other. Percentiles over 200, 100 and 100 rounds. BENCH_PODS and BENCH_ROUNDS make it smaller
+while it is being worked on.
 """
 
 import asyncio
 import itertools
 import os
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
 from api_process import ballast_pod
+from bare import bare_cluster, foreign_cluster, operator_away, pod_template
 from p5 import FirstPods
 from plane import PODS, PlaneRig, plane_rig, probed
 
@@ -24,15 +28,16 @@ PAUSE_S = 0.6
 """Until the status of the last cluster is written: the operator is to be idle."""
 
 
-async def reactions(ours: PlaneRig, seen: FirstPods, prefix: str, rounds: int) -> list[float]:
-    """Milliseconds from POST to the first pod, one cluster after the other."""
+async def reactions(
+    begin: Callable[[str], Awaitable[object]], seen: FirstPods, prefix: str, rounds: int
+) -> list[float]:
+    """Milliseconds from the beginning to the first pod, one cluster after the other."""
     now = asyncio.get_running_loop().time
     times = []
     for number in range(rounds):
         name = f"{prefix}{number}"
-        manifest = probed(name, 0)
         started = now()
-        await ours.call("POST", CLUSTERS, manifest)
+        await begin(name)
         async with asyncio.timeout(30):
             times.append((await seen.of(name) - started) * 1000)
         await asyncio.sleep(PAUSE_S)
@@ -41,11 +46,7 @@ async def reactions(ours: PlaneRig, seen: FirstPods, prefix: str, rounds: int) -
 
 async def fill(ours: PlaneRig) -> None:
     """Pods of a RayCluster that is somebody else's."""
-    spec = {"managedBy": "kueue.x-k8s.io/multikueue", "rayVersion": "2.60.0"}
-    container = {"name": "ray-head", "image": "rayproject/ray:2.60.0"}
-    spec["headGroupSpec"] = {"template": {"spec": {"containers": [container]}}}
-    manifest = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ballast"}, "spec": spec}
-    owner = (await ours.call("POST", CLUSTERS, manifest))["metadata"]["uid"]
+    owner = await foreign_cluster(ours, "ballast")
     numbers = itertools.count()
 
     async def create() -> None:
@@ -65,12 +66,20 @@ async def main() -> int:
         seen = FirstPods()
         following = asyncio.create_task(seen.follow(ours))
         await seen.is_open.wait()
-        await reactions(ours, seen, "warm", 10)
-        idle = await reactions(ours, seen, "idle", ROUNDS)
-        await fill(ours)
+
+        def create(name: str) -> Awaitable[object]:
+            return ours.call("POST", CLUSTERS, probed(name, 0))
+
+        await reactions(create, seen, "warm", 10)
+        template = await pod_template(ours, "head")
+        idle = await reactions(create, seen, "idle", ROUNDS)
+        async with operator_away(ours):
+            bare = await reactions(partial(bare_cluster, ours, template), seen, "bare", ROUNDS // 2)
+            await fill(ours)
         await asyncio.sleep(5)
-        full = await reactions(ours, seen, "full", ROUNDS // 2)
+        full = await reactions(create, seen, "full", ROUNDS // 2)
         following.cancel()
+    print(f"without an operator p50 {percentile(bare, 0.5):.1f} ms, p99 {percentile(bare, 0.99):.1f} ms")
     met = [
         result("P6K", percentile(full, 0.99), f"ms p99 with {BALLAST} pods cached", 100),
         result("P6K", percentile(idle, 0.5), "ms p50", 15),
