@@ -93,7 +93,8 @@ class WorkerQuota:
         """What the quota says to a request."""
         if request.path.endswith(f"/resourcequotas/{QUOTA}"):
             self._tell()
-        is_worker = request.method == "POST" and b'"ray.io/node-type":"worker"' in request.body
+        is_pod = request.method == "POST" and request.path.endswith("/pods")  # a service selects by that label
+        is_worker = is_pod and b'"ray.io/node-type":"worker"' in request.body
         if not is_worker or self.used < self.hard:
             return None
         self.refused += 1
