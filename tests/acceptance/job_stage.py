@@ -25,21 +25,29 @@ AT_ONCE_AND_EVEN = {"rebalance": True, "growCooldownSeconds": 0, "shrinkCooldown
 
 
 class Waits:
-    """How long pods of jobs had no node, by this process's clock."""
+    """How long pods of jobs had no node, by this process's clock: at all, and while nobody was ahead of them.
+
+    Who is ahead are pods of others without a node: where they have the higher priority, kube-scheduler looks at nobody else
+    before it has found room for all of them.
+    """
 
     def __init__(self) -> None:
         self.longest_s = 0.0
+        self.longest_alone_s = 0.0
         self._since: dict[str, float] = {}
+        self._ahead: set[str] = set()
+        self._alone_since = 0.0
 
     def see(self, pod: Json) -> None:
         """As it is now."""
-        if names.JOB_LABEL not in pod["metadata"].get("labels", {}):
-            return
         uid = pod["metadata"]["uid"]
         if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
             self._end(uid)
-        else:
+        elif names.JOB_LABEL in pod["metadata"].get("labels", {}):
             self._since.setdefault(uid, self._now())
+        else:
+            self._count()
+            self._ahead.add(uid)
 
     def forget(self, pod: Json) -> None:
         """It is gone."""
@@ -47,12 +55,28 @@ class Waits:
 
     def longest_so_far_s(self) -> float:
         """Of pods that have waited or still do."""
-        return max([self.longest_s, *(self._now() - since for since in self._since.values())])
+        self._count()
+        return self.longest_s
+
+    def longest_alone_so_far_s(self) -> float:
+        """The same without the time in which others were ahead."""
+        self._count()
+        return self.longest_alone_s
 
     def _end(self, uid: str) -> None:
-        since = self._since.pop(uid, None)
-        if since is not None:
-            self.longest_s = max(self.longest_s, self._now() - since)
+        self._count()
+        self._since.pop(uid, None)
+        if uid in self._ahead:
+            self._ahead.discard(uid)
+            self._alone_since = self._now()
+
+    def _count(self) -> None:
+        now, first = self._now(), min(self._since.values(), default=None)
+        if first is None:
+            return
+        self.longest_s = max(self.longest_s, now - first)
+        if not self._ahead:
+            self.longest_alone_s = max(self.longest_alone_s, now - max(first, self._alone_since))
 
     @staticmethod
     def _now() -> float:

@@ -236,7 +236,7 @@ async def test_what_kubectl_scale_asks_for_beyond_the_room_is_taken_back(scene, 
         await scene.settled("a", GPUS)
         note = scene.record("a").resizes[-1]
         assert (note.before, note.after, note.reason) == (11, 8, "NoRoom")
-        assert note.message == "ScaledDown 11→8: 3 of them had no node for 30 s"
+        assert note.message == "ScaledDown 11→8: 3 of them had no node for 20 s"
         await holds_for("and it stays so", lambda: scene.size("a") == GPUS, seconds=PASSES_S)
 
 

@@ -21,7 +21,7 @@ def starving(world: World, **long: int) -> Pool:
 def test_what_found_no_node_for_long_is_taken_back_with_its_reason():
     (resize,) = divide(starving(World([node(cpu=8)], [job("a", 2, 20, 12)]), a=4)).resizes
     assert (resize.before, resize.after, resize.reason, resize.is_released) == (12, 8, NO_ROOM, True)
-    assert resize.message == "ScaledDown 12→8: 4 of them had no node for 30 s"
+    assert resize.message == "ScaledDown 12→8: 4 of them had no node for 20 s"
 
 
 @pytest.mark.parametrize(

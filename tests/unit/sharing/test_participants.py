@@ -592,8 +592,8 @@ def ago(seconds):
 @pytest.mark.parametrize(
     ("pods", "count"),
     [
-        pytest.param([pod_of(0, "n1"), pod_of(1, creationTimestamp=ago(31))], 1, id="half a minute without a node"),
-        pytest.param([pod_of(0, "n1"), pod_of(1, creationTimestamp=ago(29))], 0, id="not so long"),
+        pytest.param([pod_of(0, "n1"), pod_of(1, creationTimestamp=ago(21))], 1, id="twenty seconds without a node"),
+        pytest.param([pod_of(0, "n1"), pod_of(1, creationTimestamp=ago(19))], 0, id="not so long"),
         pytest.param([pod_of(0, "n1"), pod_of(1, "n1", creationTimestamp=ago(99))], 0, id="with a node"),
         pytest.param([pod_of(0), pod_of(1)], 0, id="nobody knows since when"),
         pytest.param(
@@ -609,7 +609,7 @@ def test_who_found_no_node_for_long(pods, count):
 @pytest.mark.rule("SC:S25")
 def test_time_alone_tells_that_a_pod_waits_for_long():
     pools, one = Pools(SharingConfig()), job(replicas=3)
-    pods = [pod_of(0, "n1"), pod_of(1, "n1"), pod_of(2, creationTimestamp=ago(20))]
+    pods = [pod_of(0, "n1"), pod_of(1, "n1"), pod_of(2, creationTimestamp=ago(10))]
     (before,) = pools.pool([one], pods, [node()], now=NOW).participants
     assert (before.unplaced_for_long, pools.changes_at) == (0, NOW + timedelta(seconds=11))
     (after,) = pools.pool([one], pods, [node()], now=pools.changes_at).participants

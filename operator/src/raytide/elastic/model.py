@@ -250,9 +250,10 @@ RECLAIMED: Final = "Reclaimed"
 REBALANCED: Final = "Rebalanced"
 NO_ROOM: Final = "NoRoom"
 """Taken back, because instances above the floor found no node for `NO_NODE_S`."""
-NO_NODE_S: Final = 30
-"""SC:S25 lets no pod pend longer. Room that others leave is free by then (30 s of grace are Kubernetes' default), and who is
-still without a node holds a place in kube-scheduler's queue and in the plan that somebody else could use."""
+NO_NODE_S: Final = 20
+"""SC:S25 lets no pod pend for 30 s, and a pass, the job's controller and the pod's end come after this. kube-scheduler looks
+at a pod again after 10 s at the latest; who is still without a node holds a place in its queue and in the plan that somebody
+else could use."""
 YIELDED: Final = "Yielded"
 """Given to pods of strangers with a higher priority that have no node."""
 
