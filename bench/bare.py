@@ -59,12 +59,8 @@ async def bare_creates(ours: PlaneRig, template: dict, pods: int) -> float:
     """
     now = asyncio.get_running_loop().time
     is_open = asyncio.Event()
-    owner = {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayCluster",
-        "name": "bare",
-        "uid": await foreign_cluster(ours, "bare"),
-    }
+    uid = await foreign_cluster(ours, "bare")
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "bare", "uid": uid}
     owner |= {"controller": True, "blockOwnerDeletion": True}
 
     async def watch() -> None:
