@@ -11,7 +11,7 @@ import json
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,9 @@ from integration.surface import (
     crd_body,
     path_of,
 )
-from raytide.sandbox.fault_proxy import FaultProxy, Seen
+from raytide.sandbox.fault_proxy import FaultProxy
 from raytide.sandbox.fault_upstream import Upstream
-from raytide.sandbox.faults import Script
+from raytide.sandbox.faults import CallFault, Script
 from raytide.sandbox.kubeconfig import build_kubeconfig, write_private
 
 from kube_plane import KubePlane, eventually
@@ -47,41 +47,37 @@ NOT_COUNTED = ("leases",)
 """A lease is renewed whether there is work or not."""
 
 
-class WritesSeen(Counter[str]):
-    """Writes into some namespaces that came by since the last `clear`, by method and kind."""
+class CountingScript(Script):
+    """No faults; counts writes into some namespaces, by method and kind, when they come by.
 
-    def __init__(self, proxy: FaultProxy, namespaces: set[str]) -> None:
-        super().__init__()
-        self._proxy = proxy
+    Not when they are answered: by then a test may have seen what they wrote, and begun to count anew.
+    """
+
+    def __init__(self, namespaces: set[str]) -> None:
+        super().__init__(now_s=time.monotonic)
+        self.writes: Counter[str] = Counter()
         self._namespaces = namespaces
-        self._read = 0
 
-    def _catch_up(self) -> None:
-        seen = list(self._proxy.seen)
-        for one in seen[self._read :]:
-            if (kind := _written(one, self._namespaces)) is not None:
-                super().__setitem__(kind, super().__getitem__(kind) + 1)
-        self._read = len(seen)
-
-    def __getitem__(self, kind: str) -> int:
-        self._catch_up()
-        return super().__getitem__(kind)
-
-    def __bool__(self) -> bool:
-        self._catch_up()
-        return len(self) > 0
-
-    def clear(self) -> None:
-        self._catch_up()
-        super().clear()
+    def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        is_watch: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> CallFault | None:
+        if (kind := _written(method, path, self._namespaces)) is not None:
+            self.writes[kind] += 1
+        return super().call(method, path, query, is_watch=is_watch, headers=headers)
 
 
-def _written(one: Seen, namespaces: set[str]) -> str | None:
-    words = urlsplit(one.url).path.strip("/").split("/")
-    if one.method == "GET" or not namespaces & set(words):
+def _written(method: str, path: str, namespaces: set[str]) -> str | None:
+    words = path.strip("/").split("/")
+    if method == "GET" or not namespaces & set(words):
         return None
     last = words[-1] if words[-1] in ("status", "pods", "services", "events") else words[-2]
-    return None if {last, words[-1]} & set(NOT_COUNTED) else f"{one.method} {last}"
+    return None if {last, words[-1]} & set(NOT_COUNTED) else f"{method} {last}"
 
 
 class KubeCluster(Surface):
@@ -92,8 +88,9 @@ class KubeCluster(Surface):
         super().__init__()
         self.plane = plane
         self._namespaces: set[str] = set()
-        self.proxy = FaultProxy(Upstream.of_kubeconfig(plane.kubeconfig), Script(now_s=time.monotonic))
-        self.writes = WritesSeen(self.proxy, self._namespaces)
+        script = CountingScript(self._namespaces)
+        self.proxy = FaultProxy(Upstream.of_kubeconfig(plane.kubeconfig), script)
+        self.writes = script.writes
         self.node = f"n0-{run}"
         self._nodes = [self.node]
         self._run = run
