@@ -9,6 +9,7 @@ cool-down, and growth only into room that is free; what was planned is no failur
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ UNSEEN_S = 30.0
 """After a stranger came or a machine changed, the operator may not know of it for so long."""
 AT_ONCE_S = 1.0
 """Deletes that were asked for within so long may all be on their way."""
+LONGEST_WAY_S = 12.0
+"""From a decision to the store: ten seconds is its sender's patience, and one the fraction that a record leaves out."""
 BEGINS = ("Admitted", "ReachingMinimum")
 GROWS = ("Admitted", "Growing", "Rebalanced")
 TAKEN = ("Reclaimed", "Rebalanced")
@@ -190,7 +193,16 @@ class TrainingJudge(Notes):
                 self._judge_room(uid, obj, after)
             if reason not in BEGINS:
                 is_late = reason == "Requested"  # the rest begins with the request, not with what is written of it
-                self._resized_at[uid] = self._asked_at.get(uid, self._now_s()) if is_late else self._now_s()
+                self._resized_at[uid] = (
+                    self._asked_at.get(uid, self._now_s()) if is_late else self._decided_at(uid, note)
+                )
+
+    def _decided_at(self, uid: str, note: Mapping[str, Any]) -> float:
+        """When the pass decided this, to the second: the rest begins then, however long the write was on its way."""
+        passed_s = (self.world.now() - datetime.fromisoformat(note["at"])).total_seconds()
+        if not 0.0 <= passed_s <= LONGEST_WAY_S:
+            self.note(f"{self.names[uid]} is resized now, and its record says {passed_s:.1f} s ago: {note}")
+        return self._now_s() - max(0.0, passed_s - 1.0)
 
     def _judge_cooldown(self, uid: str, obj: Mapping[str, Any], note: Mapping[str, Any]) -> None:
         scaling = obj["spec"].get("scaling") or {}

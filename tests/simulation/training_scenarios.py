@@ -15,7 +15,7 @@ from raytide.sandbox.faults import Answer
 from simulation.scenarios import Scenario
 from simulation.stage import Stage
 from simulation.training_manifests import OTHER_NAMESPACE, new_job, new_pod, role
-from simulation.training_stage import TrainingStage
+from simulation.training_stage import FreePlacesStage, TrainingStage
 from simulation.training_wishes import condition
 from simulation.training_world import JOBS
 from simulation.world import NAMESPACE
@@ -315,13 +315,18 @@ async def upgrade(stage: TrainingStage) -> None:
 
 
 def _story(
-    name: str, tell: Callable[[TrainingStage], Awaitable[None]], *, is_exact: bool = False, is_quiet: bool = False
+    name: str,
+    tell: Callable[[TrainingStage], Awaitable[None]],
+    *,
+    is_exact: bool = False,
+    is_quiet: bool = False,
+    stage: type[TrainingStage] = TrainingStage,
 ) -> Scenario:
-    async def told(stage: Stage) -> None:
-        assert isinstance(stage, TrainingStage)
-        await tell(stage)
+    async def told(on: Stage) -> None:
+        assert isinstance(on, TrainingStage)
+        await tell(on)
 
-    return Scenario(name, told, has_exact_counts=is_exact, is_quiet=is_quiet, stage=TrainingStage)
+    return Scenario(name, told, has_exact_counts=is_exact, is_quiet=is_quiet, stage=stage)
 
 
 TRAINING = (
@@ -333,7 +338,7 @@ TRAINING = (
     _story("shrunk-without-zero", shrunk_without_zero),
     _story("scaled-by-hand", scaled_by_hand),
     _story("suspended-while-shrinking", suspended),
-    _story("job-node-lost", node_lost),
+    _story("job-node-lost", node_lost, stage=FreePlacesStage),
     _story("job-node-cordoned", cordoned),
     _story("trainers-fail", trainers_fail, is_exact=True),
     _story("job-deleted-while-creating", deleted_while_creating),

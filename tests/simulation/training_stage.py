@@ -8,6 +8,7 @@ I19, I25.
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import timedelta
 from typing import Any
@@ -207,6 +208,24 @@ class TrainingStage(Stage):
             },
             "pods": {str(key): _pod(entry.obj()) for key, entry in sorted(self.world.store.entries("pods"))},
         }
+
+
+class FreePlacesStage(TrainingStage):
+    """A world in which it depends on who was faster which free place a trainer gets.
+
+    While a machine is dying, a place whose pod has not gone yet is taken by nobody; only trainer 0 has a name to keep.
+    """
+
+    def portrait(self) -> dict[str, Any]:
+        """Pods by role and phase, and everybody's first trainer by name."""
+        found = super().portrait()
+        pods: Counter[str] = Counter()
+        for key, entry in self.world.store.entries("pods"):
+            who = (
+                "first" if entry.labels.get(names.INDEX_LABEL) == "0" else entry.labels.get(names.ROLE_LABEL, key.name)
+            )
+            pods[f"{who} {_pod(entry.obj())}"] += 1
+        return {**found, "pods": dict(pods)}
 
 
 def _plain(job: dict[str, Any]) -> dict[str, Any]:
