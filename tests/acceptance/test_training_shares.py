@@ -24,8 +24,8 @@ SETTLED_S = 240.0
 """No bar: kube-scheduler makes room for 300 pods of a higher priority one after the other, on whatever machine it has."""
 PENDING_S = 30.0
 PREEMPTING_S = 20.0
-"""Longer while strangers are ahead: kube-scheduler looks at no trainer before it has made room for 300 pods of a higher
-priority, one preemption after the other, about 35 s on two cores in which nobody else could place a trainer."""
+"""Longer while strangers are ahead: kube-scheduler looks at no trainer, not at a minimum's either, before it has made room for
+300 pods of a higher priority, one preemption after the other: 20 s on two cores in which nobody could place a trainer."""
 STRANGERS, ROUNDS = 300, 2
 LEAST_LOAD = 0.9
 

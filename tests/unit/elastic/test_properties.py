@@ -43,6 +43,7 @@ from raytide.elastic.model import (
     Division,
     Participant,
     Pool,
+    Resize,
 )
 from raytide.elastic.share import Share
 from unit.elastic.elastic_worlds import equal_worlds, worlds
@@ -109,6 +110,9 @@ def takes_only_what_may_be_taken(plan: Division, everybody, strangers) -> None:
             assert job.yields, "nobody gives to strangers who has not offered it"
             assert any(other.is_unschedulable and other.priority > job.priority for other in strangers), one
             continue
+        if one.reason == NO_ROOM:
+            takes_back_what_has_no_node(one, job, strangers)
+            continue
         assert one.reason in (RECLAIMED, REBALANCED), one
         assert one.for_id != one.id, "nobody is its own claimant"
         if one.for_id is None:  # for its own master or parameter servers, or surplus that waits, for its own minimum
@@ -117,6 +121,13 @@ def takes_only_what_may_be_taken(plan: Division, everybody, strangers) -> None:
         claimant = everybody[one.for_id]
         assert claimant.priority >= job.priority, "nobody of a lower priority takes"
         assert job.may_shrink or claimant.priority > job.priority, "a cool-down yields to priority alone"
+
+
+def takes_back_what_has_no_node(one: Resize, job: Participant, strangers) -> None:
+    is_behind = any(other.priority > job.priority for other in strangers)
+    assert is_behind or job.unplaced_for_long > 0, one
+    most = job.current - sum(job.placed.values()) if is_behind else job.unplaced_for_long
+    assert job.sizes or job.step > 1 or one.before - one.after <= most, "nobody loses what runs"
 
 
 def drains_nobody_in_vain(plan: Division) -> None:
@@ -295,11 +306,8 @@ def test_what_is_taken_back_waited_and_stays_gone(world, chance):
     stays_within_bounds(plan, everybody)
     back = {one.id: one for one in plan.resizes if one.reason == NO_ROOM}
     for id_, one in back.items():
-        job = everybody[id_]
-        assert job.unplaced_for_long > 0
-        assert one.after >= job.floor
-        is_free = not job.sizes and job.step == 1
-        assert not is_free or one.before - one.after <= job.unplaced_for_long, "nobody loses what runs"
+        assert one.after >= everybody[id_].floor
+        takes_back_what_has_no_node(one, everybody[id_], world.strangers)
     assert not any(one.id in back and one.after > one.before for one in plan.resizes)
     again = divide(world.resized(plan).pool())
     assert not any(one.id in back and one.reason == NO_ROOM for one in again.resizes)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_builders import World, companion, id_of, job, node, resizes_of
+from elastic_builders import World, companion, id_of, job, node, quota, resizes_of, stranger
 from raytide.elastic.fairness import divide
 from raytide.elastic.model import NO_ROOM, Pool
 
@@ -66,3 +66,61 @@ def test_a_plan_carried_out_takes_nothing_back_again_and_gives_it_to_nobody():
     plan = divide(starving(world, a=4))
     assert resizes_of(plan) == {"a": -4}
     assert divide(world.carried_out(plan).pool()).resizes == ()
+
+
+# --- behind pods of a higher priority ----------------------------------------------------------------------------------
+
+
+def behind(world: World, *strangers, **more) -> Pool:
+    """The pool in which those wait for a node, and nobody has waited for long."""
+    pool = replace(world.pool(), strangers=strangers)
+    return replace(pool, participants=tuple(replace(one, **more) for one in pool.participants))
+
+
+def test_behind_pods_of_a_higher_priority_nobody_waits_at_all():
+    """kube-scheduler evicted four of twelve for them; the four need not come back only to pend."""
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=3, priority=1, name="shop/web-0"))
+    (resize,) = divide(pool).resizes
+    assert (resize.before, resize.after, resize.reason) == (12, 8, NO_ROOM)
+    assert resize.message == (
+        "ScaledDown 12→8: no room is left for more of them behind shop/web-0, which has a higher priority and no node"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "taken"),
+    [
+        pytest.param(stranger(priority=0), {}, 0, id="equals wait their turn, and it is given time"),
+        pytest.param(stranger(cpu=9, priority=1), {}, 0, id="for what no node can ever hold nobody waits"),
+        pytest.param(stranger(cpu=8, priority=1), {}, -4, id="a large one keeps the others waiting"),
+        pytest.param(stranger(priority=1), {"floor": 10}, -2, id="never below the minimum"),
+        pytest.param(stranger(priority=1), {"step": 4, "floor": 0}, -4, id="down to a size that it may have"),
+        pytest.param(stranger(priority=1), {"may_shrink": False}, -4, id="in a cool-down too: nobody loses what runs"),
+        pytest.param(
+            stranger(priority=1), {"is_scaling_enabled": False}, 0, id="but for whoever wants to be left alone"
+        ),
+        pytest.param(stranger(priority=1), {"uncreated": 4}, -4, id="pods that are not made yet need not be made"),
+    ],
+)
+def test_who_is_behind_whom(first, more, taken):
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), first, **more)
+    assert resizes_of(divide(pool)) == ({"a": taken} if taken else {})
+
+
+def test_the_room_that_is_left_beside_them_is_kept():
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=3, priority=1))
+    roomy = replace(pool, nodes=(node("node-1", cpu=13, used={"cpu": 8000}),))
+    assert resizes_of(divide(roomy)) == {"a": -2}, "five are free, three of them for the strangers"
+
+
+def test_what_a_quota_refuses_waits_for_the_quota():
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(priority=1), uncreated=4)
+    refused = replace(pool, quotas=(quota(cpu=-3000),))
+    assert resizes_of(divide(refused)) == {"a": -1}
+
+
+def test_carried_out_it_is_the_end_of_it():
+    world = World([node(cpu=8)], [job("a", 2, 20, 12)])
+    pool = behind(world, stranger(count=3, priority=1))
+    after = behind(world.carried_out(divide(pool)), stranger(count=3, priority=1))
+    assert divide(after).resizes == ()

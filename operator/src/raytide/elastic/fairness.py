@@ -30,6 +30,7 @@ from raytide.elastic.model import (
     ParticipantId,
     Pool,
     Resize,
+    Stranger,
     Waiting,
 )
 from raytide.elastic.reasons import Reasons
@@ -49,8 +50,9 @@ def divide(pool: Pool) -> Division:
         _cut(state, share)
     claims = Claims(state)
     claims.serve()
+    first = _first_in_line(state)
     for share in state.shares:
-        _take_back(state, share)
+        _take_back(state, share, first)
     kept = grow(state, claims)
     state.forget(kept.for_claims)
     rebalance(state)
@@ -67,10 +69,26 @@ def _cut(state: State, share: Share) -> None:
         share.shrinks_by(before - largest, ABOVE_MAXIMUM, take.nodes)
 
 
-def _take_back(state: State, share: Share) -> None:
-    """Nobody pends above its floor for ever: what found no node for long, and has no room in this plan, is given up."""
-    waiting = min(share.of.unplaced_for_long, share.instances.loose)
-    if not waiting or not share.of.is_scaling_enabled or share.size <= share.of.floor:
+def _first_in_line(state: State) -> Stranger | None:
+    """Of the strangers that wait for a node and could have one, the most important; the oldest of those."""
+    could = (who for who in state.pool.strangers if state.room.could_hold(state.room.pod(who.shape)))
+    return min(could, key=lambda who: (-who.priority, who.created_at, who.name), default=None)
+
+
+def _take_back(state: State, share: Share, first: Stranger | None) -> None:
+    """Nobody pends above its floor for ever: what found no node for long, and has no room in this plan, is given up.
+
+    At once where strangers of a higher priority wait: kube-scheduler looks at nobody else before them, and what it evicted
+    for them need not come back only to wait.
+    """
+    missing = share.instances.loose
+    if not missing or not share.of.is_scaling_enabled or share.size <= share.of.floor:
+        return
+    if first is not None and first.priority > share.of.priority:
+        share.behind, waiting = first.name, missing - state.refused(share)
+    else:
+        waiting = min(share.of.unplaced_for_long, missing)
+    if waiting <= 0:
         return
     before = after = share.size
     while after > max(share.of.floor, before - waiting):
@@ -138,8 +156,14 @@ def _sentence(share: Share, segment: Segment, shares: dict[ParticipantId, Share]
     if segment.reason == REBALANCED:
         return f"ScaledDown {sizes} for {_named(segment.for_ids)}, which {'is' if len(segment.for_ids) == 1 else 'are'} less fulfilled"
     if segment.reason == NO_ROOM:
-        return f"ScaledDown {sizes}: {share.of.unplaced_for_long} of them had no node for {NO_NODE_S} s"
+        return f"ScaledDown {sizes}: {_why_no_room(share)}"
     return f"ScaledDown {sizes}: its maximum is {share.of.ceiling}"
+
+
+def _why_no_room(share: Share) -> str:
+    if share.behind:
+        return f"no room is left for more of them behind {share.behind}, which has a higher priority and no node"
+    return f"{share.of.unplaced_for_long} of them had no node for {NO_NODE_S} s"
 
 
 def _named(ids: list[ParticipantId]) -> str:

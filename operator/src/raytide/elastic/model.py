@@ -249,7 +249,7 @@ RECLAIMED: Final = "Reclaimed"
 """Taken for another one, named in `for_id`, that needs it to reach its floor."""
 REBALANCED: Final = "Rebalanced"
 NO_ROOM: Final = "NoRoom"
-"""Taken back, because instances above the floor found no node for `NO_NODE_S`."""
+"""Taken back, because instances above the floor found no node for `NO_NODE_S`, or would wait behind pods of strangers."""
 NO_NODE_S: Final = 20
 """SC:S25 lets no pod pend for 30 s, and a pass, the job's controller and the pod's end come after this. kube-scheduler looks
 at a pod again after 10 s at the latest; who is still without a node holds a place in its queue and in the plan that somebody

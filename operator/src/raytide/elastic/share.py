@@ -83,6 +83,8 @@ class Share:
     """Instances without a pod, which a quota still has to allow."""
     is_waiting: bool = False
     """Below its floor, with nobody who could give."""
+    behind: str = ""
+    """The stranger's pod of a higher priority that what it lacks would have to wait for."""
 
     @property
     def score(self) -> int:

@@ -88,9 +88,9 @@ class State:
 
     def _allowed(self, pods: Pods, share: Share) -> int:
         """How many of those without a node a quota lets come into being."""
-        return pods.loose - self._refused(share) if pods is share.instances else pods.loose
+        return pods.loose - self.refused(share) if pods is share.instances else pods.loose
 
-    def _refused(self, share: Share) -> int:
+    def refused(self, share: Share) -> int:
         """How many of its instances a quota does not let come into being."""
         overdraft = self.quotas.overdraft(share.of.id.namespace, share.instances.pod) if share.uncreated else None
         if overdraft is None:
