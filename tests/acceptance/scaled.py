@@ -21,8 +21,8 @@ from fake_gcs import GcsServer, GcsWorld
 from raytide.autoscaler.model import HEAD_TYPE, Demand, NodeStatus, RayNode, Request, amounts_of
 from raytide.sandbox.certificates import Identity, make_certificates
 from raytide.sandbox.fault_proxy import FaultProxy
+from raytide.sandbox.fault_script import Script
 from raytide.sandbox.fault_upstream import Upstream
-from raytide.sandbox.faults import Script
 
 from builders import raycluster
 

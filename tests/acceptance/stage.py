@@ -19,8 +19,8 @@ from acceptance.world import Fleet, Pods, TinyKubelet, allowing, eventually
 from integration.rig import Operator
 from plane_admin import PlaneAdmin, token_of
 from raytide.sandbox.fault_proxy import FaultProxy
+from raytide.sandbox.fault_script import Script
 from raytide.sandbox.fault_upstream import Upstream
-from raytide.sandbox.faults import Script
 
 TAIL_BYTES = 1_000_000
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io"

@@ -16,7 +16,8 @@ from acceptance.stage import SYSTEM, Stage
 from acceptance.world import PATIENCE, eventually, side_by_side
 from raytide.api.names import LEADER_LEASE
 from raytide.sandbox.fault_proxy import FaultProxy
-from raytide.sandbox.faults import UNAUTHORIZED, Answer, Call, Rule
+from raytide.sandbox.fault_script import Call, Rule
+from raytide.sandbox.faults import UNAUTHORIZED, Answer
 
 CLUSTERS, EDITS = 200, 20
 COMPRESSED = 10.0

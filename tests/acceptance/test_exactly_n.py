@@ -12,7 +12,8 @@ from acceptance.stage import Stage
 from acceptance.world import PATIENCE
 from integration.rig import Operator, until
 from raytide.sandbox.fault_proxy import FaultProxy
-from raytide.sandbox.faults import Call, Kill, Rule
+from raytide.sandbox.fault_script import Call, Rule
+from raytide.sandbox.faults import Kill
 
 CLUSTERS, WORKERS = 50, 20
 KILLS = 30

@@ -9,7 +9,8 @@ from acceptance.judges import most_at_once
 from acceptance.scaled import Scaled, scene
 from acceptance.stage import Stage
 from acceptance.world import eventually
-from raytide.sandbox.faults import Answer, Call, CallFault, Kill, LoseAnswer, Rule
+from raytide.sandbox.fault_script import Call, Rule
+from raytide.sandbox.faults import Answer, CallFault, Kill, LoseAnswer
 
 from builders import group
 

@@ -34,8 +34,9 @@ from integration.surface import (
     path_of,
 )
 from raytide.sandbox.fault_proxy import FaultProxy
+from raytide.sandbox.fault_script import Script
 from raytide.sandbox.fault_upstream import Upstream
-from raytide.sandbox.faults import CallFault, Script
+from raytide.sandbox.faults import CallFault
 from raytide.sandbox.kubeconfig import build_kubeconfig, write_private
 
 from kube_plane import KubePlane, eventually

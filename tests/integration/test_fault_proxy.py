@@ -18,6 +18,7 @@ from raytide.kube.http import HttpTransport
 from raytide.kube.transport import Response, StreamRefused
 from raytide.sandbox.certificates import Authority
 from raytide.sandbox.fault_proxy import FaultProxy
+from raytide.sandbox.fault_script import Rule, Script
 from raytide.sandbox.fault_upstream import Upstream
 from raytide.sandbox.faults import (
     FORBIDDEN,
@@ -39,8 +40,6 @@ from raytide.sandbox.faults import (
     Overtake,
     Refuse,
     Reset,
-    Rule,
-    Script,
     Stale,
     Stall,
     Swap,

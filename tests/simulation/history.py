@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from raytide.sandbox.fault_script import Call, Rule
 from raytide.sandbox.faults import (
     FORBIDDEN,
     UNAUTHORIZED,
     Answer,
-    Call,
     CallFault,
     CommitLate,
     Cut,
@@ -28,7 +28,6 @@ from raytide.sandbox.faults import (
     LoseRequest,
     Refuse,
     Reset,
-    Rule,
     Stall,
     WatchFault,
 )

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import looptime
 
+from raytide.sandbox.fault_script import Call, Line, Rule
 from raytide.sandbox.faults import (
     FORBIDDEN,
     UNAUTHORIZED,
     Answer,
-    Call,
     CallFault,
     Close,
     Cut,
@@ -29,12 +29,10 @@ from raytide.sandbox.faults import (
     HalfLine,
     Hang,
     Kill,
-    Line,
     LoseAnswer,
     LoseRequest,
     Overtake,
     Reset,
-    Rule,
     Stale,
     Stall,
     WatchFault,

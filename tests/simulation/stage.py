@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from raytide.sandbox.faults import Script
+from raytide.sandbox.fault_script import Script
 from raytide.sandbox.faulty import Faulty
 
 from simulation.census import Census, as_counts

@@ -7,7 +7,8 @@ import looptime
 import pytest
 
 from raytide.sandbox.apiserver.store import Change
-from raytide.sandbox.faults import Answer, Call, CallFault, Kill, LoseAnswer, Rule
+from raytide.sandbox.fault_script import Call, Rule
+from raytide.sandbox.faults import Answer, CallFault, Kill, LoseAnswer
 
 from simulation.autoscaled_stage import AutoscaledStage
 from simulation.demand_scenarios import LARGE_BY_DEMAND, autoscaled, demanded

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 import looptime
 import pytest
 
-from raytide.sandbox.faults import Call, CallFault, LoseAnswer, LoseRequest, Rule
+from raytide.sandbox.fault_script import Call, Rule
+from raytide.sandbox.faults import CallFault, LoseAnswer, LoseRequest
 
 from simulation.manifests import NAME, find, group, new_cluster
 from simulation.stage import Stage, heard_by

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from raytide.sandbox.apiserver.messages import Response
+from raytide.sandbox.fault_script import Rule, Script
 from raytide.sandbox.faults import (
     Answer,
     CallFault,
@@ -27,8 +28,6 @@ from raytide.sandbox.faults import (
     Overtake,
     Refuse,
     Reset,
-    Rule,
-    Script,
     Stale,
     Stall,
     Swap,

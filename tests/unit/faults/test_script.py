@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from raytide.sandbox.apiserver.messages import Response
+from raytide.sandbox.fault_script import Line, Rule, Script, seen_call, seen_line
 from raytide.sandbox.faults import (
     FORBIDDEN,
     UNAUTHORIZED,
@@ -11,17 +12,12 @@ from raytide.sandbox.faults import (
     Cut,
     Drop,
     Error,
-    Line,
     LoseAnswer,
     Memory,
     Reset,
-    Rule,
-    Script,
     Stale,
     answer,
     error_line,
-    seen_call,
-    seen_line,
 )
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -1,7 +1,7 @@
 """What does an API server look like from behind a bad network?
 
 A reverse proxy on loopback before any Kubernetes API: requests pass with the client's own credentials, and meet whatever
-`faults.Script` says by their place, their path or who sent them. It does to bytes and connections what such a fault does
+`fault_script.Script` says by their place, their path or who sent them. It does to bytes and connections what such a fault does
 on a wire (a lost answer is silence, a reset breaks the body in the middle), invents nothing, and keeps who asked what for
 judges. Started by tests, benches and chaos runs; `faulty.py` is the same without sockets (D17; RM:F1–F7, F14).
 """
@@ -21,6 +21,7 @@ from aiohttp import web
 
 from raytide.sandbox.apiserver.messages import Response
 from raytide.sandbox.certificates import Identity
+from raytide.sandbox.fault_script import Script
 from raytide.sandbox.fault_upstream import Hole, Lost, PassedOn, Refused, Upstream, UpstreamWire, WireTroubles
 from raytide.sandbox.faults import (
     Answer,
@@ -32,7 +33,6 @@ from raytide.sandbox.faults import (
     Memory,
     Refuse,
     Reset,
-    Script,
     Stale,
     answer,
 )

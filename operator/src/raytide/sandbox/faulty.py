@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Any, Protocol, cast
 
 from raytide.sandbox.apiserver.messages import Response
+from raytide.sandbox.fault_script import Script, seen_call, seen_line
 from raytide.sandbox.faults import (
     Answer,
     CallFault,
@@ -32,15 +33,12 @@ from raytide.sandbox.faults import (
     Overtake,
     Refuse,
     Reset,
-    Script,
     Stale,
     Stall,
     Swap,
     WatchFault,
     answer,
     error_line,
-    seen_call,
-    seen_line,
 )
 
 
