@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_builders import GPU, World, amounts, id_of, job, node, quota
+from elastic_builders import GPU, World, amounts, id_of, job, node, quota, stranger
 from raytide.elastic.explain import differences, explain
 from raytide.elastic.fairness import divide
 from raytide.elastic.model import CPU, MEMORY, PODS, Division, Node, Pool, PoolOptions, Requirement, Taint
@@ -123,6 +123,16 @@ def full() -> World:
             "a",
             ["room for 3 at once: sizes between 2 and 5 are not allowed"],
             id="a step that is too big for the room is told",
+        ),
+        pytest.param(
+            World([node(cpu=8)], [job("a", 2, 8, 4)], strangers=[stranger(2, count=3, name="shop/web-0"), stranger(9)]),
+            "a",
+            [
+                "the best node has 0 free beside what is kept for pods of others that wait for a node, to grow beyond 4",
+                "shop/web-0 and 2 more pods of others have no node and get free room first: 6 cpu",
+                "a node for those pods of others, or their end",
+            ],
+            id="room that looks free is kept for strangers that wait",
         ),
         pytest.param(
             World([node(cpu=8, gpu=4)], [job("a", 4, 8, 4, gpu=1), job("c", 2, 4, 0, gpu=1)]),

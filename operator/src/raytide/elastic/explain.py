@@ -45,9 +45,11 @@ def explain(pool: Pool, division: Division, id_: ParticipantId) -> str:
         return "\n".join([*lines, "It has all that it may have; a higher maximum would let it grow."])
     after = _After(pool, division)
     short = after.missing(one.shape)
-    obstacles = [*_said(said), *_rules(one), *_nodes(one, after), *_sums(one, pool, short), *_quotas(one, pool)]
+    first = _first(one, pool)
+    obstacles = [*_said(said), *_rules(one), *_nodes(one, after), *_sums(one, pool, short), *_quotas(one, pool), *first]
     holders = list(_holders(one, pool, sizes, short)) if short else []
     helping = list(_would_help(one, sizes[id_], after, pool))
+    helping += ["a node for those pods of others, or their end"] if first else []
     lines += _section("What stands in the way:", obstacles)
     lines += _section(f"Who holds {_either(sorted(short))} where it may run:", holders)
     lines += _section("What would help:", helping)
@@ -250,6 +252,33 @@ def _refusing(one: Participant, pool: Pool) -> list[Quota]:
 def _charge(shape: Shape) -> Mapping[str, int]:
     limits = {f"limits.{name}": amount for name, amount in shape.limits.items()}
     return {PODS: 1, **shape.requests, **limits}
+
+
+# --- strangers that wait -----------------------------------------------------------------------------------------------
+
+
+def _first(one: Participant, pool: Pool) -> list[str]:
+    """Who gets free room before it does: pods of others without a node that could have one where it may run."""
+    allowed = [node for node in pool.nodes if node.is_usable and admits(node, one.shape.constraints)]
+    waiting = [who for who in pool.strangers if any(_could_hold(node, who.shape) for node in allowed)]
+    if not waiting:
+        return []
+    count = sum(who.count for who in waiting)
+    names = sorted(
+        name for name in one.shape.requests.keys() - {PODS} if any(name in who.shape.requests for who in waiting)
+    )
+    sums = ((name, sum(who.shape.requests.get(name, 0) * who.count for who in waiting)) for name in names)
+    wanted = " and ".join(spell_with_name(name, amount) for name, amount in sums)
+    asked = f": {wanted}" if wanted else ""
+    if count == 1:
+        return [f"{waiting[0].name}, a pod of others, has no node and gets free room first{asked}"]
+    more = f"{count - 1} more {'pods' if count > 2 else 'pod'} of others"
+    return [f"{waiting[0].name} and {more} have no node and get free room first{asked}"]
+
+
+def _could_hold(node: Node, shape: Shape) -> bool:
+    wants = ((name, amount) for name, amount in shape.requests.items() if name != PODS)
+    return admits(node, shape.constraints) and all(node.allocatable.get(name, 0) >= amount for name, amount in wants)
 
 
 # --- others ------------------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ class Reasons:
     _rooms: dict[int, RoomIndex] = field(default_factory=dict)
     _wholes: dict[Constraints, RoomIndex | None] = field(default_factory=dict)
     _nodes: list[tuple[Node, Vector]] = field(default_factory=list)
+    _kept: frozenset[str] | None = None
 
     def waiting(self, share: Share, refusal: Refusal) -> Waiting:
         """Why this one waits, or is not larger."""
@@ -95,16 +96,23 @@ class Reasons:
             if fitting >= count:
                 return "", ""
             sentence = f"needs room for {count} x ({_one(self.state, pod)}); there is room for {fitting}"
-            return self._short_for(pod, count, room), sentence
+            return self._short_for(pod, count, room), sentence + self._beside(pod)
         number, amount, free = lacking
         name = self.state.room.resources[number]
         wanted, where = spell_with_name(name, amount), "free on one node"
         if count > 1:
             wanted, where = f"{count} x {wanted}", "free, each on one node"
-        sentence = f"needs {wanted} {where}; the best node has {spell(name, free)} free"
+        sentence = f"needs {wanted} {where}; the best node has {spell(name, free)} free{self._beside(pod)}"
         if all(room.total(other) >= wanted * count for other, wanted in pod.wants):
             return FRAGMENTED, sentence
         return (INSUFFICIENT_GPU if name in self.state.room.gpus else INSUFFICIENT), sentence
+
+    def _beside(self, pod: PodShape) -> str:
+        """Said where room that looks free is kept; with neither names nor numbers, which would change all the time."""
+        if self._kept is None:
+            self._kept = frozenset(name for pods in self.state.guests for name in pods.pending)
+        is_kept = any(spot.name in self._kept for spot in pod.order.spots) if self._kept else False
+        return " beside what is kept for pods of others that wait for a node" if is_kept else ""
 
     def _short_for(self, pod: PodShape, count: int, room: RoomIndex) -> str:
         """Which reason it is that one fits and so many do not: GPUs where there are too few of them."""

@@ -40,6 +40,8 @@ class State:
     quotas: QuotaLedger
     shares: list[Share]
     refusals: dict[ParticipantId, Refusal] = field(default_factory=dict)
+    guests: list[Pods] = field(default_factory=list)
+    """Pods of strangers, and the room that this plan keeps for them."""
 
     def place(self, pods: Pods, count: int, *, is_free_now: bool = False) -> list[Placement]:
         """As many as fit, at most `count`; if `is_free_now`, none where others still have to go."""
@@ -66,6 +68,7 @@ class State:
         """Somebody else's pods without a node take the room that is free."""
         pods = Pods(self.room.pod(who.shape), {}, who.count)
         self._settle(pods, who.count, is_free_now=True)
+        self.guests.append(pods)
         return pods
 
     def fill(self, share: Share) -> None:
