@@ -220,3 +220,30 @@ def test_the_explanation_of_a_gpu_job_names_gpu_nodes_first():
         [replace(job("a", 1, 2, 0, gpu=1), placed={})],
     )
     assert f"lacks 1 {GPU}" in told(world, "a")
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param(
+            World([node(cpu=80, gpu=2)], [job("a", 2, 8, 2, gpu=1)], strangers=[stranger(1)]),
+            id="a stranger that holds nothing of what is short",
+        ),
+        pytest.param(
+            World([node(cpu=80)], [job("a", 2, 8, 4)], strangers=[stranger(1)], quotas=[quota(cpu=0)]),
+            id="a quota is all that stands in the way",
+        ),
+        pytest.param(
+            World(
+                [node(cpu=8)],
+                [job("low", 5, 5, 5), job("a", 4, 8, 0, priority=5, is_gang=True)],
+                strangers=[stranger(1, count=5)],
+            ),
+            id="below the minimum it comes before strangers of a lower priority",
+        ),
+    ],
+)
+def test_strangers_are_not_named_where_they_stand_in_nobodys_way(world):
+    text = told(world, "a")
+    assert "pods of others" not in text, text
+    assert "pod of others" not in text, text

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_builders import World, companion, id_of, job, node, quota, resizes_of, stranger
+from elastic_builders import World, companion, id_of, job, node, quota, resizes_of, shape, stranger
 from raytide.elastic.fairness import divide
 from raytide.elastic.model import NO_ROOM, Pool
 
@@ -107,16 +107,52 @@ def test_who_is_behind_whom(first, more, taken):
     assert resizes_of(divide(pool)) == ({"a": taken} if taken else {})
 
 
-def test_the_room_that_is_left_beside_them_is_kept():
-    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=3, priority=1))
+@pytest.mark.parametrize(("count", "taken"), [(3, 0), (5, 0), (6, -4)])
+def test_behind_those_who_have_free_room_nobody_is_for_long(count, taken):
+    """Five are free: up to five of them will have a node in a moment, and trainers are given time as ever."""
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=count, priority=1))
     roomy = replace(pool, nodes=(node("node-1", cpu=13, used={"cpu": 8000}),))
-    assert resizes_of(divide(roomy)) == {"a": -2}, "five are free, three of them for the strangers"
+    assert resizes_of(divide(roomy)) == ({"a": taken} if taken else {})
+
+
+def test_behind_those_who_wait_for_other_nodes_nobody_is():
+    """A GPU pod waits for a GPU node; trainers that may not go there wait for nobody."""
+    nodes = [node("cpu-1", cpu=8, labels={"kind": "cpu"}), node("gpu-1", cpu=8, gpu=1, labels={"kind": "gpu"})]
+    trainers = job("a", 2, 20, 12, shape=shape(1, node_selector=(("kind", "cpu"),)))
+    waits = replace(stranger(gpu=1, count=2, priority=1), shape=shape(1, gpu=1, node_selector=(("kind", "gpu"),)))
+    assert divide(behind(World(nodes, [trainers]), waits)).resizes == ()
 
 
 def test_what_a_quota_refuses_waits_for_the_quota():
-    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(priority=1), uncreated=4)
-    refused = replace(pool, quotas=(quota(cpu=-3000),))
-    assert resizes_of(divide(refused)) == {"a": -1}
+    """Otherwise it would be given up one by one, pass by pass: each one less is one less that the quota refuses."""
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=3, priority=1), uncreated=4)
+    assert divide(replace(pool, quotas=(quota(cpu=-3000),))).resizes == ()
+
+
+def test_room_of_what_goes_with_the_instances_is_theirs_first():
+    """Two of the four parameter servers go with three of the four, and one of them has room then."""
+    world = World([node(cpu=8)], [job("a", 1, 8, 8, companion=companion(2, 1, 4))])
+    world.jobs[id_of("a")].companions, world.jobs[id_of("a")].trainers = ["node-1"] * 4, ["node-1"] * 4 + [""] * 4
+    first = stranger(8, priority=1)
+    plan = divide(behind(world, first))
+    assert resizes_of(plan) == {"a": -3}
+    assert divide(behind(world.carried_out(plan), first)).resizes == ()
+
+
+def test_room_of_what_goes_with_a_step_is_offered_to_whoever_waits():
+    """One of four that go has no node; the other one's loose trainer gets the room of the rest."""
+    world = World([node(cpu=14)], [job("a", 0, 12, 12, step=4), job("b", 2, 20, 4, rebalances=False)])
+    world.jobs[id_of("a")].trainers, world.jobs[id_of("b")].trainers = ["node-1"] * 11 + [""], ["node-1"] * 3 + [""]
+    plan = divide(behind(world, stranger(14, priority=1)))
+    assert [(one.id.name, one.before, one.after) for one in plan.resizes if one.after < one.before] == [("a", 12, 8)]
+
+
+def test_what_was_cut_for_its_maximum_says_both():
+    (resize,) = divide(behind(World([node(cpu=6)], [job("a", 2, 10, 12)]), stranger(count=2, priority=1))).resizes
+    assert resize.message == (
+        "ScaledDown 12→6: its maximum is 10; "
+        "no room is left for more of them behind web/pod, which has a higher priority and no node"
+    )
 
 
 def test_carried_out_it_is_the_end_of_it():

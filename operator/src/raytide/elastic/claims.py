@@ -55,6 +55,7 @@ class Claims:
     cooling: list[tuple[Share, Needs]] = field(default_factory=list)
     _potential: Potential | None = None
     _failed: set[tuple[object, ...]] = field(default_factory=set)
+    _late: list[tuple[Pods, Share | None]] = field(default_factory=list)
 
     def serve(self) -> None:
         """Everybody in turn: highest priority first, in it those that exist before those that want to, then by age."""
@@ -68,7 +69,7 @@ class Claims:
             priority, born, last = -share.of.priority, share.of.created_at, f"{number:09}"
             turns.append(((priority, _THERE, born, last), share))
             turns.append(((priority, _TO_COME, born, last), share))
-        late: list[tuple[Pods, Share | None]] = []
+        late = self._late
         for (_, phase, _, _), who in sorted(turns, key=lambda turn: turn[0]):
             if isinstance(who, Stranger):
                 pods = self.state.receive(who)
@@ -80,7 +81,11 @@ class Claims:
                 late += [(pods, who) for pods in who.all_pods()]
             else:
                 self._claim(who)
-        for pods, of in late:
+        self.fill_again()
+
+    def fill_again(self) -> None:
+        """Whoever still has pods without a node takes room that somebody is about to leave, in the order of turns."""
+        for pods, of in self._late:
             self.state.fill_late(pods, of)
 
     def _claim(self, share: Share) -> None:

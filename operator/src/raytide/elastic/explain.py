@@ -45,7 +45,7 @@ def explain(pool: Pool, division: Division, id_: ParticipantId) -> str:
         return "\n".join([*lines, "It has all that it may have; a higher maximum would let it grow."])
     after = _After(pool, division)
     short = after.missing(one.shape)
-    first = _first(one, pool)
+    first = _first(one, pool, said) if said is not None and said.is_room_kept else []
     obstacles = [*_said(said), *_rules(one), *_nodes(one, after), *_sums(one, pool, short), *_quotas(one, pool), *first]
     holders = list(_holders(one, pool, sizes, short)) if short else []
     helping = list(_would_help(one, sizes[id_], after, pool))
@@ -257,10 +257,11 @@ def _charge(shape: Shape) -> Mapping[str, int]:
 # --- strangers that wait -----------------------------------------------------------------------------------------------
 
 
-def _first(one: Participant, pool: Pool) -> list[str]:
+def _first(one: Participant, pool: Pool, said: Waiting) -> list[str]:
     """Who gets free room before it does: pods of others without a node that could have one where it may run."""
     allowed = [node for node in pool.nodes if node.is_usable and admits(node, one.shape.constraints)]
-    waiting = [who for who in pool.strangers if any(_could_hold(node, who.shape) for node in allowed)]
+    ahead = (who for who in pool.strangers if not said.is_below_floor or who.priority >= one.priority)
+    waiting = [who for who in ahead if any(_could_hold(node, who.shape) for node in allowed)]
     if not waiting:
         return []
     count = sum(who.count for who in waiting)

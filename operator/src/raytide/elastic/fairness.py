@@ -20,7 +20,6 @@ from raytide.elastic.growth import grow
 from raytide.elastic.model import (
     ABOVE_MAXIMUM,
     ADMITTED,
-    NO_NODE_S,
     NO_ROOM,
     REACHING_MINIMUM,
     REBALANCED,
@@ -30,14 +29,14 @@ from raytide.elastic.model import (
     ParticipantId,
     Pool,
     Resize,
-    Stranger,
     Waiting,
 )
 from raytide.elastic.reasons import Reasons
 from raytide.elastic.rebalance import rebalance
 from raytide.elastic.reclaim import Reclaim
-from raytide.elastic.share import Segment, Share, largest_size, smaller_size
+from raytide.elastic.share import Segment, Share, largest_size
 from raytide.elastic.state import Refusal, State, begin
+from raytide.elastic.taking_back import take_back
 
 _NAMED: Final = 3
 """So many receivers are named in a sentence."""
@@ -50,9 +49,7 @@ def divide(pool: Pool) -> Division:
         _cut(state, share)
     claims = Claims(state)
     claims.serve()
-    first = _first_in_line(state)
-    for share in state.shares:
-        _take_back(state, share, first)
+    take_back(state, claims.fill_again)
     kept = grow(state, claims)
     state.forget(kept.for_claims)
     rebalance(state)
@@ -67,34 +64,6 @@ def _cut(state: State, share: Share) -> None:
         before = share.size
         take = Reclaim(state).cut(share, largest)
         share.shrinks_by(before - largest, ABOVE_MAXIMUM, take.nodes)
-
-
-def _first_in_line(state: State) -> Stranger | None:
-    """Of the strangers that wait for a node and could have one, the most important; the oldest of those."""
-    could = (who for who in state.pool.strangers if state.room.could_hold(state.room.pod(who.shape)))
-    return min(could, key=lambda who: (-who.priority, who.created_at, who.name), default=None)
-
-
-def _take_back(state: State, share: Share, first: Stranger | None) -> None:
-    """Nobody pends above its floor for ever: what found no node for long, and has no room in this plan, is given up.
-
-    At once where strangers of a higher priority wait: kube-scheduler looks at nobody else before them, and what it evicted
-    for them need not come back only to wait.
-    """
-    missing = share.instances.loose
-    if not missing or not share.of.is_scaling_enabled or share.size <= share.of.floor:
-        return
-    if first is not None and first.priority > share.of.priority:
-        share.behind, waiting = first.name, missing - state.refused(share)
-    else:
-        waiting = min(share.of.unplaced_for_long, missing)
-    if waiting <= 0:
-        return
-    before = after = share.size
-    while after > max(share.of.floor, before - waiting):
-        after = smaller_size(share.of, after) or share.of.floor
-    take = Reclaim(state).cut(share, after)
-    share.shrinks_by(before - after, NO_ROOM, take.nodes)
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------------
@@ -150,20 +119,21 @@ def _sentence(share: Share, segment: Segment, shares: dict[ParticipantId, Share]
             case str(reason) if reason == REBALANCED:
                 return f"ScaledUp {sizes} to be as fulfilled as others{later}"
         return f"ScaledUp {sizes} into free room{later}"
+    why = _why_smaller(share, segment, shares)
+    if segment.reason != NO_ROOM and share.without_room:
+        why = f"{why}; {share.without_room}"
+    return f"ScaledDown {sizes}{why}"
+
+
+def _why_smaller(share: Share, segment: Segment, shares: dict[ParticipantId, Share]) -> str:
     if segment.reason in (RECLAIMED, YIELDED):
         needs = [_need(shares[each]) for each in segment.for_ids] + _strangers(segment.for_pods)
-        return f"ScaledDown {sizes} for {', and for '.join(needs) or 'its own pods that have no node'}"
+        return f" for {', and for '.join(needs) or 'its own pods that have no node'}"
     if segment.reason == REBALANCED:
-        return f"ScaledDown {sizes} for {_named(segment.for_ids)}, which {'is' if len(segment.for_ids) == 1 else 'are'} less fulfilled"
+        return f" for {_named(segment.for_ids)}, which {'is' if len(segment.for_ids) == 1 else 'are'} less fulfilled"
     if segment.reason == NO_ROOM:
-        return f"ScaledDown {sizes}: {_why_no_room(share)}"
-    return f"ScaledDown {sizes}: its maximum is {share.of.ceiling}"
-
-
-def _why_no_room(share: Share) -> str:
-    if share.behind:
-        return f"no room is left for more of them behind {share.behind}, which has a higher priority and no node"
-    return f"{share.of.unplaced_for_long} of them had no node for {NO_NODE_S} s"
+        return f": {share.without_room}"
+    return f": its maximum is {share.of.ceiling}"
 
 
 def _named(ids: list[ParticipantId]) -> str:

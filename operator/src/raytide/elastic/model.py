@@ -297,6 +297,8 @@ class Waiting:
     reason: str
     message: str
     is_below_floor: bool = True
+    is_room_kept: bool = False
+    """Whether pods of strangers keep what it is short of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ Called by `fairness.py` and what it is made of; TJ §4, §7 item 3. During a pla
 so a shape that found nothing asks only the nodes that gained since (PF:P10).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
@@ -200,8 +200,8 @@ class Room:
         spot = self._next(pod, pod.soon, is_now=False)
         return None if spot is None else (spot, False)
 
-    def could_hold(self, pod: PodShape) -> bool:
-        """Whether any node that it may use would have room for one if it were empty."""
+    def could_hold(self, pod: PodShape, among: Container[int] | None = None) -> bool:
+        """Whether any node that it may use, of those in `among` if that is given, would have room for one if it were empty."""
         names = self.resources
         return any(
             all(
@@ -210,6 +210,7 @@ class Room:
                 for number, amount in pod.wants
             )
             for spot in pod.order.spots
+            if among is None or spot.index in among
         )
 
     def _first_look(self, pod: PodShape) -> None:

@@ -8,6 +8,7 @@ could ever hold (TJ §7 item 4), what is there in sum but not on one node (TJ §
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from raytide.elastic.constraints import admits
 from raytide.elastic.model import (
@@ -29,6 +30,10 @@ from raytide.elastic.share import Share
 from raytide.elastic.state import Refusal, State
 from raytide.elastic.words import spell, spell_with_name
 
+_OF_ROOM: Final = (INSUFFICIENT, INSUFFICIENT_GPU, FRAGMENTED)
+_BESIDE: Final = " beside what is kept for pods of others that wait for a node"
+"""With neither names nor numbers, which would change all the time."""
+
 
 @dataclass(eq=False, slots=True)
 class Reasons:
@@ -39,13 +44,16 @@ class Reasons:
     _rooms: dict[int, RoomIndex] = field(default_factory=dict)
     _wholes: dict[Constraints, RoomIndex | None] = field(default_factory=dict)
     _nodes: list[tuple[Node, Vector]] = field(default_factory=list)
-    _kept: frozenset[str] | None = None
+    _kept: dict[int | None, dict[str, Vector]] = field(default_factory=dict)
+    _is_short_of_kept: dict[tuple[int, int | None], bool] = field(default_factory=dict)
 
     def waiting(self, share: Share, refusal: Refusal) -> Waiting:
         """Why this one waits, or is not larger."""
         reason, missing = self._why(refusal)
+        is_kept = reason in _OF_ROOM and self._is_kept(share, refusal)
+        missing += _BESIDE if is_kept else ""
         goal = f"to reach its minimum of {share.of.floor}" if share.is_waiting else f"to grow beyond {share.size}"
-        return Waiting(share.of.id, reason, f"{missing}, {goal}" if missing else goal, share.is_waiting)
+        return Waiting(share.of.id, reason, f"{missing}, {goal}" if missing else goal, share.is_waiting, is_kept)
 
     def _why(self, refusal: Refusal) -> tuple[str, str]:
         gap = refusal.shortfall
@@ -66,6 +74,41 @@ class Reasons:
             holder = f"{refusal.holder}, which {why}" if refusal.holder else f"somebody who {why}"
             return refusal.kind, f"{_needed(self.state, refusal.needs)}, held by {holder}"
         return self._no_room(refusal.needs)
+
+    # --- room that is kept for strangers -------------------------------------------------------------------------------
+
+    def _is_kept(self, share: Share, refusal: Refusal) -> bool:
+        """Whether strangers keep, on a node that it may use, what is short there.
+
+        A claim comes before strangers of a lower priority, growth after all of them.
+        """
+        least = share.of.priority if share.is_waiting else None
+        if least not in self._kept:
+            self._kept[least] = self._kept_from(least)
+        return any(self._is_short(pod, least) for pod, _ in refusal.needs) if self._kept[least] else False
+
+    def _is_short(self, pod: PodShape, least: int | None) -> bool:
+        key = (pod.number, least)
+        if key not in self._is_short_of_kept:
+            kept, spot_of = self._kept[least], self.state.room.spot_of
+            spots = ((spot_of[name].soon, kept[name]) for name in kept if spot_of[name].index in pod.order.rank)
+            self._is_short_of_kept[key] = any(
+                held[number] and soon[number] < amount for soon, held in spots for number, amount in pod.wants
+            )
+        return self._is_short_of_kept[key]
+
+    def _kept_from(self, least: int | None) -> dict[str, Vector]:
+        """Node -> what this plan keeps there for strangers of at least that priority."""
+        kept: dict[str, Vector] = {}
+        for guest in self.state.guests:
+            if least is None or guest.of.priority >= least:
+                for name in guest.pods.pending:
+                    held = kept.setdefault(name, [0] * len(self.state.room.resources))
+                    for number, amount in guest.pods.pod.wants:
+                        held[number] += amount
+        return kept
+
+    # --- room -----------------------------------------------------------------------------------------------------------
 
     def _no_room(self, needs: Iterable[tuple[PodShape, int]]) -> tuple[str, str]:
         """The first shape that has too little room says it."""
@@ -96,23 +139,16 @@ class Reasons:
             if fitting >= count:
                 return "", ""
             sentence = f"needs room for {count} x ({_one(self.state, pod)}); there is room for {fitting}"
-            return self._short_for(pod, count, room), sentence + self._beside(pod)
+            return self._short_for(pod, count, room), sentence
         number, amount, free = lacking
         name = self.state.room.resources[number]
         wanted, where = spell_with_name(name, amount), "free on one node"
         if count > 1:
             wanted, where = f"{count} x {wanted}", "free, each on one node"
-        sentence = f"needs {wanted} {where}; the best node has {spell(name, free)} free{self._beside(pod)}"
+        sentence = f"needs {wanted} {where}; the best node has {spell(name, free)} free"
         if all(room.total(other) >= wanted * count for other, wanted in pod.wants):
             return FRAGMENTED, sentence
         return (INSUFFICIENT_GPU if name in self.state.room.gpus else INSUFFICIENT), sentence
-
-    def _beside(self, pod: PodShape) -> str:
-        """Said where room that looks free is kept; with neither names nor numbers, which would change all the time."""
-        if self._kept is None:
-            self._kept = frozenset(name for pods in self.state.guests for name in pods.pending)
-        is_kept = any(spot.name in self._kept for spot in pod.order.spots) if self._kept else False
-        return " beside what is kept for pods of others that wait for a node" if is_kept else ""
 
     def _short_for(self, pod: PodShape, count: int, room: RoomIndex) -> str:
         """Which reason it is that one fits and so many do not: GPUs where there are too few of them."""

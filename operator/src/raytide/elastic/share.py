@@ -83,8 +83,8 @@ class Share:
     """Instances without a pod, which a quota still has to allow."""
     is_waiting: bool = False
     """Below its floor, with nobody who could give."""
-    behind: str = ""
-    """The stranger's pod of a higher priority that what it lacks would have to wait for."""
+    without_room: str = ""
+    """Why some of it was taken back, in words; empty where nothing was."""
 
     @property
     def score(self) -> int:

@@ -30,6 +30,16 @@ class Refusal:
     """Who holds what it needs, and may not give."""
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Guest:
+    """Pods of strangers, and the room that this plan keeps for them."""
+
+    of: Stranger
+    pods: Pods
+    is_short: bool
+    """Whether the free room was not enough for all of them."""
+
+
 @dataclass(eq=False, slots=True)
 class State:
     """One plan in the making."""
@@ -40,8 +50,8 @@ class State:
     quotas: QuotaLedger
     shares: list[Share]
     refusals: dict[ParticipantId, Refusal] = field(default_factory=dict)
-    guests: list[Pods] = field(default_factory=list)
-    """Pods of strangers, and the room that this plan keeps for them."""
+    guests: list[Guest] = field(default_factory=list)
+    """In the order in which they were served."""
 
     def place(self, pods: Pods, count: int, *, is_free_now: bool = False) -> list[Placement]:
         """As many as fit, at most `count`; if `is_free_now`, none where others still have to go."""
@@ -68,7 +78,7 @@ class State:
         """Somebody else's pods without a node take the room that is free."""
         pods = Pods(self.room.pod(who.shape), {}, who.count)
         self._settle(pods, who.count, is_free_now=True)
-        self.guests.append(pods)
+        self.guests.append(Guest(who, pods, is_short=pods.loose > 0))
         return pods
 
     def fill(self, share: Share) -> None:

@@ -1,0 +1,66 @@
+"""Who gives up what has no node?
+
+Nobody pends above its floor for ever: instances that found no node for long, and have no room in this plan, are taken back,
+down to an allowed size. At once where pods of strangers with a higher priority wait for nodes that they might have used:
+kube-scheduler looks at nobody else before those, and what it evicted for them need not come back only to pend. Room that
+becomes free on the way (a step that takes one that runs, parameter servers that go with the trainers) is offered to all who
+still wait before anybody else is asked. Called by `fairness.py`; mutable state in `state.py` (SC:S25).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from raytide.elastic.model import NO_NODE_S, NO_ROOM
+from raytide.elastic.reclaim import Reclaim
+from raytide.elastic.share import Share, smaller_size
+from raytide.elastic.state import State
+
+
+def take_back(state: State, fill_again: Callable[[], None]) -> None:
+    """Everybody in turn, who may free room first; `fill_again` offers that to all whose pods have no node."""
+    line = _Line(state)
+    for share in sorted(state.shares, key=_frees_nothing):
+        left = _waiting(state, share, line)
+        while left > 0 and share.size > share.of.floor:
+            before, after = share.size, smaller_size(share.of, share.size) or share.of.floor
+            take = Reclaim(state).cut(share, after)
+            share.shrinks_by(before - after, NO_ROOM, take.nodes)
+            if not take.is_of_waiting_pods:
+                fill_again()
+            left = min(left - (before - after), share.instances.loose)
+
+
+def _frees_nothing(share: Share) -> bool:
+    return share.companions is None and not share.of.sizes and share.of.step == 1
+
+
+def _waiting(state: State, share: Share, line: "_Line") -> int:
+    """How many of its instances need wait no longer, and why."""
+    loose = share.instances.loose
+    if not loose or not share.of.is_scaling_enabled or share.size <= share.of.floor:
+        return 0
+    first = line.before(share)
+    if first and not state.refused(share):  # what a quota refuses waits for the quota
+        share.without_room = f"no room is left for more of them behind {first}, which has a higher priority and no node"
+        return loose
+    if waiting := min(share.of.unplaced_for_long, loose):
+        share.without_room = f"{share.of.unplaced_for_long} of them had no node for {NO_NODE_S} s"
+    return waiting
+
+
+@dataclass(eq=False, slots=True)
+class _Line:
+    """Strangers that wait although they could have a node; equal questions are answered once."""
+
+    state: State
+    _told: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    def before(self, share: Share) -> str:
+        """Who is the first with a higher priority that wants a node which it may use; empty if nobody is."""
+        order, priority = share.instances.pod.order, share.of.priority
+        key = (id(order), priority)
+        if key not in self._told:
+            ahead = (guest for guest in self.state.guests if guest.is_short and guest.of.priority > priority)
+            could = (guest for guest in ahead if self.state.room.could_hold(guest.pods.pod, order.rank))
+            self._told[key] = next((guest.of.name for guest in could), "")
+        return self._told[key]
