@@ -93,6 +93,7 @@ class JobStage(Stage):
         if await allowing([404], self.admin.call("GET", JOB_DEFINITION)) is None:
             await self.admin.install_crd()
             await self.admin.install_crd(JOB_CRD)
+        self._namespaces: set[str] = set()
         await self.make_namespaces(self.namespace)
         self.waits = Waits()
         self.pods.on_change, self.pods.on_gone = self.waits.see, self.waits.forget
@@ -102,6 +103,7 @@ class JobStage(Stage):
     async def make_namespaces(self, *more: str) -> None:
         """The operator's, and these."""
         await self.admin.make_namespaces(SYSTEM, *more)
+        self._namespaces.update(more)
 
     async def end(self) -> None:
         """Nobody else's scenario meets our pods and nodes."""
@@ -110,8 +112,9 @@ class JobStage(Stage):
             if operator.process is not None and operator.process.returncode is None:
                 await operator.kill()
             (self.folder / f"operator-{number}.log").write_text(operator.log)
-        await self.admin.call("DELETE", f"/apis/paddlepaddle.org/v1/namespaces/{self.namespace}/{JOBS}")
-        await self.admin.call("DELETE", f"{self.pods.path}?gracePeriodSeconds=0")
+        for namespace in self._namespaces:
+            await self.admin.call("DELETE", self.jobs_path(namespace))
+            await self.admin.call("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
         for name in self._nodes:
             await allowing(GONE, self.admin.call("DELETE", f"/api/v1/nodes/{name}"))
         await super().end()
