@@ -11,7 +11,7 @@ import json
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -59,18 +59,10 @@ class CountingScript(Script):
         self.writes: Counter[str] = Counter()
         self._namespaces = namespaces
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        *,
-        is_watch: bool = False,
-        headers: Mapping[str, str] | None = None,
-    ) -> CallFault | None:
+    def call(self, method: str, path: str, *rest: Any, **more: Any) -> CallFault | None:
         if (kind := _written(method, path, self._namespaces)) is not None:
             self.writes[kind] += 1
-        return super().call(method, path, query, is_watch=is_watch, headers=headers)
+        return super().call(method, path, *rest, **more)
 
 
 def _written(method: str, path: str, namespaces: set[str]) -> str | None:

@@ -29,7 +29,8 @@ UNSEEN_S = 30.0
 AT_ONCE_S = 1.0
 """Deletes that were asked for within so long may all be on their way."""
 LONGEST_WAY_S = 12.0
-"""From a decision to the store: ten seconds is its sender's patience, and one the fraction that a record leaves out."""
+"""From a decision to the store: ten seconds are its sender's patience, one the fraction that a record leaves out, and one is
+for the way."""
 BEGINS = ("Admitted", "ReachingMinimum")
 GROWS = ("Admitted", "Growing", "Rebalanced")
 TAKEN = ("Reclaimed", "Rebalanced")
