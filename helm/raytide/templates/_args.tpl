@@ -27,6 +27,9 @@
 {{- with .Values.sharing.gpuResources }}
 - --gpu-resources={{ join "," . }}
 {{- end }}
+{{- with .Values.trainingJob.etcdImage }}
+- --etcd-image={{ . }}
+{{- end }}
 {{- with .Values.featureGates }}
 {{- $gates := list }}
 {{- range $gate, $isOn := . }}

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from raytide.api import names
 from raytide.api.config import (
+    DEFAULT_ETCD_IMAGE,
     DEFAULT_FEATURE_GATES,
     DEFAULT_GPUS,
     OTHER_FEATURE_GATES,
@@ -130,6 +131,8 @@ class Settings(BaseSettings):
     """From a change to the pass that looks at it; no flag, for tests that live in shorter times."""
     max_load_percent: MaxLoad = Field(default_factory=dict, validation_alias="RAYTIDE_MAX_LOAD")
     gpu_resources: Gpus = Field(default=DEFAULT_GPUS, validation_alias="RAYTIDE_GPU_RESOURCES")
+    etcd_image: str = Field(default="", validation_alias="RAYTIDE_ETCD_IMAGE")
+    """Empty: the default image."""
 
     stream_silence_s: float = Field(default=60.0, ge=3, validation_alias="RAYTIDE_STREAM_SILENCE")
     """After so many seconds without a word a watch counts as dead; no flag, for tests that cannot wait a minute."""
@@ -204,6 +207,7 @@ class Settings(BaseSettings):
             operator_version=f"raytide-{names.VERSION}",
             cluster_domain=self.cluster_domain,
             gpus=self.gpu_resources,
+            etcd_image=self.etcd_image or DEFAULT_ETCD_IMAGE,
         )
 
     def sharing_config(self) -> SharingConfig:

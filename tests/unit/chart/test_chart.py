@@ -26,6 +26,7 @@ EVERYTHING = {
     "imagePullSecrets": [{"name": "pull"}],
     "featureGates": {"RayMultiHostIndexing": False, "RayJobDeletionPolicy": True},
     "sharing": {"maxLoad": {"cpu": 90}, "gpuResources": ["example.com/gpu"]},
+    "trainingJob": {"etcdImage": "registry.example/etcd:1"},
     "env": [{"name": "CLUSTER_DOMAIN", "value": "example.org"}],
     "podAnnotations": {"a": "b"},
     "podLabels": {"team": "platform"},
@@ -239,6 +240,7 @@ def test_probes_ask_the_health_port():
             {"image": {"tag": "7"}}, "--autoscaler-image=ghcr.io/raytide/raytide:7", id="the operator's image"
         ),
         pytest.param({"autoscaler": {"image": "r/a:1"}}, "--autoscaler-image=r/a:1", id="an image of its own"),
+        pytest.param({"trainingJob": {"etcdImage": "r/etcd:1"}}, "--etcd-image=r/etcd:1", id="etcd's image"),
         pytest.param({"sharing": {"period": "10s"}}, "--sharing-period=10s", id="how often jobs share"),
         pytest.param(
             {"sharing": {"maxLoad": {"memory": 95, "cpu": 90}}}, "--max-load=cpu=90,memory=95", id="room that stays"

@@ -125,6 +125,7 @@ def test_every_flag_reaches_the_settings(monkeypatch):
     flags += ["--leader-election-namespace", "ns", "--leader-election-lease-duration", "1m"]
     flags += ["--leader-election-renew-deadline", "2s", "--leader-election-retry-period", "400ms"]
     flags += ["--feature-gates", "RayCronJob=true", "--enable-metrics=true"]
+    flags += ["--etcd-image", "registry.example/etcd:1"]
     flags += ["--autoscaler-mode", "ray", "--autoscaler-image", "registry.example/raytide:1"]
     flags += [
         "--sharing-period",
@@ -143,6 +144,7 @@ def test_every_flag_reaches_the_settings(monkeypatch):
     assert (settings.is_leader_election_enabled, settings.leader_election_namespace) == (False, "ns")
     assert settings.lease_timing() == LeaseTiming(60, 2.0, 0.4)
     assert settings.cluster_config().autoscaler == AutoscalerConfig("ray", "registry.example/raytide:1")
+    assert settings.job_config().etcd_image == "registry.example/etcd:1"
     assert settings.sharing_config() == SharingConfig(
         period_s=10.0,
         max_load_percent={"cpu": 90, "memory": 95},

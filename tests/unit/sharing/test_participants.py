@@ -303,8 +303,8 @@ def test_master_and_fixed_pservers_are_the_core():
     by_name = {core.name: core for core in one.core}
     assert by_name["master"] == Core("master", role_shape(job(master={}), "master"), 1, 1)
     assert (by_name["pserver"].count, by_name["pserver"].missing) == (2, 1)
-    assert by_name["master"].shape.requests == {"cpu": 1000, "memory": 500 << 20, "pods": 1}
-    assert by_name["master"].shape.limits == {"cpu": 2000, "memory": GI}
+    assert by_name["master"].shape.requests == {"cpu": 1100, "memory": 628 << 20, "pods": 1}
+    assert by_name["master"].shape.limits == {"cpu": 2500, "memory": GI + (512 << 20)}
     assert one.companion is None
 
 

@@ -65,11 +65,8 @@ def own_env(role: str, index: int) -> dict[str, str]:
 def seed_manifest(role: str, index: int, containers: list[dict[str, Any]]) -> dict[str, Any]:
     number = {} if role == "master" else {"raytide.io/training-index": str(index)}
     name = "job-1-master" if role == "master" else f"job-1-{role}-{index}"
-    volumes = (
-        {}
-        if role == "master"
-        else {"volumes": [{"name": "raytide-membership", "configMap": {"name": "job-1-membership"}}]}
-    )
+    membership = {"name": "raytide-membership", "configMap": {"name": "job-1-membership"}}
+    volumes = [{"name": "raytide-etcd", "emptyDir": {}}] if role == "master" else [membership]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -100,7 +97,7 @@ def seed_manifest(role: str, index: int, containers: list[dict[str, Any]]) -> di
             "hostname": name,
             "subdomain": "job-1",
             "containers": containers,
-            **volumes,
+            "volumes": volumes,
         },
     }
 
@@ -157,7 +154,7 @@ def test_a_parameter_server_of_the_design_documents_example():
     assert build_pod(seed_job(), names.PSERVER, 2, SEED_SIZE, CONFIG) == seed_manifest("pserver", 2, [container])
 
 
-@pytest.mark.rule("TJ:2.2", "TJ:3-3")
+@pytest.mark.rule("TJ:2.2", "TJ:3-3", "FD:SEC-F9")
 def test_the_master_of_the_design_documents_example():
     env = FIELDS + literals({**own_env("master", 0), **LAUNCHER_ENV})
     master = {
@@ -170,24 +167,39 @@ def test_the_master_of_the_design_documents_example():
     }
     etcd = {
         "name": "etcd",
-        "image": "quay.io/coreos/etcd:v3.2.1",
+        "image": "quay.io/coreos/etcd:v3.6.16",
         "command": [
             "etcd",
             "-name",
             "etcd0",
+            "-data-dir",
+            "/var/lib/etcd/data",
             "-advertise-client-urls",
-            "http://$(POD_IP):2379,http://$(POD_IP):4001",
+            "http://$(POD_IP):2379",
             "-listen-client-urls",
-            "http://0.0.0.0:2379,http://0.0.0.0:4001",
+            "http://127.0.0.1:2379,http://$(POD_IP):2379",
             "-initial-advertise-peer-urls",
-            "http://$(POD_IP):2380",
+            "http://127.0.0.1:2380",
             "-listen-peer-urls",
-            "http://0.0.0.0:2380",
+            "http://127.0.0.1:2380",
             "-initial-cluster",
-            "etcd0=http://$(POD_IP):2380",
+            "etcd0=http://127.0.0.1:2380",
             "-initial-cluster-state",
             "new",
         ],
         "env": env,
+        "volumeMounts": [{"name": "raytide-etcd", "mountPath": "/var/lib/etcd"}],
+        "resources": {
+            "limits": {"cpu": "500m", "memory": "512Mi"},
+            "requests": {"cpu": "100m", "memory": "128Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
     }
     assert build_pod(seed_job(), names.MASTER, 0, SEED_SIZE, CONFIG) == seed_manifest("master", 0, [master, etcd])

@@ -1,5 +1,6 @@
 """The pods of a TrainingJob field by field: every default of TJ §2.1, every container of §2.2, and the template."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -136,6 +137,29 @@ def test_only_the_launcher_needs_an_etcd():
     }
     assert [[c["name"] for c in found] for found in containers.values()] == [["master", "etcd"], ["master"], ["master"]]
     assert [port["name"] for port in containers["generic"][0]["ports"]] == ["master-port"]
+
+
+@pytest.mark.rule("FD:SEC-F9")
+@pytest.mark.parametrize(
+    ("is_tolerant", "expected"),
+    [
+        pytest.param(True, "http://127.0.0.1:2379,http://$(POD_IP):2379", id="others ask it too"),
+        pytest.param(False, "http://127.0.0.1:2379", id="only the master asks it"),
+    ],
+)
+def test_etcd_listens_on_the_pods_own_address_only_where_the_launcher_asks_it_there(is_tolerant, expected):
+    etcd = pod_of("master", master={}, fault_tolerant=is_tolerant)["spec"]["containers"][1]
+    words = dict(zip(etcd["command"][1::2], etcd["command"][2::2], strict=True))
+    assert words["-listen-client-urls"] == expected
+    assert words["-listen-peer-urls"] == "http://127.0.0.1:2380"
+    assert "0.0.0.0" not in " ".join(etcd["command"])
+
+
+@pytest.mark.rule("FD:SEC-F9")
+def test_the_etcd_image_is_the_one_the_operator_is_told():
+    config = replace(CONFIG, etcd_image="registry.example/etcd@sha256:1")
+    pod = build_pod(parsed_job(master={}), names.MASTER, 0, Size(2, 1), config)
+    assert pod["spec"]["containers"][1]["image"] == "registry.example/etcd@sha256:1"
 
 
 # --- the rest of a role ---------------------------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ class ClusterConfig:
 
 DEFAULT_GPUS: Final = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
 """Resources that make a trainer one with GPUs; what a cluster calls them is its own affair (TJ §3 row 18)."""
+DEFAULT_ETCD_IMAGE: Final = "quay.io/coreos/etcd:v3.6.16"
+"""From the repository that upstream names, in a release line that etcd maintains (FD:SEC-F9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class JobConfig:
     resync_s: float = 1800.0
     gpus: frozenset[str] = DEFAULT_GPUS
     """The same as in `SharingConfig`: whoever shares and whoever starts have to agree on what a gang is."""
+    etcd_image: str = DEFAULT_ETCD_IMAGE
+    """What runs beside a Paddle job's master."""
 
 
 @dataclass(frozen=True, slots=True)

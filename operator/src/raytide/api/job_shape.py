@@ -36,6 +36,10 @@ class Size(NamedTuple):
 
 
 _BARE_MASTER: Final = RoleSpec()
+_ETCD_RESOURCES: Final = Resources(
+    requests={"cpu": "100m", "memory": "128Mi"}, limits={"cpu": "500m", "memory": "512Mi"}
+)
+"""Of the container beside a Paddle job's master: without them a namespace with a quota refuses the pod."""
 
 
 def size_for(job: TrainingJob, trainers: int) -> Size:
@@ -75,7 +79,7 @@ def scheduling_spec(job: TrainingJob, role: str) -> Manifest:
     spec, said = job.spec, role_spec(job, role)
     containers: list[Manifest] = [{"name": role, "resources": resources_manifest(role_resources(job, role))}]
     if role == MASTER and is_launched(job):
-        containers.append({"name": ETCD})
+        containers.append({"name": ETCD, "resources": resources_manifest(_ETCD_RESOURCES)})
     outline: Manifest = {"containers": containers}
     if said.node_selector:
         outline["nodeSelector"] = dict(said.node_selector)

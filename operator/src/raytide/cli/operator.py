@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from raytide.api.config import AutoscalerMode
+from raytide.api.config import DEFAULT_ETCD_IMAGE, AutoscalerMode
 from raytide.settings import (
     Settings,
     parse_feature_gates,
@@ -197,6 +197,11 @@ def _address(text: str) -> str:
     help="Comma-separated resources that are GPUs; default: nvidia.com/gpu,amd.com/gpu.",
 )
 @click.option(
+    "--etcd-image",
+    default="",
+    help=f"Image of the etcd beside the master of a Paddle job; default: {DEFAULT_ETCD_IMAGE}.",
+)
+@click.option(
     "--enable-metrics",
     hidden=True,
     default=None,
@@ -225,6 +230,7 @@ def command(
     sharing_period: float,
     max_load: dict[str, int],
     gpu_resources: frozenset[str],
+    etcd_image: str,
 ) -> None:
     """Run the operator (RayClusters and TrainingJobs) until told to stop."""
     try:
@@ -246,6 +252,7 @@ def command(
             sharing_period_s=sharing_period,
             max_load_percent=max_load,
             gpu_resources=gpu_resources,
+            etcd_image=etcd_image,
         )
         settings.lease_timing()
     except ValueError as error:  # of pydantic, or of ours: both say which setting

@@ -9,11 +9,9 @@ from typing import Final
 
 from raytide.api.meta import Manifest
 from raytide.api.training_names import MASTER, PSERVER, TRAINER
-from raytide.trainingjob.construction.addresses import ETCD_PORT
 from raytide.trainingjob.construction.site import Site
 
 LAUNCHER: Final = "paddle_k8s"
-ETCD_IMAGE: Final = "quay.io/coreos/etcd:v3.2.1"
 _TOLERANT: Final = {MASTER: "start_master", PSERVER: "start_new_pserver", TRAINER: "start_new_trainer"}
 _PLAIN: Final = {MASTER: "start_master", PSERVER: "start_pserver", TRAINER: "start_trainer"}
 
@@ -33,25 +31,3 @@ def start_command(site: Site) -> Manifest:
 def shell(line: str) -> list[str]:
     """The command that runs one line; the shell is replaced by a simple command, which so receives the signals."""
     return ["/bin/sh", "-c", line]
-
-
-def etcd_command() -> list[str]:
-    """One member that keeps the master's state, on the pod's own address."""
-    clients = f"http://$(POD_IP):{ETCD_PORT},http://$(POD_IP):4001"
-    return [
-        "etcd",
-        "-name",
-        "etcd0",
-        "-advertise-client-urls",
-        clients,
-        "-listen-client-urls",
-        f"http://0.0.0.0:{ETCD_PORT},http://0.0.0.0:4001",
-        "-initial-advertise-peer-urls",
-        "http://$(POD_IP):2380",
-        "-listen-peer-urls",
-        "http://0.0.0.0:2380",
-        "-initial-cluster",
-        "etcd0=http://$(POD_IP):2380",
-        "-initial-cluster-state",
-        "new",
-    ]

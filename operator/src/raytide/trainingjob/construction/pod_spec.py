@@ -11,8 +11,9 @@ from raytide.api.job_shape import scheduling_spec
 from raytide.api.meta import Manifest
 from raytide.api.template_merge import merged_entries
 from raytide.trainingjob.construction.addresses import ETCD_PORT, MASTER_PORT, membership_name, pod_name, service_name
-from raytide.trainingjob.construction.commands import ETCD_IMAGE, etcd_command, shell, start_command
-from raytide.trainingjob.construction.environment import MEMBERSHIP_PATH, environment, etcd_environment
+from raytide.trainingjob.construction.commands import shell, start_command
+from raytide.trainingjob.construction.environment import MEMBERSHIP_PATH, environment
+from raytide.trainingjob.construction.etcd import build_etcd, etcd_volumes
 from raytide.trainingjob.construction.site import Site
 
 MEMBERSHIP_VOLUME: Final = "raytide-membership"
@@ -28,9 +29,9 @@ def build_pod_spec(site: Site) -> Manifest:
         "restartPolicy": "Never",
         "hostname": pod_name(site.job, site.role, site.index),
         "subdomain": service_name(site.job),
-        "containers": [_main_container(site, main), *(_etcd_container(site, etcd) for etcd in beside)],
+        "containers": [_main_container(site, main), *(build_etcd(site, etcd) for etcd in beside)],
     }
-    if volumes := [*spec.volumes, *_membership_volumes(site)]:
+    if volumes := [*spec.volumes, *_membership_volumes(site), *etcd_volumes(site)]:
         built["volumes"] = volumes
     if spec.host_network:
         # Without it a pod on the host's network asks the host's name server, which knows no pods.
@@ -61,10 +62,6 @@ def _main_container(site: Site, outlined: Manifest) -> Manifest:
     if said.pre_stop_cmd:
         container["lifecycle"] = {"preStop": {"exec": {"command": _hook(said.pre_stop_cmd)}}}
     return container
-
-
-def _etcd_container(site: Site, outlined: Manifest) -> Manifest:
-    return {**outlined, "image": ETCD_IMAGE, "command": etcd_command(), "env": etcd_environment(site)}
 
 
 def ports(site: Site) -> dict[str, int]:
