@@ -127,6 +127,14 @@ class World:
                 with suppress(ApiStatus):
                     self.store.delete("pods", self.namespace, key.name, uid=entry.uid)
 
+    def recover_node(self, node: str) -> None:
+        """The machine is back: its kubelet ends what was deleted in the meantime."""
+        self._silent_nodes.discard(node)
+        self.edit("nodes", node, None, lambda obj: obj.update(status=node_status("True")), subresource="status")
+        for key, entry in self.store.entries("pods", self.namespace):
+            if node_of(entry.obj()) == node and entry.is_terminating:
+                self._later(self._end_pod(key.name, entry.uid))
+
     def bury_node(self, node: str) -> None:
         """Somebody deletes the Node: pod garbage collection ends what was left of its pods."""
         with suppress(ApiStatus):

@@ -30,7 +30,16 @@ from raytide.kube.connect import find_access
 from raytide.kube.lease import Elector
 from raytide.kube.rights import Rights, questions
 from raytide.kube.room import ObjectView, Room
-from raytide.metrics import LEADER, LEASE_AGE_SECONDS, PASSES, REGISTRY, STREAM_AGE_SECONDS, TERMS, WAITING_KEYS
+from raytide.metrics import (
+    LEADER,
+    LEASE_AGE_SECONDS,
+    OPTIONAL_STREAM_LISTED,
+    PASSES,
+    REGISTRY,
+    STREAM_AGE_SECONDS,
+    TERMS,
+    WAITING_KEYS,
+)
 from raytide.rooms import Rooms
 from raytide.runtime.clock import Clock
 from raytide.runtime.endpoints import Check, Endpoints, page, text_of
@@ -215,6 +224,8 @@ class Operator:
         rooms, rights = self._rooms, self._rights
         also_alive: dict[str, Check] = {}
         also_ready: dict[str, Check] = {"kinds": rooms.check, "rights": rights.check}
+        for name in rooms.optional_streams:
+            also_ready[f"optional-{name}"] = partial(rooms.optional_check, name)
         if (elector := self._elector) is not None:
             also_alive["lease"] = lambda: (elector.idle_s() < STUCK_ELECTION_S, elector.words())
             also_ready["lease"] = lambda: (True, elector.words())
@@ -246,6 +257,8 @@ class Operator:
         PASSES.labels("sharing").set_function(partial(getattr, self._rooms.sharing.controller, "passes"))
         for name, stream in self._rooms.streams.items():
             STREAM_AGE_SECONDS.labels(name).set_function(partial(getattr, stream, "age_s"))
+        for name in self._rooms.optional_streams:
+            OPTIONAL_STREAM_LISTED.labels(name).set_function(partial(self._rooms.is_optional_listed, name))
         if elector is not None:
             LEADER.labels(LEADER_LEASE).set_function(lambda: elector.is_leading)
             TERMS.labels(LEADER_LEASE).set_function(lambda: elector.terms)

@@ -54,6 +54,12 @@ PASSES: Final = Gauge("raytide_passes", "Passes begun since the start.", ["contr
 STREAM_AGE_SECONDS: Final = Gauge(
     "raytide_stream_age_seconds", "Since the API last gave a sign of life.", ["resource"], registry=REGISTRY
 )
+OPTIONAL_STREAM_LISTED: Final = Gauge(
+    "raytide_optional_stream_listed",
+    "Whether something the operator can do without, such as nodes, is listed and followed (1) or not (0).",
+    ["resource"],
+    registry=REGISTRY,
+)
 LEADER: Final = Gauge(
     "leader_election_master_status", "Whether this process holds the lease (1) or not (0).", ["name"], registry=REGISTRY
 )

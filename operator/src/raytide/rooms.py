@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from raytide.api.meta import Resource
 from raytide.api.names import OPERATOR
 from raytide.kube.client import Client
+from raytide.kube.informer import Informer
 from raytide.kube.room import Room, RoomOptions
 from raytide.raycluster import room as raycluster
 from raytide.runtime.clock import Clock
@@ -101,6 +102,21 @@ class Rooms:
     def streams(self) -> Mapping[str, Stream]:
         """Everything that is watched, by name."""
         return {stream.name: stream for part in self._parts for stream in part.streams}
+
+    @property
+    def optional_streams(self) -> Mapping[str, Informer[Any]]:
+        """What is watched where the API allows it, by name; being ready does not depend on it."""
+        return {stream.name: stream for room in self.kinds for stream in room.optional_streams}
+
+    def is_optional_listed(self, stream: str) -> bool:
+        """Whether an optional stream is listed and followed."""
+        informer = self.optional_streams[stream]
+        return informer.is_synced and not informer.trouble
+
+    def optional_check(self, stream: str) -> tuple[bool, str]:
+        """What is known of an optional stream, in words; always ready (FD:REL-B)."""
+        informer = self.optional_streams[stream]
+        return True, informer.trouble or ("listed" if informer.is_synced else "not listed yet")
 
     def is_needed(self, stream: str) -> bool:
         """Whether being ready asks for that stream."""

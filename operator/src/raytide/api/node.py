@@ -43,3 +43,12 @@ def decode_node(document: bytes | msgspec.Raw) -> NodeView:
     conditions = (node.status.conditions if node.status else None) or ()
     is_ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
     return NodeView(intern(node.metadata.name), is_ready)
+
+
+def has_readiness_changed(old: NodeView | None, new: NodeView) -> bool:
+    """Whether pods on this node have to be looked at again.
+
+    A node that was not known counts as ready until now: one that is first seen NotReady is a change, because the operator
+    may have started after the node died (FD:REL-A).
+    """
+    return (old is None or old.is_ready) != new.is_ready

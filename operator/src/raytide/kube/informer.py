@@ -49,8 +49,12 @@ class Informer(Generic[V]):
         namespaces: tuple[str, ...] | None = None,
         silence_s: float = SILENCE_S,
         name: str = "",
+        if_forbidden: str = "",
     ) -> None:
-        """`namespaces` None means all of them, with one list and one watch; `silence_s` after which a watch is dead."""
+        """`namespaces` None means all of them, with one list and one watch; `silence_s` after which a watch is dead.
+
+        `if_forbidden` makes it optional: it says what is not done while the API does not allow to list it.
+        """
         self.resource = resource
         self.name = name or resource.plural
         """What probes and metrics call it; two informers of one kind have two names."""
@@ -66,6 +70,7 @@ class Informer(Generic[V]):
                 label_selector=label_selector,
                 field_selector=field_selector,
                 silence_s=silence_s,
+                if_forbidden=if_forbidden,
             )
 
     async def run(self) -> None:

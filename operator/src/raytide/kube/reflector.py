@@ -28,6 +28,8 @@ HEALTHY_S: Final = 10.0
 """A stream that lived so long was a good one: back-off starts anew after it."""
 RESUMES: Final = 3
 RELIST_INTERVAL_S: Final = 10.0
+FORBIDDEN_S: Final = 30.0
+"""How often a list that is optional is asked for again while it is forbidden (FD:REL-B)."""
 AWAY_S: Final = 4.0
 """Fifteen seconds after an outage everything has to be in work again, of which opening a stream may take ten (SC:S18)."""
 
@@ -97,6 +99,8 @@ class Reflector:
     - Failures in a row wait 0.2 s, 0.4 s, … 30 s, at least as long as the server asked; 10 good seconds start that anew.
       A server that is merely away is tried every 10 s: after an outage it must not be waited for much longer.
     - A kind that the server does not serve has no objects; it is asked for after 1 s, 2 s, … 30 s, until it is there.
+    - An optional collection (`if_forbidden` says what is not done without it) that may not be listed is asked for every 30 s:
+      a RoleBinding may be created after the Deployment.
     - `signed_at` moves with every answer, a refusal included, and every line; but not with lists while the streams bring
       nothing, nor with streams that are opened and stay silent: polling must not hide that following is dead (D9).
     - `trouble` says in words what keeps us from listing or watching; it is empty while the collection is followed.
@@ -115,6 +119,7 @@ class Reflector:
         label_selector: str,
         field_selector: str = "",
         silence_s: float = SILENCE_S,
+        if_forbidden: str = "",
     ) -> None:
         self.version = ""
         self.lists = 0
@@ -141,6 +146,7 @@ class Reflector:
         self._relist_later: asyncio.TimerHandle | None = None
         self._reading: asyncio.Timeout | None = None
         self._silence_s = silence_s
+        self._if_forbidden = if_forbidden
         self._lines = 0
         self._fruitless = 0
         self._is_deaf = False
@@ -203,7 +209,9 @@ class Reflector:
                 self.is_listable = False
             if isinstance(trouble, Refused) and trouble.is_not_found:
                 return self._is_absent()
-            self.trouble = f"cannot list {self._what}: {trouble}"
+            before, self.trouble = self.trouble, f"cannot list {self._what}: {trouble}"
+            if self._if_forbidden and isinstance(trouble, Refused) and trouble.status == 403:
+                return self._is_forbidden(is_new=self.trouble != before)
             return self._wait_s("cannot list", trouble)
         self._sink.replace()
         self.version, self.trouble, self.is_listable = version, "", True
@@ -265,6 +273,14 @@ class Reflector:
         level = logging.WARNING if self._absent.failures == 1 else logging.DEBUG
         log.log(level, "%s: the API server does not serve it (yet)", self.trouble)
         return wait_s
+
+    def _is_forbidden(self, *, is_new: bool) -> float:
+        """The process does without it, and asks again: rights may be granted while it runs."""
+        if is_new:
+            log.info(
+                "%s; until that is allowed, %s; asking every %.0f s", self.trouble, self._if_forbidden, FORBIDDEN_S
+            )
+        return FORBIDDEN_S
 
     @property
     def _what(self) -> str:

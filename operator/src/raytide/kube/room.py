@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol, Self, TypeVar
 
 import msgspec
 
-from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Key, Resource
 from raytide.api.names import OPERATOR
 from raytide.kube.client import Client
@@ -29,8 +28,6 @@ from raytide.runtime.controller import Controller
 
 log = logging.getLogger(__name__)
 
-TRIED_EVERY_S: Final = 30.0
-"""How often somebody asks whether a courtesy may be read by now that nobody answered for."""
 IN_FLIGHT: Final = "-"
 """deletionTimestamp of a child whose deletion we asked for and have not seen."""
 
@@ -154,6 +151,8 @@ class Room(ABC):
         self.objects: Informer[ObjectView] = self._informer(resource, decoder=decode_object, on_change=self._on_object)
         self.streams: tuple[Informer[Any], ...] = (self.objects,)
         """What has to be listed before a pass may run."""
+        self.optional_streams: tuple[Informer[Any], ...] = ()
+        """What a pass uses where the API allows to list it."""
         self.recorder = Recorder(client, clock=clock, controller=controller_name, instance=options.instance)
 
     @abstractmethod
@@ -250,21 +249,6 @@ async def follow_all(streams: Iterable[Informer[Any]]) -> None:
     async with asyncio.TaskGroup() as tasks:
         for stream in streams:
             tasks.create_task(never_ending(f"informer of {stream.name}", stream.run()))
-
-
-async def follow_where_allowed(client: Client, stream: Informer[Any], *, otherwise: str) -> None:
-    """Follow a courtesy: without leave to read it once, say so and what that means, and return."""
-    while True:
-        try:
-            async for _page in client.pages(stream.resource, page_size=1):
-                break
-        except Refused as refused:
-            log.info("%s cannot be read (%s): %s", stream.name, refused, otherwise)
-            return
-        except Unavailable:
-            await asyncio.sleep(TRIED_EVERY_S)
-        else:
-            await never_ending(f"informer of {stream.name}", stream.run())
 
 
 async def never_ending(what: str, work: Coroutine[Any, Any, None]) -> None:

@@ -5,7 +5,6 @@ its workers. It decides nothing; informers run all the time, everything that wri
 Started by main.py, and by simulations without kopf, sockets or threads (D3, D4, D11).
 """
 
-import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any, Final
 from raytide.api import names
 from raytide.api.config import ClusterConfig
 from raytide.api.meta import NODES, PODS, RAYCLUSTERS, SERVICES, Key
-from raytide.api.node import NodeView, decode_node
+from raytide.api.node import NodeView, decode_node, has_readiness_changed
 from raytide.api.pod import PodView, decode_pod, pod_from_manifest
 from raytide.api.service import ServiceView, decode_service, service_from_manifest
 from raytide.kube import room
@@ -70,7 +69,13 @@ class RayClusterRoom(room.Room):
         )
         """They carry this label alone (RC:HL-2), so no selector finds them together with the others."""
         self.streams: tuple[Informer[Any], ...] = (self.objects, self.pods, self.services, self.headless_services)
-        self.nodes: Informer[NodeView] = self._seen_by_all(NODES, decoder=decode_node, on_change=self._on_node)
+        self.nodes: Informer[NodeView] = self._seen_by_all(
+            NODES,
+            decoder=decode_node,
+            on_change=self._on_node,
+            if_forbidden="dying pods on dead nodes count until they are gone",
+        )
+        self.optional_streams = (self.nodes,)
         self._wires = self._build_wires(config)
         self.reconciler = RayClusterReconciler(
             self._wires,
@@ -86,10 +91,7 @@ class RayClusterRoom(room.Room):
 
     async def follow(self) -> None:
         """Know what there is, until cancelled; dying pods on dead nodes count as dead where nodes may be read."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(room.follow_all(self.streams))
-            words = "dying pods on dead nodes count until they are gone"
-            tasks.create_task(room.follow_where_allowed(self._client, self.nodes, otherwise=words))
+        await room.follow_all((*self.streams, *self.optional_streams))
 
     def start_over(self) -> None:
         """Forget what an earlier term had in flight, and what it was told."""
@@ -104,7 +106,7 @@ class RayClusterRoom(room.Room):
 
     def _on_node(self, old: NodeView | None, new: NodeView | None) -> None:
         """A node came or went: its dying pods count, or count no more."""
-        if old is None or new is None or old.is_ready == new.is_ready:
+        if new is None or not has_readiness_changed(old, new):
             return
         for key in {pod.cluster_key for pod in self.pods.all() if pod.is_terminating and pod.node_name == new.name}:
             self.controller.ring_soon(key)

@@ -15,7 +15,7 @@ from raytide.api.config import JobConfig
 from raytide.api.job_object import JobObject, decode_job_object, job_object_from_manifest
 from raytide.api.job_pod import JobPod, decode_job_pod, job_pod_from_manifest
 from raytide.api.meta import CONFIG_MAPS, NODES, PODS, SERVICES, TRAININGJOBS, Key, Resource
-from raytide.api.node import NodeView, decode_node
+from raytide.api.node import NodeView, decode_node, has_readiness_changed
 from raytide.api.training_names import JOB_LABEL
 from raytide.kube import room
 from raytide.kube.acting import Acting
@@ -46,8 +46,13 @@ class TrainingJobRoom(room.Room):
         self.config_maps: Informer[JobObject] = objects(CONFIG_MAPS, name="trainingjob-configmaps")
         self.streams: tuple[Informer[Any], ...] = (self.objects, self.pods, self.services, self.config_maps)
         self.nodes: Informer[NodeView] = self._seen_by_all(
-            NODES, decoder=decode_node, on_change=self._on_node, name="trainingjob-nodes"
+            NODES,
+            decoder=decode_node,
+            on_change=self._on_node,
+            name="trainingjob-nodes",
+            if_forbidden="a dying pod on a dead node keeps its name until it is gone",
         )
+        self.optional_streams = (self.nodes,)
         self.measures = Measures(clock)
         self._wires = self._build_wires()
         self.reconciler = TrainingJobReconciler(
@@ -62,9 +67,7 @@ class TrainingJobRoom(room.Room):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(room.follow_all([self.objects]))
             await self.objects.wait_synced()
-            tasks.create_task(room.follow_all([self.pods, self.services, self.config_maps]))
-            words = "a dying pod on a dead node keeps its name until it is gone"
-            tasks.create_task(room.follow_where_allowed(self._client, self.nodes, otherwise=words))
+            tasks.create_task(room.follow_all([self.pods, self.services, self.config_maps, *self.optional_streams]))
 
     async def lead(self) -> None:
         """One term; what is measured is the leader's to tell."""
@@ -85,7 +88,7 @@ class TrainingJobRoom(room.Room):
 
     def _on_node(self, old: NodeView | None, new: NodeView | None) -> None:
         """A node came or went: its dying pods are lost, or lost no more."""
-        if old is None or new is None or old.is_ready == new.is_ready:
+        if new is None or not has_readiness_changed(old, new):
             return
         for key in {pod.job_key for pod in self.pods.all() if pod.is_terminating and pod.node_name == new.name}:
             self.controller.ring_soon(key)

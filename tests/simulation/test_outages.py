@@ -1,0 +1,87 @@
+"""What an operator that started at a bad moment still notices: dead nodes, and a right that is granted late (FD:REL-A, B)."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import looptime
+import pytest
+
+from raytide.sandbox.fault_script import Call, Rule
+from raytide.sandbox.faults import Answer, Delay
+
+from simulation.manifests import NAME, group
+from simulation.scenarios import live_cluster, workers
+from simulation.stage import Stage, heard_by
+from simulation.world import NODES
+
+REPLACED_WITHIN_S = 10.0
+"""SC:S12."""
+Story = Callable[[Stage], Coroutine[Any, Any, None]]
+
+
+def play(story: Story) -> None:
+    """In a loop of its own with virtual time; nothing may be violated."""
+
+    async def tell() -> list[str]:
+        stage = Stage(7)
+        with heard_by(stage.judge):
+            stage.open()
+            await story(stage)
+            await stage.close()
+        return stage.judge.violations
+
+    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
+        assert runner.run(tell()) == []
+
+
+def running_workers(stage: Stage) -> int:
+    """How many workers of the cluster are not on the lost node."""
+    cluster = stage.world.cluster(NAME)
+    assert cluster is not None
+    pods = [stage.world.store.find("pods", "default", name) for name in workers(stage, "a")]
+    return sum(pod is not None and pod.obj()["spec"].get("nodeName") != NODES[1] for pod in pods)
+
+
+def of_nodes(call: Call) -> bool:
+    """Whether it asks about nodes."""
+    return call.plural == "nodes"
+
+
+async def seconds_until_replaced(stage: Stage) -> float:
+    """From now until four workers are on nodes that live."""
+    begun_s = stage.loop.time()
+    while running_workers(stage) < 4 and stage.loop.time() < begun_s + 3600:
+        await stage.pass_time(0.5)
+    return stage.loop.time() - begun_s
+
+
+@pytest.mark.rule("FD:REL-A", "SC:S12")
+@pytest.mark.parametrize("is_back", [False, True], ids=["the node stays away", "the node comes back"])
+def test_an_operator_that_starts_while_a_node_is_dead_replaces_its_workers_in_time(*, is_back: bool) -> None:
+    async def story(stage: Stage) -> None:
+        await live_cluster(stage, group("a", 4))
+        stage.script.of_calls.append(Rule(Delay(3.0), of_nodes))
+        stage.kill()
+        stage.world.lose_node(NODES[1])
+        assert await seconds_until_replaced(stage) <= REPLACED_WITHIN_S
+        if is_back:
+            stage.world.recover_node(NODES[1])
+        await stage.pass_time(60.0)
+        assert running_workers(stage) == 4
+
+    play(story)
+
+
+@pytest.mark.rule("FD:REL-B", "SC:S12")
+def test_a_right_to_read_nodes_that_is_granted_late_is_used() -> None:
+    async def story(stage: Stage) -> None:
+        until_s = stage.loop.time() + 20.0
+        stage.script.of_calls.append(Rule(Answer(403), of_nodes, times=None, until_s=until_s))
+        await live_cluster(stage, group("a", 4))
+        await stage.pass_time(40.0)
+        stage.world.lose_node(NODES[1])
+        assert await seconds_until_replaced(stage) <= REPLACED_WITHIN_S
+        await stage.pass_time(1.0)
+
+    play(story)
