@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raytide.api.actions import MOST_WRITES
 from raytide.api.pod import ContainerView, PodCondition
-from raytide.raycluster.groups import MOST_NEW_PODS, plan_group, removed_groups
+from raytide.raycluster.groups import plan_group, removed_groups
 from raytide.raycluster.scaling import Scaling, clamp_replicas, wanted_pods
 
 from builders import NOT_READY, dying, pending, pod, waiting, worker_group
@@ -291,7 +292,7 @@ def test_no_running_pod_is_chosen_while_a_pending_one_remains(pods, replicas):
 
 def test_more_replicas_than_anybody_can_have_do_not_fill_our_memory():
     decision = decide(worker_group(replicas=2_000_000_000, high=None), [])
-    assert decision.new_indices == tuple(range(MOST_NEW_PODS))
+    assert decision.new_indices == tuple(range(MOST_WRITES))
 
 
 def test_a_negative_number_of_hosts_means_none():

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raytide.api import names
+from raytide.api.actions import MOST_WRITES
 from raytide.api.pod import PodCondition
-from raytide.raycluster.groups import MOST_NEW_PODS
 from raytide.raycluster.observed import Refusal
 from raytide.raycluster.pod_names import unused
 from raytide.raycluster.replicas import plan_replicas
@@ -126,7 +126,7 @@ def test_but_not_for_hosts_whose_node_is_away():
     ],
 )
 def test_no_number_fills_our_memory(replicas, hosts):
-    assert len(created(decide(group_of(replicas, hosts, high=None), []))) == MOST_NEW_PODS
+    assert len(created(decide(group_of(replicas, hosts, high=None), []))) == MOST_WRITES
 
 
 def test_a_suspended_group_wants_nobody():

@@ -8,7 +8,7 @@ back to the next plan as a `Refusal`; what a plan has to say without writing any
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from raytide.api.meta import Manifest, Resource
 
@@ -62,6 +62,10 @@ class Patch:
 
 
 Action: TypeAlias = Create | Delete | Patch
+
+MOST_WRITES: Final = 500
+"""What one pass sends at most (D7), and therefore the most creates that a plan lists: what is built beyond it is built in
+vain, and every other object waits for it."""
 
 
 class Result(Enum):

@@ -74,11 +74,18 @@ class Acting:
         return applied
 
     def look_again_in(
-        self, key: Key, applied: Applied, deadlines: Iterable[float | None], *, is_continued: bool
+        self,
+        key: Key,
+        applied: Applied,
+        deadlines: Iterable[float | None],
+        *,
+        is_continued: bool,
+        has_more: bool = False,
     ) -> float | None:
         """When to come back; raises Unavailable so that the queue backs off when the API did not answer.
 
-        `is_continued`: what was done opened the way for more.
+        `is_continued`: what was done opened the way for more. `has_more`: the plan's budget ended before all was listed;
+        the next pass follows at once as long as something is achieved, or refused and thereby put aside.
         """
         if applied.is_cut_short:
             return 0.0
@@ -86,6 +93,8 @@ class Acting:
         if lost is not None:
             raise Unavailable(lost.message, retry_after_s=applied.retry_after_s)
         if is_continued and applied.outcomes and all(o.result is Result.DONE for o in applied.outcomes):
+            return 0.0
+        if has_more and any(o.result in (Result.DONE, Result.REFUSED) for o in applied.outcomes):
             return 0.0
         has_to_ask_again = any(o.result in (Result.REFUSED, Result.SKIPPED) for o in applied.outcomes)
         in_flight = (overlay.look_again_in(key) for overlay in self.overlays.values())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from raytide.api.actions import Action, Create, Delete, Outcome, Patch, Result
+from raytide.api.actions import MOST_WRITES, Action, Create, Delete, Outcome, Patch, Result
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Key, Manifest, Resource
 from raytide.api.pod_trouble import NOT_OURS
@@ -24,7 +24,7 @@ from raytide.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 BUDGET_ACTIONS: Final = 200
-BUDGET_ALONE: Final = 500
+BUDGET_ALONE: Final = MOST_WRITES
 """While no other key is at work nobody gains from an end: what is under way has to run dry, and the next pass begins anew."""
 BUDGET_S: Final = 2.0
 GIVE_UP_AFTER: Final = 3

@@ -234,7 +234,9 @@ class RayClusterReconciler:
             min((self._look_again_for(refusal) for refusal in self._waiting(cluster)), default=None),
             AFTER_HOSTS_S if any(map(_is_refused_host, applied.outcomes)) else None,
         )
-        return self._wires.acting.look_again_in(cluster.key, applied, deadlines, is_continued=todo.is_continued)
+        return self._wires.acting.look_again_in(
+            cluster.key, applied, deadlines, is_continued=todo.is_continued, has_more=todo.has_more
+        )
 
     @staticmethod
     def _look_again_for(refusal: Refusal) -> float:

@@ -9,6 +9,7 @@ until it is gone, unless its node is away. Called by plan.py; rules RC:WG-1..2, 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from raytide.api.actions import MOST_WRITES
 from raytide.api.pod import PodView
 from raytide.api.pod_trouble import trouble_of
 from raytide.api.raycluster import WorkerGroupSpec
@@ -17,9 +18,6 @@ from raytide.raycluster.scaling import GroupOrder, wanted_pods
 NEWEST = "~"
 """Sorts after every timestamp: a pod still in flight is the newest of all."""
 NAMED = "named in scaleStrategy.workersToDelete"
-MOST_NEW_PODS = 550
-"""Of one group in one plan; more than the executor's pass does (D7), so that the next pass follows at once. What is left
-over is built in vain, and everybody else waits for it."""
 WORKER_MARK = "-worker-"
 """What every worker's name contains, KubeRay's and ours (RC: Appendix A, D15)."""
 
@@ -40,6 +38,8 @@ class GroupPlan:
     """What one group needs: a pod for each of `new_indices`, an end for each of `victims`."""
 
     new_indices: tuple[int, ...] = ()
+    has_more: bool = False
+    """Whether more pods are missing than the plan's budget allows."""
     victims: tuple[Victim, ...] = ()
     strangers: tuple[str, ...] = ()
     """Names in `workersToDelete` that are not workers of this group; nobody touches them."""
@@ -55,12 +55,14 @@ def plan_group(
     unready_nodes: Collection[str] = (),
     outdated_names: Collection[str] = (),
     resting_names: Collection[str] = (),
+    most: int = MOST_WRITES,
 ) -> GroupPlan:
     """Decide about one group from its own pods.
 
     `may_choose_victims` is False under autoscaling, where nobody is deleted without a name (RC:SH-5). `outdated_names`
     are hosts of replicas from before `numOfHosts` became 1, which have to be made anew. `resting_names`
-    are workers that exited 0 and count as they are for a moment longer, unless somebody names them (D19).
+    are workers that exited 0 and count as they are for a moment longer, unless somebody names them (D19). `most` is how
+    many pods may be created: what is left of the plan's budget.
     """
     named = order.names
     alive = [pod for pod in pods if not pod.is_terminating]
@@ -85,7 +87,8 @@ def plan_group(
         ),
     )
     return GroupPlan(
-        new_indices=unused_indices(pods, missing),
+        new_indices=unused_indices(pods, min(missing, most)),
+        has_more=missing > most,
         victims=victims,
         strangers=strangers_among(named - {pod.name for pod in pods}, foreign_names),
     )
@@ -98,14 +101,11 @@ def first_to_go(pods: Iterable[PodView], count: int) -> tuple[PodView, ...]:
 
 
 def unused_indices(pods: Iterable[PodView], count: int) -> tuple[int, ...]:
-    """The `count` smallest replica indices no pod of the group carries, dying ones included (RC:SH-4).
-
-    Never more than one plan may ask for: `replicas: 2000000000` must not fill our memory.
-    """
+    """The `count` smallest replica indices no pod of the group carries, dying ones included (RC:SH-4)."""
     taken = {pod.replica_index for pod in pods}
     found: list[int] = []
     index = 0
-    while len(found) < min(count, MOST_NEW_PODS):
+    while len(found) < count:
         if index not in taken:
             found.append(index)
         index += 1

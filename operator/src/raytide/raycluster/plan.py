@@ -6,12 +6,12 @@ everything asked for is there the plan is empty. A cluster that is somebody else
 writes at all; what runs keeps running. Called by the controller; rules RC §2.2, RC:HP-1..6, RC §4, RM:I2, RM:I5, D5.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypedDict
 
 from raytide.api import names
-from raytide.api.actions import Action, Create, Delete, Remark
+from raytide.api.actions import MOST_WRITES, Action, Create, Delete, Remark
 from raytide.api.conditions import is_condition_true
 from raytide.api.config import ClusterConfig
 from raytide.api.meta import PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVICES, Manifest
@@ -55,21 +55,12 @@ class Plan:
     """Set by a step after which no other may follow."""
     is_continued: bool = False
     """Set by a step whose writes open the way for more: look again as soon as they are done."""
+    has_more: bool = False
+    """Set where the budget of creates ended before everything was listed: the next pass goes on."""
 
     def __add__(self, later: "Plan") -> "Plan":
         """One step after another."""
-        return Plan(
-            actions=self.actions + later.actions,
-            remarks=self.remarks + later.remarks,
-            violations=self.violations + later.violations,
-            unwanted=self.unwanted | later.unwanted,
-            given_up=self.given_up | later.given_up,
-            needs_no_replica=self.needs_no_replica | later.needs_no_replica,
-            look_again_in=sooner(self.look_again_in, later.look_again_in),
-            is_reported=self.is_reported and later.is_reported,
-            is_last=later.is_last,
-            is_continued=self.is_continued or later.is_continued,
-        )
+        return joined((self, later))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +75,25 @@ class Situation:
 
 
 NOTHING: Final = Plan()
+
+
+def joined(plans: Sequence[Plan]) -> Plan:
+    """Several steps one after another, each of them copied once."""
+    if not plans:
+        return NOTHING
+    return Plan(
+        actions=tuple(action for each in plans for action in each.actions),
+        remarks=tuple(remark for each in plans for remark in each.remarks),
+        violations=tuple(fault for each in plans for fault in each.violations),
+        unwanted=frozenset[str]().union(*(each.unwanted for each in plans)),
+        given_up=frozenset[str]().union(*(each.given_up for each in plans)),
+        needs_no_replica=frozenset[str]().union(*(each.needs_no_replica for each in plans)),
+        look_again_in=min((each.look_again_in for each in plans if each.look_again_in is not None), default=None),
+        is_reported=all(each.is_reported for each in plans),
+        is_last=plans[-1].is_last,
+        is_continued=any(each.is_continued for each in plans),
+        has_more=any(each.has_more for each in plans),
+    )
 
 
 def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: Namer) -> Plan:
@@ -207,12 +217,20 @@ def ensure_one_head(now: Situation) -> Plan:
 
 
 def resize_groups(now: Situation) -> Plan:
-    """Every worker group, each on its own: one that is refused holds up nobody else (SC:S3)."""
-    todo = NOTHING
-    for group in now.cluster.spec.worker_group_specs:
+    """Every worker group, each on its own: one that is refused holds up nobody else (SC:S3).
+
+    All groups share one budget of creates. Each may use what earlier ones left, but for one create kept for every later
+    group: a large group delays the others and never stops them.
+    """
+    groups = now.cluster.spec.worker_group_specs
+    plans: list[Plan] = []
+    left = MOST_WRITES
+    for later, group in zip(range(len(groups) - 1, -1, -1), groups, strict=True):
         has_replicas = group.num_of_hosts > 1 and now.config.pods.has_multi_host_indexing
-        todo += _resize_by_replica(now, group) if has_replicas else _resize(now, group)
-    return todo
+        most = min(left, max(1, left - later))
+        plans.append(_resize_by_replica(now, group, most) if has_replicas else _resize(now, group, most))
+        left -= sum(isinstance(action, Create) for action in plans[-1].actions)
+    return joined(plans)
 
 
 def drop_removed_groups(now: Situation) -> Plan:
@@ -277,18 +295,19 @@ def _circumstances(now: Situation, group: WorkerGroupSpec) -> _Circumstances:
     }
 
 
-def _resize(now: Situation, group: WorkerGroupSpec) -> Plan:
+def _resize(now: Situation, group: WorkerGroupSpec, most: int) -> Plan:
     pods, circumstances = now.observed.group(group.group_name), _circumstances(now, group)
     has_replicas = now.config.pods.has_multi_host_indexing
     outdated = frozenset(pod.name for pod in pods if pod.replica_name and has_replicas)
-    decision = plan_group(group, pods, now.scaling.order_of(group), outdated_names=outdated, **circumstances)
+    decision = plan_group(group, pods, now.scaling.order_of(group), outdated_names=outdated, most=most, **circumstances)
     deletes = _shrink(group, decision, circumstances)
-    if not decision.new_indices:
+    if not decision.new_indices and not decision.has_more:
         return deletes
-    return deletes + _unless_refused(now, group.group_name, lambda: _create_workers(now, group, decision.new_indices))
+    creates = _unless_refused(now, group.group_name, lambda: _create_workers(now, group, decision.new_indices))
+    return deletes + replace(creates, has_more=decision.has_more and creates.look_again_in is None)
 
 
-def _resize_by_replica(now: Situation, group: WorkerGroupSpec) -> Plan:
+def _resize_by_replica(now: Situation, group: WorkerGroupSpec, most: int) -> Plan:
     pods, circumstances = now.observed.group(group.group_name), _circumstances(now, group)
     refusal = now.observed.refusal_of(group.group_name)
     decision = plan_replicas(
@@ -297,6 +316,7 @@ def _resize_by_replica(now: Situation, group: WorkerGroupSpec) -> Plan:
         now.scaling.order_of(group),
         lambda: replica_name(group.group_name, now.namer),
         refusal=refusal,
+        most=most,
         **circumstances,
     )
     growth = Plan(
@@ -305,6 +325,7 @@ def _resize_by_replica(now: Situation, group: WorkerGroupSpec) -> Plan:
         needs_no_replica=frozenset({group.group_name} if decision.needs_none else ()),
         look_again_in=refusal.look_again_in if refusal else None,
         is_continued=decision.is_continued,
+        has_more=decision.has_more,
     )
     return _shrink(group, decision, circumstances) + growth
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
+from raytide.api.actions import MOST_WRITES
 from raytide.api.pod import PodView
 from raytide.api.raycluster import WorkerGroupSpec
 from raytide.raycluster.groups import (
-    MOST_NEW_PODS,
     NAMED,
     NEWEST,
     Victim,
@@ -47,6 +47,8 @@ class ReplicaPlan:
     """What a multi-host group needs: hosts to create, replica by replica, and an end for each of `victims`."""
 
     new_hosts: tuple[NewHost, ...] = ()
+    has_more: bool = False
+    """Whether more hosts are missing than the plan's budget allows."""
     victims: tuple[Victim, ...] = ()
     strangers: tuple[str, ...] = ()
     """Names in `workersToDelete` that are not workers of this group; nobody touches them."""
@@ -99,6 +101,7 @@ def plan_replicas(
     unready_nodes: Collection[str] = (),
     resting_names: Collection[str] = (),
     refusal: Refusal | None = None,
+    most: int = MOST_WRITES,
 ) -> ReplicaPlan:
     """Decide about one group of more than one host from its own pods.
 
@@ -109,7 +112,8 @@ def plan_replicas(
     replicas = tuple(_replicas(pods, wish))
     sound = [replica for replica in replicas if not replica.verdict]
     surplus = _surplus(sound, wish, may_choose_victims=may_choose_victims)
-    kept = [replica for replica in sound if replica not in surplus]
+    beyond = set(map(id, surplus))
+    kept = [replica for replica in sound if id(replica) not in beyond]
 
     leaving = _count_leaving(pods, kept, unready_nodes)
     has_to_give_up = refusal is not None and refusal.times >= ATTEMPTS and not leaving
@@ -128,8 +132,10 @@ def plan_replicas(
     elif refusal.retry_in_s > 0 or leaving or given_up:
         # Until what was given up has gone and is off the quota, not even the rest of the others can be had.
         new = iter(())
+    new_hosts = tuple(islice(new, most))
     return ReplicaPlan(
-        new_hosts=tuple(islice(new, MOST_NEW_PODS)),
+        new_hosts=new_hosts,
+        has_more=len(new_hosts) == most and next(new, None) is not None,
         victims=victims,
         strangers=strangers_among(order.names - {pod.name for pod in pods}, foreign_names),
         has_given_up=bool(given_up),
@@ -224,8 +230,10 @@ def _given_up(kept: Iterable[_Replica], size: int) -> list[_Replica]:
         key=lambda replica: (-len(replica.hosts), replica.seniority),
     )
     found: list[_Replica] = []
-    while sum(len(each.hosts) for each in found) < sum(size - len(each.hosts) for each in incomplete):
+    lacking = sum(size - len(each.hosts) for each in incomplete)
+    while lacking > 0:
         found.append(incomplete.pop())
+        lacking -= size  # its own lack counts no more, and its hosts make room
     return found
 
 
@@ -277,8 +285,11 @@ def _completions(kept: Iterable[_Replica], size: int, room: int) -> Iterator[New
 def _new_replicas(
     kept: Sequence[_Replica], wish: _Wish, room: int, pods: Sequence[PodView], draw_name: Callable[[], str]
 ) -> Iterator[NewHost]:
-    """All hosts of the replicas that are missing, as far as there is room for all of them besides the completed ones."""
+    """All hosts of the replicas that are missing, as far as there is room for all of them besides the completed ones.
+
+    Never more than one plan may ask for: `replicas: 2000000000` must not fill our memory.
+    """
     room -= sum(wish.size - len(replica.hosts) for replica in kept)
-    for index in unused_indices(pods, min(wish.wanted - len(kept), room // wish.size)):
+    for index in unused_indices(pods, min(wish.wanted - len(kept), room // wish.size, MOST_WRITES + 1)):
         name = draw_name()
         yield from (NewHost(name, index, host) for host in range(wish.size))
