@@ -83,6 +83,8 @@ class Fate:
     ours: Json
     unsupported: Sequence[str] = ()
     """The fields that our condition `Unsupported` names."""
+    invalid: str = ""
+    """What our condition `Invalid` says."""
     mode: str = "raytide"
     """Whose autoscaler the install runs by default."""
 
@@ -209,7 +211,19 @@ def _has_an_account_of_ours(fate: Fate, _place: str) -> bool:
     return fate.has_our_autoscaler and "serviceAccountName" not in head
 
 
+def _fails_closed(fate: Fate, _place: str) -> bool:
+    """It asks for protection that is not built and does not accept to run without: ours makes no pod, and says so."""
+    return "raytide.io/allow-insecure" in fate.invalid
+
+
 KNOWN: Final = (
+    Known(
+        "fails closed: no pod without the authentication, TLS or network policy that is asked for (FD:RC-B3)",
+        r"(Pod|Secret|NetworkPolicy) .*|event (CreatedHeadPod|CreatedWorkerPod|InvalidRayClusterSpec)"
+        r"|status (readyWorkerReplicas|availableWorkerReplicas|state)"
+        r"|status conditions\.(HeadPodReady|RayClusterProvisioned|WorkersMissing|Invalid)(\..*)?",
+        _fails_closed,
+    ),
     Known(
         "the autoscaler may write to its own RayCluster only (SC:S10)",
         r"Role .*\.rules",
@@ -276,6 +290,11 @@ KNOWN: Final = (
         r"status conditions\.Unsupported",
         lambda fate, _: bool(fate.unsupported),
     ),
+    Known(
+        "a warning of ours: names a field that has no effect yet (FD:RC-B3)",
+        r"event UnsupportedField",
+        lambda fate, _: bool(fate.unsupported),
+    ),
 )
 """Every difference that is no missing feature, with its reason."""
 
@@ -285,6 +304,12 @@ def fields_without_effect(status: Json) -> tuple[str, ...]:
     conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
     message = conditions.get("Unsupported", {}).get("message", "")
     return tuple(sentence.rpartition(": ")[0] for sentence in message.split("; ") if sentence)
+
+
+def what_is_invalid(status: Json) -> str:
+    """What a status says in the condition `Invalid`."""
+    found = (each["message"] for each in status.get("conditions", ()) if each["type"] == "Invalid")
+    return next(found, "")
 
 
 def compare(fate: Fate) -> list[Difference]:

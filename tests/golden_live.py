@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from golden_differences import Fate, fields_without_effect
+from golden_differences import Fate, fields_without_effect, what_is_invalid
 from golden_recorder import build_record
 from plane_admin import PlaneAdmin
 
@@ -45,7 +45,8 @@ class Captured:
         """This one and the reference's; `mode` says whose autoscaler the operator ran."""
         specs = [document for document in self.documents if document["kind"] == "RayCluster"]
         told = [field for cluster in self.clusters for field in fields_without_effect(cluster.get("status", {}))]
-        return Fate(specs[0] if specs else {}, recorded, self.record, tuple(told), mode)
+        invalid = "; ".join(filter(None, (what_is_invalid(cluster.get("status", {})) for cluster in self.clusters)))
+        return Fate(specs[0] if specs else {}, recorded, self.record, tuple(told), invalid, mode)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import looptime
 import msgspec
 import yaml
 
-from golden_differences import Fate, fields_without_effect
+from golden_differences import Fate, fields_without_effect, what_is_invalid
 from golden_recorder import build_record
 from golden_records import GOLDEN, NODE_TROUBLE_TOLERATIONS, read_spec, spec_files, with_server_defaults
 from raytide.api.config import AutoscalerConfig, AutoscalerMode, ClusterConfig, PodConfig
@@ -76,8 +76,8 @@ class Seen:
 
     def fate_beside(self, recorded: Json) -> Fate:
         """Ours and KubeRay's."""
-        told = fields_without_effect(self.raw_status)
-        return Fate(read_spec(recorded["file"]), recorded, self.record, told, self.mode)
+        told, invalid = fields_without_effect(self.raw_status), what_is_invalid(self.raw_status)
+        return Fate(read_spec(recorded["file"]), recorded, self.record, told, invalid, self.mode)
 
 
 class Fleet(World):

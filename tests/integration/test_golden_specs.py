@@ -28,13 +28,14 @@ NOT_BUILT = {
         "metadata.annotations[ray.io/external-storage-namespace]",
     },
     "16-ingress": {"spec.headGroupSpec.enableIngress"},
-    "17-auth-token": {"spec.authOptions.mode"},
-    "18-auth-secret-autoscaling": {"spec.authOptions.mode", "spec.authOptions.secretName"},
     "21-suspend": {"spec.suspend"},
     "30-recreate": {"spec.upgradeStrategy.type"},
     "32-enable-serve": {"metadata.annotations[ray.io/enable-serve-service]"},
 }
 """The fields that must stand in `Unsupported`."""
+
+FAILS_CLOSED = {"17-auth-token": "spec.authOptions.mode", "18-auth-secret-autoscaling": "spec.authOptions.mode"}
+"""What asks for protection that is not built: nothing runs, and condition and event name the field."""
 
 HEAD = "Pod head/headgroup/0.spec"
 SIDECAR = {
@@ -90,7 +91,7 @@ LISTED = {
 04 mounts one volume at two places and has a security context of its own; 05 brings an image and a command of its own.
 """
 
-SAME = [file for file in spec_files() if file not in {*REFUSED, *REPORTED, *NOT_BUILT}]
+SAME = [file for file in spec_files() if file not in {*REFUSED, *REPORTED, *NOT_BUILT, *FAILS_CLOSED}]
 MUST_BE_SAME = {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 14, 15, 19, 20, 23, 24, 25, 26, 27, 28, 29, 31, 33, 38}
 
 
@@ -111,7 +112,7 @@ def unlisted(file, ours):
 def test_accepted_or_refused_as_recorded(seen, file):
     recorded_as_invalid = any(reason.startswith("Invalid") for _, reason, _ in read_record(file)["events"])
     is_refused = bool(seen[file].refused) or bool(seen[file].condition(names.INVALID))
-    assert is_refused == (recorded_as_invalid or file == "34-invalid-duplicate-groups")
+    assert is_refused == (recorded_as_invalid or file == "34-invalid-duplicate-groups" or file in FAILS_CLOSED)
 
 
 @pytest.mark.parametrize("file", spec_files())
@@ -133,6 +134,16 @@ def test_the_operator_names_the_field_it_refuses(seen, file, field):
     assert field in ours.notes
 
 
+@pytest.mark.rule("FD:RC-B3")
+@pytest.mark.parametrize(("file", "field"), FAILS_CLOSED.items(), ids=FAILS_CLOSED)
+def test_no_pod_without_the_protection_that_is_asked_for(seen, file, field):
+    ours = seen[file]
+    assert [name for name in ours.objects if name.startswith("Pod ")] == []
+    assert field in ours.condition(names.INVALID)["message"]
+    assert INVALID in ours.events
+    assert field in ours.notes
+
+
 @pytest.mark.parametrize("file", SAME)
 def test_the_same_objects_status_and_events_as_kuberay(seen, file):
     assert {difference.place for difference in differences_of(file, seen[file])} == LISTED.get(file, set())
@@ -143,10 +154,7 @@ def test_the_same_objects_status_and_events_as_kuberay(seen, file):
 @pytest.mark.parametrize("file", ROLES)
 def test_where_rays_autoscaler_is_the_rule_only_the_role_is_narrower(file):
     found = differences_of(file, seen_of(tuple(ROLES), "apply", "ray")[file])
-    assert {difference.place for difference in found if not difference.reason.startswith("not built yet")} == {
-        narrow(file),
-        *(("status conditions.Unsupported",) if file in NOT_BUILT else ()),
-    }
+    assert {each.place for each in found if not each.reason.startswith("fails closed")} == {narrow(file)}
 
 
 @pytest.mark.rule("RC:RB-4", "SC:S10", "RM:I12")
@@ -211,11 +219,20 @@ def test_the_comparison_notices_every_kind_of_change():
 
 
 def test_a_missing_feature_explains_nothing_in_a_file_that_does_not_ask_for_it():
-    ours = seen_of_all("apply")["17-auth-token"]
+    ours = seen_of_all("apply")["16-ingress"]
     quiet = copy.deepcopy(ours.raw_status)
     quiet["conditions"] = [each for each in quiet["conditions"] if each["type"] != names.UNSUPPORTED]
+    places = {difference.place for difference in unlisted("16-ingress", replace(ours, raw_status=quiet))}
+    assert {"Ingress with-ingress-head-ingress", "event CreatedIngress"} <= places
+
+
+@pytest.mark.rule("FD:RC-B3")
+def test_failing_closed_explains_nothing_where_no_protection_is_missing():
+    ours = seen_of_all("apply")["17-auth-token"]
+    quiet = copy.deepcopy(ours.raw_status)
+    quiet["conditions"] = [each for each in quiet["conditions"] if each["type"] != names.INVALID]
     places = {difference.place for difference in unlisted("17-auth-token", replace(ours, raw_status=quiet))}
-    assert {"Secret auth-token", f"{HEAD}.containers.ray-head.env.RAY_AUTH_MODE"} <= places
+    assert {"Secret auth-token", "Pod head/headgroup/0", "status state"} <= places
 
 
 def test_a_role_that_allows_more_than_kuberays_is_noticed():

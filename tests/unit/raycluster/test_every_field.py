@@ -1,4 +1,5 @@
-"""Every field of the CRD's spec is acted on, by operator or autoscaler, or named in the condition `Unsupported`.
+"""Every field of the CRD's spec is acted on, by operator or autoscaler, or named in the condition `Unsupported` or, where it asks for
+protection, `Invalid`.
 
 Nothing is ignored in silence. The fields come from the CRD itself, so a new one fails here until somebody says which of the two it is. Both claims are
 tried out: a field that is acted on changes what the operator writes or says, the others are really named.
@@ -14,6 +15,7 @@ from raytide.api.raycluster import RayCluster
 from raytide.autoscaler.inputs.node_types import node_types
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
+from raytide.raycluster.protection import missing_protection
 from raytide.raycluster.recreate_hash import recreate_hash
 from raytide.raycluster.unsupported import unsupported
 
@@ -168,5 +170,7 @@ def test_read_by_the_autoscaler(path):
 @pytest.mark.parametrize("path", NAMED)
 def test_named_as_unsupported(path):
     written = path.replace("[]", "[0]")
-    fields = [entry.field.removeprefix("spec.") for entry in unsupported(with_field(path))]
+    cluster = with_field(path)
+    entries = (*unsupported(cluster), *missing_protection(cluster))
+    fields = [entry.field.removeprefix("spec.") for entry in entries]
     assert any(written == field or written.startswith((f"{field}.", f"{field}[")) for field in fields), fields

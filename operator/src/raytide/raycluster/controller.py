@@ -177,7 +177,8 @@ class RayClusterReconciler:
     async def _apply(self, cluster: RayCluster, todo: Plan) -> Applied:
         key, uid = cluster.key, cluster.metadata.uid
         acting = self._wires.acting
-        again = () if todo.violations else await acting.again(key, uid, todo.actions, todo.unwanted)
+        is_held = bool(todo.violations or todo.unprotected)
+        again = () if is_held else await acting.again(key, uid, todo.actions, todo.unwanted)
         self._refusals.give_up(key, todo.given_up, self._clock.monotonic())
         for group in todo.needs_no_replica:
             self._refusals.begin_replicas_at(key, group, self._clock.monotonic())

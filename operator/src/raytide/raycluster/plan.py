@@ -22,10 +22,12 @@ from raytide.raycluster.objects import build_head_service, build_headless_worker
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.pod_names import Namer, head_pod_name, replica_name, unused, worker_pod_name
 from raytide.raycluster.pods import build_head_pod, build_worker_template, host_pod, worker_pod
+from raytide.raycluster.protection import missing_protection
 from raytide.raycluster.rbac import EVENT_REASONS, Lookup, build_rights, lookups, named_service_account
 from raytide.raycluster.replicas import NewHost, ReplicaPlan, plan_replicas
 from raytide.raycluster.scaling import Scaling, resting, scaling_of
-from raytide.raycluster.validation import Violation, violations, warnings
+from raytide.raycluster.validation import Violation, unsupported, violations, warnings
+from raytide.raycluster.validation_facts import is_head_restart_disabled
 
 SERVICE_SLOT: Final = ""
 """The `group` under which a refused service is remembered; head and workers have their own."""
@@ -42,6 +44,8 @@ class Plan:
     actions: tuple[Action, ...] = ()
     remarks: tuple[Remark, ...] = ()
     violations: tuple[Violation, ...] = ()
+    unprotected: tuple[Violation, ...] = ()
+    """Why no pod is made although the spec is valid: the protection that it asks for cannot be given (FD:RC-B3)."""
     unwanted: frozenset[str] = frozenset()
     """Names of pods in flight that nobody wants any more: to be looked for, not asked for again."""
     given_up: frozenset[str] = frozenset()
@@ -85,6 +89,7 @@ def joined(plans: Sequence[Plan]) -> Plan:
         actions=tuple(action for each in plans for action in each.actions),
         remarks=tuple(remark for each in plans for remark in each.remarks),
         violations=tuple(fault for each in plans for fault in each.violations),
+        unprotected=tuple(fault for each in plans for fault in each.unprotected),
         unwanted=frozenset[str]().union(*(each.unwanted for each in plans)),
         given_up=frozenset[str]().union(*(each.given_up for each in plans)),
         needs_no_replica=frozenset[str]().union(*(each.needs_no_replica for each in plans)),
@@ -131,8 +136,9 @@ def leave_to_garbage_collection(now: Situation) -> Plan:
 def refuse_invalid(now: Situation) -> Plan:
     """An invalid spec stops every write, and says so; what runs keeps running (RC §1.3)."""
     faults = violations(now.cluster, now.config)
-    remarks = tuple(Remark(fault.event_reason, str(fault)) for fault in (*faults, *warnings(now.cluster)))
-    return Plan(violations=faults, remarks=remarks, is_last=bool(faults))
+    remarks = [Remark(fault.event_reason, str(fault)) for fault in (*faults, *warnings(now.cluster))]
+    remarks += [Remark(names.UNSUPPORTED_FIELD, str(each)) for each in unsupported(now.cluster) if not faults]
+    return Plan(violations=faults, remarks=tuple(remarks), is_last=bool(faults))
 
 
 def ensure_head_service(now: Situation) -> Plan:
@@ -140,13 +146,7 @@ def ensure_head_service(now: Situation) -> Plan:
     if now.observed.head_service is not None:
         return NOTHING
     manifest = build_head_service(now.cluster, now.config.pods)
-    create = Create(
-        SERVICES,
-        manifest,
-        because=names.CREATED_SERVICE,
-        otherwise=names.FAILED_TO_CREATE_SERVICE,
-        group=SERVICE_SLOT,
-    )
+    create = Create(SERVICES, manifest, names.CREATED_SERVICE, names.FAILED_TO_CREATE_SERVICE, SERVICE_SLOT)
     return _unless_refused(now, SERVICE_SLOT, lambda: [create])
 
 
@@ -155,13 +155,8 @@ def ensure_headless_worker_service(now: Situation) -> Plan:
     has_hosts = any(group.num_of_hosts > 1 for group in now.cluster.spec.worker_group_specs)
     if not has_hosts or now.observed.has_headless_worker_service:
         return NOTHING
-    create = Create(
-        SERVICES,
-        build_headless_worker_service(now.cluster),
-        because=names.CREATED_SERVICE,
-        otherwise=names.FAILED_TO_CREATE_SERVICE,
-        group=HEADLESS_SLOT,
-    )
+    manifest = build_headless_worker_service(now.cluster)
+    create = Create(SERVICES, manifest, names.CREATED_SERVICE, names.FAILED_TO_CREATE_SERVICE, HEADLESS_SLOT)
     return _unless_refused(now, HEADLESS_SLOT, lambda: [create])
 
 
@@ -196,6 +191,13 @@ def hold_while_suspended(now: Situation) -> Plan:
     return Plan(is_last=True) if is_suspended(now.cluster) else NOTHING
 
 
+def hold_unprotected(now: Situation) -> Plan:
+    """No pod is made without the protection that its cluster asks for; those that run keep what they have (FD:RC-B3)."""
+    faults = missing_protection(now.cluster)
+    remarks = tuple(Remark(fault.event_reason, str(fault)) for fault in faults)
+    return Plan(unprotected=faults, remarks=remarks, is_last=bool(faults))
+
+
 def ensure_one_head(now: Situation) -> Plan:
     """Exactly one head pod (RC:HP-1..6, RM:I2).
 
@@ -211,7 +213,7 @@ def ensure_one_head(now: Situation) -> Plan:
         return _end(victims, _delete_head)
     if rest or any(not now.observed.is_lost(head) for head in now.observed.heads):
         return NOTHING
-    if _is_head_restart_disabled(now.cluster):
+    if is_head_restart_disabled(now.cluster):
         return Plan(is_last=True)
     return _unless_refused(now, names.HEAD_GROUP, lambda: [_create_head(now)])
 
@@ -247,6 +249,7 @@ STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
     ensure_headless_worker_service,
     ensure_autoscaler_rights,
     hold_while_suspended,
+    hold_unprotected,
     ensure_one_head,
     drop_removed_groups,
     resize_groups,
@@ -409,8 +412,3 @@ def _remark_on_stranger(group: WorkerGroupSpec, name: str) -> Remark:
 
 def _head_rank(head: PodView) -> tuple[bool, str, str]:
     return (not head.is_running_and_ready, head.creation_timestamp or NEWEST, head.name)
-
-
-def _is_head_restart_disabled(cluster: RayCluster) -> bool:
-    is_disabled = cluster.metadata.annotations.get(names.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION) == "true"
-    return is_disabled and is_condition_true(cluster.status.get("conditions") or (), names.PROVISIONED)

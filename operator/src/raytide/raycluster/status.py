@@ -50,7 +50,7 @@ def status(
         new["observedGeneration"] = max(cluster.metadata.generation, int(old.get("observedGeneration") or 0))
         scaling = scaling_of(cluster, observed, mode)
         new |= _wanted(cluster, scaling)
-        new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now)
+        new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now, faults=todo.unprotected)
         has_trouble = bool(observed.refusals) or any(outcome.result not in _ENDS_WELL for outcome in outcomes)
         new |= _entered(cluster, _next_state(cluster, observed, new, has_trouble=has_trouble, now=now), now)
     new = {key: value for key, value in new.items() if value not in (None, "", 0, {}, [], ())}

@@ -49,9 +49,15 @@ RANDOM_SUFFIX_LENGTH: Final = 5
 
 
 def conditions_of(
-    cluster: RayCluster, observed: Observed, scaling: Scaling, outcomes: Sequence[Outcome], now: datetime
+    cluster: RayCluster,
+    observed: Observed,
+    scaling: Scaling,
+    outcomes: Sequence[Outcome],
+    now: datetime,
+    *,
+    faults: Sequence[Violation] = (),
 ) -> list[dict[str, object]]:
-    """All conditions of a valid cluster."""
+    """All conditions of a valid cluster; `faults` are why it gets no new pods all the same (FD:RC-B3)."""
     conditions: Conditions = tuple(cluster.status.get("conditions") or ())
     sayings: dict[str, Saying | None] = {  # in the order in which KubeRay writes them, then ours
         names.HEAD_POD_READY: head_pod_ready(observed.heads),
@@ -65,7 +71,7 @@ def conditions_of(
     sayings[names.WORKERS_MISSING] = workers_missing(cluster, observed, scaling, outcomes)
     sayings |= scaling_sayings(cluster, scaling, observed.seen_at)
     sayings[names.UNSUPPORTED] = unsupported_fields(cluster)
-    sayings[names.INVALID] = None
+    sayings[names.INVALID] = invalid(faults) if faults else None
     return _told(conditions, sayings, now)
 
 
@@ -73,9 +79,7 @@ def invalid_conditions(
     conditions: Sequence[ConditionJson], faults: Sequence[Violation], now: datetime
 ) -> list[dict[str, object]]:
     """The conditions as they were, plus every fault of the spec."""
-    message = "; ".join(str(fault) for fault in faults)
-    saying = Saying(names.INVALID, status=True, reason=faults[0].event_reason, message=message)
-    return _told(tuple(conditions), {names.INVALID: saying}, now)
+    return _told(tuple(conditions), {names.INVALID: invalid(faults)}, now)
 
 
 def _told(conditions: Conditions, sayings: dict[str, Saying | None], now: datetime) -> list[dict[str, object]]:
@@ -89,6 +93,12 @@ def _told(conditions: Conditions, sayings: dict[str, Saying | None], now: dateti
 
 
 # --- one condition each ------------------------------------------------------------------------------------------------
+
+
+def invalid(faults: Sequence[Violation]) -> Saying:
+    """What is wrong with the spec, or asked for and not possible; at least one fault."""
+    message = "; ".join(str(fault) for fault in faults)
+    return Saying(names.INVALID, status=True, reason=faults[0].event_reason, message=message)
 
 
 def head_pod_ready(heads: Sequence[PodView]) -> Saying:

@@ -2,7 +2,9 @@
 
 Takes the cluster, gives each such field with one sentence on what happens meanwhile, in the order of the spec; empty
 when everything asked for is done. Nothing is ignored in silence: the status names these fields in a condition
-`Unsupported`. An entry goes when its feature comes. Called by status.py and, through validation.py, by the plan.
+`Unsupported`, and a Warning event does. Protection that is missing is no matter for this list (protection.py) unless its
+owner accepted to run without it. An entry goes when its feature comes. Called by status.py and the plan, through
+validation.py.
 """
 
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from typing import Final
 from raytide.api import names
 from raytide.api.faults import Unsupported
 from raytide.api.raycluster import RayCluster
+from raytide.raycluster.protection import AUTH, NETWORK_POLICY, TLS, accepted_without
 
 
 def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
@@ -24,12 +27,12 @@ def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
 
 
 def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
-    spec = cluster.spec
+    spec, accepted = cluster.spec, accepted_without(cluster)
     if spec.gcs_fault_tolerance_options is not None:
         yield Unsupported("spec.gcsFaultToleranceOptions", "the GCS keeps its state in memory only")
-    if (spec.tls_options or {}).get("enabled"):
+    if (spec.tls_options or {}).get("enabled") and TLS in accepted:
         yield Unsupported("spec.tlsOptions.enabled", "Ray's traffic is not encrypted")
-    if spec.network_policy is not None:
+    if spec.network_policy is not None and NETWORK_POLICY in accepted:
         yield Unsupported("spec.networkPolicy", "no NetworkPolicy is made, all traffic is allowed")
     if spec.history_server_options is not None:
         yield Unsupported("spec.historyServerOptions", "no collector runs")
@@ -40,6 +43,8 @@ def _of_auth(cluster: RayCluster) -> Iterator[Unsupported]:
     if options is None or options.get("mode") == "disabled":
         return
     if options.get("mode") == "token":
+        if AUTH not in accepted_without(cluster):
+            return
         yield Unsupported("spec.authOptions.mode", "Ray runs without authentication")
     elif not options.get("secretName"):
         yield Unsupported("spec.authOptions", "no Secret with a token is made")

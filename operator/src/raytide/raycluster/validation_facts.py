@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from raytide.api import names
+from raytide.api.conditions import is_condition_true
 from raytide.api.meta import Manifest
 from raytide.api.raycluster import AutoscalerOptions, RayCluster
 
@@ -45,6 +46,12 @@ def restart_policy(template: Manifest) -> str:
     """`restartPolicy` as written, empty if it is not."""
     policy: str = pod_spec(template).get("restartPolicy") or ""
     return policy
+
+
+def is_head_restart_disabled(cluster: RayCluster) -> bool:
+    """Whether a head that was lost stays lost: the annotation says so, and the cluster was provisioned once (RC:HP-3)."""
+    is_disabled = cluster.metadata.annotations.get(names.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION) == "true"
+    return is_disabled and is_condition_true(cluster.status.get("conditions") or (), names.PROVISIONED)
 
 
 def is_autoscaler_v2_env_on(template: Manifest) -> bool:

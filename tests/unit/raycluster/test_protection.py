@@ -1,0 +1,122 @@
+"""Authentication, TLS and network policies are not built: no pod is made without them, and nothing that runs is touched."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from raytide.api import names
+from raytide.api.actions import Create
+from raytide.api.conditions import find_condition
+from raytide.api.config import DEFAULT_FEATURE_GATES, ClusterConfig
+from raytide.api.meta import PODS, SERVICES
+from raytide.api.raycluster import RayCluster
+from raytide.raycluster.observed import Observed
+from raytide.raycluster.plan import plan
+from raytide.raycluster.status import status
+
+from builders import group, head, head_service, pod, raycluster
+
+ALLOW_INSECURE = "raytide.io/allow-insecure"
+GATES = ClusterConfig(feature_gates=DEFAULT_FEATURE_GATES | {"RayClusterMTLS", "RayClusterNetworkPolicy"})
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PROTECTED = {
+    "authOptions": ("spec.authOptions.mode", {"authOptions": {"mode": "token"}}),
+    "tlsOptions": ("spec.tlsOptions.enabled", {"tlsOptions": {"enabled": True}}),
+    "networkPolicy": ("spec.networkPolicy", {"networkPolicy": {"mode": "DenyAll"}}),
+}
+EVERYTHING = {key: value for _, spec in PROTECTED.values() for key, value in spec.items()}
+EACH = pytest.mark.parametrize(("field", "spec"), PROTECTED.values(), ids=PROTECTED)
+
+
+def cluster(spec, accepted="", *, groups=(), stored=None):
+    obj = raycluster(*groups, **spec)
+    if accepted:
+        obj["metadata"]["annotations"] = {ALLOW_INSECURE: accepted}
+    return RayCluster.parse({**obj, "status": stored or {}})
+
+
+def look(cluster, *pods):
+    """The plan for a cluster with these pods, and the status that follows."""
+    observed = Observed(pods=pods, services=(head_service(),))
+    todo = plan(cluster, observed, GATES, lambda prefix: f"{prefix}aaaaa")
+    return todo, status(cluster, observed, todo, (), NOW)
+
+
+def new_pods(todo):
+    return [action for action in todo.actions if isinstance(action, Create) and action.resource == PODS]
+
+
+def invalid(computed):
+    return (find_condition(computed["conditions"], names.INVALID) or {}).get("message", "")
+
+
+@pytest.mark.rule("FD:RC-B3")
+@EACH
+def test_no_pod_is_made_without_the_protection_that_is_asked_for(field, spec):
+    todo, computed = look(cluster(spec))
+    assert new_pods(todo) == []
+    assert field in invalid(computed)
+    (warning,) = [remark for remark in todo.remarks if field in remark.note]
+    assert (warning.event_type, warning.reason) == ("Warning", names.INVALID_SPEC)
+    assert f"{ALLOW_INSECURE}: {field.split('.')[1]}" in warning.note
+    assert find_condition(computed["conditions"], names.UNSUPPORTED) is None, "nothing runs without it"
+
+
+@pytest.mark.rule("FD:RC-B3")
+@EACH
+def test_a_cluster_that_runs_keeps_its_pods_and_its_state_and_gets_no_new_ones(field, spec):
+    stored = {"state": "ready", "conditions": []}
+    runs = (head(), pod("demo-cpu-worker-a"), pod("demo-cpu-worker-b"))
+    todo, computed = look(cluster(spec, stored=stored), *runs)
+    assert (todo.actions, computed["state"]) == ((), "ready")
+    assert find_condition(computed["conditions"], names.HEAD_POD_READY)["status"] == "True"
+    assert computed["readyWorkerReplicas"] == 2
+    grown, _ = look(cluster(spec, groups=[group(replicas=5)]), *runs)
+    ended, _ = look(cluster(spec), head(phase="Failed", restart_policy="Never"), *runs[1:])
+    shrunk, _ = look(cluster(spec, groups=[group(replicas=1, numOfHosts=2)]), *runs)
+    assert [action.resource for todo in (grown, ended, shrunk) for action in todo.actions] == [SERVICES]
+    assert field in invalid(computed)
+
+
+@pytest.mark.rule("FD:RC-B3")
+@pytest.mark.parametrize("name", PROTECTED)
+def test_an_annotation_accepts_pods_without_that_protection_and_no_other(name):
+    field, spec = PROTECTED[name]
+    todo, computed = look(cluster(spec, name))
+    assert len(new_pods(todo)) == 3
+    assert invalid(computed) == ""
+    assert field in find_condition(computed["conditions"], names.UNSUPPORTED)["message"]
+    others = ",".join(PROTECTED.keys() - {name})
+    todo, computed = look(cluster(EVERYTHING, others))
+    assert new_pods(todo) == []
+    assert invalid(computed).startswith(f"{field} ")
+    assert len(new_pods(look(cluster(EVERYTHING, f" {name} , {others}"))[0])) == 3
+
+
+@pytest.mark.rule("FD:RC-B3")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"authOptions": {"mode": "disabled"}}, id="authentication switched off"),
+        pytest.param({"authOptions": {}}, id="no mode, for which KubeRay makes a Secret and no more"),
+        pytest.param({"tlsOptions": {"enabled": False}}, id="TLS switched off"),
+    ],
+)
+def test_what_asks_for_no_protection_holds_nothing_up(spec):
+    todo, computed = look(cluster(spec))
+    assert len(new_pods(todo)) == 3
+    assert invalid(computed) == ""
+
+
+@pytest.mark.rule("FD:RC-B3")
+def test_a_suspended_cluster_is_not_told_about_pods_that_nobody_wants():
+    _, computed = look(cluster({**EVERYTHING, "suspend": True}))
+    assert invalid(computed) == ""
+
+
+@pytest.mark.rule("FD:RC-B3")
+def test_a_field_without_effect_is_told_in_a_warning_too():
+    todo, _ = look(cluster({"upgradeStrategy": {"type": "Recreate"}}))
+    (warning,) = todo.remarks
+    assert (warning.event_type, warning.reason) == ("Warning", "UnsupportedField")
+    assert warning.note.startswith("spec.upgradeStrategy.type: ")
