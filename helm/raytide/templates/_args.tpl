@@ -16,6 +16,7 @@
 - --metrics-addr={{ if .Values.metrics.enabled }}:{{ int .Values.metrics.port }}{{ else }}0{{ end }}
 - --autoscaler-mode={{ .Values.autoscaler.mode }}
 - --autoscaler-image={{ default (include "raytide.image" .) .Values.autoscaler.image }}
+- --state-tracks-readiness={{ .Values.stateTracksReadiness }}
 - --sharing-period={{ .Values.sharing.period }}
 {{- with .Values.sharing.maxLoad }}
 {{- $loads := list }}

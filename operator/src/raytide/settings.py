@@ -126,6 +126,8 @@ class Settings(BaseSettings):
     autoscaler_image: str = Field(default="", validation_alias="RAYTIDE_AUTOSCALER_IMAGE")
     """Empty: the published image of this version."""
 
+    state_tracks_readiness: bool = Field(default=False, validation_alias="RAYTIDE_STATE_TRACKS_READINESS")
+
     sharing_period_s: float = Field(default=30.0, ge=1, validation_alias="RAYTIDE_SHARING_PERIOD")
     sharing_settle_s: float = Field(default=1.0, ge=0.1, validation_alias="RAYTIDE_SHARING_SETTLE")
     """From a change to the pass that looks at it; no flag, for tests that live in shorter times."""
@@ -199,6 +201,7 @@ class Settings(BaseSettings):
             pods=pods,
             is_random_pod_delete_enabled=self.is_random_pod_delete_enabled,
             feature_gates=self.feature_gates,
+            state_tracks_readiness=self.state_tracks_readiness,
         )
 
     def job_config(self) -> JobConfig:

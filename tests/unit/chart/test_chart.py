@@ -241,6 +241,7 @@ def test_probes_ask_the_health_port():
         ),
         pytest.param({"autoscaler": {"image": "r/a:1"}}, "--autoscaler-image=r/a:1", id="an image of its own"),
         pytest.param({"trainingJob": {"etcdImage": "r/etcd:1"}}, "--etcd-image=r/etcd:1", id="etcd's image"),
+        pytest.param({"stateTracksReadiness": True}, "--state-tracks-readiness=true", id="a state that leaves ready"),
         pytest.param({"sharing": {"period": "10s"}}, "--sharing-period=10s", id="how often jobs share"),
         pytest.param(
             {"sharing": {"maxLoad": {"memory": 95, "cpu": 90}}}, "--max-load=cpu=90,memory=95", id="room that stays"

@@ -127,6 +127,7 @@ def test_every_flag_reaches_the_settings(monkeypatch):
     flags += ["--feature-gates", "RayCronJob=true", "--enable-metrics=true"]
     flags += ["--etcd-image", "registry.example/etcd:1"]
     flags += ["--autoscaler-mode", "ray", "--autoscaler-image", "registry.example/raytide:1"]
+    flags += ["--state-tracks-readiness"]
     flags += [
         "--sharing-period",
         "10s",
@@ -145,6 +146,7 @@ def test_every_flag_reaches_the_settings(monkeypatch):
     assert settings.lease_timing() == LeaseTiming(60, 2.0, 0.4)
     assert settings.cluster_config().autoscaler == AutoscalerConfig("ray", "registry.example/raytide:1")
     assert settings.job_config().etcd_image == "registry.example/etcd:1"
+    assert settings.cluster_config().state_tracks_readiness
     assert settings.sharing_config() == SharingConfig(
         period_s=10.0,
         max_load_percent={"cpu": 90, "memory": 95},

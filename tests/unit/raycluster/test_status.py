@@ -13,7 +13,7 @@ from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.observed import Observed, Refusal
 from raytide.raycluster.plan import Plan, plan
-from raytide.raycluster.status import leaves_ready_in, status, status_patch
+from raytide.raycluster.status import leaves_ready_in, look_again_in, status, status_patch
 
 from builders import NOT_READY, dying, group, head, head_service, parsed, pending, pod, template, waiting
 
@@ -22,10 +22,11 @@ WORKERS = (pod("demo-cpu-worker-a"), pod("demo-cpu-worker-b"))
 UNSCHEDULABLE = PodCondition("False", "Unschedulable", "0/3 nodes are available")
 
 
-def compute(cluster, *pods, outcomes=(), now=NOW, service=True, **observed):
+def compute(cluster, *pods, outcomes=(), now=NOW, service=True, tracks_readiness=False, **observed):
     services = (head_service(),) if service else ()
     world = Observed(pods=pods, services=services, **observed)
-    return status(cluster, world, plan(cluster, world, ClusterConfig(), str), outcomes, now)
+    todo = plan(cluster, world, ClusterConfig(), str)
+    return status(cluster, world, todo, outcomes, now, tracks_readiness=tracks_readiness)
 
 
 def later(cluster, computed):
@@ -140,22 +141,49 @@ def test_the_moment_of_a_new_state_is_kept():
     assert again["stateTransitionTimes"] == {"ready": timestamp(NOW)}
 
 
-@pytest.mark.rule("SC:S21")
-@pytest.mark.parametrize(
+MISSING = pytest.mark.parametrize(
     "missing",
     [
         pytest.param((head(), WORKERS[0]), id="a worker"),
         pytest.param(WORKERS, id="the head"),
     ],
 )
-def test_state_leaves_ready_once_something_has_been_missing_for_thirty_seconds(missing):
+
+
+@pytest.mark.rule("FD:RC-B5", "RC §1.5")
+@MISSING
+def test_state_stays_ready_however_long_something_is_missing_and_the_condition_says_so(missing):
     cluster = later(parsed(), compute(parsed(), head(), *WORKERS))
-    at_once = compute(cluster, *missing)
+    cluster = later(cluster, compute(cluster, *missing))
+    late = NOW + timedelta(minutes=5)
+    computed = compute(cluster, *missing, now=late)
+    assert computed["state"] == "ready"
+    lack = names.WORKERS_MISSING if len(missing) == 2 and missing != WORKERS else names.HEAD_POD_READY
+    assert condition(computed, lack)["lastTransitionTime"] == timestamp(NOW)
+    observed = Observed(pods=missing, services=(head_service(),))
+    assert look_again_in(cluster, observed, compute(cluster, *missing), NOW) is None
+
+
+@pytest.mark.rule("FD:RC-B5")
+def test_a_cluster_that_is_scaled_up_stays_ready():
+    """Kueue takes a cluster that is not ready for one that has to be evicted."""
+    cluster = later(parsed(), compute(parsed(), head(), *WORKERS))
+    larger = RayCluster.parse({**cluster.raw, "spec": parsed(group(replicas=5)).raw["spec"]})
+    scaling = later(larger, compute(larger, head(), *WORKERS))
+    assert compute(scaling, head(), *WORKERS, now=NOW + timedelta(seconds=31))["state"] == "ready"
+
+
+@pytest.mark.rule("SC:S21")
+@MISSING
+def test_state_that_tracks_readiness_leaves_ready_once_something_has_been_missing_for_thirty_seconds(missing):
+    cluster = later(parsed(), compute(parsed(), head(), *WORKERS))
+    at_once = compute(cluster, *missing, tracks_readiness=True)
     assert at_once["state"] == "ready"
     assert leaves_ready_in(at_once, NOW) == 30
     cluster = later(cluster, at_once)
-    assert compute(cluster, *missing, now=NOW + timedelta(seconds=29))["state"] == "ready"
-    late = compute(cluster, *missing, now=NOW + timedelta(seconds=30))
+    early = compute(cluster, *missing, now=NOW + timedelta(seconds=29), tracks_readiness=True)
+    assert early["state"] == "ready"
+    late = compute(cluster, *missing, now=NOW + timedelta(seconds=30), tracks_readiness=True)
     assert "state" not in late
     assert leaves_ready_in(late, NOW) is None
     assert status_patch(cluster, late)["status"]["state"] is None
@@ -168,7 +196,7 @@ def test_a_cluster_that_stays_ready_gives_no_reason_to_look_again_at_once():
     pods = (head(ready=NO_CONDITION), *WORKERS)
     cluster = later(parsed(), compute(parsed(), *pods))
     late = NOW + timedelta(minutes=5)
-    computed = compute(cluster, *pods, now=late)
+    computed = compute(cluster, *pods, now=late, tracks_readiness=True)
     assert computed["state"] == "ready"
     assert leaves_ready_in(computed, late) is None
 

@@ -71,6 +71,8 @@ class ClusterConfig:
     """ENABLE_RANDOM_POD_DELETE: may shrink a group under autoscaling without names (RC:SH-5)."""
     resync_s: float = 1800.0
     feature_gates: frozenset[str] = DEFAULT_FEATURE_GATES
+    state_tracks_readiness: bool = False
+    """Whether `status.state` leaves `ready` when pods are missing; KubeRay's never does, and Kueue counts on it."""
 
     @property
     def autoscaler(self) -> AutoscalerConfig:

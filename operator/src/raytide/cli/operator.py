@@ -178,6 +178,15 @@ def _address(text: str) -> str:
     help="Image of Raytide's autoscaler; default: the published image of this version.",
 )
 @click.option(
+    "--state-tracks-readiness",
+    is_flag=False,
+    flag_value="true",
+    default=False,
+    show_default=True,
+    type=bool,
+    help="status.state of a RayCluster leaves ready while pods are missing; KubeRay's, which Kueue reads, does not.",
+)
+@click.option(
     "--sharing-period",
     default="30s",
     show_default=True,
@@ -227,6 +236,7 @@ def command(
     leader_election_retry_period: float,
     autoscaler_mode: AutoscalerMode,
     autoscaler_image: str,
+    state_tracks_readiness: bool,
     sharing_period: float,
     max_load: dict[str, int],
     gpu_resources: frozenset[str],
@@ -249,6 +259,7 @@ def command(
             retry_period_s=leader_election_retry_period,
             autoscaler_mode=autoscaler_mode,
             autoscaler_image=autoscaler_image,
+            state_tracks_readiness=state_tracks_readiness,
             sharing_period_s=sharing_period,
             max_load_percent=max_load,
             gpu_resources=gpu_resources,

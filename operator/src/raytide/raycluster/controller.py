@@ -193,8 +193,9 @@ class RayClusterReconciler:
     async def _report(self, cluster: RayCluster, seen_at: datetime, todo: Plan, applied: Applied) -> float | None:
         """Write the status if it differs, then tell; returns when the status has to be looked at again."""
         now, mode = self._clock.now(), self._config.autoscaler.mode
+        tracks_readiness = self._config.state_tracks_readiness
         observed = self._observe(cluster, seen_at)
-        computed = status(cluster, observed, todo, applied.outcomes, now, mode=mode)
+        computed = status(cluster, observed, todo, applied.outcomes, now, mode=mode, tracks_readiness=tracks_readiness)
         patch = status_patch(cluster, computed)
         writing = self._wires.writing
         wait_s = writing.wait_s(cluster.key, has_acted=bool(applied.outcomes)) if patch else 0.0
@@ -206,7 +207,8 @@ class RayClusterReconciler:
                 note_provisioned(cluster, computed, now)
         finally:  # what was done is told even if the status could not be
             self._wires.telling.tell(cluster.raw, applied.outcomes, todo.remarks)
-        return sooner(wait_s if wait_s > 0 else None, look_again_in(cluster, observed, computed, now, mode=mode))
+        next_look = look_again_in(cluster, observed, computed, now, mode=mode, tracks_readiness=tracks_readiness)
+        return sooner(wait_s if wait_s > 0 else None, next_look)
 
     async def _report_unreadable(self, obj: Manifest, key: Key, error: ValidationError) -> float | None:
         version = obj["metadata"].get("resourceVersion", "")

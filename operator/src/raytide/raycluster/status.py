@@ -1,9 +1,10 @@
 """What does a RayCluster's status say?
 
 Takes the cluster as read, what is observed after acting, the plan and its outcomes, and gives the whole status; the
-difference to the one read is the patch (D8). It keeps KubeRay's fields, values and conditions (RC §1.5–1.7), adds
-`WorkersMissing`, `Invalid` and `Unsupported` while there is something to say, and lets `state` leave `ready` when head or
-workers have been missing for 30 s (SC:S21, RM:I9). Called by the controller once per pass; writes nothing itself.
+difference to the one read is the patch (D8). It keeps KubeRay's fields, values and conditions (RC §1.5–1.7), and adds
+`WorkersMissing`, `Invalid` and `Unsupported` while there is something to say. Where `tracks_readiness` asks for it, `state`
+leaves `ready` when head or workers have been missing for 30 s (SC:S21, RM:I9); by default it stays, as in KubeRay, because
+Kueue evicts what does not (FD:RC-B5). Called by the controller once per pass; writes nothing itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ def status(
     now: datetime,
     *,
     mode: AutoscalerMode = "raytide",
+    tracks_readiness: bool = False,
 ) -> Status:
     """The whole status as it should read now; equal to the one read when nothing changed."""
     old = cluster.status
@@ -52,7 +54,9 @@ def status(
         new |= _wanted(cluster, scaling)
         new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now, faults=todo.unprotected)
         has_trouble = bool(observed.refusals) or any(outcome.result not in _ENDS_WELL for outcome in outcomes)
-        new |= _entered(cluster, _next_state(cluster, observed, new, has_trouble=has_trouble, now=now), now)
+        is_over = tracks_readiness and _tolerated_s({**new, "state": old.get("state")}, now) == 0
+        state = _next_state(cluster, observed, new, has_trouble=has_trouble, is_over=is_over)
+        new |= _entered(cluster, state, now)
     new = {key: value for key, value in new.items() if value not in (None, "", 0, {}, [], ())}
     if merge_difference(old, new):
         new["lastUpdateTime"] = timestamp(now)
@@ -78,11 +82,12 @@ def look_again_in(
     now: datetime,
     *,
     mode: AutoscalerMode = "raytide",
+    tracks_readiness: bool = False,
 ) -> float | None:
     """Seconds until the status has to change though nothing happens; None when only news matter."""
     conditions = computed.get("conditions") or ()
     scaling = next_look_in(cluster, scaling_of(cluster, observed, mode), conditions, observed.seen_at)
-    return sooner(leaves_ready_in(computed, now), scaling)
+    return sooner(leaves_ready_in(computed, now) if tracks_readiness else None, scaling)
 
 
 def leaves_ready_in(computed: Mapping[str, Any], now: datetime) -> float | None:
@@ -158,7 +163,8 @@ def _entered(cluster: RayCluster, state: str, now: datetime) -> Status:
     return {"state": state, "reason": "", "stateTransitionTimes": times}
 
 
-def _next_state(cluster: RayCluster, observed: Observed, new: Status, *, has_trouble: bool, now: datetime) -> str:
+def _next_state(cluster: RayCluster, observed: Observed, new: Status, *, has_trouble: bool, is_over: bool) -> str:
+    """What `state` becomes; `is_over` says that a `ready` which is no longer earned has been borne long enough."""
     before = str(cluster.status.get("state") or "")
     if is_suspended(cluster):
         return before if observed.pods else SUSPENDED
@@ -166,7 +172,7 @@ def _next_state(cluster: RayCluster, observed: Observed, new: Status, *, has_tro
     are_well = all(pod.is_running_and_not_unready and not pod.is_terminating for pod in observed.pods)
     if not has_trouble and has_all and are_well:  # a dying pod is none of those that are wanted (RM:I9)
         return READY
-    return "" if _tolerated_s({**new, "state": before}, now) == 0 else before
+    return "" if is_over else before
 
 
 def _unwell_since(conditions: Sequence[Mapping[str, Any]]) -> datetime | None:
