@@ -31,7 +31,7 @@ server-side apply the list: it cannot merge it.
 FEATURES: Final = {
     r"metadata\.annotations\[ray\.io/ippr\]": "resizing in place",
     r"spec\.gcsFaultToleranceOptions": "fault tolerance",
-    r"metadata\.annotations\[ray\.io/(ft-enabled|external-storage-namespace|gcs-ft-deletion-timeout)\]": "fault tolerance",
+    r"metadata\.annotations\[ray\.io/(ft-enabled|gcs-ft-deletion-timeout)\]": "fault tolerance",
     r"spec\.headGroupSpec\.(enableIngress|ingressOptions)": "ingress",
     r"spec\.authOptions(\..*)?": "auth",
     r"spec\.suspend": "suspend",
@@ -50,10 +50,6 @@ V2_ENV: Final = "RAY_enable_autoscaler_v2"
 LACKING: Final = {
     "resizing in place": (),
     "fault tolerance": (
-        RAY_START,  # --redis-password, --redis-username
-        r"Pod head/.*\.annotations\.ray\.io/external-storage-namespace",
-        r"Pod head/.*\.env\.(RAY_REDIS_ADDRESS|RAY_external_storage_namespace|REDIS_USERNAME|REDIS_PASSWORD)",
-        r"Pod worker/.*\.env\.RAY_gcs_rpc_server_reconnect_timeout_s",
         r"finalizers",
         r"status observedGeneration",  # KubeRay counts its own finalizer's write
     ),

@@ -23,10 +23,7 @@ REPORTED = {"09-ft-rocksdb": "spec.gcsFaultToleranceOptions.backend"}
 
 NOT_BUILT = {
     "08-ft-redis": {"spec.gcsFaultToleranceOptions"},
-    "10-ft-annotation": {
-        "metadata.annotations[ray.io/ft-enabled]",
-        "metadata.annotations[ray.io/external-storage-namespace]",
-    },
+    "10-ft-annotation": {"metadata.annotations[ray.io/ft-enabled]"},
     "16-ingress": {"spec.headGroupSpec.enableIngress"},
     "21-suspend": {"spec.suspend"},
     "30-recreate": {"spec.upgradeStrategy.type"},

@@ -65,7 +65,6 @@ def test_annotations_are_named(annotation):
 @pytest.mark.parametrize(
     "annotation",
     [
-        names.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION,
         names.FT_DELETION_TIMEOUT_ANNOTATION,
         names.IN_PLACE_RESIZE_ANNOTATION,
     ],

@@ -12,7 +12,15 @@ from raytide.api import names
 from raytide.api.config import PodConfig
 from raytide.api.meta import PODS, RAYCLUSTERS, Manifest, controller_reference
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
-from raytide.raycluster.construction import autoscaler, containers, environment, labels, probes, ray_start
+from raytide.raycluster.construction import (
+    autoscaler,
+    containers,
+    environment,
+    fault_tolerance,
+    labels,
+    probes,
+    ray_start,
+)
 from raytide.raycluster.construction.draft import Draft, Site, Step, start_draft
 from raytide.raycluster.replicas import NewHost
 
@@ -34,7 +42,7 @@ HEAD_STEPS: Final[tuple[Step, ...]] = (
     labels.copy_overwrite_annotation,  # POD-5
     autoscaler.add_autoscaler,  # POD-6, AS-1 to AS-3
     autoscaler.set_restart_policy,  # POD-6
-    labels.set_fault_tolerance_annotation,  # POD-7
+    fault_tolerance.add_head_fault_tolerance,  # POD-7, FT-2 to FT-4
     containers.add_metrics_port,  # POD-8
     containers.add_configured_sidecars,  # POD-12
     labels.add_configured_metadata,  # POD-12
@@ -48,6 +56,7 @@ WORKER_STEPS: Final[tuple[Step, ...]] = (
     labels.set_ray_labels,  # POD-18
     ray_start.add_missing_params,  # POD-18
     labels.copy_overwrite_annotation,  # POD-19
+    fault_tolerance.add_worker_fault_tolerance,  # POD-19, FT-1
     containers.add_metrics_port,  # POD-19
     autoscaler.set_restart_policy,  # POD-19
     containers.add_configured_sidecars,  # POD-20

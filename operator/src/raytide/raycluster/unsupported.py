@@ -14,6 +14,7 @@ from raytide.api import names
 from raytide.api.faults import Unsupported
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.protection import AUTH, NETWORK_POLICY, TLS, accepted_without
+from raytide.raycluster.validation_facts import has_redis_fault_tolerance
 
 
 def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
@@ -29,7 +30,9 @@ def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
 def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
     spec, accepted = cluster.spec, accepted_without(cluster)
     if spec.gcs_fault_tolerance_options is not None:
-        yield Unsupported("spec.gcsFaultToleranceOptions", "the GCS keeps its state in memory only")
+        is_redis = has_redis_fault_tolerance(cluster)
+        message = _STAYS_IN_REDIS if is_redis else "no volume is made, the GCS keeps its state in memory only"
+        yield Unsupported("spec.gcsFaultToleranceOptions", message)
     if (spec.tls_options or {}).get("enabled") and TLS in accepted:
         yield Unsupported("spec.tlsOptions.enabled", "Ray's traffic is not encrypted")
     if spec.network_policy is not None and NETWORK_POLICY in accepted:
@@ -66,9 +69,10 @@ def _of_spec(cluster: RayCluster) -> Iterator[Unsupported]:
         yield Unsupported("spec.upgradeStrategy.type", "a changed template takes effect on new pods only")
 
 
+_STAYS_IN_REDIS: Final = "the state of the GCS stays in Redis when the cluster is deleted"
+
 _ANNOTATIONS: Final = {
-    names.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION: "Ray chooses the storage namespace itself",
-    names.FT_DELETION_TIMEOUT_ANNOTATION: "the GCS state is not cleaned up, so nothing is waited for",
+    names.FT_DELETION_TIMEOUT_ANNOTATION: "the state of the GCS stays in Redis, so its clean-up is not waited for",
     names.IN_PLACE_RESIZE_ANNOTATION: "pods are resized in place by Ray's own autoscaler only (autoscaler.mode ray)",
 }
 """Annotations that ask for something by being there."""
@@ -77,7 +81,7 @@ _ANNOTATIONS: Final = {
 def _of_annotations(cluster: RayCluster) -> Iterator[Unsupported]:
     annotations = cluster.metadata.annotations
     if annotations.get(names.FT_ENABLED_ANNOTATION, "").lower() == "true":
-        yield _annotation(names.FT_ENABLED_ANNOTATION, "the GCS state is not cleaned up")
+        yield _annotation(names.FT_ENABLED_ANNOTATION, _STAYS_IN_REDIS)
     if annotations.get(names.ENABLE_SERVE_SERVICE_ANNOTATION) == "true":
         yield _annotation(names.ENABLE_SERVE_SERVICE_ANNOTATION, "no serve service is made")
     for name, message in _ANNOTATIONS.items():

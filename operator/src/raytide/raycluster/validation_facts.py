@@ -87,3 +87,9 @@ def is_rays_autoscaler_asked_for(cluster: RayCluster) -> bool:
     by_env = env_of(cluster.spec.head_group_spec.template).get(AUTOSCALER_V2_ENV, {}).get("value")
     is_v1 = options.version == "v1" or by_env in ("0", "false")
     return is_v1 or bool(options.image or options.command or options.args)
+
+
+def has_redis_fault_tolerance(cluster: RayCluster) -> bool:
+    """Whether the GCS keeps its state in Redis: the backend of fault tolerance unless another is named."""
+    options = cluster.spec.gcs_fault_tolerance_options or {}
+    return is_ft_enabled(cluster) and options.get("backend") != "rocksdb"

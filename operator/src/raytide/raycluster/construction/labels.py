@@ -1,6 +1,6 @@
 """Which labels and annotations does a Ray pod carry?
 
-Steps that set them (RC §3.3, RC:POD-3, RC:POD-5, RC:POD-7, RC:POD-12, RC:POD-14). The template's come first, the group's
+Steps that set them (RC §3.3, RC:POD-3, RC:POD-5, RC:POD-12, RC:POD-14). The template's come first, the group's
 win over them, and both win over the defaults; the cluster, the node type and the group are ours alone, because services,
 Ray and this operator find pods by them.
 """
@@ -11,7 +11,6 @@ from raytide.api import names
 from raytide.raycluster.construction.draft import Draft, Site
 from raytide.raycluster.construction.ray_start import is_true
 from raytide.raycluster.recreate_hash import recreate_hash
-from raytide.raycluster.validation_facts import is_ft_enabled
 
 
 def set_ray_labels(draft: Draft, site: Site) -> Draft:
@@ -43,12 +42,6 @@ def copy_overwrite_annotation(draft: Draft, site: Site) -> Draft:
     if not is_true(site.cluster.metadata.annotations.get(names.OVERWRITE_CONTAINER_CMD_ANNOTATION)):
         return draft
     return replace(draft, annotations={**draft.annotations, names.OVERWRITE_CONTAINER_CMD_ANNOTATION: "true"})
-
-
-def set_fault_tolerance_annotation(draft: Draft, site: Site) -> Draft:
-    """Whether this head survives the loss of its GCS; always written (RC §3.3)."""
-    is_enabled = "true" if is_ft_enabled(site.cluster) else "false"
-    return replace(draft, annotations={**draft.annotations, names.FT_ENABLED_ANNOTATION: is_enabled})
 
 
 def add_configured_metadata(draft: Draft, site: Site) -> Draft:
