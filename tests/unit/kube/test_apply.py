@@ -360,6 +360,29 @@ async def test_a_patch_carries_the_uid_it_means(world):
     assert world.wire.calls[0].json == {"metadata": {"labels": {"a": "b"}, "uid": "u"}, "spec": {}}
 
 
+async def test_a_patch_carries_the_version_from_which_it_was_computed(world):
+    await world.apply(Patch(SERVICES, "ns", "s", "u", {"metadata": {"finalizers": ["a"]}}, version="7"))
+    expected = {"metadata": {"finalizers": ["a"], "uid": "u", "resourceVersion": "7"}}
+    assert world.wire.calls[0].json == expected
+
+
+@pytest.mark.rule("FD:RC-B1")
+@pytest.mark.parametrize(
+    ("version", "said", "result"),
+    [
+        pytest.param("7", refusal(409, "Conflict"), Result.UNAVAILABLE, id="a conflict means: look again"),
+        pytest.param("", refusal(409, "Conflict"), Result.UNAVAILABLE, id="so it does without a version"),
+        pytest.param("7", refusal(404, "NotFound"), Result.UNAVAILABLE, id="the version is gone: look again"),
+        pytest.param("", refusal(404, "NotFound"), Result.REFUSED, id="what is gone cannot be patched"),
+        pytest.param("7", refusal(403, "Forbidden"), Result.REFUSED, id="what is forbidden is refused"),
+    ],
+)
+async def test_a_patch_that_meets_another_write(world, version, said, result):
+    world.wire.answers.append(said)
+    done = await world.apply(Patch(SERVICES, "ns", "s", "u", {"spec": {}}, version=version))
+    assert done.outcomes[0].result is result
+
+
 @pytest.mark.rule("D6")
 async def test_what_a_patch_made_of_an_object_is_in_the_overlay(world):
     world.wire.answers.append(exists("a", uid="u"))

@@ -49,7 +49,10 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Merge-patch (RFC 7386) `body` onto the object, guarded by `uid`."""
+    """Merge-patch (RFC 7386) `body` onto the object, guarded by `uid`, and by `version` where one is given.
+
+    A list in `body` replaces the whole list (`metadata.finalizers`): give the resourceVersion from which it was computed.
+    """
 
     resource: Resource
     namespace: str
@@ -59,6 +62,9 @@ class Patch:
     because: str = ""
     otherwise: str = ""
     group: str = ""
+    version: str = ""
+    why: str = ""
+    """The sentence for the event of success."""
 
 
 Action: TypeAlias = Create | Delete | Patch

@@ -102,7 +102,8 @@ class Executor:
     - A create that is answered Conflict, or that what it refers to is not there, is tried again soon; it is no refusal.
     - A create that is answered AlreadyExists is done if the object is ours, of that group, and not terminating (D15).
     - A delete of what is gone, or of what is another object by now, is done.
-    - A patch carries the uid it means, and what it made of the object is in the overlay.
+    - A patch carries the uid it means, and the version if it has one; what it made of the object is in the overlay.
+    - A patch that is answered Conflict, or whose version is gone with its object, is no refusal: look again.
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class Executor:
     async def _send(self, run: _Pass, action: Action) -> Outcome:
         overlay = self._overlays.get(action.resource)
         if isinstance(action, Patch):
-            live = await self._client.patch(action.resource, _key(action), _guarded(action))
+            live = await self._patch(action)
             if overlay is not None:
                 overlay.patched(run.key, run.owner_uid, overlay.reader.view_of(live))
         elif overlay is not None:
@@ -266,6 +267,15 @@ class Executor:
                 return None
             raise Unavailable(f"{action.name} could not be deleted just now: {refused}") from refused
 
+    async def _patch(self, action: Patch) -> Manifest:
+        """The object as it is now; Unavailable when it is not the one that was read any more."""
+        try:
+            return await self._client.patch(action.resource, _key(action), _guarded(action))
+        except Refused as refused:
+            if refused.status == 409 or (action.version and refused.is_not_found):
+                raise Unavailable(f"{action.name} was not patched, it has changed: {refused}") from refused
+            raise
+
     async def _may_have_happened(self, run: _Pass, action: Create | Delete) -> bool:
         """A repeat was refused: was the first sending successful? If nobody answers, perhaps."""
         if isinstance(action, Delete):
@@ -302,8 +312,12 @@ def _key(action: Action) -> Key:
 
 
 def _guarded(action: Patch) -> Manifest:
-    """The body with the uid in it: the API answers Invalid ("field is immutable") if the object is another one by now."""
-    return {**action.body, "metadata": {**action.body.get("metadata", {}), "uid": action.uid}}
+    """The body with its preconditions.
+
+    The API answers Invalid ("field is immutable") to another uid, and before that Conflict to another resourceVersion.
+    """
+    preconditions = {"uid": action.uid} | ({"resourceVersion": action.version} if action.version else {})
+    return {**action.body, "metadata": {**action.body.get("metadata", {}), **preconditions}}
 
 
 def _whose(refused: Refused, live: Manifest) -> str:

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from cachetools import TTLCache
 
-from raytide.api.actions import Create, Delete, Outcome, Result
+from raytide.api.actions import Create, Delete, Outcome, Patch, Result
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import EVENTS, Key, Manifest, micro_time
 from raytide.kube.client import Client
@@ -193,7 +193,7 @@ def build_note(outcomes: Sequence[Outcome]) -> str:
     names = f"{what} {first.name}" if len(outcomes) == 1 else f"{len(outcomes)} {what}s {first.name} … {last.name}"
     if outcomes[0].result is Result.REFUSED:
         return f"Failed to {verb.lower()} {names}: {outcomes[0].message or outcomes[0].reason}"
-    reasons = dict.fromkeys(o.action.why for o in outcomes if isinstance(o.action, Delete) and o.action.why)
+    reasons = dict.fromkeys(o.action.why for o in outcomes if isinstance(o.action, Delete | Patch) and o.action.why)
     return f"{done} {names}" + (f": {'; '.join(reasons)}" if reasons else "")
 
 
