@@ -52,7 +52,8 @@ def only(found: Instances) -> Instance:
 
 def aged(stage: Stage, age_s: float, node_id: str = "") -> Timers:
     """The one worker has been where it is for so long."""
-    return Timers(stays={"demo-cpu-worker-aaaaa": Stay(stage, 1000.0 - age_s, node_id)})
+    step = "NotScheduled/0" if stage is Stage.UNPLACED else ""
+    return Timers(stays={"demo-cpu-worker-aaaaa": Stay(stage, 1000.0 - age_s, node_id, step=step)})
 
 
 # --- the life of one worker (AS §3.1, §3.3, §3.4) --------------------------------------------------------------------
@@ -181,7 +182,7 @@ def test_limits_can_be_set_from_outside():
         "RAY_AUTOSCALER_RECONCILE_MAX_NUM_RETRY_REQUEST_TO_ALLOCATE": "0",
     }
     limits = TimeLimits.from_environment(environ)
-    assert limits == TimeLimits(allocate_s=60, request_retries=0)
+    assert limits == TimeLimits(allocate_s=60, pull_s=60, initialize_s=60, request_retries=0)
     assert only(see(PENDING, timers=aged(Stage.UNPLACED, 61), limits=limits)).status is Status.ALLOCATION_TIMEOUT
 
 

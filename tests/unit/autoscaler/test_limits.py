@@ -95,28 +95,28 @@ def refused(
         pytest.param(no_node("a", "SchedulingGated"), 8, "SchedulingGated", id="gated: 8 s"),
         pytest.param(
             spot("a", node_name="n", containers=(waiting("ray", "ImagePullBackOff"),)),
-            60,
+            300,
             "ImagePullFailed",
-            id="image: 60 s",
+            id="image: 300 s",
         ),
         pytest.param(
             pod("a", group="spot", containers=(waiting("ray", "CrashLoopBackOff"),)),
-            60,
+            300,
             "CrashLoop",
-            id="crash loop: 60 s",
+            id="crash loop: 300 s",
         ),
         pytest.param(
             spot("a", node_name="n", containers=(waiting("ray", "CreateContainerConfigError"),)),
-            60,
+            300,
             "ContainerConfigError",
-            id="configuration: 60 s",
+            id="configuration: 300 s",
         ),
         pytest.param(spot("a"), 120, "NotScheduled", id="no scheduler looks at it: 120 s"),
         pytest.param(
             spot("a", node_name="n", init_containers=(waiting("wait-gcs-ready", "PodInitializing"),)),
-            300,
-            "NeverRegistered",
-            id="an init container that waits for ever: 300 s",
+            3600,
+            "NotInitialized",
+            id="an init container that waits for ever: 3,600 s",
         ),
         pytest.param(pod("a", group="spot"), 300, "NeverRegistered", id="it runs, and Ray does not register: 300 s"),
     ],
@@ -147,7 +147,9 @@ def test_the_wait_for_a_node_is_not_the_wait_for_ray():
     story.look(100, spot("a"))
     story.look(101, spot("a", node_name="n"))
     assert story.look(400, spot("a", node_name="n")).blocked == {}
-    assert story.look(402, spot("a", node_name="n")).blocked["spot"].reason == "NeverRegistered"
+    story.look(402, pod("a", group="spot"))
+    assert story.look(702, pod("a", group="spot")).blocked == {}
+    assert story.look(703, pod("a", group="spot")).blocked["spot"].reason == "NeverRegistered"
 
 
 @pytest.mark.rule("SC:S2", "SC:S3")
@@ -227,7 +229,7 @@ def test_one_bad_pod_among_others_that_register_is_replaced_and_blocks_nobody():
     story.look(0, bad)
     story.look(30, bad, spot("good", node_name="n"))
     story.look(50, bad, *at_work("good"))
-    limits = story.look(61, bad, *at_work("good"))
+    limits = story.look(301, bad, *at_work("good"))
     assert (limits.blocked, limits.backoffs, names_of(limits.stuck), most(limits)) == ({}, {}, ["bad"], 20)
 
 

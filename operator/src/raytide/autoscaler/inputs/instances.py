@@ -29,6 +29,7 @@ from raytide.autoscaler.inputs.lifecycle import (
     status_of,
 )
 from raytide.autoscaler.inputs.node_types import NodeTypes
+from raytide.autoscaler.inputs.startup import startup_of
 from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, Instance, NodeStatus, NodeType, RayNode, Status
 
 HEAD_RESOURCE: Final = "node:__internal_head__"
@@ -85,7 +86,8 @@ def instances(sight: Sight, timers: Timers = NO_TIMERS, limits: TimeLimits = DEF
     for pod in workers if head is None else (head, *workers):
         node = seen.node_of(pod)
         stage = _stage(pod, node, sight, seen)
-        stay = next_stay(timers.stays.get(pod.name), stage, node.node_id if node else "", sight.now_s)
+        step = startup_of(pod).step if stage in NO_RAY_NODE else ""
+        stay = next_stay(timers.stays.get(pod.name), stage, node.node_id if node else "", sight.now_s, step)
         stays[pod.name] = stay if is_head_running else paused(stay, sight.now_s)
         found.append(_instance(pod, node, status_of(stays[pod.name], sight.now_s, limits), seen))
     staying = [pod for pod in workers if stays[pod.name].stage is not Stage.LEAVING]

@@ -35,23 +35,35 @@ class TimeLimits:
     warn_s: float = 90.0
     """On the way out for so long that it is worth a word."""
     capacity_s: float = 8.0
-    """A pod for which Kubernetes says that there is no room (yet): unschedulable, gated, quota."""
-    broken_s: float = 60.0
-    """A pod whose image, configuration or program does not work."""
-    silent_s: float = 120.0
-    """Neither a pod nor a word about it, or a pod that no scheduler looks at."""
+    """A pod that no node can take, or that is gated, where no node autoscaler adds a node for it (SC:S2)."""
+    node_s: float = 900.0
+    """A pod for which a node autoscaler adds a node: as long as Cluster Autoscaler itself waits for a machine."""
+    schedule_s: float = 120.0
+    """A pod that no scheduler has looked at."""
+    pull_s: float = 3600.0
+    """A pod on a node whose images are pulled or whose volumes are mounted."""
+    initialize_s: float = 3600.0
+    """A pod with an init container that has not finished; each that finishes starts the clock anew."""
+    broken_s: float = 300.0
+    """A pod whose image, configuration or program does not work (SC:S13)."""
     register_s: float = 300.0
-    """A pod on a node, without trouble, whose Ray node does not register (SC:S13)."""
+    """A pod whose Ray container runs, and whose Ray node does not register (SC:S13)."""
+    silent_s: float = 120.0
+    """Pods asked for, and neither made nor refused."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "TimeLimits":
-        """As Ray's variables say; what is no whole number, or negative, is the default (AS §1.3)."""
+        """As the variables say; what is no whole number, or negative, is the default (AS §1.3).
+
+        Ray has one limit for all that comes before a Ray node: pulls and init containers follow it unless they are set.
+        """
         given = {
             name: int(words)
             for name, variable in VARIABLES.items()
             if (words := environ.get(variable, "").strip()).isascii() and words.isdigit() and len(words) <= MAX_DIGITS
         }
-        return replace(cls(), **given)
+        rays = given.get("allocate_s", cls().allocate_s)
+        return replace(cls(pull_s=rays, initialize_s=rays), **given)
 
 
 MAX_DIGITS: Final = 9
@@ -61,6 +73,13 @@ VARIABLES: Final[Mapping[str, str]] = {
     "allocate_s": "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S",
     "stop_request_s": "RAY_AUTOSCALER_RECONCILE_RAY_STOP_REQUESTED_STATUS_TIMEOUT_S",
     "warn_s": "RAY_AUTOSCALER_RECONCILE_TRANSIENT_STATUS_WARN_INTERVAL_S",
+    "capacity_s": "RAYTIDE_AUTOSCALER_UNSCHEDULABLE_TIMEOUT_S",
+    "node_s": "RAYTIDE_AUTOSCALER_NODE_TIMEOUT_S",
+    "schedule_s": "RAYTIDE_AUTOSCALER_SCHEDULE_TIMEOUT_S",
+    "pull_s": "RAYTIDE_AUTOSCALER_PULL_TIMEOUT_S",
+    "initialize_s": "RAYTIDE_AUTOSCALER_INIT_TIMEOUT_S",
+    "broken_s": "RAYTIDE_AUTOSCALER_BROKEN_TIMEOUT_S",
+    "register_s": "RAYTIDE_AUTOSCALER_REGISTER_TIMEOUT_S",
 }
 """The environment variable of each limit that can be set from outside."""
 
@@ -99,6 +118,8 @@ class Stay:
     """The Ray node it has or had."""
     joined_s: float | None = None
     """When its Ray node was seen to register; None if it was there from the start."""
+    step: str = ""
+    """Of its start-up, while there is no Ray node: another one is progress and starts the clock anew (startup.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +153,7 @@ class Timers:
     """By group: what a crash loop leaves behind where pods are never restarted but replaced."""
 
 
-def next_stay(old: Stay | None, stage: Stage, node_id: str, now_s: float) -> Stay:
+def next_stay(old: Stay | None, stage: Stage, node_id: str, now_s: float, step: str = "") -> Stay:
     """The same stay while nothing changed, else a new one that begins now.
 
     A Ray node the GCS forgot was dying (then it is dead) or is lost for the moment (VANISHED); another Ray node in the
@@ -140,13 +161,13 @@ def next_stay(old: Stay | None, stage: Stage, node_id: str, now_s: float) -> Sta
     """
     if stage in NO_RAY_NODE and old is not None and old.node_id:
         is_dying = old.stage in (Stage.DEAD, Stage.DRAINING)
-        stage, node_id = (Stage.DEAD if is_dying else Stage.VANISHED), old.node_id
-    if old is not None and (old.stage, old.node_id) == (stage, node_id):
+        stage, node_id, step = (Stage.DEAD if is_dying else Stage.VANISHED), old.node_id, ""
+    if old is not None and (old.stage, old.node_id, old.step) == (stage, node_id, step):
         return old
     joined_s = None if old is None else old.joined_s
     if stage is Stage.RUNNING and old is not None and old.node_id != node_id:
         joined_s = now_s
-    return Stay(stage, now_s, node_id, joined_s)
+    return Stay(stage, now_s, node_id, joined_s, step)
 
 
 def paused(stay: Stay, now_s: float) -> Stay:

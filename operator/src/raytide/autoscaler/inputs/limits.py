@@ -17,11 +17,12 @@ from typing import Final
 from raytide.api import names
 from raytide.api.conditions import ConditionJson, find_condition, moment_of, timestamp
 from raytide.api.pod import PodView
-from raytide.api.pod_trouble import Cause, trouble_of, trouble_of_refusal
+from raytide.api.pod_trouble import Cause, trouble_of_refusal
 from raytide.api.scaling import Backoff, Why
 from raytide.autoscaler.inputs.instances import Instances
-from raytide.autoscaler.inputs.lifecycle import DEFAULT_LIMITS, Deaths, Stay, TimeLimits
+from raytide.autoscaler.inputs.lifecycle import DEFAULT_LIMITS, NO_RAY_NODE, Deaths, Stay, TimeLimits
 from raytide.autoscaler.inputs.node_types import NodeTypes, with_limits
+from raytide.autoscaler.inputs.startup import NOT_PLACED, Unready, limit_s, startup_of
 from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, NodeType, Status
 
 FIRST_BACKOFF_S: Final = 30.0
@@ -33,19 +34,15 @@ NEVER: Final = float("-inf")
 
 
 class Stuck(StrEnum):
-    """Causes that no single condition of a pod names; the others are those of api/pod_trouble.py."""
+    """Causes without a pod; the others are those of startup.py and api/pod_trouble.py."""
 
-    NEVER_REGISTERED = "NeverRegistered"
     NO_POD = "NoPodCreated"
-    NOT_SCHEDULED = "NotScheduled"
 
 
-NO_ROOM: Final = frozenset(
-    {Cause.QUOTA, Cause.FORBIDDEN, Cause.UNSCHEDULABLE, Cause.GATED, Stuck.NOT_SCHEDULED, Stuck.NO_POD}
-)
+NO_ROOM: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Stuck.NO_POD, *NOT_PLACED})
 """Nothing is wrong with such a pod: it may wait for room as long as nobody else can do its work."""
 RESTING: Final = "Backoff"
-REASONS: Final = frozenset({*Cause, *Stuck})
+REASONS: Final = frozenset({*Cause, *Stuck, *Unready})
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,14 +251,14 @@ class _Judge:
         if instance.status in UNSEEN:
             return self._no_pod(instance)
         pod, stay = self.found.pods.get(instance.instance_id), self.found.timers.stays.get(instance.instance_id)
-        if pod is None or stay is None or instance.status is not Status.ALLOCATED:
+        if pod is None or stay is None or stay.stage not in NO_RAY_NODE:
             return None
-        reason, detail, limit_s = self._state_of(pod)
-        is_known = self.is_resting and isinstance(reason, Cause)
-        if self.now_s - stay.since_s <= limit_s and not is_known:
+        startup = startup_of(pod)
+        is_known = self.is_resting and isinstance(startup.reason, Cause)
+        if self.now_s - stay.since_s <= limit_s(startup, self.limits) and not is_known:
             return None
-        is_groups_fault = reason in NO_ROOM or self.last_joined_s <= stay.since_s
-        return _Sticking(instance, reason, f"pod {pod.name}: {detail}", is_groups_fault)
+        is_groups_fault = startup.reason in NO_ROOM or self.last_joined_s <= stay.since_s
+        return _Sticking(instance, startup.reason, f"pod {pod.name}: {startup.detail}", is_groups_fault)
 
     def crash_loop(self, mine: Iterable[Instance], began_s: float) -> list[_Sticking]:
         """Pods that ended early and are gone: nothing is stuck, and the group is blocked all the same."""
@@ -279,16 +276,6 @@ class _Judge:
                 instance, Stuck.NO_POD, "the operator was asked for a pod and neither made one nor said why"
             )
         return None
-
-    def _state_of(self, pod: PodView) -> tuple[str, str, float]:
-        """(reason, detail, seconds it may last)."""
-        trouble = trouble_of(pod)
-        if trouble is not None:
-            limit_s = self.limits.capacity_s if trouble.cause in NO_ROOM else self.limits.broken_s
-            return trouble.cause, trouble.detail, limit_s
-        if not pod.node_name and not pod.is_running:
-            return Stuck.NOT_SCHEDULED, "no scheduler has looked at it", self.limits.silent_s
-        return Stuck.NEVER_REGISTERED, "its Ray node does not register", self.limits.register_s
 
 
 FLUKES: Final = 3

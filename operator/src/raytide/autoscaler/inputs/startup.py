@@ -1,0 +1,99 @@
+"""What is a pod without a Ray node doing, and how long may it take?
+
+Takes the view of a pod whose Ray node has not registered, gives the one step of its start-up that it is in: waiting for a
+scheduler, for a node, for init containers, for images, failing, or running without Ray. Each step has a time limit of its
+own and its clock starts when the step does, so that a slow image pull is not counted against Ray and a pod that goes on
+from step to step is never given up (SC:S13, B-16). Pure; used by instances.py, which keeps the clocks, and limits.py.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from raytide.api.pod import ContainerView, PodView
+from raytide.api.pod_trouble import Cause, trouble_of
+from raytide.autoscaler.inputs.lifecycle import TimeLimits
+
+
+class Unready(StrEnum):
+    """Steps that no trouble of a pod names; the others are those of api/pod_trouble.py."""
+
+    NOT_SCHEDULED = "NotScheduled"
+    NOT_INITIALIZED = "NotInitialized"
+    NOT_STARTED = "ContainersNotStarted"
+    NEVER_REGISTERED = "NeverRegistered"
+
+
+NOT_PLACED: Final = frozenset({Unready.NOT_SCHEDULED, Cause.UNSCHEDULABLE, Cause.GATED})
+"""Steps of a pod without a Kubernetes node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """The step that a pod is in."""
+
+    reason: str
+    """A code, as in conditions; a value of `Unready` or `Cause`."""
+    detail: str
+    finished: int = 0
+    """Containers that are done or running: one more is progress, and starts the clock anew."""
+
+    @property
+    def step(self) -> str:
+        """Changes whenever the pod gets further, or falls back."""
+        return f"{self.reason}/{self.finished}"
+
+
+def startup_of(pod: PodView) -> Startup:
+    """The step that it is in."""
+    trouble = trouble_of(pod)
+    if trouble is not None and trouble.cause is not Cause.CRASH:
+        return Startup(trouble.cause, trouble.detail)
+    crashed = next((c for c in (*pod.init_containers, *pod.containers) if c.restart_count and not _is_done(c)), None)
+    if trouble is not None or crashed is not None:
+        # Between two crashes the container runs for a moment: that is the same step, with the same clock.
+        return Startup(Cause.CRASH, trouble.detail if trouble else _restarts(crashed))
+    if not pod.node_name and not pod.is_running:
+        return Startup(Unready.NOT_SCHEDULED, "no scheduler has looked at it")
+    if has_ray_started(pod):
+        return Startup(Unready.NEVER_REGISTERED, "its Ray container runs and its Ray node does not register")
+    finished = sum(map(_is_done, (*pod.init_containers, *pod.containers)))
+    waiting = next((c for c in pod.init_containers if not _is_done(c)), None)
+    if waiting is not None:
+        return Startup(Unready.NOT_INITIALIZED, f"init container {waiting.name} has not finished", finished)
+    return Startup(Unready.NOT_STARTED, "its images are pulled or its volumes mounted", finished)
+
+
+def has_ray_started(pod: PodView) -> bool:
+    """Whether the Ray container runs: from then on a Ray node is due."""
+    ray = next((c for c in pod.containers if c.name == pod.ray_container), None)
+    return pod.is_running if ray is None else ray.state == "running"
+
+
+def limit_s(startup: Startup, limits: TimeLimits, *, is_node_coming: bool = False) -> float:
+    """How many seconds that step may last; `is_node_coming`: a node autoscaler adds a node for the pod."""
+    match startup.reason:
+        case Cause.UNSCHEDULABLE:
+            return limits.node_s if is_node_coming else limits.capacity_s
+        case Cause.GATED:
+            return limits.capacity_s
+        case Unready.NOT_SCHEDULED:
+            return limits.schedule_s
+        case Unready.NOT_INITIALIZED:
+            return limits.initialize_s
+        case Unready.NOT_STARTED:
+            return limits.pull_s
+        case Unready.NEVER_REGISTERED:
+            return limits.register_s
+    return limits.broken_s
+
+
+def _is_done(container: ContainerView) -> bool:
+    """An init container that ended well, or any that runs beside the others (a native sidecar too)."""
+    return container.exit_code == 0
+
+
+def _restarts(container: ContainerView | None) -> str:
+    if container is None:
+        return ""
+    return f"container {container.name} has been restarted {container.restart_count} times"
