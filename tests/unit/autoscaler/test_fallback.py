@@ -7,7 +7,6 @@ import pytest
 
 from raytide.autoscaler.inputs.fallback import Choice, choose
 from raytide.autoscaler.inputs.limits import Blocked, Limits
-from raytide.autoscaler.inputs.node_types import with_limits
 from raytide.autoscaler.inputs.upscaling import launches
 from raytide.autoscaler.model import (
     Decision,
@@ -61,12 +60,10 @@ def ask(*instances: Instance, types: tuple[NodeType, ...] = (SPOT, ON_DEMAND), *
     return SchedulingInput(types=(HEAD, *types), instances=(MASTER, *instances), **more)
 
 
-def blocking(
-    question: SchedulingInput, *stuck: str, why: Blocked = NO_ROOM, group: str = "spot", most: int = 0
-) -> Limits:
+def blocking(question: SchedulingInput, *stuck: str, why: Blocked = NO_ROOM, group: str = "spot") -> Limits:
     """The limits when these instances of the group are stuck."""
     return Limits(
-        types=tuple(with_limits(kind, 0, most) if kind.name == group else kind for kind in question.types),
+        types=tuple(replace(kind, available=0) if kind.name == group else kind for kind in question.types),
         instances=tuple(i for i in question.instances if i.instance_id not in stuck),
         stuck=tuple(i for i in question.instances if i.instance_id in stuck),
         blocked={group: why},
@@ -172,7 +169,7 @@ def test_work_that_nobody_could_ever_do_keeps_nobody_waiting():
 def test_the_minimum_goes_on_waiting():
     stuck = stuck_pods(3)
     question = ask(*stuck, running("r"), types=(replace(SPOT, min_nodes=3), ON_DEMAND))
-    choice = choice_of(question, blocking(question, *names_of(stuck), why=BROKEN, most=1))
+    choice = choice_of(question, blocking(question, *names_of(stuck), why=BROKEN))
     assert (len(choice.kept), len(choice.withdrawn)) == (2, 1)
     assert choice.decision.launches == {}
 
@@ -197,13 +194,13 @@ def test_the_pods_of_a_gang_that_nobody_else_can_take_wait_on():
     stuck = stuck_pods(2)
     apart = Request(CPU4, anti_affinity=("_PG_1", ""))
     question = ask(running("r"), *stuck, types=(SPOT,), gangs=(Gang("1:STRICT_SPREAD|PENDING", (apart,) * 3),))
-    choice = choice_of(question, blocking(question, *names_of(stuck), most=1))
+    choice = choice_of(question, blocking(question, *names_of(stuck)))
     assert choice.kept == set(names_of(stuck))
 
 
 def test_a_constraint_that_only_the_group_without_room_could_meet_is_asked_of_it():
     question = ask(running("r"), types=(SPOT,), constraint=(Demand(ONE, 3),))
-    choice = choice_of(question, blocking(question, most=1))
+    choice = choice_of(question, blocking(question))
     assert choice.decision.launches == {"spot": 2}
 
 
@@ -226,9 +223,9 @@ def test_nodes_are_not_idle_while_their_gang_waits_for_a_blocked_group(why):
     apart = Request(CPU4, anti_affinity=("_PG_1", ""))
     gang = Gang("1:STRICT_SPREAD|PENDING", (apart,) * 10)
     question = ask(*ready, coming("late"), types=(SPOT,), gangs=(gang,), idle_timeout_s=30.0)
-    choice = choice_of(question, blocking(question, "late", why=why, most=9))
+    choice = choice_of(question, blocking(question, "late", why=why))
     assert choice.decision.terminations == ()
-    alone = choice_of(replace(question, gangs=()), blocking(question, "late", why=why, most=9))
+    alone = choice_of(replace(question, gangs=()), blocking(question, "late", why=why))
     assert len(alone.decision.terminations) == 9, "without the gang they are idle"
 
 

@@ -12,7 +12,7 @@ from raytide.autoscaler.inputs.instances import Sight, instances
 from raytide.autoscaler.inputs.lifecycle import TimeLimits, Timers
 from raytide.autoscaler.inputs.limits import Evidence, Limits, delay_s, limit, refusal_of
 from raytide.autoscaler.inputs.node_types import NodeTypes
-from raytide.autoscaler.model import NodeStatus, NodeType, RayNode, Status, amounts_of
+from raytide.autoscaler.model import COUNTABLE, NodeStatus, NodeType, RayNode, Status, amounts_of
 
 from builders import head, pending, pod, waiting
 
@@ -71,7 +71,10 @@ def at_work(name: str, group: str = "spot", **fields: Any) -> tuple[PodView, Ray
 
 
 def most(limits: Limits, name: str = "spot") -> int:
-    return next(kind.max_nodes for kind in limits.types if kind.name == name)
+    """How many nodes the group may have now."""
+    kind = next(kind for kind in limits.types if kind.name == name)
+    sound = sum(i.node_type == name and i.status in COUNTABLE for i in limits.instances)
+    return kind.max_nodes if kind.available is None else min(kind.max_nodes, sound + kind.available)
 
 
 def names_of(found: Any) -> list[str]:
@@ -446,7 +449,7 @@ def test_the_minimum_of_a_blocked_group_is_not_topped_up():
     story = Story(NodeTypes((NodeType("spot", min_nodes=3, max_nodes=20, resources=CPU4),)))
     story.look(0, no_node("a"))
     kind = story.look(11, no_node("a")).types[0]
-    assert (kind.min_nodes, kind.max_nodes) == (0, 0)
+    assert (kind.min_nodes, kind.max_nodes, kind.available) == (3, 20, 0)
 
 
 def test_limits_may_be_set_for_a_slower_world():

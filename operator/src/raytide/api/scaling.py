@@ -40,6 +40,14 @@ class Backoff:
     until: datetime
 
 
+def clamp_between(replicas: int, least: int, most: int) -> int:
+    """A number of replicas between minimum and maximum, in the order in which KubeRay looks (RC:WG-2).
+
+    Operator and sidecar share it, so that both read the same number even where the maximum is below the minimum.
+    """
+    return least if replicas < least else min(replicas, most)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupDecision:
     """What was decided for one worker group; `replicas` is unclamped and counts replicas, not hosts."""

@@ -84,7 +84,7 @@ class NodeType:
     name: str
     min_nodes: int = 0
     max_nodes: int = 0
-    """For the head type 1, so that one head is within its limit (AS:C-2)."""
+    """The user's; what is above it ends. For the head type 1, so that one head is within its limit (AS:C-2)."""
     resources: Amounts = ()
     labels: Labels = ()
     idle_timeout_s: float | None = None
@@ -92,6 +92,8 @@ class NodeType:
     priority: int = 0
     num_of_hosts: int = 1
     """Launches and terminations are whole multiples of it (B-8)."""
+    available: int | None = None
+    """How many more nodes may be asked for now; it ends none. None: as many as `max_nodes` allows."""
 
     @property
     def is_head(self) -> bool:

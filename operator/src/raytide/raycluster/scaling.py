@@ -17,7 +17,7 @@ from raytide.api.config import AutoscalerMode
 from raytide.api.pod import PodView
 from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
-from raytide.api.scaling import DecisionRecord, GroupDecision, parse_record
+from raytide.api.scaling import DecisionRecord, GroupDecision, clamp_between, parse_record
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.validation_facts import is_rays_autoscaler_asked_for
 
@@ -128,10 +128,9 @@ def _record_to_judge(cluster: RayCluster) -> DecisionRecord | None:
 
 
 def clamp(replicas: int, group: WorkerGroupSpec) -> int:
-    """A number between min and max; absent bounds are 0 and the largest int32, and the minimum wins (RC:WG-2)."""
-    least = group.min_replicas or 0
+    """A number between min and max; absent bounds are 0 and the largest int32 (RC:WG-2)."""
     most = MAX_INT32 if group.max_replicas is None else group.max_replicas
-    return least if replicas < least else min(replicas, most)
+    return clamp_between(replicas, group.min_replicas or 0, most)
 
 
 def clamp_replicas(group: WorkerGroupSpec) -> int:

@@ -59,7 +59,8 @@ def choose(question: SchedulingInput, limits: Limits, schedule: Scheduler) -> Ch
     )
     decision = schedule(asked)
     rest = _ask_all_the_same(question, sound, limits, decision, schedule)
-    kept = _whole_replicas(limits.stuck, _within_minimum(question, sound, limits) | rest.needed)
+    kept = _within_minimum(question, sound, limits) | rest.needed | _beside_running(sound, limits)
+    kept = _whole_replicas(limits.stuck, kept)
     withdrawn = stuck_ids - kept
     return Choice(
         decision=replace(decision, launches=_sum(decision.launches, rest.launches)),
@@ -136,11 +137,11 @@ def _only(
 
 
 def _with_room(node_type: NodeType, most: int, full: frozenset[str], limits: Limits | None = None) -> NodeType:
-    """The type with its room if only room is missing; else without any, or with what `limits` leave it."""
+    """The type with all that its maximum leaves if only room is missing; else with nothing, or what `limits` leave it."""
     if node_type.name in full:
-        return replace(node_type, min_nodes=0, max_nodes=max(0, most))
-    left = {kind.name: kind.max_nodes for kind in limits.types} if limits else {}
-    return replace(node_type, min_nodes=0, max_nodes=left.get(node_type.name, 0))
+        return replace(node_type, min_nodes=0, max_nodes=max(0, most), available=None)
+    left = {kind.name: kind.available for kind in limits.types} if limits else {}
+    return replace(node_type, min_nodes=0, available=left.get(node_type.name, 0))
 
 
 def _within_minimum(question: SchedulingInput, sound: Sequence[Instance], limits: Limits) -> frozenset[str]:
@@ -151,6 +152,20 @@ def _within_minimum(question: SchedulingInput, sound: Sequence[Instance], limits
         stuck = [i for i in limits.stuck if i.node_type == node_type.name]
         kept.update(i.instance_id for i in stuck[: max(0, node_type.min_nodes - counts[node_type.name])])
     return frozenset(kept)
+
+
+def _beside_running(sound: Iterable[Instance], limits: Limits) -> frozenset[str]:
+    """Hosts of a replica that has come in parts: giving them up would end the part that works.
+
+    They go with that part, once it is idle; a host that is broken, not only without room, keeps no idle part.
+    """
+    full = {name for name, blocked in limits.blocked.items() if blocked.is_room_missing}
+    running = {
+        i.replica
+        for i in sound
+        if i.replica and i.status is Status.RAY_RUNNING and (not i.idle_ms or i.node_type in full)
+    }
+    return frozenset(i.instance_id for i in limits.stuck if i.replica in running)
 
 
 def _whole_replicas(stuck: Iterable[Instance], kept: frozenset[str]) -> frozenset[str]:

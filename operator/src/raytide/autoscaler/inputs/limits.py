@@ -9,7 +9,7 @@ by tick.py before the scheduler.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -21,7 +21,7 @@ from raytide.api.pod_trouble import Cause, trouble_of_refusal
 from raytide.api.scaling import Backoff, Why
 from raytide.autoscaler.inputs.instances import Instances
 from raytide.autoscaler.inputs.lifecycle import DEFAULT_LIMITS, NO_RAY_NODE, Deaths, Stay, TimeLimits
-from raytide.autoscaler.inputs.node_types import NodeTypes, with_limits
+from raytide.autoscaler.inputs.node_types import NodeTypes
 from raytide.autoscaler.inputs.startup import NOT_PLACED, Unready, limit_s, startup_of
 from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, NodeType, Status
 
@@ -63,7 +63,7 @@ class Limits:
     """What the scheduler may reckon with."""
 
     types: tuple[NodeType, ...]
-    """With effective bounds: a blocked group has no room."""
+    """With what is available of each now: nothing of a blocked group."""
     instances: tuple[Instance, ...]
     """Without those that are stuck; the scheduler is asked by `fallback.choose`, which sees to both."""
     stuck: tuple[Instance, ...] = ()
@@ -130,15 +130,15 @@ def limit(
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """One group: what is stuck in it, and how much it may have."""
+    """One group: what is stuck in it, and how much more it may have."""
 
     name: str
     stuck: frozenset[str]
     """Instance ids."""
     blocked: Blocked | None
     backoff: Backoff | None
-    most: int | None
-    """None: as many as its type says."""
+    available: int | None
+    """Nodes; None: as many as its type says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,21 +174,18 @@ def _view(node_type: NodeType, found: Instances, evidence: Evidence, limits: Tim
         frozenset(stuck),
         _blocked(node_type.name, proof, backoff, len(stuck), evidence) if backoff and is_blocked else None,
         backoff,
-        None if backoff is None else len(sound) if is_blocked else _with_probe(node_type, sound),
+        None if backoff is None else 0 if is_blocked else _probe(node_type, sound),
     )
 
 
-def _with_probe(node_type: NodeType, sound: Sequence[Instance]) -> int:
+def _probe(node_type: NodeType, sound: Iterable[Instance]) -> int:
     """After the back-off one replica is tried; one that is on its way already is that one."""
-    coming = sum(instance.status is not Status.RAY_RUNNING for instance in sound)
-    return len(sound) - coming + max(coming, node_type.num_of_hosts)
+    is_coming = any(instance.status is not Status.RAY_RUNNING for instance in sound)
+    return 0 if is_coming else node_type.num_of_hosts
 
 
 def _effective(node_type: NodeType, view: _View | None) -> NodeType:
-    if view is None or view.most is None:
-        return node_type
-    most = min(node_type.max_nodes, view.most)
-    return with_limits(node_type, min(node_type.min_nodes, most), most)
+    return node_type if view is None else replace(node_type, available=view.available)
 
 
 def _blocked(group: str, proof: _Sticking | None, backoff: Backoff, count: int, evidence: Evidence) -> Blocked:

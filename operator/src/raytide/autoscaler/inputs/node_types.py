@@ -9,7 +9,7 @@ learn the rest from those that live (B-12, V-8). Pure and never raises, whatever
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from raytide.api.quantity import MAX_INT32, Quantity, QuantityError
@@ -311,8 +311,3 @@ def _learnt_labels(live: Sequence[RayNode]) -> dict[str, str]:
         return {}
     shared = set(live[0].labels).intersection(*(node.labels for node in live[1:]))
     return {key: value for key, value in shared if key not in OWN_LABELS}
-
-
-def with_limits(node_type: NodeType, least: int, most: int) -> NodeType:
-    """The same type with other bounds, in pods."""
-    return replace(node_type, min_nodes=least, max_nodes=most)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raytide.api.quantity import MAX_INT32
+from raytide.api.scaling import clamp_between
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ class SpecGroup:
         return self.clamp(self.min_replicas if self.replicas is None else self.replicas)
 
     def clamp(self, replicas: int) -> int:
-        """Between min and max; a max below min counts as min, as the operator has it (RC:WG-2)."""
-        return max(self.min_replicas, min(replicas, self.max_replicas))
+        """Between min and max, as the operator has it (RC:WG-2)."""
+        return clamp_between(replicas, self.min_replicas, self.max_replicas)
 
 
 def spec_groups(cluster: Mapping[str, Any]) -> tuple[SpecGroup, ...]:

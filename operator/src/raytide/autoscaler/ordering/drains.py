@@ -65,7 +65,7 @@ def drains_of_removed(
 
 def _drain(group: str, unit: Unit, host: Instance, terms: DrainTerms) -> Drain:
     pod = terms.pods.get(host.pod)
-    is_idle = unit.cause is Cause.IDLE
+    is_idle = unit.cause is Cause.IDLE or (unit.cause is None and all(each.idle_ms for each in unit.draining))
     deadline = terms.now + timedelta(seconds=terms.grace_s)
     return Drain(
         node_id=host.node_id,

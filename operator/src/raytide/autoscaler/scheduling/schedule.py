@@ -101,6 +101,8 @@ class _Scheduler:
         for one in self._question.types:
             hosts = one.num_of_hosts
             missing = least_replicas(one) - self._occupied[one.name] // hosts
+            if one.available is not None:
+                missing = min(missing, one.available // hosts)
             if limit:
                 missing = min(missing, (limit - total) // hosts)
             if missing > 0:
@@ -114,8 +116,9 @@ class _Scheduler:
         nodes = sorted([*there, *coming], key=self._turn)
         for node in nodes:
             node.forget()
-        occupied = self._occupied + Counter(node.type_name for node in coming)
-        session = Session(question, question.types, self._reader, nodes, occupied)
+        launched = Counter(node.type_name for node in coming)
+        occupied = self._occupied + launched
+        session = Session(question, question.types, self._reader, nodes, occupied, launched=launched)
         draft = _Draft(session)
         if question.constraint:
             plan = session.plan(question.constraint, CONSTRAINT)

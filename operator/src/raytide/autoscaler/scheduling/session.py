@@ -26,11 +26,15 @@ class Session:
         reader: Reader,
         nodes: Iterable[Node],
         occupied: Counter[str],
+        *,
+        launched: Counter[str] | None = None,
     ) -> None:
         self.fleet = Fleet(reader.vocabulary, is_exact=question.is_ray_exact)
         self.fleet.settle(nodes)
         self.occupied = occupied
         """Nodes by type that count against its maximum and the cluster's."""
+        self._launched = Counter(launched or {})
+        """Nodes by type that this decision launches; they are in `occupied`, too."""
         self._question = question
         self._types = types
         self._reader = reader
@@ -49,6 +53,7 @@ class Session:
         for launch in plan.launches:
             for node in launch.nodes[:1]:
                 self.occupied[node.type_name] += len(launch.nodes)
+                self._launched[node.type_name] += len(launch.nodes)
 
     def _market(self, *, is_launching: bool) -> Market:
         question = self._question
@@ -56,7 +61,10 @@ class Session:
         for one in self._types if is_launching else ():
             if one.is_head and not question.is_ray_exact:
                 continue
-            room = one.max_nodes // one.num_of_hosts * one.num_of_hosts - self.occupied[one.name]
+            hosts = one.num_of_hosts
+            room = one.max_nodes // hosts * hosts - self.occupied[one.name]
+            if one.available is not None:
+                room = min(room, one.available // hosts * hosts - self._launched[one.name])
             if room > 0:
                 pools.append(Pool(one, self._reader.fresh(one), room))
         room_of_all = question.max_nodes - self.occupied.total() if question.max_nodes else None
