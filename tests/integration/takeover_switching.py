@@ -1,0 +1,89 @@
+"""When has an operator taken everything over?
+
+`settled` asks an operator's metrics whether it has been through every RayCluster, and waits until it writes nothing any
+more. `Peer` runs KubeRay's own manager for the way back; whoever has built one names it by `KUBERAY=`.
+"""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from integration.surface import DEFINITIONS, Surface
+from ports import free_port
+
+QUIET_S: Final = 2.0
+"""For so long nothing is written: more than any interval at which a status is."""
+LOOK_EVERY_S: Final = 0.2
+LOOKS: Final = 300
+OUR_PASSES: Final = 'raytide_passes{controller="raycluster"}'
+THEIR_PASSES: Final = 'controller_runtime_reconcile_total{controller="raycluster-controller",result="success"}'
+OTHER_KINDS: Final = {"rayjobs": "RayJob", "rayservices": "RayService", "raycronjobs": "RayCronJob"}
+"""KubeRay's manager does not start without them."""
+
+
+async def settled(port: int, metric: str, passes: int, cluster: Surface) -> None:
+    """The operator whose metrics are served there has made so many passes, and is at rest."""
+    await _passed(port, metric, passes)
+    written = -1
+    while written != cluster.writes.total():
+        written = cluster.writes.total()
+        await asyncio.sleep(QUIET_S)
+
+
+async def _passed(port: int, metric: str, passes: int) -> None:
+    for _ in range(LOOKS):
+        if await _scraped(port, metric) >= passes:
+            return
+        await asyncio.sleep(LOOK_EVERY_S)
+    raise AssertionError(f"not within {LOOKS * LOOK_EVERY_S} s: {passes} passes in {metric}")
+
+
+async def _scraped(port: int, metric: str) -> float:
+    """The value of that metric; 0 as long as nobody serves it."""
+    with suppress(aiohttp.ClientConnectionError):
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
+            for line in (await response.text()).splitlines():
+                if line.startswith(f"{metric} "):
+                    return float(line.rpartition(" ")[2])
+    return 0.0
+
+
+class Peer:
+    """KubeRay's manager as a process."""
+
+    def __init__(self, program: str, kubeconfig: Path, folder: Path) -> None:
+        self._program = program
+        self._kubeconfig = kubeconfig
+        self._log = folder / "kuberay.log"
+
+    async def take_over(self, cluster: Surface, clusters: int) -> None:
+        """Run it until it has been through all clusters and is at rest."""
+        install_other_kinds(cluster)
+        cluster.writes.clear()
+        port = free_port()
+        flags = [f"--kubeconfig={self._kubeconfig}", f"--metrics-addr=127.0.0.1:{port}"]
+        flags += [f"--health-probe-bind-address=127.0.0.1:{free_port()}", "--enable-leader-election=false"]
+        with self._log.open("wb") as log:
+            process = await asyncio.create_subprocess_exec(self._program, *flags, stdout=log, stderr=log)
+            try:
+                await settled(port, THEIR_PASSES, clusters, cluster)
+            except AssertionError as late:
+                raise AssertionError(f"{late}\n{self._log.read_text()[-3000:]}") from None
+            finally:
+                process.terminate()
+                await process.wait()
+
+
+def install_other_kinds(cluster: Surface) -> None:
+    """CRDs without a schema for the kinds that are KubeRay's alone."""
+    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": anything, "subresources": {"status": {}}}
+    for plural, kind in OTHER_KINDS.items():
+        named: dict[str, Any] = {"plural": plural, "kind": kind, "singular": kind.lower(), "listKind": f"{kind}List"}
+        spec = {"group": "ray.io", "scope": "Namespaced", "names": named, "versions": [version]}
+        crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
+        status, answer = cluster.request("POST", DEFINITIONS, {**crd, "metadata": {"name": f"{plural}.ray.io"}})
+        assert status in (201, 409), answer

@@ -1,0 +1,246 @@
+"""RayClusters that KubeRay made, taken over while they run.
+
+Every start (takeover_records.py) is loaded into a namespace of its own, with everything that KubeRay had stored; then our
+operator starts, once for all of them. No pod may notice (SC:S19); then people scale and delete as before. On the real
+control plane, with `KUBERAY=<path to a KubeRay manager>`, the operators are switched back and forth once more.
+"""
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from integration.clusters import APIS, COLLECTED_S, new_cluster
+from integration.rig import Operator, until
+from integration.takeover_loading import Loaded, is_waiting, load, stamps
+from integration.takeover_switching import OUR_PASSES, Peer, settled
+from ports import free_port
+from raytide.api import names
+from takeover_records import starts
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json = dict[str, Any]
+
+TWO_HEADS = "02-head-only~two-heads"
+NEEDS_NEW_SERVICES = ("01-minimal~service-of-an-earlier-cluster", "07-multi-host~services-of-an-earlier-cluster")
+SERVICES_WITHOUT_OWNER = ("01-minimal~service-without-owner", "07-multi-host~services-without-owner")
+ENDING = ("01-minimal~suspending", "07-multi-host~suspending", "08-ft-redis~deleting")
+"""Something is under way that has to be finished."""
+STEADY = [name for name in starts() if name not in (TWO_HEADS, *NEEDS_NEW_SERVICES, *ENDING)]
+"""Nothing whatever is to be done for these."""
+REFUSED = {
+    "09-ft-rocksdb": "KubeRay made nothing of it either: the feature gate is off",
+}
+"""Nothing may be added to these, and what runs stays."""
+WITHOUT_PODS = ("21-suspend",)
+HELD_BY_A_FINALIZER = [name for name in starts() if name.startswith(("08-", "10-"))]
+AUTHENTICATED = ("17-auth-token", "18-auth-secret-autoscaling")
+LIVING = [name for name in STEADY if name not in (*REFUSED, *AUTHENTICATED, *WITHOUT_PODS)]
+FULL = ("02-head-only",)
+"""There is no group to scale."""
+AT_ONCE = 8
+"""Stories that are told at the same time."""
+
+SAME = (
+    *("state", "desiredWorkerReplicas", "readyWorkerReplicas", "availableWorkerReplicas", "minWorkerReplicas"),
+    *("maxWorkerReplicas", "desiredCPU", "desiredMemory", "desiredGPU", "desiredTPU", "stateTransitionTimes"),
+)
+"""What KubeRay had written and stays as it is."""
+OURS = {
+    "Unsupported": STEADY,
+    "Invalid": tuple(REFUSED),
+    "WorkersMissing": ("13-custom-resources",),
+    "ReplicaFailure": SERVICES_WITHOUT_OWNER,
+}
+"""Conditions that KubeRay does not have, or had no reason for, and where they may be."""
+
+
+@dataclass
+class Taken:
+    """One start before the operators were switched, and each time after that."""
+
+    loaded: Loaded
+    generation: int
+    finalizers: list[str]
+    before: dict[tuple[str, str], str]
+    after: list[dict[tuple[str, str], str]] = field(default_factory=list)
+    cluster: Json = field(default_factory=dict)
+    """The RayCluster after our operator took it over."""
+
+    def look(self) -> None:
+        """Note what there is now."""
+        self.after.append(stamps(self.loaded.children()))
+        self.cluster = self.loaded.cluster()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=APIS)
+async def taken(request, tmp_path_factory):
+    cluster, folder, run = new_cluster(request), tmp_path_factory.mktemp("takeover"), secrets.token_hex(2)
+    async with AsyncExitStack() as ending:
+        await cluster.start()
+        ending.push_async_callback(cluster.stop)
+        node = cluster.add_node("takeover")
+        found = [load(cluster, start, run, node) for start in starts()]
+        taken = {each.start: _before(each) for each in found}
+        kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig")
+        operator = await take_over(kubeconfig, taken, cluster)
+        if request.param == "kube" and (program := os.environ.get("KUBERAY")):
+            await stop(operator)
+            await Peer(program, kubeconfig, folder).take_over(cluster, len(found))
+            for each in taken.values():
+                each.look()
+            operator = await take_over(kubeconfig, taken, cluster)
+        ending.push_async_callback(stop, operator)
+        yield taken
+
+
+def _before(loaded: Loaded) -> Taken:
+    metadata = loaded.cluster()["metadata"]
+    return Taken(loaded, metadata["generation"], metadata.get("finalizers", []), stamps(loaded.children()))
+
+
+async def take_over(kubeconfig, taken, cluster):
+    """Our operator, once it has been through all clusters and has nothing left to do."""
+    cluster.writes.clear()
+    port = free_port()
+    operator = await Operator(metrics=f"127.0.0.1:{port}").start(kubeconfig)
+    await settled(port, OUR_PASSES, len(taken), cluster)
+    for each in taken.values():
+        each.look()
+    return operator
+
+
+async def stop(operator):
+    code = await operator.stop()
+    sys.stdout.write(operator.log)  # shown when a test of this file fails
+    assert code == 0, operator.log
+    assert "Traceback" not in operator.log
+
+
+async def for_all(taken, chosen, story: Callable[[Taken], Awaitable[None]]) -> None:
+    """Tell the story of all these starts, several at once; says of which it went wrong."""
+    slots, troubles = asyncio.Semaphore(AT_ONCE), {}
+
+    async def tell(start: str) -> None:
+        async with slots:
+            try:
+                await story(taken[start])
+            except Exception as trouble:  # noqa: BLE001 - of each start, whatever it is
+                troubles[start] = f"{type(trouble).__name__}: {trouble}"
+
+    await asyncio.gather(*map(tell, chosen))
+    assert troubles == {}
+
+
+# --- switching ---------------------------------------------------------------------------------------------------------
+@pytest.mark.rule("SC:S19", "FD:RC-B1", "FD:RC-B3")
+@pytest.mark.parametrize("start", STEADY)
+async def test_no_object_is_touched_and_none_is_added(taken, start):
+    before = taken[start].before
+    for after in taken[start].after:
+        assert after == before
+
+
+@pytest.mark.rule("SC:S19")
+@pytest.mark.parametrize("start", STEADY)
+async def test_the_spec_is_not_written(taken, start):
+    metadata = taken[start].cluster["metadata"]
+    assert metadata["generation"] == taken[start].generation
+    assert metadata.get("finalizers", []) == taken[start].finalizers
+
+
+@pytest.mark.rule("SC:S19")
+@pytest.mark.parametrize("start", STEADY)
+async def test_the_status_stays_what_kuberay_wrote(taken, start):
+    recorded, status = taken[start].loaded.recorded.get("status", {}), taken[start].cluster.get("status", {})
+    assert {key: status.get(key) for key in SAME} == {key: recorded.get(key) for key in SAME}
+    if start not in SERVICES_WITHOUT_OWNER:
+        assert status.get("head", {}).keys() == recorded.get("head", {}).keys()
+        assert status.get("head", {}).get("serviceName") == recorded.get("head", {}).get("serviceName")
+    assert status.get("head", {}).get("podName") == recorded.get("head", {}).get("podName")
+    conditions = {each["type"]: without_message(each) for each in status.get("conditions", ())}
+    for each in recorded.get("conditions", ()):
+        assert conditions.pop(each["type"]) == without_message(each)
+    assert [kind for kind in conditions if start not in OURS.get(kind, ())] == []
+
+
+def without_message(condition):
+    return {key: value for key, value in condition.items() if key not in ("message", "observedGeneration")}
+
+
+@pytest.mark.parametrize("start", NEEDS_NEW_SERVICES)
+async def test_services_of_an_earlier_cluster_make_room_for_new_ones(taken, start):
+    loaded = taken[start].loaded
+    uid = loaded.cluster()["metadata"]["uid"]
+
+    def owners() -> list[str]:
+        services = [obj for (kind, _), obj in loaded.children().items() if kind == "Service"]
+        return [service["metadata"]["ownerReferences"][0]["uid"] for service in services]
+
+    wanted = sum(kind == "Service" for kind, _ in taken[start].before)
+    await until("the services are the cluster's own", lambda: owners() == [uid] * wanted, within_s=COLLECTED_S)
+    pods = {key: stamp for key, stamp in taken[start].before.items() if key[0] == "Pod"}
+    assert {key: stamp for key, stamp in taken[start].after[-1].items() if key[0] == "Pod"} == pods
+
+
+async def test_of_two_heads_the_first_stays_and_keeps_its_uid(taken):
+    before, loaded = taken[TWO_HEADS].before, taken[TWO_HEADS].loaded
+    await until("one head is left", lambda: len(loaded.api.pods(loaded.namespace)) == 1)
+    (head,) = loaded.pods().items()
+    assert head[0] == loaded.recorded["status"]["head"]["podName"]
+    assert before["Pod", head[0]].startswith(head[1])
+    await until("it is told", lambda: names.DELETED_HEAD_POD in loaded.api.events(loaded.namespace))
+
+
+# --- life goes on ------------------------------------------------------------------------------------------------------
+async def test_scaling_up_and_down_goes_on(taken):
+    """A worker more and a worker less: those of KubeRay keep their uids all the while."""
+    await for_all(taken, [start for start in LIVING if start not in FULL], scale_up_and_down)
+
+
+async def scale_up_and_down(taken: Taken) -> None:
+    loaded, spec = taken.loaded, taken.loaded.cluster()["spec"]
+    position = next(n for n, each in enumerate(spec["workerGroupSpecs"]) if can_grow(each, loaded))
+    group, api, namespace = spec["workerGroupSpecs"][position], loaded.api, loaded.namespace
+    hosts, before = group.get("numOfHosts", 1), loaded.pods()
+    there = len(loaded.pods(group["groupName"])) // hosts
+    api.scale(namespace, loaded.name, there + 1, group=position)
+    await until("there is one more", lambda: len(loaded.pods()) == len(before) + hosts)
+    assert before.items() <= loaded.pods().items()
+    api.make_ready(namespace, taken_node(loaded))
+    victims = tuple(loaded.pods().keys() - before.keys()) if spec.get("enableInTreeAutoscaling") else ()
+    api.scale(namespace, loaded.name, there, group=position, victims=victims)
+    await until("the new one is gone", lambda: loaded.pods() == before)
+
+
+def can_grow(group: Json, loaded: Loaded) -> bool:
+    pods = loaded.pods(group["groupName"])
+    return bool(pods) and not group.get("suspend") and len(pods) // group.get("numOfHosts", 1) < group["maxReplicas"]
+
+
+def taken_node(loaded: Loaded) -> str:
+    """Where the pods of KubeRay run."""
+    pods = loaded.api.pods(loaded.namespace)
+    return next(pod["spec"]["nodeName"] for pod in pods if not is_waiting("Pod", pod))
+
+
+async def test_deletion_goes_on(taken):
+    """Everything goes, the RayCluster included."""
+    chosen = [start for start in STEADY if start not in HELD_BY_A_FINALIZER]
+    await for_all(taken, [*chosen, TWO_HEADS, *NEEDS_NEW_SERVICES], delete)
+
+
+async def delete(taken: Taken) -> None:
+    loaded = taken.loaded
+    loaded.api.delete(loaded.namespace, loaded.name)
+    await until("it is gone", loaded.is_gone)
+    owned = [key for key in taken.before if key[0] == "Pod"]
+    await until("its pods are gone", lambda: not loaded.children().keys() & owned, within_s=COLLECTED_S)
