@@ -224,6 +224,10 @@ class Judge(Notes):
         if len(taken) > self._shrunk[owner, group] + self._late[owner, group]:
             self._note_count(f"deleted more of {self._names[owner]}/{group} than anybody asked for: {name}")
 
+    def forget_statuses(self) -> None:
+        """The store went back to an older snapshot: what was reported after it was never reported."""
+        self._status.clear()
+
     def _judge_status(self, obj: dict[str, Any]) -> None:
         """A status was committed, perhaps without its writer hearing of it (RM:I9)."""
         uid, name, told = obj["metadata"]["uid"], obj["metadata"]["name"], obj.get("status") or {}

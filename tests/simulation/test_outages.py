@@ -1,4 +1,5 @@
-"""What an operator that started at a bad moment still notices: dead nodes, and a right that is granted late (FD:REL-A, B)."""
+"""What an operator that started at a bad moment still notices: dead nodes, a right that is granted late, a store that
+went back to an older snapshot (FD:REL-A, B, C)."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,13 +11,15 @@ import pytest
 from raytide.sandbox.fault_script import Call, Rule
 from raytide.sandbox.faults import Answer, Delay
 
-from simulation.manifests import NAME, group
-from simulation.scenarios import live_cluster, workers
+from simulation.manifests import NAME, find, group
+from simulation.scenarios import edit, live_cluster, workers
 from simulation.stage import Stage, heard_by
 from simulation.world import NODES
 
 REPLACED_WITHIN_S = 10.0
 """SC:S12."""
+FOLLOWED_AGAIN_S = 90.0
+"""A watch from the store's future is ended by the server within a minute; then the collection is listed again."""
 Story = Callable[[Stage], Coroutine[Any, Any, None]]
 
 
@@ -41,6 +44,12 @@ def running_workers(stage: Stage) -> int:
     assert cluster is not None
     pods = [stage.world.store.find("pods", "default", name) for name in workers(stage, "a")]
     return sum(pod is not None and pod.obj()["spec"].get("nodeName") != NODES[1] for pod in pods)
+
+
+def live_workers(stage: Stage) -> list[str]:
+    """The names of the group's workers in the store, not as anybody remembers them."""
+    pods = (entry.obj() for _, entry in stage.world.store.entries("pods", "default") if not entry.is_terminating)
+    return [pod["metadata"]["name"] for pod in pods if pod["metadata"]["labels"].get("ray.io/group") == "a"]
 
 
 def of_nodes(call: Call) -> bool:
@@ -83,5 +92,37 @@ def test_a_right_to_read_nodes_that_is_granted_late_is_used() -> None:
         stage.world.lose_node(NODES[1])
         assert await seconds_until_replaced(stage) <= REPLACED_WITHIN_S
         await stage.pass_time(1.0)
+
+    play(story)
+
+
+@pytest.mark.rule("FD:REL-C", "RM:F10", "RM:I1")
+@pytest.mark.parametrize(
+    "edit_at_s",
+    [
+        pytest.param(1.0, id="a user scales before anything could be noticed"),
+        pytest.param(300.0, id="a user scales after five minutes"),
+    ],
+)
+def test_a_store_restored_from_an_older_snapshot_makes_no_pod_too_many(edit_at_s: float) -> None:
+    async def story(stage: Stage) -> None:
+        store = stage.world.store
+        await live_cluster(stage, group("a", 3))
+        snapshot = store.snapshot()
+        for _ in range(5):  # the older the snapshot, the longer its versions stay below what was seen
+            edit(stage, lambda spec: find(spec, "a").update(replicas=6))
+            await stage.settle()
+            edit(stage, lambda spec: find(spec, "a").update(replicas=3))
+            await stage.settle()
+        store.restore(snapshot)
+        stage.judge.forget_statuses()
+        await stage.pass_time(edit_at_s)
+        edit(stage, lambda spec: find(spec, "a").update(replicas=5))
+        await stage.pass_time(FOLLOWED_AGAIN_S)
+        most = 0
+        for _ in range(1200):
+            most = max(most, len(live_workers(stage)))
+            await stage.pass_time(0.5)
+        assert (most, len(live_workers(stage))) == (5, 5)
 
     play(story)

@@ -91,9 +91,13 @@ class InProcess:
             if cursor.is_closed:
                 late.put_nowait((0.0, b""))
 
+        def end() -> None:  # a real API server tells how far the world is shortly before it ends a watch
+            cursor.add_bookmark()
+            cursor.close()
+
         cursor.on_ready(collect)
         self._open[id(cursor)] = cursor
-        ends = loop.call_later(cursor.options.timeout_s, cursor.close) if cursor.options.timeout_s else None
+        ends = loop.call_later(cursor.options.timeout_s, end) if cursor.options.timeout_s else None
         try:
             while True:
                 try:

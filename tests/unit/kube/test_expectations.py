@@ -322,3 +322,17 @@ async def test_a_patched_object_that_is_told_to_go_is_marked(world):
     world.overlay.patched(KEY, OWNER, live("u", 12))
     world.send(delete("u"))
     assert world.shows(live("u", 9)) == (View("p", "u", is_terminating=True),)
+
+
+@pytest.mark.rule("FD:REL-C", "RM:F10")
+async def test_a_create_stored_below_what_was_known_is_awaited_by_its_uid_and_asks_for_a_list():
+    world = World()
+    world.version = 500
+    action = create("w1")
+    world.send(action)
+    world.accept(action, View("w1", "u1", version="101"))
+    assert world.relists == 1
+    assert [view.name for view in world.shows()] == ["w1"], "500 of a lost history is no sign of it"
+    world.version = 101
+    assert [view.name for view in world.shows(View("w1", "u1", version="101"))] == ["w1"]
+    assert world.due() == ()

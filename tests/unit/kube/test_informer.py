@@ -226,11 +226,34 @@ async def test_a_closed_stream_is_resumed_at_once():
 async def test_an_idle_cluster_is_never_listed_again():
     world = World()
     world.wire.answers.append(listed(version=5))
-    world.wire.streams += [[55] for _ in range(100)]
+    world.wire.streams += [[53, bookmark(5), 2] for _ in range(100)]
     async with running(world):
         await settled(3600)
         assert world.informer.lists == 1
         assert world.informer.age_s <= 55
+
+
+@pytest.mark.rule("FD:REL-C", "RM:F10")
+async def test_a_stream_that_said_nothing_asks_for_the_version_and_goes_on():
+    world = World()
+    world.wire.answers += [listed(version=5)] * 3
+    world.wire.streams += [[55], [55], [HANG]]
+    async with running(world):
+        await settled(200)
+    assert world.informer.lists == 1
+    assert [call.query["limit"] for call in world.wire.of("GET") if "limit" in call.query] == ["500", "1", "1"]
+
+
+@pytest.mark.rule("FD:REL-C", "RM:F10")
+async def test_a_server_whose_version_went_back_is_listed_anew():
+    world = World()
+    world.wire.answers += [listed(version=50), listed(version=7), listed(pod("a", 7), version=7)]
+    world.wire.streams += [[55], [HANG]]
+    async with running(world):
+        await settled(60)
+        assert world.informer.lists == 2
+        assert world.names == ["a"]
+        assert world.informer.version == 7
 
 
 async def test_a_cut_stream_is_resumed():

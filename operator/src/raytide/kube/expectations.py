@@ -50,6 +50,8 @@ class _Entry:
     due_at: float
     attempts: int = 1
     is_doubtful: bool = False
+    known_version: int = 0
+    """Up to where the informer knew the namespace when this was first sent; a create is stored above it."""
     is_gone: bool = False
     """A delete whose object the API no longer knows."""
     shown_from: int = 0
@@ -89,7 +91,8 @@ class Expectations(Generic[V]):
     - A create ends when the informer shows it: its uid, or as long as that is unknown its name on something that is not
       terminating. An older namesake that the informer still shows ends nothing.
     - A delete ends when its uid is gone or shown as terminating.
-    - Either ends when the informer has reached the version of the API's answer, whatever it shows.
+    - Either ends when the informer has reached the version of the API's answer, whatever it shows; not so a create that was
+      stored below what the informer knew when it was sent (an older snapshot was restored): that asks for a new list.
     - Either ends when the API refuses it.
     - What a patch made of an object is shown until the informer has reached that version.
     - An unknown outcome makes it `due` at once, then ever more slowly; unseen for 30 s makes it due too.
@@ -178,7 +181,8 @@ class Expectations(Generic[V]):
             entry.attempts += 1
             entry.due_at = due_at
         elif isinstance(action, Create):
-            book.creates[action.name] = _Entry(action, "", due_at)
+            known_version = self._informer_version(key.namespace)
+            book.creates[action.name] = _Entry(action, "", due_at, known_version=known_version)
             book.views[action.name] = self.reader.view_of(action.manifest)
         else:
             created = next((e for e in book.creates.values() if e.uid == action.uid), None)
@@ -194,6 +198,7 @@ class Expectations(Generic[V]):
         entry.is_doubtful = False
         entry.version = None if live is None else version_number(self._version_of(live))
         if isinstance(action, Create) and live is not None:
+            self._check_version(entry)
             entry.uid = self._uid_of(live)
             book.views[action.name] = live
         elif live is None:
@@ -283,6 +288,15 @@ class Expectations(Generic[V]):
                 self._ask_relist()  # the API denies what the informer still shows
             if is_over or is_stale or self._is_reached(entry, version):
                 del book.deletes[uid]
+
+    def _check_version(self, entry: _Entry) -> None:
+        """A create stored at or below what was known before it was sent: the API server's store has gone back (RM:F10).
+
+        Versions say nothing then: the create is awaited by its uid, and what the informer shows is listed again.
+        """
+        if entry.version is not None and entry.version <= entry.known_version:
+            entry.version = None
+            self._ask_relist()
 
     @staticmethod
     def _is_reached(entry: _Entry, version: int) -> bool:

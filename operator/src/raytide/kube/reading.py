@@ -14,11 +14,21 @@ from raytide.kube.expectations import version_of
 
 
 async def read_live(
-    client: Client, resource: Resource, key: Key, *, shown: Callable[[], int | None]
+    client: Client,
+    resource: Resource,
+    key: Key,
+    *,
+    shown: Callable[[], int | None],
+    relist: Callable[[], None],
 ) -> Manifest | None:
-    """The object; raises Unavailable when it is older than the version that the informer shows (`shown`) by then."""
+    """The object; raises Unavailable when it is older than the version that the informer shows (`shown`) by then.
+
+    `relist` has the informer list again then: if the API server's store was restored from an older snapshot, the answer is
+    the truth and the informer shows what is no more (FD:REL-C).
+    """
     obj = await client.get(resource, key)
     version, known = version_of(obj), shown()
     if known is not None and (obj is None or (version is not None and version < known)):
+        relist()
         raise Unavailable(f"the {resource.kind} was read as it was before the informer showed it last")
     return obj

@@ -7,9 +7,9 @@ broken server is not hammered. It keeps no object. Used by `kube/informer`, once
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import msgspec
 
@@ -101,6 +101,8 @@ class Reflector:
     - A kind that the server does not serve has no objects; it is asked for after 1 s, 2 s, … 30 s, until it is there.
     - An optional collection (`if_forbidden` says what is not done without it) that may not be listed is asked for every 30 s:
       a RoleBinding may be created after the Deployment.
+    - A stream that ends well but brought neither an event nor a bookmark makes it ask whether the server's version is below
+      ours: a store that was restored from an older snapshot says nothing to watches from its future (RM:F10, FD:REL-C).
     - `signed_at` moves with every answer, a refusal included, and every line; but not with lists while the streams bring
       nothing, nor with streams that are opened and stay silent: polling must not hide that following is dead (D9).
     - `trouble` says in words what keeps us from listing or watching; it is empty while the collection is followed.
@@ -240,6 +242,8 @@ class Reflector:
         try:
             async with asyncio.timeout(None) as self._reading:
                 await self._read()
+                if not self._lines:
+                    await self._check_version()
             self._note_stream()
             self._is_mute = False
         except TimeoutError as error:
@@ -335,6 +339,15 @@ class Reflector:
                 for line in lines:
                     if line:
                         self._take(line)
+
+    async def _check_version(self) -> None:
+        """Raise when the collection's version is below the one we watch from; one small page, and only after a silent stream."""
+        pages = self._client.pages(self._resource, self._namespace, label_selector=self._label_selector, page_size=1)
+        async with aclosing(cast("AsyncGenerator[Page, None]", pages)):
+            async for page in pages:
+                if version_number(page.resource_version) < version_number(self.version):
+                    raise _MustList(f"the server is at version {page.resource_version}, we had seen {self.version}")
+                return
 
     def _take(self, line: bytes) -> None:
         try:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 from pydantic import ValidationError
@@ -65,6 +66,10 @@ class Children(Protocol):
         """The version at which the informer shows the RayCluster; None when it shows none."""
         ...
 
+    def relist_clusters(self) -> None:
+        """Have the informer of RayClusters list again, soon."""
+        ...
+
     def unready_nodes(self) -> frozenset[str]:
         """Nodes known to be away; empty where nodes cannot be read."""
         ...
@@ -118,8 +123,9 @@ class RayClusterReconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass; returns in how many seconds to look again, None when only news matter."""
-        shown = self._wires.children.cluster_version
-        obj = await read_live(self._wires.client, RAYCLUSTERS, key, shown=lambda: shown(key))
+        children = self._wires.children
+        shown = partial(children.cluster_version, key)
+        obj = await read_live(self._wires.client, RAYCLUSTERS, key, shown=shown, relist=children.relist_clusters)
         if obj is None:
             self._forget(key)
             return None

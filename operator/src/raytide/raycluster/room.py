@@ -159,6 +159,10 @@ class Informed:
         """The version of the RayCluster that is known."""
         return self._room.version_of(key)
 
+    def relist_clusters(self) -> None:
+        """Have RayClusters listed again, soon."""
+        self._room.objects.relist()
+
     def unready_nodes(self) -> frozenset[str]:
         """Nodes that say they are away."""
         return frozenset(node.name for node in self._room.nodes.all() if not node.is_ready)

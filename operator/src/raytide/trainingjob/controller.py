@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -65,6 +66,10 @@ class Children(Protocol):
         """The version at which the informer shows the TrainingJob; None when it shows none."""
         ...
 
+    def relist_jobs(self) -> None:
+        """Have the informer of TrainingJobs list again, soon."""
+        ...
+
     def unready_nodes(self) -> frozenset[str]:
         """Nodes known to be away; empty where nodes cannot be read."""
         ...
@@ -118,7 +123,8 @@ class TrainingJobReconciler:
     async def reconcile(self, key: Key) -> float | None:
         """One pass; returns in how many seconds to look again, None when only news matter."""
         children = self._wires.children
-        obj = await read_live(self._wires.client, TRAININGJOBS, key, shown=lambda: children.job_version(key))
+        shown = partial(children.job_version, key)
+        obj = await read_live(self._wires.client, TRAININGJOBS, key, shown=shown, relist=children.relist_jobs)
         if obj is None:
             self._forget(key)
             return None

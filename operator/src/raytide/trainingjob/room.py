@@ -141,6 +141,10 @@ class Informed:
         """The version of the TrainingJob that is known."""
         return self._room.version_of(key)
 
+    def relist_jobs(self) -> None:
+        """Have TrainingJobs listed again, soon."""
+        self._room.objects.relist()
+
     def unready_nodes(self) -> frozenset[str]:
         """Nodes that say they are away."""
         return frozenset(node.name for node in self._room.nodes.all() if not node.is_ready)

@@ -116,7 +116,8 @@ def watch(store: Store, call: Call) -> WatchCursor:
         raise _forbidden_match("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
     if match and "sendInitialEvents" not in call.request.query:
         raise _forbidden_match("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
-    if asked and not has_initial and not store.oldest_version(call.key) <= asked <= store.version:
+    newest = max(store.version, store.highest_version)
+    if asked and not has_initial and not store.oldest_version(call.key) <= asked <= newest:
         raise expired(asked, store.oldest_version(call.key))
     _, matches = selection(call)
     timeout = call.integer("timeoutSeconds")
@@ -126,11 +127,13 @@ def watch(store: Store, call: Call) -> WatchCursor:
         view=None if view.is_raw else lambda event_type, entry: view.line(event_type, entry, store.now()),
         has_bookmarks=call.flag("allowWatchBookmarks"),
         timeout_s=float(timeout) if timeout else None,
+        after=0 if has_initial else asked,
         content_type=view.content_type,
     )
     cursor = WatchCursor(store, call.key, options, bookmark=lambda: _bookmark(view, store))
     if asked and not has_initial:
-        for change in store.changes_since(call.key, asked):
+        # A version from before a restore that is not reached again is waited for in silence, as by a real API server.
+        for change in store.changes_since(call.key, min(asked, store.version)):
             cursor.see(change)
         return cursor
     for _, entry in store.entries(call.key, call.target.namespace):

@@ -102,6 +102,13 @@ class Deleted(NamedTuple):
     is_gone: bool
 
 
+class Snapshot(NamedTuple):
+    """All objects of a store at one version, as a backup of etcd has them."""
+
+    version: int
+    objects: dict[str, dict[tuple[str, str], Entry]]
+
+
 class Store:
     """The objects of one cluster.
 
@@ -119,6 +126,8 @@ class Store:
         self._by_uid: dict[str, ObjectKey] = {}
         self._dependents: dict[str, set[ObjectKey]] = {}
         self.version = FIRST_VERSION
+        self.highest_version = FIRST_VERSION
+        """The highest that was ever handed out: above `version` after a `restore`."""
         for resource in BUILT_IN:
             self.define(resource)
 
@@ -259,6 +268,25 @@ class Store:
         elif current is None and previous is not None:
             self._by_uid.pop(previous.uid, None)
 
+    # --- backups ---------------------------------------------------------------------------------------------------
+    def snapshot(self) -> Snapshot:
+        """Everything as it is now."""
+        return Snapshot(self.version, {key: dict(table.objects) for key, table in self._tables.items()})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to it: versions count from there again, and no watcher is told, as when etcd is restored (RM:F10).
+
+        Every kind of the snapshot must still be defined; kinds that were defined later are left without objects.
+        """
+        self.highest_version = max(self.highest_version, self.version)
+        self.version = snapshot.version
+        self._by_uid, self._dependents = {}, {}
+        for resource, table in self._tables.items():
+            table.objects, table.compacted = dict(snapshot.objects.get(resource, {})), snapshot.version
+            table.ring.clear()
+            for name, entry in table.objects.items():
+                self._index(ObjectKey(resource, *name), None, entry)
+
     # --- writing ---------------------------------------------------------------------------------------------------
     def create(self, resource: str, obj: Json, *, is_dry_run: bool = False) -> Entry:
         """Store a new object; `obj` is taken over and completed (uid, creationTimestamp, generation, apiVersion, kind).
@@ -354,4 +382,4 @@ class Store:
         return Deleted(self._commit(key, entry.obj(), "DELETED", entry), is_gone=True)
 
 
-__all__ = ["ApiStatus", "Change", "ChangeType", "Deleted", "Entry", "ObjectKey", "Store", "Subscriber"]
+__all__ = ["ApiStatus", "Change", "ChangeType", "Deleted", "Entry", "ObjectKey", "Snapshot", "Store", "Subscriber"]

@@ -25,6 +25,8 @@ class WatchOptions:
     view: View | None = None
     has_bookmarks: bool = False
     timeout_s: float | None = None
+    after: int = 0
+    """Nothing up to this version is told: a watch may begin in the future of a store that was restored."""
     content_type: str = "application/json"
 
 
@@ -34,13 +36,15 @@ class WatchCursor:
     - `take()` returns the lines that wait, oldest first, each ending with a newline, and forgets them.
     - `on_ready(callback)`: called whenever lines arrive where none waited, and when the cursor closes.
     - `is_closed`: no line will be added any more (those that wait can still be taken).
-    - `add_bookmark()`: the server's version now, as a BOOKMARK line; does nothing unless the watcher asked for them.
+    - `add_bookmark()`: the server's version now, as a BOOKMARK line; does nothing unless the watcher asked for them, nor
+      while the version is below the one that the watch began after.
     """
 
     def __init__(self, store: Store, resource: str, options: WatchOptions, *, bookmark: Callable[[], bytes]) -> None:
         self.options = options
         self.is_closed = False
         self.resource = resource
+        self._store = store
         self._bookmark = bookmark
         self._lines: list[bytes] = []
         self._ready: Callable[[], None] | None = None
@@ -69,7 +73,7 @@ class WatchCursor:
 
     def add_bookmark(self) -> None:
         """Tell the watcher how far the world is."""
-        if self.options.has_bookmarks and not self.is_closed:
+        if self.options.has_bookmarks and not self.is_closed and self._store.version >= self.options.after:
             self.add(self._bookmark())
 
     def add(self, line: bytes) -> None:
@@ -86,6 +90,8 @@ class WatchCursor:
     def see(self, change: Change) -> None:
         """Add what this change means to this watcher: leaving the selection is DELETED, entering it is ADDED."""
         options = self.options
+        if change.version <= options.after:
+            return
         if options.namespace and change.key.namespace != options.namespace:
             return
         if options.matches is None:
