@@ -18,6 +18,7 @@ from raytide.sandbox.faults import (
     CallFault,
     CommitLate,
     Cut,
+    Delay,
     Duplicate,
     Error,
     Garbage,
@@ -240,9 +241,12 @@ class Life:
         return matches
 
     def fault(self) -> None:
-        # What a real server would refuse by `?timeout=` when it comes too late, this one would carry out: not with a lease.
-        late = [] if self.is_replicated else [CommitLate(self.rng.choice([0.5, 5.0, 20.0]))]
-        kind, after = self.rng.choice([*FAULTS, *late]), self.rng.randint(0, 5)
+        # What a real server would refuse by `?timeout=` when it comes too late, this one would carry out: with a lease a
+        # write comes late inside that time only, whoever leads by then (FD:REL-D).
+        late = (
+            Delay(self.rng.choice([2.0, 9.0])) if self.is_replicated else CommitLate(self.rng.choice([0.5, 5.0, 20.0]))
+        )
+        kind, after = self.rng.choice([*FAULTS, late]), self.rng.randint(0, 5)
         self._tell(f"{kind} at write {after} from now")
         self.stage.leader().script.of_calls.append(Rule(kind, is_write, skip=after))
 

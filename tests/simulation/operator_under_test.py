@@ -124,7 +124,7 @@ class OperatorUnderTest:
         elector = self._elector = self._new_elector(line) if self._is_elected else None
         client = Client(line, clock=self._clock, write_gate=elector.may_write_s if elector else None)
         self._room = self._new_room(client)
-        self._task = asyncio.get_running_loop().create_task(self._work(self._room, elector))
+        self._task = asyncio.get_running_loop().create_task(self._work(self._room, elector, client))
         self._task.add_done_callback(lambda task: self._ended(task, line))
 
     def _new_room(self, client: Client) -> Works:
@@ -137,12 +137,12 @@ class OperatorUnderTest:
         return Elector(client, LEASE, identity=self.identity, clock=self._clock, timing=timing)
 
     @staticmethod
-    async def _work(room: Works, elector: Elector | None) -> None:
+    async def _work(room: Works, elector: Elector | None, client: Client) -> None:
         if elector is None:
             await room.run()
             return
         async with asyncio.TaskGroup() as tasks:
-            leading = tasks.create_task(elector.run(room.lead))
+            leading = tasks.create_task(elector.run(room.lead, unanswered_s=client.unanswered_s))
             await elector.has_looked.wait()
             following = tasks.create_task(room.follow())
             await leading
@@ -166,6 +166,11 @@ class OperatorUnderTest:
         if self._task is not None:
             self._task.cancel()
         self._restart()
+
+    def break_down(self) -> None:
+        """A part of it ends with trouble: the process ends what it does in order, and exits."""
+        assert self._task is not None
+        self._task.cancel()
 
     def replace(self) -> None:
         """The pod is gone with all that it was doing; another one comes."""

@@ -7,7 +7,7 @@ import looptime
 import pytest
 
 from raytide.sandbox.fault_script import Call, Rule
-from raytide.sandbox.faults import CallFault, LoseAnswer, LoseRequest
+from raytide.sandbox.faults import CallFault, Delay, LoseAnswer, LoseRequest
 
 from simulation.manifests import NAME, find, group, new_cluster
 from simulation.stage import Stage, heard_by
@@ -41,6 +41,10 @@ def play(tell: Callable[[Stage], Awaitable[None]]) -> None:
 
 def scale(stage: Stage, replicas: int) -> None:
     stage.world.edit(RAYCLUSTERS, NAME, None, lambda obj: find(obj["spec"], "a").update(replicas=replicas))
+
+
+def is_of_pods(call: Call) -> bool:
+    return call.is_write and call.plural == "pods"
 
 
 def is_of_lease(call: Call) -> bool:
@@ -103,5 +107,40 @@ def test_a_killed_leader_is_succeeded_within_the_lease_and_five_seconds() -> Non
         await stage.pass_time(35.0)
         assert stage.holder() not in (None, first)
         assert stage.difference() == ""
+
+    play(tell)
+
+
+@pytest.mark.rule("FD:REL-D", "RM:I1", "RM:I10")
+@pytest.mark.parametrize("is_broken", [False, True], ids=["told to stop in the middle of a pass", "a part of it broke"])
+def test_a_leader_that_ends_with_writes_unanswered_lets_its_lease_run_out(*, is_broken: bool) -> None:
+    async def tell(stage: Stage) -> None:
+        leader, first = stage.leader(), stage.holder()
+        leader.script.of_calls.append(Rule(Delay(1.9), is_of_pods, times=32))
+        leader.script.of_calls.append(Rule(Delay(9.6), is_of_pods, times=None))
+        scale(stage, 45)
+        await stage.pass_time(2.5)
+        if is_broken:
+            leader.operator.break_down()
+        else:
+            await leader.operator.stop()
+        await stage.pass_time(1.0)
+        assert stage.holder() == first
+        await stage.pass_time(35.0)
+        assert stage.holder() not in (None, first)
+        leader.script.clear()
+
+    play(tell)
+
+
+@pytest.mark.rule("FD:REL-D", "RM:I19")
+def test_a_leader_that_ends_with_every_write_answered_gives_its_lease_back() -> None:
+    async def tell(stage: Stage) -> None:
+        leader, first = stage.leader(), stage.holder()
+        scale(stage, 8)
+        await stage.settle()
+        await leader.operator.stop()
+        await stage.pass_time(5.0)
+        assert stage.holder() not in (None, first)
 
     play(tell)

@@ -152,7 +152,7 @@ class Operator:
         if self._elector is None:
             leading = tasks.create_task(self._rooms.lead())
         else:
-            leading = tasks.create_task(self._elector.run(self._rooms.lead))
+            leading = tasks.create_task(self._elector.run(self._rooms.lead, unanswered_s=self._client.unanswered_s))
             await self._elector.has_looked.wait()  # a leader's lists begin in its term, and are made once (D6)
         for part in (self._rooms.follow(), self._doorbell.run(), self._vitals.run(), self._ask_rights()):
             start(part)

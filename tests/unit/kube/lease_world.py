@@ -172,12 +172,15 @@ class Replica:
         self.began: list[float] = []
         self.ended: list[float] = []
         self.breaks = False
+        self.unanswered_s = 0.0
+        """For how long a write of its term may still be carried out."""
         self._stopping = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> "Replica":
         in_term = partial(self.process.run, self.lead)
-        self.task = asyncio.get_running_loop().create_task(self.process.run(lambda: self.elector.run(in_term)))
+        running = partial(self.elector.run, in_term, unanswered_s=lambda: self.unanswered_s)
+        self.task = asyncio.get_running_loop().create_task(self.process.run(running))
         return self
 
     async def lead(self) -> None:

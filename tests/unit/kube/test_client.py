@@ -1,6 +1,7 @@
 """One test per bullet of `Client`'s contract, in virtual time."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -168,6 +169,27 @@ async def test_the_gate_shortens_writes_and_stops_them(wire):
         await client.delete(PODS, KEY, "u")
     assert not caught.value.is_outcome_unknown
     assert len(wire.calls) == 1
+
+
+@pytest.mark.rule("FD:REL-D")
+@pytest.mark.parametrize(
+    ("reply", "in_doubt_s"),
+    [
+        pytest.param(answer({}), 0, id="done"),
+        pytest.param(refusal(403, "Forbidden", "no"), 0, id="refused"),
+        pytest.param(refusal(429), 0, id="told to come later"),
+        pytest.param(refusal(504), 10, id="the server gave up waiting"),
+        pytest.param(Unavailable("reset", is_outcome_unknown=True), 10, id="lost with an unknown outcome"),
+        pytest.param(Unavailable("no connection"), 0, id="never sent"),
+    ],
+)
+async def test_a_write_without_an_answer_is_remembered_until_the_server_must_have_dropped_it(
+    client, wire, reply, in_doubt_s
+):
+    wire.answers.append(reply)
+    with contextlib.suppress(Refused, Unavailable):
+        await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
+    assert client.unanswered_s() == pytest.approx(in_doubt_s, abs=0.1)
 
 
 async def test_the_gate_does_not_touch_reads(wire):

@@ -296,6 +296,33 @@ async def test_a_lease_that_lasts_shorter_than_ours_is_waited_for_as_long_as_it_
         assert await leads(b) <= 9
 
 
+@pytest.mark.rule("FD:REL-D")
+async def test_an_end_with_a_write_unanswered_leaves_the_lease_to_run_out():
+    async with replicas("a", "b") as (server, a, b):
+        a.start()
+        await leads(a)
+        b.start()
+        await asyncio.sleep(11)
+        a.unanswered_s = 0.5
+        a.stop()
+        await asyncio.sleep(1)
+        assert (server.holder, a.may_write) == ("a", False)
+        assert await leads(b, within_s=31) > 15
+
+
+@pytest.mark.rule("RM:I10")
+async def test_a_renewal_protects_from_the_moment_at_which_it_was_sent_not_answered():
+    slow_s = 3.0
+    async with replicas("a", trip=lambda: Trip(back_s=slow_s)) as (_, a):
+        a.start()
+        await leads(a)
+        timing = a.timing
+        for _ in range(40):
+            await asyncio.sleep(0.25)
+            assert a.elector.renewed_s() >= slow_s
+            assert a.elector.may_write_s() <= timing.renew_deadline_s - slow_s
+
+
 # --- no two open gates ---------------------------------------------------------------------------------------------------
 
 

@@ -150,7 +150,15 @@ class Client:
         self._clock = clock
         self._timeout_s = timeout_s
         self._write_gate = write_gate
+        self._in_doubt_until = float("-inf")
         self._headers = {"accept": "application/json", "user-agent": user_agent(version)}
+
+    def unanswered_s(self) -> float:
+        """Seconds until every write that was sent and not answered has surely been carried out or dropped; 0: none is open.
+
+        A request that was cancelled or lost here may still be carried out within its `?timeout=`.
+        """
+        return max(0.0, self._in_doubt_until - self._clock.boottime())
 
     async def get(self, resource: Resource, key: Key) -> Manifest | None:
         """The object as it is now, or None."""
@@ -304,15 +312,24 @@ class Client:
     ) -> T:
         """Send once, inside what the gate grants."""
         timeout_s = self._granted_s()
-        response = await self.transport.request(
-            method,
-            path,
-            query={**(query or {}), "timeout": f"{timeout_s:.3f}s"},
-            headers={**self._headers, "content-type": content_type},
-            body=msgspec.json.encode(body),
-            timeout_s=timeout_s,
-        )
-        return _decoded(_accept(response), read)
+        ends_at = self._clock.boottime() + timeout_s
+        try:
+            response = await self.transport.request(
+                method,
+                path,
+                query={**(query or {}), "timeout": f"{timeout_s:.3f}s"},
+                headers={**self._headers, "content-type": content_type},
+                body=msgspec.json.encode(body),
+                timeout_s=timeout_s,
+            )
+            return _decoded(_accept(response), read)
+        except asyncio.CancelledError:
+            self._in_doubt_until = max(self._in_doubt_until, ends_at)
+            raise
+        except Unavailable as trouble:
+            if trouble.is_outcome_unknown:
+                self._in_doubt_until = max(self._in_doubt_until, ends_at)
+            raise
 
     def _granted_s(self) -> float:
         if self._write_gate is None:

@@ -44,7 +44,8 @@ class Elector:
     - While the API is away the gate closes by itself, the term goes on, and the gate opens with the next renewal.
     - Once somebody else has held the lease the gate is closed, the term is cancelled, and a new one begins only when the
       old one has ended entirely.
-    - An ordered end, or trouble in a term, gives the lease back, after the last write.
+    - An ordered end, or trouble in a term, gives the lease back, after the last write. With a write unanswered it is left to
+      run out: the API server may still carry that write out, and by then another replica would lead (FD:REL-D).
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Elector:
         self._sighting: Sighting | None = None
         self._held: Manifest | None = None
         """The Lease as our last write left it; None when somebody may have changed it since."""
+        self._unanswered_s: Callable[[], float] = lambda: 0.0
         self._is_leading = False
         self._transitions = 0
         self._renewed_at = 0.0
@@ -107,8 +109,12 @@ class Elector:
         """Do not wait for the lease any longer; a term that goes on ends by itself."""
         self._stopping.set()
 
-    async def run(self, lead: Lead) -> None:
-        """Lead whenever the lease is ours, until stopped."""
+    async def run(self, lead: Lead, *, unanswered_s: Callable[[], float]) -> None:
+        """Lead whenever the lease is ours, until stopped.
+
+        `unanswered_s`: for how many seconds a write of the term may still be carried out (`Client.unanswered_s`).
+        """
+        self._unanswered_s = unanswered_s
         try:
             while not self._stopping.is_set():
                 if await self._is_ours():
@@ -218,6 +224,12 @@ class Elector:
         """Let another have it at once; the gate is closed before the request is sent."""
         was_leading, self._is_leading = self._is_leading, False
         if not was_leading:
+            return
+        if open_s := self._unanswered_s():
+            self._held = None
+            log.warning(
+                "the lease %s runs out by itself: a write may still be carried out for %.1f s", self._key, open_s
+            )
             return
         try:
             lease = self._held or await self._client.get(LEASES, self._key)

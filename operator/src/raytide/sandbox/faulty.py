@@ -106,7 +106,7 @@ class Faulty:
         self._on_kill = on_kill
         self._on_late_commit = on_late_commit
         self._past = past or Memory()
-        self._late: set[asyncio.Task[None]] = set()
+        self._late: set[asyncio.Task[Any]] = set()
         self._passed = asyncio.Condition()
         self._lines_of: dict[str, int] = {}
 
@@ -144,8 +144,7 @@ class Faulty:
                 old = self._past.recall(path, rest.get("query") or {}, fault, self._script.now_s())
                 return old or await self._sent(method, path, timeout_s=timeout_s, **rest)
             case Delay(for_s) if for_s < timeout_s:
-                await asyncio.sleep(for_s)
-                return await self._sent(method, path, timeout_s=timeout_s - for_s, **rest)
+                return await self._on_the_way(for_s, method, path, timeout_s=timeout_s - for_s, **rest)
             case Delay(for_s):
                 self._commit_later(for_s, method, path, timeout_s=timeout_s, **rest)
             case CommitLate(after_s):
@@ -164,6 +163,22 @@ class Faulty:
                     )
         await asyncio.sleep(timeout_s)
         raise self._troubles.lost("timed out", is_outcome_unknown=True)
+
+    async def _on_the_way(self, for_s: float, method: str, path: str, **rest: Any) -> Any:
+        """It arrives, even if its sender gives up or is ended meanwhile."""
+
+        async def arrive() -> Any:
+            await asyncio.sleep(for_s)
+            return await self._sent(method, path, **rest)
+
+        arriving = asyncio.get_running_loop().create_task(arrive())
+        self._late.add(arriving)
+        arriving.add_done_callback(self._late.discard)
+        try:
+            return await asyncio.shield(arriving)
+        except asyncio.CancelledError:
+            arriving.add_done_callback(lambda task: task.cancelled() or task.exception())
+            raise
 
     async def _killed(self) -> None:
         self._on_kill()
