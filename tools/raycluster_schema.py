@@ -21,10 +21,10 @@ from crd_parts import (
     build_object,
 )
 from kubernetes_types import KubernetesTypes
+from raytide.api.limits import MOST_GROUPS, MOST_HOSTS, MOST_NAMES, MOST_REPLICAS
 
 LABEL_VALUE: Schema = {**STRING, "maxLength": 63, "pattern": rules.LABEL_VALUE_PATTERN}
 # The API server wants bounds where rules loop. These are far above anything real; an unchanged value above them stays.
-MAX_GROUPS = 2000
 MAX_LABELS = 100
 MAX_VARIABLES = 10_000
 MAX_VERSION_LENGTH = 1000
@@ -53,9 +53,9 @@ class RayClusterSchema:
             **group,
             "groupName": STRING,
             "maxReplicas": {**INT32, "default": MAX_INT32},
-            "minReplicas": {**INT32, "default": 0},
-            "replicas": {**INT32, "default": 0},
-            "scaleStrategy": build_object({"workersToDelete": build_list(STRING)}),
+            "minReplicas": {**INT32, "maximum": MOST_REPLICAS, "default": 0},
+            "replicas": {**INT32, "maximum": MOST_REPLICAS, "default": 0},
+            "scaleStrategy": build_object({"workersToDelete": build_list(STRING, maxItems=MOST_NAMES)}),
         }
         autoscaler = {
             "resources": ANYTHING,
@@ -74,7 +74,7 @@ class RayClusterSchema:
             "headServiceAnnotations": build_map(STRING),
             "rayVersion": STRING,
             "suspend": BOOLEAN,
-            "workerGroupSpecs": build_list(build_object(worker, required=needed)),
+            "workerGroupSpecs": build_list(build_object(worker, required=needed), maxItems=MOST_GROUPS),
         }
         return _build_root(build_object(spec, required=("headGroupSpec",)), {"type": "object"})
 
@@ -95,7 +95,7 @@ class RayClusterSchema:
             "upgradeStrategy": build_object({"type": build_enum("Recreate", "None")}),
             "workerGroupSpecs": build_list(
                 self._worker_group(),
-                maxItems=MAX_GROUPS,
+                maxItems=MOST_GROUPS,
                 **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["groupName"]},
             ),
         }
@@ -152,11 +152,11 @@ class RayClusterSchema:
             "groupName": {**LABEL_VALUE, "minLength": 1},
             "idleTimeoutSeconds": COUNT,
             "maxReplicas": {**COUNT, "default": MAX_INT32},
-            "minReplicas": {**COUNT, "default": 0},
-            "numOfHosts": {**COUNT, "default": 1},
+            "minReplicas": {**COUNT, "maximum": MOST_REPLICAS, "default": 0},
+            "numOfHosts": {**COUNT, "maximum": MOST_HOSTS, "default": 1},
             "priority": {**INT32, "default": 0},
-            "replicas": {**COUNT, "default": 0},
-            "scaleStrategy": build_object({"workersToDelete": build_list(STRING)}),
+            "replicas": {**COUNT, "maximum": MOST_REPLICAS, "default": 0},
+            "scaleStrategy": build_object({"workersToDelete": build_list(STRING, maxItems=MOST_NAMES)}),
             "suspend": BOOLEAN,
         }
         needed = ("groupName", "maxReplicas", "minReplicas", "template")

@@ -21,10 +21,11 @@ from crd_parts import (
     build_object,
 )
 from kubernetes_types import KubernetesTypes
+from raytide.api.limits import MOST_INSTANCES, MOST_PORTS, MOST_SIZES
 
 RULES = "x-kubernetes-validations"
-MAX_SIZES = 1000
-"""The API server wants bounds where rules loop."""
+INSTANCES: Schema = {**COUNT, "maximum": MOST_INSTANCES}
+PORTS: Schema = {**COUNT, "maximum": MOST_PORTS}
 POSITIVE: Schema = {**COUNT, "minimum": 1}
 PERCENT: Schema = {**COUNT, "maximum": 100}
 PORT: Schema = {**COUNT, "maximum": rules.MAX_PORT}
@@ -79,10 +80,10 @@ class TrainingJobSchema:
             "imagePullSecrets": self._pull_secrets(),
             "passes": COUNT,
             "port": PORT,
-            "ports_num": PORT,
-            "ports_num_for_sparse": PORT,
-            "portsNum": PORT,
-            "portsNumForSparse": PORT,
+            "ports_num": PORTS,
+            "ports_num_for_sparse": PORTS,
+            "portsNum": PORTS,
+            "portsNumForSparse": PORTS,
             "volumeMounts": mounts,
             "volumes": nullable(self._core_field("PodSpec", "volumes")),
         }
@@ -116,7 +117,7 @@ class TrainingJobSchema:
         """TJ §8."""
         scaling = {
             "accounting": build_enum("Limits", "Requests"),
-            "allowedSizes": build_list(POSITIVE, maxItems=MAX_SIZES),
+            "allowedSizes": build_list(POSITIVE, maxItems=MOST_SIZES),
             "enabled": BOOLEAN,
             "growCooldownSeconds": COUNT,
             "minRuntimeSeconds": COUNT,
@@ -174,11 +175,11 @@ class TrainingJobSchema:
 
     def _instances(self, own: Schema, *, at_least: int) -> Schema:
         """A role whose number has bounds."""
-        counts = dict.fromkeys(("max-instance", "maxInstance", "min-instance", "minInstance"), COUNT)
+        counts = dict.fromkeys(("max-instance", "maxInstance", "min-instance", "minInstance"), INSTANCES)
         return self._role({**counts, **own}, **{RULES: rules.instances_rules(at_least=at_least)})
 
     def _trainer(self) -> Schema:
-        return self._instances({"passes": COUNT, "replicas": COUNT, "workspace": STRING}, at_least=1)
+        return self._instances({"passes": COUNT, "replicas": INSTANCES, "workspace": STRING}, at_least=1)
 
     def _pserver(self) -> Schema:
         # A bare word or an object: a schema cannot say that, the operator does.

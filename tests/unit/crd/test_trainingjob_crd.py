@@ -29,6 +29,7 @@ CRD = yaml.load((ROOT / "crds" / NAME).read_text(), Loader=yaml.CSafeLoader)
 (V1,) = CRD["spec"]["versions"]
 SCHEMA = V1["schema"]["openAPIV3Schema"]
 SEED = yaml.safe_load((ROOT / "samples" / "trainingjob-seed.yaml").read_text())
+HUGE = 2_147_483_647
 STRUCTURAL = compile_schema(SCHEMA)
 
 
@@ -231,7 +232,7 @@ BOTH_REFUSE = {
     "a step of nothing": changed_seed(scaling={"step": 0}),
     "a quantity of no unit": changed_seed(trainer__resources={"limits": {"cpu": "lots"}}),
     "ports beyond all ports": changed_seed(port=65535),
-    "too many ports": changed_seed(ports_num=60000),
+    "too many ports": changed_seed(port=65500, ports_num=90),
     "two spellings that differ": changed_seed(trainer__minInstance=4),
     "two spellings of ports that differ": changed_seed(ports_num=1, portsNum=2),
     "two spellings of a selector that differ": changed_seed(
@@ -322,3 +323,24 @@ def test_a_stored_job_that_is_broken_can_still_be_suspended():
 def test_a_sound_job_cannot_be_broken_by_an_edit():
     (fault,) = STRUCTURAL.violations(changed_seed(fault_tolerant=False), changed_seed())
     assert fault.path == "spec.fault_tolerant"
+
+
+CUT = {
+    "two thousand million trainers": changed_seed(**{"trainer__min-instance": HUGE, "trainer__max-instance": HUGE}),
+    "a maximum of two thousand million": changed_seed(**{"trainer__max-instance": HUGE}),
+    "a size of two thousand million": changed_seed(trainer__replicas=HUGE),
+    "two thousand million parameter servers": changed_seed(
+        **{"pserver__min-instance": HUGE, "pserver__max-instance": HUGE}
+    ),
+    "20,000 ports": changed_seed(ports_num=20_000),
+    "20,000 sparse ports": changed_seed(portsNumForSparse=20_000),
+}
+
+
+@pytest.mark.rule("FD:SEC-F1")
+@pytest.mark.parametrize("obj", CUT.values(), ids=CUT)
+def test_a_number_that_nobody_means_is_refused_when_new_and_cut_with_a_word_when_stored(obj):
+    assert is_refused_by_the_crd(obj)
+    job = TrainingJob.parse(obj)
+    assert not violations(job)
+    assert job.cuts

@@ -6,11 +6,10 @@ import msgspec
 import pytest
 
 from raytide.api import training_names as names
-from raytide.api.actions import Create, Delete, Patch, Refusal
+from raytide.api.actions import MOST_WRITES, Create, Delete, Patch, Refusal
 from raytide.api.job_object import JobObject
 from raytide.api.job_pod import JobPod
 from raytide.api.meta import TRAININGJOBS
-from raytide.trainingjob.plan import MOST_CREATES
 
 from job_world import JobWorld
 
@@ -173,7 +172,7 @@ def test_fixed_parameter_servers_do_not_move_with_the_trainers():
 def test_a_minimum_of_two_thousand_million_fills_nobodys_memory():
     world = JobWorld(low=2_000_000_000, high=2_000_000_000)
     world.reconcile()  # service and membership
-    assert len(names_of(world, Create)) == MOST_CREATES
+    assert len(names_of(world, Create)) == MOST_WRITES
 
 
 # --- names and membership --------------------------------------------------------------------------------------------

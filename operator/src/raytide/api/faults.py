@@ -5,9 +5,15 @@ name the field as kubectl would spell it and say in one sentence what follows or
 rooms' validation, told by their plans, conditions and events.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from raytide.api import names
+
+MOST_FAULTS: Final = 20
+"""So many faults of one object are told; whoever corrects them sees the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +38,12 @@ class Unsupported:
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
+
+
+def first_faults(faults: Iterable[Violation]) -> tuple[Violation, ...]:
+    """The first of them, and whether there are more: an object of a million faults makes no million of sentences."""
+    found = tuple(islice(faults, MOST_FAULTS + 1))
+    if len(found) <= MOST_FAULTS:
+        return found
+    more = Violation(found[-1].rule, "spec", f"has more faults than these {MOST_FAULTS}; correct these first")
+    return (*found[:MOST_FAULTS], more)

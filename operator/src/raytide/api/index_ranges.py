@@ -25,8 +25,13 @@ def ranges_text(indices: Iterable[int]) -> str:
 def indices_in(text: object) -> frozenset[int]:
     """The indices that such a text names."""
     found: set[int] = set()
+    left = MOST + 1
     for part in text.split(",") if isinstance(text, str) else ():
         first, _, last = part.partition("-")
         if part.isascii() and first.isdigit() and (last or first).isdigit() and len(part) <= 2 * len(str(MOST)):
-            found.update(range(int(first), min(int(last or first), MOST) + 1))
+            named = range(int(first), min(int(last or first), MOST, int(first) + left - 1) + 1)
+            left -= max(1, len(named))
+            found.update(named)
+        if left <= 0:
+            break
     return frozenset(found)

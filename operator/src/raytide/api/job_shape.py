@@ -6,8 +6,10 @@ starts from the same parts and the sharing pass reads the same outline, so that 
 rules TJ §2.2, §8 (`template`), §3 row 3.
 """
 
+from bisect import bisect_left
 from typing import Final, NamedTuple
 
+import msgspec
 from pydantic import ValidationError
 
 from raytide.api.meta import Manifest
@@ -32,10 +34,17 @@ class Size(NamedTuple):
 
     def rank_of(self, index: int) -> int:
         """The rank of one trainer; its index where it is none of them."""
-        return self.ranks.index(index) if index in self.ranks else index
+        ranks = self.ranks
+        position = bisect_left(ranks, index)
+        return position if position < len(ranks) and ranks[position] == index else index
 
 
 _BARE_MASTER: Final = RoleSpec()
+_SCHEDULED_BY: Final = (
+    *("affinity", "hostNetwork", "nodeName", "nodeSelector", "overhead", "priority", "priorityClassName", "resources"),
+    *("schedulerName", "schedulingGates", "tolerations"),
+)
+_OF_CONTAINER: Final = ("name", "resources", "restartPolicy")
 _ETCD_RESOURCES: Final = Resources(
     requests={"cpu": "100m", "memory": "128Mi"}, limits={"cpu": "500m", "memory": "512Mi"}
 )
@@ -106,6 +115,28 @@ def templated(job: TrainingJob, role: str, pod: Manifest) -> Manifest:
     if spec.get("initContainers"):
         spec["initContainers"] = [_completed(container) for container in spec["initContainers"]]
     return merged
+
+
+def scheduling_part(template: Manifest) -> Manifest:
+    """The part of a role's template that decides where its pods may run, and nothing else of it."""
+    spec = template.get("spec")
+    if not isinstance(spec, dict):
+        return {}
+    part: Manifest = {key: spec[key] for key in _SCHEDULED_BY if key in spec}
+    for key in ("containers", "initContainers"):
+        if isinstance(spec.get(key), list):
+            part[key] = [
+                {name: each[name] for name in _OF_CONTAINER if name in each}
+                for each in spec[key]
+                if isinstance(each, dict)
+            ]
+    return {"spec": part}
+
+
+def scheduling_bytes(role: RoleSpec) -> int:
+    """How large is all that decides where a role's pods may run, as JSON?"""
+    parts = [role.resources.requests, role.resources.limits, role.node_selector, role.tolerations]
+    return len(msgspec.json.encode([*parts, scheduling_part(role.template or {})]))
 
 
 def resources_manifest(resources: Resources) -> Manifest:

@@ -5,11 +5,13 @@ opaque dicts (D13). Defaults are those of the CRD (RC §1.2), so that objects st
 the wrong type raises pydantic's ValidationError, whose location is the field's path. Read by every file of the room.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from pydantic import Field
 
+from raytide.api.faults import Violation
+from raytide.api.limits import MOST_GROUPS, MOST_HOSTS, MOST_REPLICAS, limited
 from raytide.api.meta import Key, Manifest
 from raytide.api.raycluster_shape import RayClusterShape, readable_status
 from raytide.api.value import ObjectMeta, Value
@@ -74,7 +76,7 @@ class RayClusterSpec(Value):
     """`spec`. Options of features that have no room yet are kept raw, so that they can be named (`Unsupported`)."""
 
     head_group_spec: HeadGroupSpec
-    worker_group_specs: tuple[WorkerGroupSpec, ...] = ()
+    worker_group_specs: tuple[WorkerGroupSpec, ...] = Field(default=(), max_length=MOST_GROUPS)
     ray_version: str = ""
     suspend: bool | None = None
     managed_by: str | None = None
@@ -97,13 +99,19 @@ class RayCluster(Value):
     status: Mapping[str, Any] = Field(default_factory=dict)
     raw: Manifest = Field(default_factory=dict, repr=False, exclude=True)
     """The object as it came, for the recreate hash (RC:UP-1)."""
+    cuts: tuple[Violation, ...] = Field(default=(), repr=False, exclude=True)
+    """Numbers that were above their limit, and count as the limit."""
 
     @classmethod
     def parse(cls, obj: Manifest) -> "RayCluster":
         """Read one API object; raises pydantic.ValidationError naming the field."""
         cluster = cls.model_validate({**obj, "status": readable_status(obj.get("status")), "raw": obj})
         RayClusterShape.model_validate(obj)
-        return cluster
+        groups, cuts = _limited(cluster.spec.worker_group_specs)
+        if not cuts:
+            return cluster
+        spec = cluster.spec.model_copy(update={"worker_group_specs": groups})
+        return cluster.model_copy(update={"spec": spec, "cuts": cuts})
 
     @property
     def key(self) -> Key:
@@ -114,3 +122,16 @@ class RayCluster(Value):
     def is_autoscaled(self) -> bool:
         """Whether the in-tree autoscaler is switched on."""
         return bool(self.spec.enable_in_tree_autoscaling)
+
+
+_COUNTS: Final = {
+    "replicas": ("replicas", MOST_REPLICAS),
+    "min_replicas": ("minReplicas", MOST_REPLICAS),
+    "num_of_hosts": ("numOfHosts", MOST_HOSTS),
+}
+
+
+def _limited(groups: Iterable[WorkerGroupSpec]) -> tuple[tuple[WorkerGroupSpec, ...], tuple[Violation, ...]]:
+    """The groups as far as they count, and what does not (api/limits.py)."""
+    found = [limited(group, _COUNTS, f"spec.workerGroupSpecs[{i}]") for i, group in enumerate(groups)]
+    return tuple(group for group, _ in found), tuple(cut for _, cuts in found for cut in cuts)

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import AliasChoices, Field, PlainValidator, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from raytide.api.faults import Violation
+from raytide.api.limits import MOST_INSTANCES, MOST_PORTS, MOST_SIZES, limited
 from raytide.api.meta import Key, Manifest
 from raytide.api.sharing import parse_record
 from raytide.api.training_names import MASTER, PSERVER, SHARING_ANNOTATION, TRAINER
@@ -137,7 +139,7 @@ class ScalingSpec(Value):
 
     enabled: bool = True
     step: int = 1
-    allowed_sizes: tuple[int, ...] = ()
+    allowed_sizes: tuple[int, ...] = Field(default=(), max_length=MOST_SIZES)
     grow_cooldown_seconds: int = 30
     shrink_cooldown_seconds: int = 10
     min_runtime_seconds: int = 0
@@ -202,12 +204,16 @@ class TrainingJob(Value):
     spec: TrainingJobSpec
     status: Mapping[str, Any] = Field(default_factory=dict)
     raw: Manifest = Field(default_factory=dict, repr=False, exclude=True)
+    cuts: tuple[Violation, ...] = Field(default=(), repr=False, exclude=True)
+    """Numbers that were above their limit, and count as the limit."""
 
     @classmethod
     def parse(cls, obj: Manifest) -> "TrainingJob":
         """Read one API object; raises pydantic.ValidationError naming the field."""
         status = obj.get("status")
-        return cls.model_validate({**obj, "status": status if isinstance(status, dict) else {}, "raw": obj})
+        read = cls.model_validate({**obj, "status": status if isinstance(status, dict) else {}, "raw": obj})
+        spec, cuts = _limited(read.spec)
+        return read.model_copy(update={"spec": spec, "cuts": cuts}) if cuts else read
 
     @property
     def key(self) -> Key:
@@ -263,3 +269,20 @@ class TrainingJob(Value):
         trainers = self.status.get(TRAINER)
         last = trainers.get("desired") if isinstance(trainers, Mapping) else None
         return last if isinstance(last, int) and last > 0 else self.spec.trainer.min_instance
+
+
+_INSTANCES: Final = {"min_instance": ("min-instance", MOST_INSTANCES), "max_instance": ("max-instance", MOST_INSTANCES)}
+_TRAINERS: Final = {**_INSTANCES, "replicas": ("replicas", MOST_INSTANCES)}
+_PORTS: Final = {
+    "ports_num": ("ports_num", MOST_PORTS),
+    "ports_num_for_sparse": ("ports_num_for_sparse", MOST_PORTS),
+}
+
+
+def _limited(spec: TrainingJobSpec) -> tuple[TrainingJobSpec, tuple[Violation, ...]]:
+    """The spec as far as it counts, and what does not (api/limits.py)."""
+    trainer, trainer_cuts = limited(spec.trainer, _TRAINERS, "spec.trainer")
+    pserver, pserver_cuts = (None, ()) if spec.pserver is None else limited(spec.pserver, _INSTANCES, "spec.pserver")
+    spec, cuts = limited(spec, _PORTS, "spec")
+    parts = {"trainer": trainer, "pserver": pserver} if trainer_cuts or pserver_cuts else {}
+    return spec.model_copy(update=parts) if parts else spec, (*cuts, *trainer_cuts, *pserver_cuts)

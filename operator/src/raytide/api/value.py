@@ -7,12 +7,14 @@ the wires, which do without pydantic.
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 
-from raytide.api.faults import Violation
+from raytide.api.faults import MOST_FAULTS, Violation
 from raytide.api.meta import Key
 
 
@@ -59,11 +61,18 @@ _WORDS: Final = {
 
 
 def faults_of(error: ValidationError) -> tuple[Violation, ...]:
-    """One fault per field that has the wrong type or is missing."""
+    """One fault per field that has the wrong type, is too long or is missing; the first of very many."""
     return tuple(
-        Violation("type", _path_of(one["loc"]), _WORDS.get(one["type"]) or _lower(one["msg"]))
-        for one in error.errors(include_url=False)
+        Violation("type", _path_of(one["loc"]), _WORDS.get(one["type"]) or _too_long(one) or _lower(one["msg"]))
+        for one in islice(error.errors(include_url=False, include_input=False), MOST_FAULTS)
     )
+
+
+def _too_long(one: ErrorDetails) -> str:
+    if one["type"] != "too_long":
+        return ""
+    most = one["ctx"]["max_length"]
+    return f"has more than {most} entries; nothing is done about this object: keep at most {most}"
 
 
 def _path_of(location: tuple[int | str, ...]) -> str:

@@ -6,7 +6,7 @@ from donors who hold what is short on a node the claimant may use; and returns a
 `claims.py`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
@@ -22,8 +22,8 @@ _LOOSE, _PENDING, _KNOWN, _ANY = range(4)
 
 _WHOLE = 1 << 20
 
-Gone: TypeAlias = tuple[Pods, str, int]
-"""The pods, the node, and which of the four it was."""
+Gone: TypeAlias = tuple[Pods, str, int, int]
+"""The pods, the node, how many, and which of the four it was; only those without a node are more than one."""
 Turn: TypeAlias = tuple[bool, int, int, int, Share]
 """Whose turn it is to give; the share never decides, as no two have the same rank."""
 
@@ -45,12 +45,12 @@ class Take:
     @property
     def is_of_waiting_pods(self) -> bool:
         """Whether no instance that has a node leaves."""
-        return all(source == _LOOSE for _, _, source in self.gone)
+        return all(source == _LOOSE for *_, source in self.gone)
 
     @property
     def nodes(self) -> list[str]:
         """Where instances leave."""
-        return [name for pods, name, _ in self.gone if pods is self.donor.instances and name]
+        return [name for pods, name, _, _ in self.gone if pods is self.donor.instances and name]
 
 
 @dataclass(eq=False, slots=True)
@@ -76,9 +76,11 @@ class Reclaim:
                 if found is None:
                     self.undo()
                     return False
-                self._take(*found, pods.pod)
-                if found[0].smaller() is not None:
-                    heappush(queue, _turn(found[0], pods.pod))
+                donor, name = found
+                # Whose waiting pods compete for the same room gives all of them before anybody gives one that runs.
+                self._take(donor, name, pods.pod, None if name else donor.without_waiting(donor.size))
+                if donor.smaller() is not None:
+                    heappush(queue, _turn(donor, pods.pod))
                 missing = self.place(pods, missing)
             for turn in aside:
                 heappush(queue, turn)
@@ -110,10 +112,10 @@ class Reclaim:
     def cut(self, donor: Share, size: int) -> Take:
         """Everything above that size leaves, wherever it is."""
         take = Take(donor, donor.size - size)
-        take.gone = [self._leave(donor.instances, "", donor.instances.pod) for _ in range(take.count)]
+        take.gone = [*self._leave(donor.instances, take.count, "", donor.instances.pod)]
         if donor.companions is not None:
             surplus = donor.companions.placed + donor.companions.loose - donor.companions_at(size)
-            take.gone += [self._leave(donor.companions, "", donor.companions.pod) for _ in range(surplus)]
+            take.gone += self._leave(donor.companions, surplus, "", donor.companions.pod)
         donor.size = size
         self.takes.append(take)
         return take
@@ -192,43 +194,45 @@ class Reclaim:
 
     # --- one step ------------------------------------------------------------------------------------------------------
 
-    def _take(self, donor: Share, name: str, pod: PodShape) -> None:
-        after = donor.smaller()
+    def _take(self, donor: Share, name: str, pod: PodShape, after: int | None = None) -> None:
+        """One step, or down to `after` where that costs waiting instances alone."""
+        after = donor.smaller() if after is None else after
         if after is None:
             return
         take = Take(donor, donor.size - after)
-        for _ in range(donor.size - after):
-            take.gone.append(self._leave(donor.instances, name, pod))
+        take.gone += self._leave(donor.instances, take.count, name, pod)
         if donor.companions is not None:
             surplus = donor.companions_at(donor.size) - donor.companions_at(after)
-            take.gone += [self._leave(donor.companions, name, pod) for _ in range(surplus)]
+            take.gone += self._leave(donor.companions, surplus, name, pod)
         donor.size = after
         self.takes.append(take)
 
-    def _leave(self, pods: Pods, wished: str, pod: PodShape) -> Gone:
-        gone = self._next_to_leave(pods, wished, pod)
-        _, name, source = gone
-        self.state.load.spend_limits(pods.pod, -1)
-        if source != _LOOSE:
+    def _leave(self, pods: Pods, count: int, wished: str, pod: PodShape) -> Iterator[Gone]:
+        """So many leave: those without a node at once and first, then one by one."""
+        count = max(0, count)
+        self.state.load.spend_limits(pods.pod, -count)
+        loose = min(count, max(0, pods.loose))
+        if loose > 0:
+            pods.loose -= loose
+            yield pods, "", loose, _LOOSE
+        for _ in range(count - loose):
+            name, source = self._next_to_leave(pods, wished, pod)
             pods.remove(name)
             self.state.load.spend_requests(pods.pod, -1)
             spot = self.state.room.spot_of.get(name)
             if spot is not None:
                 self.state.room.release(pods.pod, spot)
-        return gone
+            yield pods, name, 1, source
 
-    def _next_to_leave(self, pods: Pods, wished: str, pod: PodShape) -> Gone:
-        """Without a node first, then promised ones, then as the participant says, then where it helps."""
-        if pods.loose:
-            pods.loose -= 1
-            return pods, "", _LOOSE
+    def _next_to_leave(self, pods: Pods, wished: str, pod: PodShape) -> tuple[str, int]:
+        """Promised ones first, then as the participant says, then where it helps."""
         if pods.pending:
-            return pods, pods.pending.pop(), _PENDING
+            return pods.pending.pop(), _PENDING
         if pods.leaves_first:
-            return pods, pods.leaves_first.pop(), _KNOWN
+            return pods.leaves_first.pop(), _KNOWN
         if wished in pods.where:
-            return pods, wished, _ANY
-        return pods, min(pods.where, key=lambda name: self._distance_at(name, pods.pod, pod)), _ANY
+            return wished, _ANY
+        return min(pods.where, key=lambda name: self._distance_at(name, pods.pod, pod)), _ANY
 
     def _distance_at(self, name: str, leaving: PodShape, pod: PodShape) -> tuple[int, int, str]:
         spot = self.state.room.spot_of.get(name)
@@ -238,10 +242,10 @@ class Reclaim:
 
     def _untake(self, take: Take) -> None:
         take.donor.size += take.count
-        for pods, name, source in reversed(take.gone):
-            self.state.load.spend_limits(pods.pod, 1)
+        for pods, name, count, source in reversed(take.gone):
+            self.state.load.spend_limits(pods.pod, count)
             if source == _LOOSE:
-                pods.loose += 1
+                pods.loose += count
                 continue
             pods.add(name)
             self.state.load.spend_requests(pods.pod, 1)
@@ -273,7 +277,7 @@ class Reclaim:
     def _is_room_for(self, take: Take) -> bool:
         """Whether all of it could stay although the claimant comes."""
         left: dict[int, list[int]] = {}
-        for pods, name, source in take.gone:
+        for pods, name, _, source in take.gone:
             spot = self.state.room.spot_of.get(name)
             if source == _LOOSE or spot is None:
                 continue

@@ -121,6 +121,16 @@ class Share:
         """The next allowed size downwards."""
         return smaller_size(self.of, self.size)
 
+    def without_waiting(self, most: int) -> int | None:
+        """The allowed size after as many whole steps down as cost waiting instances alone, at most `most`; None: not one.
+
+        Instances without a node are mere numbers: a thousand of them leave as quickly as one.
+        """
+        if self.companions is not None:
+            return None
+        after = smallest_size(self.of, self.size - min(most, self.instances.loose))
+        return after if after < self.size else None
+
     def all_pods(self) -> Iterator[Pods]:
         """Its pods by shape: what it needs whatever its size, then instances, then companions."""
         yield from self.cores
@@ -195,6 +205,17 @@ def smaller_size(participant: Participant, size: int) -> int | None:
         position = bisect_left(participant.sizes, size)
         return max(floor, participant.sizes[position - 1]) if position > 0 else floor
     return floor + (size - floor - 1) // participant.step * participant.step
+
+
+def smallest_size(participant: Participant, least: int) -> int:
+    """The smallest allowed size that is not below `least`; the ceiling where none is."""
+    floor = participant.floor
+    if least <= floor:
+        return floor
+    if participant.sizes:
+        position = bisect_left(participant.sizes, least)
+        return participant.sizes[position] if position < len(participant.sizes) else participant.ceiling
+    return min(participant.ceiling, floor - (floor - least) // participant.step * participant.step)
 
 
 def largest_size(participant: Participant) -> int:

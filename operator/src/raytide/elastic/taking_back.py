@@ -22,7 +22,9 @@ def take_back(state: State, fill_again: Callable[[], None]) -> None:
     for share in sorted(state.shares, key=_frees_nothing):
         left = _waiting(state, share, line)
         while left > 0 and share.size > share.of.floor:
-            before, after = share.size, smaller_size(share.of, share.size) or share.of.floor
+            before, after = share.size, share.without_waiting(left)
+            if after is None:
+                after = smaller_size(share.of, share.size) or share.of.floor
             take = Reclaim(state).cut(share, after)
             share.shrinks_by(before - after, NO_ROOM, take.nodes)
             if not take.is_of_waiting_pods:

@@ -53,7 +53,11 @@ def violations(cluster: RayCluster, config: ClusterConfig) -> tuple[Violation, .
 
 
 def warnings(cluster: RayCluster) -> tuple[Violation, ...]:
-    """What is allowed but probably not meant (RC:V-61)."""
+    """What is allowed but probably not meant (RC:V-61), and numbers above their limit."""
+    return (*cluster.cuts, *_odd_restarts(cluster))
+
+
+def _odd_restarts(cluster: RayCluster) -> tuple[Violation, ...]:
     options = cluster.spec.autoscaler_options
     if not cluster.is_autoscaled or options is None or options.version != "v1":
         return ()

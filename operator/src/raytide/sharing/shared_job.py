@@ -1,22 +1,36 @@
 """What is kept of a TrainingJob for sharing?
 
-Takes the custom resource as JSON, gives a frozen view with the whole job, parsed once per version; a job that cannot be
-parsed has none, takes no part and stops nobody. It also says what of a job matters for sharing, because its status is
-written often. Made by the informer, read by controller.py.
+Takes the custom resource as JSON, gives a frozen view with the part of the job that sharing reads, parsed once per
+version: bounds, times, policies, and of each role what decides where its pods may run. Environments, commands, volumes and
+the rest of templates are dropped, for every job of the cluster is kept. A job that cannot be parsed, or asks of nodes at
+too great length, has none, takes no part and stops nobody. It also says what of a job matters for sharing, because its
+status is written often. Made by the informer, read by controller.py (FD:SEC-F6).
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 from pydantic import ValidationError
 
 from raytide.api import training_names
+from raytide.api.job_shape import scheduling_bytes, scheduling_part
+from raytide.api.limits import MOST_SCHEDULING_BYTES
 from raytide.api.meta import Key, Manifest
-from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob import PserverSpec, RoleSpec, TrainerSpec, TrainingJob, TrainingJobSpec
 
 _OF_STATUS: Final = ("startTime", "admission")
 _OF_TRAINERS: Final = ("succeeded", "failedIndexes")
+_KEPT_OF_TRAINERS: Final = (*_OF_TRAINERS, "desired")
+_OF_CONDITION: Final = ("type", "status", "reason", "lastTransitionTime")
+_MOST_CONDITIONS: Final = 50
+_LONGEST_NAME: Final = 253
+_LONGEST_TEXT: Final = 64 * 1024
+_READ: Final = frozenset({"annotations", "framework", "master", "priority_class_name", "pserver", "scaling", "trainer"})
+"""Fields of the spec, besides numbers and switches, that sharing reads."""
+_READ_OF_ROLES: Final = frozenset({"node_selector", "resources", "scaling", "template", "tolerations"})
+
+R = TypeVar("R", RoleSpec, TrainerSpec, PserverSpec)
 
 
 class SharedJob(msgspec.Struct, frozen=True):
@@ -42,7 +56,70 @@ def shared_job(obj: Manifest) -> SharedJob:
         job = TrainingJob.parse(obj)
     except ValidationError:
         return SharedJob(key, version, None)
+    if any(scheduling_bytes(role) > MOST_SCHEDULING_BYTES for role in _roles(job)):
+        return SharedJob(key, version, None)
+    job = _projected(job)
     return SharedJob(key, version, job, _concern(job))
+
+
+def _roles(job: TrainingJob) -> Iterator[RoleSpec]:
+    return (role for role in (job.spec.master, job.spec.pserver, job.spec.trainer) if role is not None)
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def _projected(job: TrainingJob) -> TrainingJob:
+    spec, metadata = job.spec, job.metadata
+    kept = {
+        **_small(spec, _READ),
+        "priority_class_name": spec.priority_class_name[: _LONGEST_NAME + 1],
+        "master": None if spec.master is None else _role(spec.master),
+        "pserver": None if spec.pserver is None else _role(spec.pserver),
+        "trainer": _role(spec.trainer),
+    }
+    sharing = metadata.annotations.get(training_names.SHARING_ANNOTATION)
+    annotations = {} if sharing is None else {training_names.SHARING_ANNOTATION: sharing[:_LONGEST_TEXT]}
+    return TrainingJob.model_construct(
+        metadata=metadata.model_copy(update={"annotations": annotations, "labels": {}, "finalizers": ()}),
+        spec=TrainingJobSpec.model_construct(**kept),
+        status=_status(job.status),
+    )
+
+
+def _role(role: R) -> R:
+    template = None if role.template is None else scheduling_part(role.template)
+    return type(role).model_construct(**{**_small(role, _READ_OF_ROLES), "template": template})
+
+
+def _small(value: TrainingJobSpec | RoleSpec, read: frozenset[str]) -> dict[str, Any]:
+    """What is read of it; of the rest numbers and switches, and texts of a list of words such as policies."""
+    fields = {name: getattr(value, name) for name in type(value).model_fields}
+    return {
+        name: found
+        for name, found in fields.items()
+        if name in read or found is None or isinstance(found, int) or (isinstance(found, str) and len(found) < 32)
+    }
+
+
+def _status(status: Mapping[str, Any]) -> Manifest:
+    """Without messages, which are most of it."""
+    conditions, trainer, admission = (status.get(name) for name in ("conditions", "trainer", "admission"))
+    kept: Manifest = {}
+    if isinstance(status.get("startTime"), str):
+        kept["startTime"] = status["startTime"][:_LONGEST_NAME]
+    if isinstance(admission, Mapping):
+        kept["admission"] = {"timeouts": admission.get("timeouts")}
+    if isinstance(trainer, Mapping):
+        kept["trainer"] = {name: _cut(trainer[name]) for name in _KEPT_OF_TRAINERS if name in trainer}
+    if isinstance(conditions, list):
+        found = [each for each in conditions[:_MOST_CONDITIONS] if isinstance(each, Mapping)]
+        kept["conditions"] = [{name: _cut(each[name]) for name in _OF_CONDITION if name in each} for each in found]
+    return kept
+
+
+def _cut(found: Any) -> Any:
+    return found[:_LONGEST_TEXT] if isinstance(found, str) else found if isinstance(found, int) else None
 
 
 def _concern(job: TrainingJob) -> tuple[Any, ...]:

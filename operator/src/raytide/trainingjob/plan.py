@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from raytide.api import training_names as names
-from raytide.api.actions import Action, Create, Delete, Patch, Remark
+from raytide.api.actions import MOST_WRITES, Action, Create, Delete, Patch, Remark
 from raytide.api.config import JobConfig
 from raytide.api.job_pod import JobPod
 from raytide.api.merge_patch import merge_difference
@@ -37,9 +37,6 @@ from raytide.trainingjob.telling.waiting import late_text
 from raytide.trainingjob.validation import violations, warnings
 
 __all__ = ["Plan", "plan"]
-
-MOST_CREATES: Final = 250
-"""Of one role in one plan; more than the executor's pass does (D7), so that the next pass follows at once."""
 
 
 def plan(job: TrainingJob, observed: Observed, config: JobConfig) -> Plan:
@@ -250,17 +247,18 @@ def _is_master_ready(now: Situation) -> bool:
     return is_ready or not now.job.has_master
 
 
-def _start(now: Situation, role: str, indices: Iterable[int], most: int = MOST_CREATES) -> Plan:
+def _start(now: Situation, role: str, indices: Iterable[int], most: int = MOST_WRITES) -> Plan:
     """Those that are missing and whose name nobody has any more (kubernetes #115844), not even an earlier job.
 
     None before the service and the membership are there: under the name of somebody else's they would read strangers.
-    Those beyond `most` come in the next pass.
+    Those beyond `most` come in the next pass, and so do those beyond the budget of a plan: one role starts at a time.
     """
     if not _has_meeting_place(now):
         return NOTHING
     taken = {pod.name for pod in now.observed.of(role)} | now.observed.foreign_names
     free = (index for index in indices if pod_name(now.job, role, index) not in taken)
-    missing = list(islice(free, MOST_CREATES))
+    missing = list(islice(free, MOST_WRITES + 1))
+    most = min(most, MOST_WRITES)
     if not missing:
         return NOTHING
     wait_s = now.counts.wait_s(now.observed.seen_at)

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from raytide.api.config import DEFAULT_GPUS
-from raytide.api.faults import Unsupported, Violation
-from raytide.api.training_names import INVALID_SPEC, PSERVER, TRAINER
+from raytide.api.faults import Unsupported, Violation, first_faults
+from raytide.api.job_shape import scheduling_bytes
+from raytide.api.limits import MOST_SCHEDULING_BYTES
+from raytide.api.training_names import INVALID_SPEC, PSERVER, ROLES, TRAINER
 from raytide.api.trainingjob import InstancesSpec, TrainingJob
 from raytide.trainingjob.checking.pods import pod_violations, pod_warnings
 from raytide.trainingjob.checking.spellings import spelling_violations
@@ -22,25 +24,21 @@ __all__ = ["Unsupported", "Violation", "unsupported", "violations", "warnings"]
 
 MAX_HOST_NAME: Final = 63
 MAX_PORT: Final = 65535
+MOST_NAMED: Final = 10
+"""So many values are named in one sentence."""
 
 _DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 
 
 def violations(job: TrainingJob) -> tuple[Violation, ...]:
-    """Every fault of the job, in the order of the spec; empty means valid."""
-    return (
-        *_name(job),
-        *spelling_violations(job),
-        *_counts(job),
-        *_sizes(job),
-        *_numbers(job),
-        *pod_violations(job),
-    )
+    """The faults of the job, in the order of the spec; empty means valid."""
+    checks = (_name, spelling_violations, _counts, _sizes, _numbers, _templates, pod_violations)
+    return first_faults(fault for check in checks for fault in check(job))
 
 
 def warnings(job: TrainingJob, gpus: frozenset[str] = DEFAULT_GPUS) -> tuple[Violation, ...]:
     """What is allowed but probably not meant; `gpus` are the resources the operator takes for GPUs."""
-    return (*_odd_counts(job), *_odd_sizes(job), *pod_warnings(job, gpus))
+    return (*job.cuts, *_odd_counts(job), *_odd_sizes(job), *pod_warnings(job, gpus))
 
 
 def _fault(rule: str, field: str, message: str) -> Violation:
@@ -127,9 +125,7 @@ def _sizes(job: TrainingJob) -> Iterator[Violation]:
         yield _fault("TJ:8-scaling", "spec.scaling.step", f"is {scaling.step}; write 1 or more")
     outside = [size for size in scaling.allowed_sizes if not low <= size <= high]
     if outside and low <= high:
-        message = (
-            f"has {', '.join(map(str, outside))}, outside of min-instance {low} and max-instance {high} of trainer"
-        )
+        message = f"has {', '.join(map(str, outside[:MOST_NAMED]))}{' …' if len(outside) > MOST_NAMED else ''}, outside of min-instance {low} and max-instance {high} of trainer"
         yield _fault("TJ:8-scaling", "spec.scaling.allowedSizes", message)
 
 
@@ -170,3 +166,16 @@ def _numbers(job: TrainingJob) -> Iterator[Violation]:
     if last > MAX_PORT:
         message = f"is {spec.port}, so that the last port would be {last}, beyond {MAX_PORT}; lower it or ports_num"
         yield _fault("TJ:2.1", "spec.port", message)
+
+
+def _templates(job: TrainingJob) -> Iterator[Violation]:
+    """Everything that schedulers read is kept in memory for sharing, so it has a limit."""
+    for role in ROLES:
+        spec = job.role(role)
+        size = 0 if spec is None else scheduling_bytes(spec)
+        if size > MOST_SCHEDULING_BYTES:
+            message = (
+                f"asks of nodes in {size} bytes (resources, selectors, affinity, tolerations); "
+                f"shorten it to {MOST_SCHEDULING_BYTES}"
+            )
+            yield _fault("FD:SEC-F6", f"spec.{role}", message)

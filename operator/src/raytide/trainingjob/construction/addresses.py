@@ -7,6 +7,7 @@ name is served. Called by objects.py and construction/; names of TJ §2.2.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from raytide.api.config import JobConfig
@@ -47,5 +48,13 @@ def endpoint(job: TrainingJob, role: str, index: int, config: JobConfig) -> str:
 
 
 def endpoints(job: TrainingJob, role: str, indices: Iterable[int], config: JobConfig) -> tuple[str, ...]:
-    """Those of these pods of a role, in that order."""
-    return tuple(endpoint(job, role, index, config) for index in indices)
+    """Those of these pods of a role, in that order; worked out once for all pods that list them."""
+    site = (job.metadata.name, job.metadata.namespace, config.cluster_domain, job.spec.port)
+    return _endpoints(*site, role, tuple(indices))
+
+
+@lru_cache(maxsize=8)
+def _endpoints(  # noqa: PLR0917 - what the addresses depend on, and nothing else of the job
+    name: str, namespace: str, domain: str, port: int, role: str, indices: tuple[int, ...]
+) -> tuple[str, ...]:
+    return tuple(f"{name}-{role}-{index}.{name}.{namespace}.svc.{domain}:{port}" for index in indices)

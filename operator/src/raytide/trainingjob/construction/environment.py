@@ -6,6 +6,7 @@ torchrun`, torchrun (`PET_*`). What the user sets for a role takes the place of 
 creation: only the files of the membership volume are live.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -91,12 +92,13 @@ def fleet_variables(site: Site) -> list[Manifest]:
         # A barrier among processes that come and go would wait for ever.
         "PADDLE_WITH_GLOO": "0",
     }
-    if site.size.pservers:
+    if site.size.pservers and _may_be_listed(site, PSERVER, range(site.size.pservers)):
         found["PADDLE_PSERVERS_IP_PORT_LIST"] = _list_with_self(site, PSERVER, range(site.size.pservers), own)
     if site.is_trainer:
         # Parameter servers start before trainers have addresses, and need none of them.
         found["PADDLE_TRAINER_ID"] = str(site.size.rank_of(site.index))
-        found["PADDLE_TRAINER_ENDPOINTS"] = _list_with_self(site, TRAINER, site.size.ranks, own)
+        if _may_be_listed(site, TRAINER, site.size.ranks):
+            found["PADDLE_TRAINER_ENDPOINTS"] = _list_with_self(site, TRAINER, site.size.ranks, own)
     return _literals({name: value for name, value in found.items() if len(value) <= LONGEST_VALUE})
 
 
@@ -128,11 +130,19 @@ def users_variables(site: Site) -> list[Manifest]:
     return merged_entries(_literals(site.said.envs), site.said.env, "name")
 
 
+def _may_be_listed(site: Site, role: str, indices: Sequence[int]) -> bool:
+    """False where the list is too long for a variable whatever is in it: it is not even built then, once per pod."""
+    one = len(endpoint(site.job, role, indices[0], site.config)) if indices else 0
+    return one * len(indices) <= LONGEST_VALUE + one
+
+
 def _list_with_self(site: Site, role: str, indices: Sequence[int], own: str) -> str:
-    known = dict(zip(indices, endpoints(site.job, role, indices, site.config), strict=True))
-    if site.role == role and site.index in known:
-        known[site.index] = own
-    return ",".join(known.values())
+    known = endpoints(site.job, role, indices, site.config)
+    if site.role != role:
+        return ",".join(known)
+    position = bisect_left(indices, site.index)
+    is_listed = position < len(indices) and indices[position] == site.index
+    return ",".join((*known[:position], own, *known[position + 1 :]) if is_listed else known)
 
 
 def _threads_per_trainer(site: Site) -> int:

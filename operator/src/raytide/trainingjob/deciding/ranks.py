@@ -11,16 +11,12 @@ plan and status.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import count
-from typing import Final
 
 from raytide.api.job_pod import JobPod
 from raytide.api.pod_trouble import trouble_of
 from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob.deciding.restarts import Tally
 from raytide.trainingjob.observed import Observed
-
-MOST_NEW: Final = 1000
-"""Indices that one plan adds at most: `min-instance: 2000000000` must not fill our memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,4 +107,4 @@ def _lowest(number: int, *taken: Iterable[int]) -> set[int]:
     """The lowest indices that nobody has."""
     occupied = {index for indices in taken for index in indices}
     free = (index for index in count() if index not in occupied)
-    return {next(free) for _ in range(min(number, MOST_NEW))}
+    return {next(free) for _ in range(number)}
