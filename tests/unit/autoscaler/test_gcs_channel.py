@@ -13,7 +13,7 @@ from raytide.api.errors import Refused, Unavailable
 from raytide.autoscaler import gcs_channel
 from raytide.autoscaler.gcs import Gcs, GcsClient, announce_metrics, is_autoscaler_v2, session_name
 from raytide.autoscaler.gcs_access import GcsAccess, gcs_access
-from raytide.autoscaler.gcs_channel import connect_gcs
+from raytide.autoscaler.gcs_channel import LONGEST_MESSAGE, connect_gcs
 from raytide.autoscaler.model import HEAD_TYPE, Drained, DrainReason, HeadDirectories, NodeStatus, Report
 from raytide.sandbox.certificates import Authority
 
@@ -405,3 +405,13 @@ async def test_a_world_that_is_away_or_in_trouble_says_so(world: GcsWorld) -> No
     with pytest.raises(Refused):
         await client.drain(NOBODY, reason=DrainReason.PREEMPTION, message="")
     assert (await client.state()).session == "session_1"
+
+
+@pytest.mark.rule("FD:AS-A22")
+async def test_an_answer_that_would_fill_the_container_is_refused_in_words(client, server) -> None:
+    async def flood(request, context) -> bytes:
+        return b"\x0a" + b"\xff\xff\xff\x20" + b"x" * (LONGEST_MESSAGE + 1)
+
+    server.service = lambda details: grpc.unary_unary_rpc_method_handler(flood)
+    with pytest.raises(Unavailable, match="reads messages of at most 64 MiB, so nothing is decided until"):
+        await client.check_alive()

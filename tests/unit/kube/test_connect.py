@@ -387,3 +387,12 @@ async def test_in_a_pod_a_certificate_without_its_authority_is_one_line(door, tm
     async with door.open():
         with pytest.raises(NotConnected, match="no service account"):
             certified(door, tmp_path / "nothing")
+
+
+@pytest.mark.rule("FD:SEC-F12")
+async def test_a_kubeconfig_that_verifies_nothing_is_warned_of(door, caplog):
+    async with door.open():
+        cluster = {"server": door.url, "insecure-skip-tls-verify": True}
+        await find_access(door.kubeconfig(user={"token": "secret"}, cluster=cluster))
+    assert "insecure-skip-tls-verify" in caplog.text
+    assert "secret" not in caplog.text

@@ -165,7 +165,7 @@ async def test_telling_never_waits_and_a_thousand_may(wire):
     wire.takes_s = 1000
     async with recording(wire) as recorder:
         for number in range(1500):
-            warn(recorder, note=f"note {number}")
+            warn(recorder, note=f"note {number}", uid=f"u{number // 100}")
         assert asyncio.get_running_loop().time() == 0
         assert recorder.dropped == 500
         await asyncio.sleep(1)
@@ -208,3 +208,19 @@ async def test_a_note_is_cut_to_what_the_api_takes(wire):
 
 def test_a_refusal_without_words_gives_its_reason():
     assert build_note([created("a", result=Result.REFUSED)]) == "Failed to create pod a: Forbidden"
+
+
+@pytest.mark.rule("FD:SEC-F12")
+async def test_a_flood_about_one_object_is_no_silence_about_others(wire):
+    async with recording(wire) as recorder:
+        for number in range(10_000):
+            warn(recorder, f"junk {number}", uid="hostile")
+        warn(recorder, "one word", uid="honest")
+        await asyncio.sleep(1)
+        assert recorder.dropped == 10_000 - 100
+        warn(recorder, "again", uid="hostile")
+        await asyncio.sleep(1)
+    told = [call.json["note"] for call in wire.calls]
+    assert "one word" in told
+    assert told[-1] == "again"
+    assert len(told) == 102

@@ -99,3 +99,21 @@ def test_a_forgotten_cluster_leaves_nothing(telling, ears):
     telling.forget(Key("default", "demo"))
     telling.tell(raycluster(), (), [REMARK])
     assert len(ears.heard) == 2
+
+
+@pytest.mark.rule("FD:SEC-F12")
+def test_of_ten_thousand_remarks_some_are_told_and_the_others_counted(telling, ears):
+    telling.tell(raycluster(), (), [Remark("InvalidRayClusterSpec", f"remark {number}") for number in range(10_000)])
+    assert len(ears.heard) == 21
+    assert ears.heard[-1][-1] == "9980 more remarks like these are not told; act on the others first"
+
+
+@pytest.mark.rule("FD:SEC-F12")
+def test_what_was_said_of_an_earlier_generation_is_not_remembered(telling, ears):
+    key = Key("default", "demo")
+    for generation in range(100):
+        obj = raycluster()
+        obj["metadata"]["generation"] = generation
+        telling.tell(obj, (), [REMARK])
+    assert len(ears.heard) == 100
+    assert len(telling._told[key]) == 1

@@ -265,7 +265,11 @@ def test_a_worker_named_by_another_group_is_left_alone_and_remarked_on():
     )
     todo = decide(cluster, head(), *ENOUGH)
     assert todo.actions == ()
-    assert [remark.group for remark in todo.remarks] == ["gpu", "gpu"]
+    (remark,) = todo.remarks
+    assert remark.group == "gpu"
+    assert remark.note.startswith(
+        "demo-cpu-worker-a, demo-head-aaaaa in scaleStrategy.workersToDelete are no workers of "
+    )
 
 
 @pytest.mark.rule("RC:SH-5")
@@ -375,3 +379,14 @@ def test_a_replica_that_cannot_be_completed_is_given_up_and_no_other_begun():
         "create demo-gpu-worker-00000",
     ]
     assert (todo.given_up, todo.look_again_in) == ({"cpu"}, 12.0)
+
+
+@pytest.mark.rule("FD:SEC-F12")
+def test_ten_thousand_names_of_nobody_are_one_remark():
+    junk = [f"junk-{number}" for number in range(10_000)]
+    todo = decide(parsed(group("cpu", 2, scaleStrategy={"workersToDelete": [*junk, "y" * 100_000]})), head(), *ENOUGH)
+    (remark,) = todo.remarks
+    assert remark.note.startswith(
+        "junk-0, junk-1, junk-10 and 9998 more names in scaleStrategy.workersToDelete are no "
+    )
+    assert len(remark.note) < 1000

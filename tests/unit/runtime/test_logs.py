@@ -2,6 +2,8 @@
 
 import logging
 
+import pytest
+
 from raytide.runtime.logs import PASS, KeyValueFormatter, install
 
 
@@ -35,3 +37,19 @@ def test_install_sends_everything_to_standard_error(capsys):
     finally:
         root.handlers[:] = before
         root.setLevel(level)
+
+
+@pytest.mark.rule("FD:SEC-F12")
+def test_what_a_user_wrote_begins_no_line_of_its_own():
+    record = build_record()
+    record.msg, record.args = "job %s is bad", ("a\nlevel=INFO logger=forged\r\x1b[2J\u2028end",)
+    line = KeyValueFormatter().format(record)
+    assert line.splitlines() == [line]
+    assert r"a\nlevel=INFO logger=forged\r\x1b[2J\u2028end" in line
+
+
+@pytest.mark.rule("FD:SEC-F12")
+def test_a_million_characters_are_cut():
+    record = build_record()
+    record.msg, record.args = "%s", ("x" * 1_000_000,)
+    assert len(KeyValueFormatter().format(record)) < 20_000

@@ -1,5 +1,7 @@
 """The scheduler, sentence by sentence: the steps of AS §2 and what the texts for users promise."""
 
+import time
+
 import pytest
 
 from raytide.autoscaler.model import (
@@ -13,6 +15,7 @@ from raytide.autoscaler.model import (
     amounts_of,
 )
 from raytide.autoscaler.scheduling.schedule import schedule
+from raytide.autoscaler.scheduling.session import MOST_NODES
 from unit.scheduling.questions import HEAD, ask, ended, group, head, inside, pack_gang, pending, running, spread, tasks
 
 
@@ -215,3 +218,27 @@ def test_a_demand_of_a_hundred_thousand_stays_within_the_maximum():
 
 def test_bundles_of_a_pack_group_may_share_a_node():
     assert ask([group("g", CPU=4)], gangs=(pack_gang("pg", 4, CPU=1),)).launches == {"g": 1}
+
+
+@pytest.mark.rule("FD:AS-A22")
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_a_demand_for_two_thousand_million_cpus_is_bounded_by_what_a_cluster_can_have(hosts):
+    most = 2_147_483_647 // hosts * hosts
+    began = time.process_time()
+    decision = ask([group("cpu", most=most, hosts=hosts, CPU=1)], demand=[tasks(2_000_000_000, CPU=1)])
+    assert 0 < decision.launches["cpu"] <= MOST_NODES
+    assert sum(one.count for one in decision.unplaced) == 2_000_000_000 - decision.launches["cpu"]
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.rule("FD:AS-A22")
+def test_a_minimum_of_two_thousand_million_is_bounded_too():
+    decision = ask([group("cpu", least=2_147_483_647, most=2_147_483_647, CPU=1)])
+    assert MOST_NODES - 2 <= decision.launches["cpu"] <= MOST_NODES
+
+
+@pytest.mark.rule("FD:AS-A22")
+def test_bundles_by_the_ten_thousand_are_bounded_too():
+    decision = ask([group("cpu", most=2_147_483_647, CPU=1)], gangs=(spread("g", 30_000, CPU=1),))
+    assert decision.unplaced_gangs
+    assert sum(decision.launches.values()) <= MOST_NODES

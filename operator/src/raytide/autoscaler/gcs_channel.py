@@ -21,9 +21,12 @@ from raytide.autoscaler.gcs_access import Certificates, GcsAccess, Token
 TIMEOUT_S: Final = 10.0
 SILENT_CALLS: Final = 3
 """So many calls in a row without any answer, and a new channel is made: the peer may be gone without a word."""
+LONGEST_MESSAGE: Final = 64 * 1024 * 1024
+"""Bytes: an answer costs several times its length while it is read, and the container may have 512 MiB. The state of 10,000
+nodes is about 20 MB."""
 OPTIONS: Final = (
-    ("grpc.max_receive_message_length", 512 * 1024 * 1024),
-    ("grpc.max_send_message_length", 512 * 1024 * 1024),
+    ("grpc.max_receive_message_length", LONGEST_MESSAGE),
+    ("grpc.max_send_message_length", LONGEST_MESSAGE),
     ("grpc.keepalive_time_ms", 300_000),
     ("grpc.keepalive_timeout_ms", 120_000),
     ("grpc.enable_http_proxy", 0),
@@ -152,6 +155,11 @@ class GrpcWire:
 
     def _trouble(self, rpc: Rpc[Asked, Answer], code: grpc.StatusCode, details: str) -> Refused | Unavailable:
         said = f"{_method(rpc)} at {self.address}: {details or code.name}"
+        if code is CODES.RESOURCE_EXHAUSTED and "larger than max" in details:
+            said += (
+                f"; the sidecar reads messages of at most {LONGEST_MESSAGE >> 20} MiB, so nothing is decided until there are "
+                "fewer nodes, resource demands or placement groups"
+            )
         if code in LATER:
             is_answer = code not in (CODES.UNAVAILABLE, CODES.DEADLINE_EXCEEDED)
             return Unavailable(said, is_outcome_unknown=rpc.is_write, is_answer=is_answer)

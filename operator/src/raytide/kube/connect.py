@@ -5,6 +5,7 @@ Looks for a kubeconfig or a service account and gives an `Access` (kube/access.p
 to read kubeconfigs.
 """
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from raytide.kube.access import (
     service_account_access,
 )
 from raytide.kube.http import HttpTransport
+
+log = logging.getLogger(__name__)
 
 NO_CLUSTER: Final = (
     "no cluster to talk to: pass --kubeconfig FILE, set KUBECONFIG, "
@@ -66,6 +69,13 @@ async def _by_kubeconfig(paths: str, context: str | None, environ: Mapping[str, 
     if not _is_any_file(paths):
         raise NotConnected(f"kubeconfig {paths} does not exist; {NO_CLUSTER}")
     found = await _load(paths, context)
+    if not found.verify_ssl:
+        log.warning(
+            "kubeconfig %s says insecure-skip-tls-verify: whoever is between here and %s can read the token and answer as the "
+            "API server; give the cluster's certificate-authority instead",
+            paths,
+            found.host,
+        )
     tls = None
     if found.host.startswith("https"):
         tls = build_tls(

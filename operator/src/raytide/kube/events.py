@@ -7,7 +7,7 @@ fails: an event that cannot be posted is dropped. Told by the controllers after 
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 QUEUE_LENGTH: Final = 1000
+MOST_OF_ONE: Final = 100
+"""Of these places one object has at most so many: a flood about one is no silence about others."""
 NOTE_LENGTH: Final = 1024
 SERIES_S: Final = 360.0
 """A repetition within this time belongs to the same series (as with client-go)."""
@@ -55,7 +57,8 @@ class Recorder:
       words; an empty reason, and every other result, tells nothing.
     - The same event within six minutes is counted into a series of the first one, patched at most once a minute;
       refusals are the same whatever name the API's words mention.
-    - `record` and `record_outcomes` never wait; a thousand events may wait to be posted, further ones are dropped.
+    - `record` and `record_outcomes` never wait; a thousand events may wait to be posted, a hundred about one object;
+      further ones are dropped.
     - One request at a time is under way; one that fails is dropped, quietly when the namespace is going.
     """
 
@@ -66,6 +69,7 @@ class Recorder:
         self._controller = controller
         self._instance = instance
         self._waiting: deque[_Said] = deque()
+        self._waiting_about: Counter[str] = Counter()
         self._has_work = asyncio.Event()
         self._said: TTLCache[_Topic, _Said] = TTLCache(4096, SERIES_S, timer=clock.monotonic)
 
@@ -97,6 +101,7 @@ class Recorder:
                 while self._waiting:
                     said = self._waiting.popleft()
                     said.is_waiting = False
+                    self._waiting_about -= Counter([_about(said)])  # forgets who has none left
                     await self._post(said)
                 self._has_work.clear()
         finally:
@@ -107,6 +112,7 @@ class Recorder:
         for said in self._waiting:
             said.is_waiting = False
         self._waiting.clear()
+        self._waiting_about.clear()
 
     def _tell(self, regarding: Manifest, topic: _Topic, note: str) -> None:
         now = self._clock.now()
@@ -121,9 +127,10 @@ class Recorder:
         is_early = said.sent_at is not None and self._clock.monotonic() - said.sent_at < PATCH_INTERVAL_S
         if said.is_waiting or is_early:
             return
-        if len(self._waiting) >= QUEUE_LENGTH:
+        if len(self._waiting) >= QUEUE_LENGTH or self._waiting_about[_about(said)] >= MOST_OF_ONE:
             self.dropped += 1
             return
+        self._waiting_about[_about(said)] += 1
         said.is_waiting = True
         self._waiting.append(said)
         self._has_work.set()
@@ -195,6 +202,11 @@ def build_note(outcomes: Sequence[Outcome]) -> str:
         return f"Failed to {verb.lower()} {names}: {outcomes[0].message or outcomes[0].reason}"
     reasons = dict.fromkeys(o.action.why for o in outcomes if isinstance(o.action, Delete | Patch) and o.action.why)
     return f"{done} {names}" + (f": {'; '.join(reasons)}" if reasons else "")
+
+
+def _about(said: _Said) -> str:
+    uid: str = said.manifest["regarding"]["uid"]
+    return uid
 
 
 def _verb(outcome: Outcome) -> tuple[str, str]:

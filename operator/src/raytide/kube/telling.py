@@ -5,7 +5,9 @@ already is not repeated: a remark comes again after ten minutes or with a new ge
 a minute (SC:S3). It chooses no words. Called by the controllers of all rooms.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from raytide.api.actions import Outcome, Remark, Result
@@ -14,6 +16,8 @@ from raytide.runtime.clock import Clock
 
 REMARKS_APART_S: Final = 600.0
 REFUSALS_APART_S: Final = 60.0
+MOST_REMARKS: Final = 20
+"""Of one object in one pass: whoever acts on them sees the next."""
 
 
 class Recorder(Protocol):
@@ -28,11 +32,20 @@ class Recorder(Protocol):
         ...
 
 
+def _first(remarks: Iterable[Remark]) -> Iterator[Remark]:
+    """The first of them, and how many more there are."""
+    left = iter(remarks)
+    yield from islice(left, MOST_REMARKS)
+    if (following := next(left, None)) is not None:
+        more = 1 + sum(1 for _ in left)
+        yield replace(following, note=f"{more} more remarks like these are not told; act on the others first")
+
+
 class Telling:
     """Events without echoes.
 
     - Every write that was done is told, in every pass.
-    - The same remark is told once in ten minutes for one generation.
+    - The same remark is told once in ten minutes for one generation; of very many in one pass the first twenty.
     - A refusal of the same group for the same purpose is told once a minute.
     """
 
@@ -49,7 +62,9 @@ class Telling:
         for topic in [topic for topic, until in told.items() if until <= now]:
             del told[topic]
         generation = metadata.get("generation", 0)
-        for remark in remarks:
+        for topic in [topic for topic in told if isinstance(topic[0], int) and topic[0] != generation]:
+            del told[topic]  # whoever edits again and again is told again, and remembered once
+        for remark in _first(remarks):
             if self._is_news(told, (generation, remark.reason, remark.note), now + REMARKS_APART_S):
                 self._recorder.record(
                     regarding,

@@ -17,6 +17,7 @@ from raytide.api.config import ClusterConfig
 from raytide.api.meta import PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVICES, Manifest
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
+from raytide.api.wording import cut
 from raytide.raycluster.groups import NEWEST, GroupPlan, Victim, plan_group, removed_groups
 from raytide.raycluster.objects import build_head_service, build_headless_worker_service
 from raytide.raycluster.observed import Observed
@@ -35,6 +36,10 @@ HEADLESS_SLOT: Final = "(headless service)"
 RIGHTS_SLOT: Final = "(autoscaler)"
 """The same for what the autoscaler needs; no worker group can have that name."""
 LOOK_FOR_ACCOUNT_EVERY_S: Final = 5.0
+MOST_NAMED: Final = 3
+"""So many names stand in one sentence."""
+LONGEST_NAME: Final = 253
+"""Nothing in Kubernetes has a longer name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +340,7 @@ def _resize_by_replica(now: Situation, group: WorkerGroupSpec, most: int) -> Pla
 
 def _shrink(group: WorkerGroupSpec, decision: GroupPlan | ReplicaPlan, circumstances: _Circumstances) -> Plan:
     """Who goes, which names mean nobody, and when a worker that exited 0 has rested enough."""
-    remarks = tuple(_remark_on_stranger(group, name) for name in decision.strangers)
+    remarks = (_remark_on_strangers(group, decision.strangers),) if decision.strangers else ()
     rest = Plan(remarks=remarks, look_again_in=min(circumstances["resting_names"].values(), default=None))
     return _end(decision.victims, _delete_worker) + rest
 
@@ -405,8 +410,15 @@ def _delete(victim: Victim, because: str, otherwise: str, group: str) -> Delete:
     return Delete(PODS, pod.namespace, pod.name, pod.uid, because, otherwise, group, victim.why)
 
 
-def _remark_on_stranger(group: WorkerGroupSpec, name: str) -> Remark:
-    note = f"{name} in scaleStrategy.workersToDelete is no worker of group {group.group_name}; it is left alone"
+def _remark_on_strangers(group: WorkerGroupSpec, strangers: Sequence[str]) -> Remark:
+    """One sentence, however many there are: events are shared by everybody."""
+    some = ", ".join(cut(name, LONGEST_NAME) for name in strangers[:MOST_NAMED])
+    where = f"in scaleStrategy.workersToDelete {{}} of group {group.group_name}"
+    if len(strangers) == 1:
+        note = f"{some} {where.format('is no worker')}; it is left alone"
+    else:
+        more = "" if len(strangers) <= MOST_NAMED else f" and {len(strangers) - MOST_NAMED} more names"
+        note = f"{some}{more} {where.format('are no workers')}; they are left alone, remove them from the list"
     return Remark(names.INVALID_SPEC, note, group.group_name)
 
 

@@ -11,10 +11,12 @@ from typing import Final
 
 PASS: Final[ContextVar[str]] = ContextVar("pass", default="")
 """`controller=… namespace=… name=… pass=…` while a reconcile runs, otherwise empty."""
+LONGEST_LINE: Final = 16_384
+"""Characters; what a user wrote may be a million."""
 
 
 class KeyValueFormatter(logging.Formatter):
-    """`time level logger message`, followed by the current pass."""
+    """`time level logger message`, followed by the current pass; a traceback begins on the next line."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s level=%(levelname)s logger=%(name)s %(message)s")
@@ -23,7 +25,16 @@ class KeyValueFormatter(logging.Formatter):
         """The line without its traceback."""
         current = PASS.get()
         line = super().formatMessage(record)
-        return f"{line} {current}" if current else line
+        if len(line) > LONGEST_LINE:
+            line = f"{line[:LONGEST_LINE]}… ({len(line) - LONGEST_LINE} more characters)"
+        return _escaped(f"{line} {current}" if current else line)
+
+
+def _escaped(line: str) -> str:
+    """One line, whatever users wrote: nobody can forge another, or send commands to a terminal."""
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
 def install(level: int = logging.INFO) -> None:

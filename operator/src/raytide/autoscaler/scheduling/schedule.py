@@ -23,7 +23,7 @@ from raytide.autoscaler.scheduling.replicas import (
     least_replicas,
     replicas_by_type,
 )
-from raytide.autoscaler.scheduling.session import Session, demands_of, launches_of, resources_of
+from raytide.autoscaler.scheduling.session import MOST_NODES, Session, demands_of, launches_of, resources_of
 from raytide.autoscaler.scheduling.shapes import Vocabulary, merged_by_affinity
 
 MOST_ROUNDS = 16
@@ -97,14 +97,13 @@ class _Scheduler:
     def _to_minimum(self) -> list[Node]:
         """Nodes to launch so that every type has its minimum, as far as the cluster's limit allows (AS:S-7)."""
         coming: list[Node] = []
-        limit, total = self._question.max_nodes, self._occupied.total()
+        limit, total = min(self._question.max_nodes or MOST_NODES, MOST_NODES), self._occupied.total()
         for one in self._question.types:
             hosts = one.num_of_hosts
             missing = least_replicas(one) - self._occupied[one.name] // hosts
             if one.available is not None:
                 missing = min(missing, one.available // hosts)
-            if limit:
-                missing = min(missing, (limit - total) // hosts)
+            missing = min(missing, (limit - total) // hosts)
             if missing > 0:
                 coming += [Node(self._reader.fresh(one)) for _ in range(missing * hosts)]
                 total += missing * hosts

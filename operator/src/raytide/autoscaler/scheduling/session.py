@@ -7,6 +7,7 @@ Shared by schedule.py and ray_exact.py, which differ in what they ask and count.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from raytide.autoscaler.model import Amounts, Demand, NodeType, SchedulingInput
 from raytide.autoscaler.scheduling.contest import Market, Pool
@@ -14,6 +15,10 @@ from raytide.autoscaler.scheduling.fleet import Fate, Fleet, Node, Plan
 from raytide.autoscaler.scheduling.packing import pack
 from raytide.autoscaler.scheduling.reading import Reader
 from raytide.autoscaler.scheduling.shapes import Run
+
+MOST_NODES: Final = 20_000
+"""Nodes of one Ray cluster for which this sidecar plans: far more than Ray runs on, and few enough for its memory, whatever
+is asked for and however large `maxReplicas` is."""
 
 
 class Session:
@@ -67,7 +72,10 @@ class Session:
                 room = min(room, one.available // hosts * hosts - self._launched[one.name])
             if room > 0:
                 pools.append(Pool(one, self._reader.fresh(one), room))
-        room_of_all = question.max_nodes - self.occupied.total() if question.max_nodes else None
+        most = question.max_nodes or None
+        if not question.is_ray_exact:
+            most = min(most or MOST_NODES, MOST_NODES)
+        room_of_all = None if most is None else most - self.occupied.total()
         return Market(pools, room_of_all, question.recoverable, question.availability)
 
 
