@@ -215,7 +215,14 @@ def build_status() -> Schema:
         "lastReason": STRING,
         "lastScaleTime": TIME,
     }
-    failures = {"counted": {"type": "array", "items": STRING}, "inARow": INT32, "lastTime": TIME}
+    failures = {
+        "counted": {"type": "array", "items": STRING},
+        "inARow": INT32,
+        "lastTime": TIME,
+        "incidents": {"type": "object", "additionalProperties": INT32},
+        "incidentTime": TIME,
+        "disruptionTime": TIME,
+    }
     trainer = {**counts, "completedIndexes": STRING, "failedIndexes": STRING, "fulfillment": {"type": "number"}}
     properties = {
         "admission": build_object({"timeouts": INT32}),

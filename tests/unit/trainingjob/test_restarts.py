@@ -144,12 +144,13 @@ def test_who_fails_after_the_end_counts_once_and_ends_nothing_anew():
     assert world.phase == names.PHASE_SUCCEEDED
 
 
-def test_several_that_end_together_count_each_but_make_one_pause():
+def test_several_that_end_together_are_one_failure_and_make_one_pause():
     world = JobWorld(low=1, high=4, trainer={"replicas": 4}).run()
     for index in range(3):
         world.end(f"trainer-{index}", 1)
     world.settle()
     assert world.status["trainer"]["failed"] == 3
+    assert world.status["failures"]["incidents"] == {"trainer": 1}
     assert world.status["failures"]["inARow"] == 1
 
 
@@ -228,8 +229,8 @@ def test_what_was_taken_makes_a_short_pause_and_no_longer_ones():
         pytest.param({**FIXED}, 1, None, id="fixed size, OnFailure"),
         pytest.param({**FIXED, "backoffLimit": 0}, 1, BACKOFF_LIMIT_EXCEEDED, id="no failure allowed"),
         pytest.param({"restartPolicy": "Never"}, 1, None, id="elastic: one is lost, the others go on"),
-        pytest.param({"maxFailedPercent": 50}, 1, None, id="half may fail"),
-        pytest.param({"maxFailedPercent": 40}, 1, TOO_MANY_FAILED, id="less than half may fail"),
+        pytest.param({"maxFailedPercent": 25}, 1, None, id="one of the maximum may fail"),
+        pytest.param({"maxFailedPercent": 20}, 1, TOO_MANY_FAILED, id="less than one of the maximum may fail"),
     ],
 )
 def test_what_a_failed_trainer_means_for_the_job(spec, code, reason):

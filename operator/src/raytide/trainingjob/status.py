@@ -92,7 +92,7 @@ def _of_valid(now: Situation, todo: Plan, at: datetime) -> Status:
         "startTime": _start_time(now, todo, at),
         "reason": end.reason if end else None,
         "message": end.message if end else None,
-        "restarts": now.counts.failures,
+        "restarts": now.counts.incidents.total,
     }
     waiting = find_condition(new["conditions"], names.WAITING)
     new["waiting"] = waiting["reason"] if waiting else None
@@ -173,10 +173,20 @@ def _scaling(now: Situation) -> Status:
 def _failures(counts: Tally) -> Status | None:
     """What the next tally starts from."""
     counted = sorted({*counts.counted, *(ending.pod.uid for ending in counts.fresh)})
-    if not counted and counts.last_at is None:
+    incidents = counts.incidents
+    if not counted and counts.last_at is None and incidents.disrupted_at is None:
         return None
-    failures: Status = {"counted": counted, "inARow": counts.in_a_row}
-    return failures | ({"lastTime": timestamp(counts.last_at)} if counts.last_at else {})
+    moments = {
+        "lastTime": counts.last_at,
+        "incidentTime": incidents.began_at,
+        "disruptionTime": incidents.disrupted_at,
+    }
+    return {
+        "counted": counted,
+        "inARow": counts.in_a_row,
+        **({"incidents": dict(incidents.by_role)} if incidents.by_role else {}),
+        **{name: timestamp(moment) for name, moment in moments.items() if moment is not None},
+    }
 
 
 def _start_time(now: Situation, todo: Plan, at: datetime) -> str | None:

@@ -99,16 +99,21 @@ def _failure(job: TrainingJob, observed: Observed, counts: Tally, wanted: Roster
     left_s = deadline_left_s(job, observed)
     if left_s is not None and left_s <= 0:
         return Verdict(names.FAILED, DEADLINE_EXCEEDED, f"it was active for more than {job.deadline_s} s")
-    trainers, percent = counts.failed_by_role.get(names.TRAINER, 0), job.spec.max_failed_percent
-    size = job.trainers_wanted()
-    if percent is not None and trainers * 100 > percent * size:
-        message = f"{trainers} trainers have failed, more than {percent} % of {size}"
+    return _beyond_limits(job, counts) or _lost(job, counts, wanted)
+
+
+def _beyond_limits(job: TrainingJob, counts: Tally) -> Verdict | None:
+    """Incidents against the user's own numbers, never against the size that the sharing pass chose (FD:SH-B1)."""
+    incidents, percent, most = counts.incidents, job.spec.max_failed_percent, job.spec.trainer.ceiling
+    trainers = incidents.by_role.get(names.TRAINER, 0)
+    if percent is not None and trainers * 100 > percent * most:
+        message = f"{trainers} failures of trainers, more than {percent} % of max-instance {most}"
         return Verdict(names.FAILED, TOO_MANY_FAILED, _with(message, counts))
-    failures = counts.failures - (trainers if percent is not None else 0)
+    failures = incidents.total - (trainers if percent is not None else 0)
     if failures > job.spec.backoff_limit:
         message = f"{failures} failures, more than backoffLimit {job.spec.backoff_limit}"
         return Verdict(names.FAILED, BACKOFF_LIMIT_EXCEEDED, _with(message, counts))
-    return _lost(job, counts, wanted)
+    return None
 
 
 def _lost(job: TrainingJob, counts: Tally, wanted: Roster) -> Verdict | None:

@@ -3,8 +3,9 @@
 Takes the job and its observed pods, gives a `Tally`: the counts that the status holds plus what ended since. A pod is
 counted by its uid, once: the uid stays in the status as long as the pod is there, and nobody deletes a pod before its uid
 stands there, so that a crash in between loses nothing and counts nothing twice. A pod that was told to go before it ended
-never counts (TJ §6 row 8), and one that the cluster took (evicted, preempted, node lost) counts against no limit. Called by
-plan and status, which therefore agree; rules TJ §5.2, §6, §7.12.
+never counts (TJ §6 row 8), and one that the cluster took (evicted, preempted, node lost) counts against no limit, nor do
+its peers that end with it; limits count incidents, not pods (incidents.py). Called by plan and status, which therefore
+agree; rules TJ §5.2, §6, §7.12.
 """
 
 from collections import Counter
@@ -18,7 +19,9 @@ from raytide.api import training_names as names
 from raytide.api.conditions import moment_of
 from raytide.api.index_ranges import indices_in
 from raytide.api.job_pod import JobPod
+from raytide.api.sharing import SharingRecord
 from raytide.api.trainingjob import TrainingJob
+from raytide.trainingjob.deciding.incidents import NO_INCIDENTS, Incidents, follows_resize, incidents_in
 from raytide.trainingjob.observed import Observed
 
 FIRST_WAIT_S: Final = 10.0
@@ -41,6 +44,12 @@ class Fault(Enum):
     """Its own, and the restart policy allows no other try."""
     CLUSTER = "cluster"
     """Nobody's here: evicted, preempted, node lost."""
+    PEER = "peer"
+    """It followed a peer that the cluster took, or a resize; it is replaced, and counts against no limit."""
+
+
+UNCOUNTED: Final = frozenset({Fault.CLUSTER, Fault.PEER})
+"""What counts against no limit and makes no pause longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,7 @@ class Tally:
     """What ended so far."""
 
     failed_by_role: Mapping[str, int]
-    """Failures that count, ever."""
+    """Pods that failed and were not taken by the cluster, ever."""
     completed: frozenset[int]
     """Trainers that ended well."""
     dead: frozenset[int]
@@ -68,15 +77,12 @@ class Tally:
     """uids of pods that have ended, are still there, and stand in the status already."""
     fresh: tuple[Ending, ...] = ()
     """What was not counted before."""
+    incidents: Incidents = NO_INCIDENTS
+    """What limits go by: pods that end together failed once."""
     in_a_row: int = 0
     last_at: datetime | None = None
     look_again_in: float | None = None
     """Seconds until a pod that ended well counts as a failure."""
-
-    @property
-    def failures(self) -> int:
-        """Of all roles."""
-        return sum(self.failed_by_role.values())
 
     @property
     def next_try_at(self) -> datetime | None:
@@ -91,9 +97,10 @@ class Tally:
         return max(0.0, (self.next_try_at - now).total_seconds()) if self.next_try_at else 0.0
 
 
-def tally(job: TrainingJob, observed: Observed) -> Tally:
-    """What the status counted, and what ended since."""
+def tally(job: TrainingJob, observed: Observed, record: SharingRecord | None = None) -> Tally:
+    """What the status counted, and what ended since; `record` tells of resizes."""
     old = _counted_before(job)
+    incidents = old.incidents.with_disruption(observed)
     ended = [pod for pod in observed.pods if pod.is_finished and pod.uid]
     # Whoever was told to go may obey with exit code 0: that is neither a success nor a failure.
     uncounted = [pod for pod in ended if pod.uid not in old.counted and not pod.is_terminating]
@@ -103,7 +110,9 @@ def tally(job: TrainingJob, observed: Observed) -> Tally:
     left_early = [pod for pod in uncounted if pod.has_succeeded and pod.role != names.TRAINER and not completed]
     waits = {pod.uid: _farewell_s(pod, observed.seen_at) for pod in left_early}
     due = [pod for pod in uncounted if pod.has_failed or waits.get(pod.uid, 1.0) <= 0]
-    fresh = tuple(Ending(pod, fault_of(job, pod)) for pod in due)
+    fresh = tuple(Ending(pod, _fault(job, pod, incidents, record, observed.seen_at)) for pod in due)
+    own = [ending.pod for ending in fresh if ending.fault not in UNCOUNTED]
+    counted = incidents.with_failures(own, observed.seen_at)
     return Tally(
         failed_by_role=Counter(old.failed_by_role)
         + Counter(ending.pod.role for ending in fresh if ending.fault is not Fault.CLUSTER),
@@ -111,7 +120,8 @@ def tally(job: TrainingJob, observed: Observed) -> Tally:
         dead=old.dead | _given_up(fresh),
         counted=frozenset(pod.uid for pod in ended if pod.uid in old.counted),
         fresh=fresh,
-        in_a_row=_in_a_row(old, fresh, observed.seen_at),
+        incidents=counted,
+        in_a_row=_in_a_row(old, fresh, observed.seen_at, is_new=counted.total > incidents.total),
         last_at=observed.seen_at.replace(microsecond=0) if fresh else old.last_at,
         look_again_in=min((wait_s for wait_s in waits.values() if wait_s > 0), default=None),
     )
@@ -127,6 +137,20 @@ def fault_of(job: TrainingJob, pod: JobPod) -> Fault:
     if policy == "ExitCode":
         return Fault.PERMANENT if pod.exit_code in PERMANENT_CODES else Fault.TRANSIENT
     return Fault.PERMANENT
+
+
+def _fault(job: TrainingJob, pod: JobPod, incidents: Incidents, record: SharingRecord | None, now: datetime) -> Fault:
+    """The same, with what happened to its peers in mind.
+
+    A restart policy that forbids another try gives way to a disruption, as it does for the pod that was taken, but not to a
+    resize: elastic training is made to survive those.
+    """
+    fault = fault_of(job, pod)
+    if fault is Fault.CLUSTER:
+        return fault
+    if incidents.follows_disruption(pod, now) or (fault is Fault.TRANSIENT and follows_resize(pod, record, now)):
+        return Fault.PEER
+    return fault
 
 
 def why_it_ended(pod: JobPod) -> str:
@@ -156,6 +180,7 @@ def _counted_before(job: TrainingJob) -> Tally:
         completed=indices_in(trainer.get("completedIndexes")),
         dead=indices_in(trainer.get("failedIndexes")),
         counted=frozenset(counted) if isinstance(counted, list) else frozenset(),
+        incidents=incidents_in(failures),
         in_a_row=_whole(failures.get("inARow")),
         last_at=moment_of(str(failures.get("lastTime"))),
     )
@@ -169,14 +194,14 @@ def _given_up(fresh: tuple[Ending, ...]) -> set[int]:
     }
 
 
-def _in_a_row(old: Tally, fresh: tuple[Ending, ...], now: datetime) -> int:
-    """Pods that end together fail once; what the cluster takes makes waits no longer."""
+def _in_a_row(old: Tally, fresh: tuple[Ending, ...], now: datetime, *, is_new: bool) -> int:
+    """Pods that end together fail once (`is_new`: an incident began); what the cluster takes makes waits no longer."""
     if not fresh:
         return old.in_a_row
-    own = [ending.pod for ending in fresh if ending.fault is not Fault.CLUSTER]
+    own = [ending.pod for ending in fresh if ending.fault not in UNCOUNTED]
     is_long_ago = old.last_at is not None and (now - old.last_at).total_seconds() >= LONG_RUN_S
-    before = 0 if is_long_ago or any(_ran_s(pod) >= LONG_RUN_S for pod in own) else old.in_a_row
-    return before + 1 if own else max(1, before)
+    before = 0 if is_long_ago or (is_new and any(_ran_s(pod) >= LONG_RUN_S for pod in own)) else old.in_a_row
+    return before + 1 if is_new else max(1, before)
 
 
 def _ran_s(pod: JobPod) -> float:

@@ -54,7 +54,7 @@ def situation_of(job: TrainingJob, observed: Observed, config: JobConfig) -> Sit
     found = parse_record(job.metadata.annotations.get(names.SHARING_ANNOTATION))
     record = found if found is not None and found.uid == job.metadata.uid else None
     gang = is_gang(job, config.gpus)
-    counts = tally(job, observed)
+    counts = tally(job, observed, record)
     wanted = roster(job, observed, counts)
     return Situation(
         job=job,

@@ -15,7 +15,7 @@ from raytide.api.pod_trouble import Cause
 from raytide.api.sharing import ResizeNote
 from raytide.elastic.model import ADMITTED, RECLAIMED
 from raytide.trainingjob.deciding.lifecycle import MOST_NAMED
-from raytide.trainingjob.deciding.restarts import Fault
+from raytide.trainingjob.deciding.restarts import Ending, Fault
 from raytide.trainingjob.deciding.situation import Situation
 from raytide.trainingjob.telling.waiting import IN_PASSING, waiting_of
 
@@ -73,9 +73,21 @@ def _resizes(now: Situation) -> Iterator[Remark]:
 
 def _endings(now: Situation) -> Iterator[Remark]:
     for ending in now.counts.fresh[:MOST_NAMED]:
-        limit = f"failure {now.counts.failures} of {now.job.spec.backoff_limit} that may be"
-        counted = "counts against no limit" if ending.fault is Fault.CLUSTER else limit
-        yield Remark(names.POD_FAILED, f"{ending}; {counted}", ending.pod.role, action="Restart")
+        yield Remark(names.POD_FAILED, f"{ending}; {_counted(now, ending)}", ending.pod.role, action="Restart")
+
+
+def _counted(now: Situation, ending: Ending) -> str:
+    """What its end does to the limits of the job; pods that end together are one failure."""
+    if ending.fault is Fault.CLUSTER:
+        return "counts against no limit"
+    if ending.fault is Fault.PEER:
+        return "counts against no limit, because a peer of it was taken, or the job was resized, a short while before"
+    percent, counts = now.job.spec.max_failed_percent, now.counts.incidents
+    if percent is not None and ending.pod.role == names.TRAINER:
+        most = now.job.spec.trainer.ceiling
+        return f"failure {counts.by_role.get(names.TRAINER, 0)}; up to {percent} % of {most} trainers may fail"
+    others = counts.total - (counts.by_role.get(names.TRAINER, 0) if percent is not None else 0)
+    return f"failure {others} of {now.job.spec.backoff_limit} that may be"
 
 
 def _verdict(now: Situation) -> Iterator[Remark]:

@@ -1,0 +1,113 @@
+"""Which pods ended for one and the same reason, and does that reason count against the job?
+
+Distributed training loses its members together: one trainer ends, and within the time-outs of the collective library the
+others exit with an error, because a peer is gone. All of that is one incident. An incident counts against the job's limits
+once, and not at all when it began with something that the job did not do: a pod that the cluster took, a node that is
+away, or a resize that was ordered. A pod belongs to an incident if it was there when the incident began; what was made
+later and ends is an incident of its own, so that a crash loop still comes to its end. Pure; called by restarts.py
+(FD:SH-B1, FD:SH-B2).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from raytide.api import training_names as names
+from raytide.api.conditions import moment_of
+from raytide.api.job_pod import JobPod
+from raytide.api.sharing import SharingRecord
+from raytide.trainingjob.observed import Observed
+
+INCIDENT_S: Final = 900.0
+"""So long after an incident began its peers may still end of it: NCCL gives up after 10 minutes by default."""
+RENEWAL_S: Final = 60.0
+"""A disruption that lasts is noted again after so long, and not in every pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incidents:
+    """What the status remembers of incidents."""
+
+    by_role: Mapping[str, int] = field(default_factory=dict)
+    """Incidents that count, ever, by the role in which each began."""
+    began_at: datetime | None = None
+    """When the last one that counts began."""
+    disrupted_at: datetime | None = None
+    """When the cluster last took one of the job's pods, or its node was away."""
+
+    @property
+    def total(self) -> int:
+        """Of all roles."""
+        return sum(self.by_role.values())
+
+    def with_disruption(self, observed: Observed) -> "Incidents":
+        """The same, with a disruption that can be seen now noted."""
+        if not any(_is_being_taken(pod, observed) for pod in observed.pods):
+            return self
+        now, last = observed.seen_at.replace(microsecond=0), self.disrupted_at
+        is_covered = last is not None and all(_was_there(pod, last) for pod in observed.pods)
+        if last is not None and is_covered and 0 <= (now - last).total_seconds() < RENEWAL_S:
+            return self
+        return replace(self, disrupted_at=now)
+
+    def follows_disruption(self, pod: JobPod, now: datetime) -> bool:
+        """Whether the pod ended because the cluster had taken a peer of it."""
+        return _belongs(pod, self.disrupted_at, now)
+
+    def with_failures(self, pods: Sequence[JobPod], now: datetime) -> "Incidents":
+        """The same, with these pods counted that failed by themselves: at most one incident more.
+
+        Only trainers end of what happened to others a while ago; a master or a parameter server talks to them alone.
+        """
+        newcomers = [pod for pod in pods if pod.role != names.TRAINER or not _belongs(pod, self.began_at, now)]
+        if not newcomers:
+            return self
+        role = min((pod.role for pod in newcomers), key=_place)
+        by_role = {**self.by_role, role: self.by_role.get(role, 0) + 1}
+        return replace(self, by_role=by_role, began_at=now.replace(microsecond=0))
+
+
+NO_INCIDENTS: Final = Incidents()
+
+
+def follows_resize(pod: JobPod, record: SharingRecord | None, now: datetime) -> bool:
+    """Whether the pod ended because the job had just been resized: some libraries do not survive another membership."""
+    resizes = record.resizes if record is not None else ()
+    return any(note.before > 0 and _belongs(pod, note.at, now) for note in resizes)
+
+
+def incidents_in(failures: Mapping[str, Any]) -> Incidents:
+    """What `status.failures` holds; nonsense there is nothing."""
+    written = failures.get("incidents")
+    counts = written if isinstance(written, Mapping) else {}
+    return Incidents(
+        by_role={role: count for role in names.ROLES if isinstance(count := counts.get(role), int) and count > 0},
+        began_at=moment_of(str(failures.get("incidentTime"))),
+        disrupted_at=moment_of(str(failures.get("disruptionTime"))),
+    )
+
+
+def _is_being_taken(pod: JobPod, observed: Observed) -> bool:
+    if pod.is_finished:
+        return pod.is_disrupted and _ended_lately(pod, observed.seen_at)
+    return pod.node_name in observed.unready_nodes or (pod.is_terminating and pod.is_disrupted)
+
+
+def _ended_lately(pod: JobPod, now: datetime) -> bool:
+    ended = moment_of(pod.finished_at)
+    return ended is None or (now - ended).total_seconds() < INCIDENT_S
+
+
+def _belongs(pod: JobPod, since: datetime | None, now: datetime) -> bool:
+    return since is not None and (now - since).total_seconds() <= INCIDENT_S and _was_there(pod, since)
+
+
+def _was_there(pod: JobPod, moment: datetime) -> bool:
+    created = moment_of(pod.creation_timestamp)
+    return created is None or created <= moment
+
+
+def _place(role: str) -> int:
+    """Who depends on whom: trainers end when a master or a parameter server does."""
+    return names.ROLES.index(role) if role in names.ROLES else len(names.ROLES)
