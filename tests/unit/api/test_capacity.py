@@ -215,7 +215,8 @@ def test_quotas_by_their_own_names():
     assert quota.hard == {"requests.cpu": 2000, "limits.cpu": 4000, "pods": 5}
     assert quota.used == {"requests.cpu": 500}
     assert quota.scopes == ("NotTerminating", "PriorityClass")
-    assert quota.priority_classes == {"high"}
+    assert quota.admits_class("high")
+    assert not quota.admits_class("low")
 
 
 def test_priorities_have_a_default():

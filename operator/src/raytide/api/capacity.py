@@ -104,8 +104,23 @@ class CapacityQuota(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     hard: Amounts
     used: Amounts
     scopes: tuple[str, ...] = ()
-    priority_classes: frozenset[str] | None = None
-    """Of which PriorityClasses pods have to be; None: no such scope."""
+    class_rules: tuple[tuple[str, frozenset[str]], ...] = ()
+    """What its scope says about PriorityClasses: In, NotIn, Exists or DoesNotExist, and the names; all have to hold."""
+
+    def admits_class(self, name: str) -> bool:
+        """Whether pods of that PriorityClass count against it, as far as its scope goes; the empty name is none."""
+        return all(_meets(name, operator, names) for operator, names in self.class_rules)
+
+
+def _meets(name: str, operator: str, names: frozenset[str]) -> bool:
+    match operator:
+        case "In":
+            return name in names
+        case "NotIn":
+            return name not in names
+        case "DoesNotExist":
+            return not name
+    return bool(name)
 
 
 class PriorityClass(msgspec.Struct, frozen=True, gc=False):
@@ -303,15 +318,19 @@ def _node_view(node: _Node) -> CapacityNode:
 def _quota_view(quota: _Quota) -> CapacityQuota:
     spec, status = quota.spec or _QuotaSpec(), quota.status or _QuotaStatus()
     selected = (spec.scope_selector or _ScopeSelector()).match_expressions or ()
-    classes = [each for each in selected if each.scope_name == "PriorityClass" and each.operator == "In"]
+    rules = [(each.operator, frozenset(each.values or ())) for each in selected if each.scope_name == _BY_CLASS]
+    rules += [("Exists", frozenset())] if _BY_CLASS in (spec.scopes or ()) else []
     return CapacityQuota(
         namespace=quota.metadata.namespace,
         name=quota.metadata.name,
         hard=_quota_amounts(status.hard if status.hard is not None else spec.hard),
         used=_quota_amounts(status.used),
         scopes=(*(spec.scopes or ()), *(each.scope_name for each in selected)),
-        priority_classes=frozenset(name for each in classes for name in each.values or ()) if classes else None,
+        class_rules=tuple(rules),
     )
+
+
+_BY_CLASS: Final = "PriorityClass"
 
 
 def _class_view(given: _PriorityClass) -> PriorityClass:

@@ -83,6 +83,18 @@ def pod_outline(job: TrainingJob, role: str) -> Manifest:
     return templated(job, role, outline)
 
 
+def priority_class_of(job: TrainingJob, role: str) -> str:
+    """The PriorityClass that pods of the role are made with; the template's word counts before that of the spec.
+
+    Whatever goes by priority has to ask here: what the spec says beside it is not what the pods have (FD:SEC-F4).
+    """
+    template = (role_spec(job, role).template or {}).get("spec")
+    if not isinstance(template, dict) or "priorityClassName" not in template:
+        return job.spec.priority_class_name
+    said = template["priorityClassName"]
+    return said if isinstance(said, str) else ""
+
+
 def scheduling_spec(job: TrainingJob, role: str) -> Manifest:
     """The part of the pod's spec that the scheduler reads, before the user's template."""
     spec, said = job.spec, role_spec(job, role)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from raytide.elastic.model import PODS, Pool
+from raytide.elastic.model import PODS, ParticipantId, Pool, Quota
 from raytide.elastic.placement import PodShape, Room, total
 from raytide.elastic.room_index import Wants
 
@@ -78,44 +78,50 @@ class LoadBudget:
 
 
 class QuotaLedger:
-    """What the quotas of each namespace still allow."""
+    """What the quotas of each namespace still allow, to whom."""
 
     def __init__(self, pool: Pool, room: Room) -> None:
         self._names = room.resources
-        self._left: dict[str, list[tuple[str, dict[str, int]]]] = {}
+        self._left: dict[str, list[tuple[Quota, dict[str, int]]]] = {}
         for quota in sorted(pool.quotas, key=lambda quota: (quota.namespace, quota.name)):
-            self._left.setdefault(quota.namespace, []).append((quota.name, dict(quota.free)))
+            self._left.setdefault(quota.namespace, []).append((quota, dict(quota.free)))
 
-    def overdraft(self, namespace: str, pod: PodShape) -> tuple[int, str, Shortfall] | None:
+    def names_for(self, who: ParticipantId) -> tuple[str, ...]:
+        """The quotas that its pods count against."""
+        return tuple(f"{quota.namespace}/{quota.name}" for quota, _ in self._for(who))
+
+    def overdraft(self, who: ParticipantId, pod: PodShape) -> tuple[int, str, Shortfall] | None:
         """How many of these that are wanted already will be refused, by which quota, and what it lacks."""
         worst: tuple[int, str, Shortfall] | None = None
-        charge = self._charge([(pod, 1)]) if namespace in self._left else {}
-        for name, left in self._left.get(namespace, []):
+        quotas = self._for(who)
+        charge = self._charge([(pod, 1)]) if quotas else {}
+        for quota, left in quotas:
             for resource, amount in charge.items():
                 count = -(left.get(resource, 0) // amount) if amount > 0 else 0
                 if count > 0 and (worst is None or count > worst[0]):
-                    worst = count, name, Shortfall(resource, amount, 0)
+                    worst = count, quota.name, Shortfall(resource, amount, 0)
         return worst
 
-    def shortfall(self, namespace: str, pods: Iterable[tuple[PodShape, int]]) -> tuple[str, Shortfall] | None:
+    def shortfall(self, who: ParticipantId, pods: Iterable[tuple[PodShape, int]]) -> tuple[str, Shortfall] | None:
         """The quota that refuses so many more pods together, and what it lacks."""
-        if namespace not in self._left:
-            return None
-        charge = self._charge(pods)
-        for name, left in self._left[namespace]:
+        quotas = self._for(who)
+        charge = self._charge(pods) if quotas else {}
+        for quota, left in quotas:
             for resource, amount in charge.items():
                 if amount > 0 and left.get(resource, amount) < amount:
-                    return name, Shortfall(resource, amount, max(0, left[resource]))
+                    return quota.name, Shortfall(resource, amount, max(0, left[resource]))
         return None
 
-    def spend(self, namespace: str, pods: Iterable[tuple[PodShape, int]]) -> None:
+    def spend(self, who: ParticipantId, pods: Iterable[tuple[PodShape, int]]) -> None:
         """So many more; negative counts give back."""
-        if namespace not in self._left:
-            return
-        charge = self._charge(pods)
-        for _, left in self._left[namespace]:
+        quotas = self._for(who)
+        charge = self._charge(pods) if quotas else {}
+        for _, left in quotas:
             for resource in left.keys() & charge.keys():
                 left[resource] -= charge[resource]
+
+    def _for(self, who: ParticipantId) -> list[tuple[Quota, dict[str, int]]]:
+        return [entry for entry in self._left.get(who.namespace, ()) if entry[0].is_for(who)]
 
     def _charge(self, pods: Iterable[tuple[PodShape, int]]) -> Mapping[str, int]:
         charge: dict[str, int] = {}

@@ -115,7 +115,7 @@ class Claims:
         """A gang's pods do not exist yet: its quotas have to allow them."""
         if share.size >= share.of.floor:
             return None
-        refusal = self.state.quotas.shortfall(share.of.id.namespace, _wanted(needs))
+        refusal = self.state.quotas.shortfall(share.of.id, _wanted(needs))
         return None if refusal is None else quota_refusal(refusal)
 
     def _granted(self, share: Share, needs: Needs) -> Refusal | None:
@@ -237,7 +237,7 @@ class Claims:
         """Pods that do not exist yet count from now on, in sums and quotas."""
         for pods, _, _ in placements:
             self.state.load.spend_limits(pods.pod, 1)
-            self.state.quotas.spend(share.of.id.namespace, [(pods.pod, 1)])
+            self.state.quotas.spend(share.of.id, [(pods.pod, 1)])
 
 
 def _wanted(needs: Needs) -> tuple[tuple[PodShape, int], ...]:

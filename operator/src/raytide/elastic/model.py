@@ -208,6 +208,12 @@ class Quota:
     namespace: str
     name: str
     free: Amounts
+    applies_to: frozenset[ParticipantId] | None = None
+    """Whose pods count against it; None: those of all participants of the namespace."""
+
+    def is_for(self, id_: ParticipantId) -> bool:
+        """Whether the pods of that participant count against it."""
+        return self.namespace == id_.namespace and (self.applies_to is None or id_ in self.applies_to)
 
 
 @dataclass(frozen=True, slots=True)

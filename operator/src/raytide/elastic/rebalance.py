@@ -132,8 +132,7 @@ class _Level:
 
     def _asked_for(self, receiver: Share, step: Step, score: int) -> "_Asked":
         """Whom to ask for such a step: everybody, but for those who could not help before."""
-        namespace = receiver.of.id.namespace if self.state.pool.quotas else ""
-        key = _numbers(step), receiver.of.is_accounted_by_limits, namespace
+        key = _numbers(step), receiver.of.is_accounted_by_limits, self.state.quotas.names_for(receiver.of.id)
         asked = self._asked.get(key)
         if asked is None or score < asked.score:
             short = _short_everywhere(receiver.instances.pod)

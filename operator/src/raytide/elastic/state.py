@@ -105,7 +105,7 @@ class State:
 
     def refused(self, share: Share) -> int:
         """How many of its instances a quota does not let come into being."""
-        overdraft = self.quotas.overdraft(share.of.id.namespace, share.instances.pod) if share.uncreated else None
+        overdraft = self.quotas.overdraft(share.of.id, share.instances.pod) if share.uncreated else None
         if overdraft is None:
             return 0
         count, name, shortfall = overdraft

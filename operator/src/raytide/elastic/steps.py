@@ -50,7 +50,7 @@ def refused_by_sums(state: State, share: Share, step: Step) -> Refusal | None:
             # What no node has is said first: a sum may be changed by a setting, a node not.
             has_room = state.room.find(pods.pod) is not None
             return Refusal(INSUFFICIENT, needs=wanted(step), shortfall=shortfall if has_room else None)
-    refused = state.quotas.shortfall(share.of.id.namespace, wanted(step))
+    refused = state.quotas.shortfall(share.of.id, wanted(step))
     return None if refused is None else quota_refusal(refused)
 
 
@@ -58,7 +58,7 @@ def charge(state: State, share: Share, step: Step) -> None:
     """New pods count in sums and quotas; negative counts take that back."""
     for pods, count in step:
         state.load.spend_limits(pods.pod, count)
-    state.quotas.spend(share.of.id.namespace, wanted(step))
+    state.quotas.spend(share.of.id, wanted(step))
 
 
 def wanted(step: Step) -> tuple[tuple[PodShape, int], ...]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from raytide.api.capacity import CapacityPod
 from raytide.api.conditions import moment_of
+from raytide.api.job_shape import priority_class_of
 from raytide.api.meta import TRAININGJOBS, Key
 from raytide.api.training_names import MASTER, PSERVER, TRAINER
 from raytide.api.trainingjob import TrainingJob
@@ -51,7 +52,7 @@ class Sharer:
             ceiling=ceiling,
             current=current,
             shape=self.shapes[TRAINER],
-            priority=priorities.get(spec.priority_class_name, priorities.get("", 0)),
+            priority=_priority(claim.job, priorities),
             created_at=claim.job.metadata.creation_timestamp,
             is_gang=claim.is_gang,
             core=self._core(),
@@ -162,6 +163,12 @@ def _bounds(claim: Claim) -> tuple[int, int, int]:
 def _sizes(claim: Claim, floor: int, ceiling: int) -> tuple[int, ...]:
     allowed = {size - claim.given_up for size in claim.job.spec.scaling.allowed_sizes}
     return tuple(sorted(size for size in allowed if floor <= size <= ceiling))
+
+
+def _priority(job: TrainingJob, priorities: Mapping[str, int]) -> int:
+    """What its pods really have; the lowest where roles differ, so that nobody gains room by a class of a few."""
+    classes = {priority_class_of(job, role) for role in _roles(job)}
+    return min(priorities.get(name, priorities.get("", 0)) for name in classes)
 
 
 def _roles(job: TrainingJob) -> tuple[str, ...]:

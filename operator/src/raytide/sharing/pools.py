@@ -16,12 +16,14 @@ from typing import Final, TypeAlias
 
 from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota
 from raytide.api.config import SharingConfig
+from raytide.api.job_shape import priority_class_of
+from raytide.api.training_names import TRAINER
 from raytide.api.trainingjob import TrainingJob
 from raytide.elastic.model import Amounts, Participant, Pool, PoolOptions, Quota, Shape
 from raytide.sharing.claims import is_going, rest_of, takes_part
 from raytide.sharing.participants import Sharer, claimed, role_shapes, wanted_pods
-from raytide.sharing.quotas import quotas_left
-from raytide.sharing.rooms import Holding, Rooms, added, strangers
+from raytide.sharing.quotas import Ordered, quotas_left
+from raytide.sharing.rooms import Holding, Rooms, strangers
 from raytide.sharing.standing import stand
 
 Owner: TypeAlias = tuple[str, str, str]
@@ -196,14 +198,10 @@ def _by_holder(pods: Iterable[CapacityPod]) -> tuple[dict[Owner, list[CapacityPo
 
 
 def _quotas(quotas: Iterable[CapacityQuota], jobs: Iterable[_Known]) -> tuple[Quota, ...]:
+    ordered = (
+        Ordered(known.participant.id, priority_class_of(known.job, TRAINER), known.uncreated)
+        for known in jobs
+        if known.participant is not None
+    )
     quotas = tuple(quotas)
-    if not quotas:
-        return ()
-    uncreated: dict[str, Amounts] = {}
-    classes: dict[str, frozenset[str]] = {}
-    for known in jobs:
-        if known.participant is not None:
-            namespace = known.job.key.namespace
-            uncreated[namespace] = added(uncreated.get(namespace, {}), known.uncreated)
-            classes[namespace] = classes.get(namespace, frozenset()) | {known.job.spec.priority_class_name}
-    return quotas_left(quotas, uncreated=uncreated, classes=classes)
+    return quotas_left(quotas, ordered) if quotas else ()

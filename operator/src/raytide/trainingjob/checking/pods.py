@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from raytide.api.faults import Violation
+from raytide.api.job_shape import priority_class_of
 from raytide.api.meta import Manifest
 from raytide.api.quantity import Quantity, QuantityError
 from raytide.api.training_names import INVALID_SPEC, PSERVER, ROLES, TRAINER
@@ -62,6 +63,13 @@ def pod_warnings(job: TrainingJob, gpus: frozenset[str]) -> Iterator[Violation]:
                 yield _fault("TJ:3-18", f"spec.{role}.resources", message)
         if not _asks_for_something(resources) and (role == PSERVER or (role == TRAINER and not job.is_elastic)):
             yield _fault("TJ:3-5", f"spec.{role}.resources", "asks for nothing: no room is kept for these pods")
+        own, said = priority_class_of(job, role), job.spec.priority_class_name
+        if own != said:
+            message = (
+                f"is {own or 'empty'}, but spec.priorityClassName is {said or 'empty'}: these pods have the template's, and "
+                "the job shares capacity by the lowest that its pods have; write it in spec.priorityClassName alone"
+            )
+            yield _fault("TJ:8-template", f"spec.{role}.template.spec.priorityClassName", message)
         if node := _node_of(spec):
             message = (
                 f"is {node}: these pods go there past the scheduler, even where they have no room, and sizes count on all "
