@@ -82,7 +82,7 @@ SPEC_WORDS = {
     "spec.scaling.minRuntimeSeconds": "Seconds from its start in which nobody takes from it.",
     "spec.scaling.rebalance": "Whether it gives to less fulfilled jobs, and is given by others, when nobody waits. true if absent.",
     "spec.scaling.shrinkCooldownSeconds": "Seconds after a resize in which nobody of no higher priority takes from it. 10 if absent.",
-    "spec.scaling.step": "By how many trainers it grows and shrinks.",
+    "spec.scaling.step": "By how many trainers it grows and shrinks: sizes are min-instance and every so many more.",
     "spec.scaling.yieldToPods": "Whether it gives down to its minimum to other pods of a higher priority that have no node. false if absent.",
     "spec.schedulerName": "Who schedules its pods.",
     "spec.startPolicy": "Gang: nothing starts before the minimum has room, the default with GPUs. Optimistic: start at once.",

@@ -445,7 +445,8 @@ def test_the_load_does_not_keep_anybody_from_its_minimum():
     ("cpu", "more", "expected"),
     [
         pytest.param(9, {"step": 3}, 7, id="steps of three from the minimum"),
-        pytest.param(12, {"step": 3}, 10, id="the maximum is always allowed"),
+        pytest.param(12, {"step": 3}, 10, id="the maximum where steps lead there"),
+        pytest.param(12, {"step": 4}, 9, id="no maximum beside the steps"),
         pytest.param(7, {"sizes": (1, 2, 4, 8)}, 4, id="powers of two"),
         pytest.param(12, {"sizes": (1, 2, 4, 8)}, 8, id="the largest listed size, not the maximum"),
     ],

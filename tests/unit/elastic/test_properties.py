@@ -38,6 +38,7 @@ from raytide.elastic.model import (
     NO_ROOM,
     REBALANCED,
     RECLAIMED,
+    SIZE_NOT_ALLOWED,
     UNSATISFIABLE,
     YIELDED,
     Division,
@@ -92,7 +93,7 @@ def stays_within_bounds(plan: Division, everybody) -> None:
         assert one.after <= job.ceiling, one
         assert one.after >= job.floor or job.floor > one.after > one.before, one
         assert job.is_scaling_enabled or one.reason not in (GROWING, RECLAIMED, REBALANCED, NO_ROOM), one
-        if job.floor < one.after < job.ceiling and one.is_released:
+        if job.floor < one.after and one.is_released:
             assert one.after in job.sizes if job.sizes else (one.after - job.floor) % job.step == 0, one
         if job.companion:
             before = job.companion.current if is_first else job.companion.wanted(one.before)
@@ -102,8 +103,8 @@ def stays_within_bounds(plan: Division, everybody) -> None:
 def takes_only_what_may_be_taken(plan: Division, everybody, strangers) -> None:
     for one in plan.resizes:
         job = everybody[one.id]
-        if one.after > one.before or one.reason == ABOVE_MAXIMUM:
-            assert one.after < one.before or one.reason not in (ABOVE_MAXIMUM, RECLAIMED)
+        if one.after > one.before or one.reason in (ABOVE_MAXIMUM, SIZE_NOT_ALLOWED):
+            assert one.after < one.before or one.reason not in (ABOVE_MAXIMUM, SIZE_NOT_ALLOWED, RECLAIMED)
             assert job.may_grow or one.reason != GROWING, one
             continue
         if one.reason == YIELDED:

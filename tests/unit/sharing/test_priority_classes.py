@@ -2,11 +2,10 @@
 
 import pytest
 
+from elastic_builders import resizes_of
 from raytide.api.trainingjob import TrainingJob
 from raytide.elastic.fairness import divide
 from raytide.trainingjob.validation import violations, warnings
-
-from elastic_builders import resizes_of
 from unit.sharing.stage import job_manifest
 from unit.sharing.test_participants import made, node, pod_of, quota
 

@@ -208,7 +208,7 @@ ODD = {
         "set spec.pserver.scaling to Ratio",
     ),
     "passes in two places": ({"passes": 2, "trainer__passes": 3}, "spec.trainer.passes", "that counts"),
-    "a step as wide as all": ({"scaling__step": 4}, "spec.scaling.step", "no other size"),
+    "a step as wide as all": ({"scaling__step": 4}, "spec.scaling.step", "no size but 3 is used"),
     "sizes without the minimum": ({"scaling__allowedSizes": [4, 6]}, "spec.scaling.allowedSizes", "always allowed"),
     "nothing to run": ({"trainer__entrypoint": ""}, "spec.trainer.entrypoint", "nothing to run"),
     "parameter servers that ask for nothing": ({"pserver__resources": {}}, "spec.pserver.resources", "no room is kept"),

@@ -244,8 +244,7 @@ def _refusing(one: Participant, pool: Pool) -> list[Quota]:
     return [
         quota
         for quota in pool.quotas
-        if quota.is_for(one.id)
-        and any(quota.free.get(name, amount) < amount for name, amount in charge.items())
+        if quota.is_for(one.id) and any(quota.free.get(name, amount) < amount for name, amount in charge.items())
     ]
 
 

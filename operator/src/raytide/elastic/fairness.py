@@ -24,6 +24,7 @@ from raytide.elastic.model import (
     REACHING_MINIMUM,
     REBALANCED,
     RECLAIMED,
+    SIZE_NOT_ALLOWED,
     YIELDED,
     Division,
     ParticipantId,
@@ -34,7 +35,7 @@ from raytide.elastic.model import (
 from raytide.elastic.reasons import Reasons
 from raytide.elastic.rebalance import rebalance
 from raytide.elastic.reclaim import Reclaim
-from raytide.elastic.share import Segment, Share, largest_size
+from raytide.elastic.share import Segment, Share, allowed_size, largest_size
 from raytide.elastic.state import Refusal, State, begin
 from raytide.elastic.taking_back import take_back
 
@@ -54,6 +55,8 @@ def divide(pool: Pool) -> Division:
     state.forget(kept.for_claims)
     rebalance(state)
     kept.forget_sizes()
+    for share in state.shares:
+        _round_down(state, share)
     return Division(_resizes(state), _waiting(state))
 
 
@@ -64,6 +67,14 @@ def _cut(state: State, share: Share) -> None:
         before = share.size
         take = Reclaim(state).cut(share, largest)
         share.shrinks_by(before - largest, ABOVE_MAXIMUM, take.nodes)
+
+
+def _round_down(state: State, share: Share) -> None:
+    """Whoever did not get to a size that it may have comes down to one: `kubectl scale` and failures know no sizes (FD:SH-B12)."""
+    before, after = share.size, allowed_size(share.of, share.size)
+    if share.of.floor <= after < before:
+        take = Reclaim(state).cut(share, after)
+        share.shrinks_by(before - after, SIZE_NOT_ALLOWED, take.nodes)
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------------
@@ -133,6 +144,8 @@ def _why_smaller(share: Share, segment: Segment, shares: dict[ParticipantId, Sha
         return f" for {_named(segment.for_ids)}, which {'is' if len(segment.for_ids) == 1 else 'are'} less fulfilled"
     if segment.reason == NO_ROOM:
         return f": {share.without_room}"
+    if segment.reason == SIZE_NOT_ALLOWED:
+        return f": {segment.before} is none of the sizes that it may have"
     return f": its maximum is {share.of.ceiling}"
 
 

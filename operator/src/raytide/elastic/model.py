@@ -155,7 +155,9 @@ class Participant:
     sizes: tuple[int, ...] = ()
     """Sizes it may have, ascending; empty: every size."""
     step: int = 1
-    """Sizes are floor, floor + step, …; the ceiling is always allowed."""
+    """Sizes are the floor and, from `step_from` on, every `step` up to the ceiling."""
+    step_from: int | None = None
+    """Where steps are counted from, if not from the floor."""
     may_grow: bool = True
     may_shrink: bool = True
     """False in a cool-down, in its minimum run time, or while its last resize is under way; clamping does not ask."""
@@ -251,6 +253,8 @@ ADMITTED: Final = "Admitted"
 REACHING_MINIMUM: Final = "ReachingMinimum"
 GROWING: Final = "Growing"
 ABOVE_MAXIMUM: Final = "AboveMaximum"
+SIZE_NOT_ALLOWED: Final = "SizeNotAllowed"
+"""Its size was none of those it may have, and the next larger one has no room now."""
 RECLAIMED: Final = "Reclaimed"
 """Taken for another one, named in `for_id`, that needs it to reach its floor."""
 REBALANCED: Final = "Rebalanced"

@@ -6,7 +6,7 @@ say from where to where, why, for whom, and whether the room is free already. Mu
 knows nothing of fairness. Rules TJ §3 rows 4, 9, 12; used by `claims.py` and `growth.py`.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -193,18 +193,14 @@ def larger_size(participant: Participant, size: int) -> int | None:
         position = bisect_right(participant.sizes, size)
         is_there = position < len(participant.sizes) and participant.sizes[position] <= ceiling
         return participant.sizes[position] if is_there else None
-    return min(ceiling, floor + ((size - floor) // participant.step + 1) * participant.step)
+    begin = _steps_begin(participant)
+    after = begin if size < begin else begin + ((size - begin) // participant.step + 1) * participant.step
+    return after if after <= ceiling else None
 
 
 def smaller_size(participant: Participant, size: int) -> int | None:
     """The largest allowed size below `size`; None at the floor."""
-    floor = participant.floor
-    if size <= floor:
-        return None
-    if participant.sizes:
-        position = bisect_left(participant.sizes, size)
-        return max(floor, participant.sizes[position - 1]) if position > 0 else floor
-    return floor + (size - floor - 1) // participant.step * participant.step
+    return None if size <= participant.floor else allowed_size(participant, size - 1)
 
 
 def smallest_size(participant: Participant, least: int) -> int:
@@ -219,9 +215,22 @@ def smallest_size(participant: Participant, least: int) -> int:
 
 
 def largest_size(participant: Participant) -> int:
-    """The largest allowed size: the ceiling, unless sizes are listed."""
-    listed = [size for size in participant.sizes if participant.floor <= size <= participant.ceiling]
-    return listed[-1] if listed else participant.ceiling if not participant.sizes else participant.floor
+    """The largest allowed size: the ceiling, unless the sizes are listed or in steps."""
+    return allowed_size(participant, participant.ceiling)
+
+
+def allowed_size(participant: Participant, most: int) -> int:
+    """The largest allowed size that is no larger than `most`, and at least the floor."""
+    floor, most = participant.floor, min(most, participant.ceiling)
+    if participant.sizes:
+        position = bisect_right(participant.sizes, most)
+        return max(floor, participant.sizes[position - 1]) if position > 0 else floor
+    begin = _steps_begin(participant)
+    return max(floor, begin + (most - begin) // participant.step * participant.step) if most >= begin else floor
+
+
+def _steps_begin(participant: Participant) -> int:
+    return participant.floor if participant.step_from is None else participant.step_from
 
 
 def build_share(participant: Participant, rank: int, room: Room, pod: PodShape) -> Share:

@@ -63,6 +63,7 @@ class Sharer:
             unplaced_for_long=unplaced_for_long,
             sizes=_sizes(claim, floor, ceiling),
             step=max(1, spec.scaling.step),
+            step_from=spec.trainer.min_instance,
             may_grow=rest.growth_until is None and (is_settled or not claim.has_begun),
             may_shrink=rest.shrinking_until is None,
             is_settled=is_settled or not claim.has_begun,
@@ -161,8 +162,9 @@ def _bounds(claim: Claim) -> tuple[int, int, int]:
 
 
 def _sizes(claim: Claim, floor: int, ceiling: int) -> tuple[int, ...]:
-    allowed = {size - claim.given_up for size in claim.job.spec.scaling.allowed_sizes}
-    return tuple(sorted(size for size in allowed if floor <= size <= ceiling))
+    """What the user lists are numbers of trainers that run, whatever failed for good; the floor is always allowed."""
+    listed = claim.job.spec.scaling.allowed_sizes
+    return tuple(sorted({floor, *(size for size in listed if floor <= size <= ceiling)})) if listed else ()
 
 
 def _priority(job: TrainingJob, priorities: Mapping[str, int]) -> int:

@@ -16,6 +16,7 @@ from raytide.elastic.model import (
     Resize,
     Waiting,
 )
+from raytide.elastic.share import allowed_size
 
 
 def within_bounds(pool: Pool, trouble: str) -> Division:
@@ -31,7 +32,7 @@ def within_bounds(pool: Pool, trouble: str) -> Division:
 
 
 def _resize(each: Participant) -> Resize | None:
-    after = min(each.ceiling, max(each.floor, each.current))
+    after = allowed_size(each, each.current)
     if after == each.current:
         return None
     begins = each.is_gang and each.current == 0
@@ -43,7 +44,7 @@ def _resize(each: Participant) -> Resize | None:
 
 
 _WORDS = {
-    ABOVE_MAXIMUM: "to come down to its maximum",
+    ABOVE_MAXIMUM: "to come down to a size that it may have",
     ADMITTED: "to begin with its minimum",
     REACHING_MINIMUM: "to reach its minimum",
 }

@@ -132,7 +132,11 @@ def _sizes(job: TrainingJob) -> Iterator[Violation]:
 def _odd_sizes(job: TrainingJob) -> Iterator[Violation]:
     scaling, low, high = job.spec.scaling, job.spec.trainer.min_instance, job.spec.trainer.ceiling
     if job.is_elastic and scaling.step > high - low:
-        message = f"is {scaling.step}, more than there is from min-instance {low} to max-instance {high}: no other size is used"
+        message = f"is {scaling.step}, more than there is from min-instance {low} to max-instance {high}: no size but {low} is used"
+        yield _fault("TJ:8-scaling", "spec.scaling.step", message)
+    elif not scaling.allowed_sizes and scaling.step > 1 and (high - low) % scaling.step:
+        most = low + (high - low) // scaling.step * scaling.step
+        message = f"is {scaling.step}: sizes are min-instance {low} and every {scaling.step} more, so that {most} is the largest, not {high}"
         yield _fault("TJ:8-scaling", "spec.scaling.step", message)
     if scaling.allowed_sizes and low not in scaling.allowed_sizes:
         message = f"does not have min-instance ({low}), which is always allowed"

@@ -25,6 +25,7 @@ REASONS: Final = frozenset(
         model.REACHING_MINIMUM,
         model.GROWING,
         model.ABOVE_MAXIMUM,
+        model.SIZE_NOT_ALLOWED,
         model.RECLAIMED,
         model.REBALANCED,
         model.NO_ROOM,
