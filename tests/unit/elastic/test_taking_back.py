@@ -82,7 +82,7 @@ def test_behind_pods_of_a_higher_priority_nobody_waits_at_all():
     pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=3, priority=1, name="shop/web-0"))
     (resize,) = divide(pool).resizes
     assert (resize.before, resize.after, resize.reason) == (12, 8, NO_ROOM)
-    assert resize.message == (
+    assert resize.full_message == (
         "ScaledDown 12→8: no room is left for more of them behind shop/web-0, which has a higher priority and no node"
     )
 
@@ -149,7 +149,7 @@ def test_room_of_what_goes_with_a_step_is_offered_to_whoever_waits():
 
 def test_what_was_cut_for_its_maximum_says_both():
     (resize,) = divide(behind(World([node(cpu=6)], [job("a", 2, 10, 12)]), stranger(count=2, priority=1))).resizes
-    assert resize.message == (
+    assert resize.full_message == (
         "ScaledDown 12→6: its maximum is 10; "
         "no room is left for more of them behind web/pod, which has a higher priority and no node"
     )

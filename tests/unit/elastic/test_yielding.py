@@ -106,11 +106,11 @@ def test_what_is_said_of_it():
     world = a_cluster()
     world.strangers = (stranger(1, **WEB),)
     (one,) = divide(world.pool()).resizes
-    assert one.message == "ScaledDown 6→5 for web/nginx-0, which has a higher priority and no node"
+    assert one.full_message == "ScaledDown 6→5 for web/nginx-0, which has a higher priority and no node"
     world.strangers = (stranger(1, count=3, **WEB),)
     (three,) = divide(world.pool()).resizes
     assert (
-        three.message
+        three.full_message
         == "ScaledDown 6→3 for web/nginx-0 and 2 more pods of others, which have a higher priority and no node"
     )
 
@@ -120,7 +120,7 @@ def test_one_that_gives_to_a_job_too_names_both():
     world.strangers = (stranger(1, **WEB),)
     (one,) = divide(world.pool()).resizes
     assert (one.reason, one.for_id) == (RECLAIMED, id_of("claimant"))
-    assert one.message == (
+    assert one.full_message == (
         "ScaledDown 6→4 for default/claimant, which needs 1 to reach its minimum, "
         "and for web/nginx-0, which has a higher priority and no node"
     )

@@ -98,14 +98,14 @@ def _standing(one: Participant, after: int) -> str:
 
 def _resizes(division: Division, one: Participant) -> list[str]:
     return [
-        f"{each.before} -> {each.after}: {each.reason}: {each.message}"
+        f"{each.before} -> {each.after}: {each.reason}: {each.full_message or each.message}"
         for each in division.resizes
         if each.id == one.id
     ]
 
 
 def _said(waiting: Waiting | None) -> list[str]:
-    return [f"{waiting.reason}: {waiting.message}"] if waiting else []
+    return [f"{waiting.reason}: {waiting.full_message or waiting.message}"] if waiting else []
 
 
 def _rules(one: Participant) -> Iterator[str]:

@@ -13,19 +13,14 @@ at once, on the chance of room, has its floor as its current size already, and i
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 from raytide.elastic.claims import Claims
 from raytide.elastic.growth import grow
 from raytide.elastic.model import (
     ABOVE_MAXIMUM,
     ADMITTED,
-    NO_ROOM,
     REACHING_MINIMUM,
-    REBALANCED,
-    RECLAIMED,
     SIZE_NOT_ALLOWED,
-    YIELDED,
     Division,
     ParticipantId,
     Pool,
@@ -35,12 +30,10 @@ from raytide.elastic.model import (
 from raytide.elastic.reasons import Reasons
 from raytide.elastic.rebalance import rebalance
 from raytide.elastic.reclaim import Reclaim
+from raytide.elastic.sentences import sentence
 from raytide.elastic.share import Segment, Share, allowed_size, largest_size
 from raytide.elastic.state import Refusal, State, begin
 from raytide.elastic.taking_back import take_back
-
-_NAMED: Final = 3
-"""So many receivers are named in a sentence."""
 
 
 def divide(pool: Pool) -> Division:
@@ -110,64 +103,13 @@ def _resize(share: Share, segment: Segment, shares: dict[ParticipantId, Share]) 
         segment.before,
         segment.after,
         segment.reason,
-        _sentence(share, segment, shares),
+        sentence(share, segment, shares, reader=share.of.id.namespace),
         segment.for_ids[0] if segment.for_ids else None,
         companions,
         segment.is_released,
         {name: number for name, number in sorted(segment.nodes.items()) if number},
+        sentence(share, segment, shares),
     )
-
-
-def _sentence(share: Share, segment: Segment, shares: dict[ParticipantId, Share]) -> str:
-    sizes = f"{segment.before}→{segment.after}"
-    if segment.is_growth:
-        later = "" if segment.is_released else ", as soon as pods that are leaving are gone"
-        match segment.reason:
-            case str(reason) if reason == ADMITTED:
-                return f"Admitted with {segment.after}: its minimum of {share.of.floor} fits{later}"
-            case str(reason) if reason == REACHING_MINIMUM:
-                return f"ScaledUp {sizes} to reach its minimum of {share.of.floor}{later}"
-            case str(reason) if reason == REBALANCED:
-                return f"ScaledUp {sizes} to be as fulfilled as others{later}"
-        return f"ScaledUp {sizes} into free room{later}"
-    why = _why_smaller(share, segment, shares)
-    if segment.reason != NO_ROOM and share.without_room:
-        why = f"{why}; {share.without_room}"
-    return f"ScaledDown {sizes}{why}"
-
-
-def _why_smaller(share: Share, segment: Segment, shares: dict[ParticipantId, Share]) -> str:
-    if segment.reason in (RECLAIMED, YIELDED):
-        needs = [_need(shares[each]) for each in segment.for_ids] + _strangers(segment.for_pods)
-        return f" for {', and for '.join(needs) or 'its own pods that have no node'}"
-    if segment.reason == REBALANCED:
-        return f" for {_named(segment.for_ids)}, which {'is' if len(segment.for_ids) == 1 else 'are'} less fulfilled"
-    if segment.reason == NO_ROOM:
-        return f": {share.without_room}"
-    if segment.reason == SIZE_NOT_ALLOWED:
-        return f": {segment.before} is none of the sizes that it may have"
-    return f": its maximum is {share.of.ceiling}"
-
-
-def _named(ids: list[ParticipantId]) -> str:
-    """The first few of them."""
-    rest = len(ids) - _NAMED
-    return ", ".join(map(str, ids[:_NAMED])) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _strangers(pods: list[str]) -> list[str]:
-    """All of them in one phrase; nothing where there are none."""
-    if not pods:
-        return []
-    more = len(pods) - 1
-    others = f" and {more} more {'pods' if more > 1 else 'pod'} of others" if more else ""
-    return [f"{pods[0]}{others}, which {'have' if more else 'has'} a higher priority and no node"]
-
-
-def _need(claimant: Share) -> str:
-    of = claimant.of
-    missing = max(1, of.floor - sum(of.placed.values()))
-    return f"{of.id}, which needs {missing} to reach its minimum"
 
 
 def _waiting(state: State) -> tuple[Waiting, ...]:

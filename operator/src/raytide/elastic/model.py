@@ -297,6 +297,8 @@ class Resize:
     """False: the room is promised, but pods are still in it. Growth is written only when they are gone (TJ §4 step 4)."""
     nodes: Mapping[str, int] = field(default_factory=dict)
     """Where the plan assumes that instances come (positive) or go (negative); kube-scheduler decides in the end."""
+    full_message: str = ""
+    """`message` with the names of other namespaces, which only the operator's log and `raytide plan` may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +311,8 @@ class Waiting:
     is_below_floor: bool = True
     is_room_kept: bool = False
     """Whether pods of strangers keep what it is short of."""
+    full_message: str = ""
+    """`message` with the names of other namespaces, as in `Resize`."""
 
 
 @dataclass(frozen=True, slots=True)

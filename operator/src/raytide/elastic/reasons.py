@@ -26,6 +26,7 @@ from raytide.elastic.model import (
 )
 from raytide.elastic.placement import ANY_NUMBER, PodShape
 from raytide.elastic.room_index import RoomIndex, Vector, times_that_fit
+from raytide.elastic.sentences import job_name
 from raytide.elastic.share import Share
 from raytide.elastic.state import Refusal, State
 from raytide.elastic.words import spell, spell_with_name
@@ -49,13 +50,18 @@ class Reasons:
 
     def waiting(self, share: Share, refusal: Refusal) -> Waiting:
         """Why this one waits, or is not larger."""
-        reason, missing = self._why(refusal)
+        reason, missing = self._why(refusal, share.of.id.namespace)
+        in_full = missing if refusal.holder is None else self._why(refusal, None)[1]
         is_kept = reason in _OF_ROOM and self._is_kept(share, refusal)
-        missing += _BESIDE if is_kept else ""
         goal = f"to reach its minimum of {share.of.floor}" if share.is_waiting else f"to grow beyond {share.size}"
-        return Waiting(share.of.id, reason, f"{missing}, {goal}" if missing else goal, share.is_waiting, is_kept)
 
-    def _why(self, refusal: Refusal) -> tuple[str, str]:
+        def said(what: str) -> str:
+            what += _BESIDE if is_kept else ""
+            return f"{what}, {goal}" if what else goal
+
+        return Waiting(share.of.id, reason, said(missing), share.is_waiting, is_kept, said(in_full))
+
+    def _why(self, refusal: Refusal, reader: str | None) -> tuple[str, str]:
         gap = refusal.shortfall
         if refusal.kind == QUOTA_EXCEEDED and gap is not None:
             left = spell(gap.resource, gap.left)
@@ -71,7 +77,8 @@ class Reasons:
             return COOLING_DOWN, "has to wait until its last resize is done and some time ago"
         if refusal.kind in (COOLING_DOWN, HIGHER_PRIORITY):
             why = "may not shrink yet" if refusal.kind == COOLING_DOWN else "has a higher priority"
-            holder = f"{refusal.holder}, which {why}" if refusal.holder else f"somebody who {why}"
+            who = job_name(refusal.holder, reader) if refusal.holder else "another job"
+            holder = f"{who}, which {why}"
             return refusal.kind, f"{_needed(self.state, refusal.needs)}, held by {holder}"
         return self._no_room(refusal.needs)
 

@@ -83,8 +83,14 @@ class Share:
     """Instances without a pod, which a quota still has to allow."""
     is_waiting: bool = False
     """Below its floor, with nobody who could give."""
-    without_room: str = ""
+    taken_back: str = ""
     """Why some of it was taken back, in words; empty where nothing was."""
+    taken_back_in_full: str = ""
+    """The same with the names of other namespaces."""
+
+    def without_room(self, reader: str | None) -> str:
+        """Why some of it was taken back, for readers of that namespace; None: with all names."""
+        return self.taken_back if reader is not None else self.taken_back_in_full
 
     @property
     def score(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from raytide.elastic.model import NO_NODE_S, NO_ROOM
 from raytide.elastic.reclaim import Reclaim
+from raytide.elastic.sentences import pod_name
 from raytide.elastic.share import Share, smaller_size
 from raytide.elastic.state import State
 
@@ -43,11 +44,17 @@ def _waiting(state: State, share: Share, line: "_Line") -> int:
         return 0
     first = line.before(share)
     if first and not state.refused(share):  # what a quota refuses waits for the quota
-        share.without_room = f"no room is left for more of them behind {first}, which has a higher priority and no node"
+        share.taken_back = _behind(pod_name(first, share.of.id.namespace))
+        share.taken_back_in_full = _behind(first)
         return loose
     if waiting := min(share.of.unplaced_for_long, loose):
-        share.without_room = f"{share.of.unplaced_for_long} of them had no node for {NO_NODE_S} s"
+        share.taken_back = f"{share.of.unplaced_for_long} of them had no node for {NO_NODE_S} s"
+        share.taken_back_in_full = share.taken_back
     return waiting
+
+
+def _behind(first: str) -> str:
+    return f"no room is left for more of them behind {first}, which has a higher priority and no node"
 
 
 @dataclass(eq=False, slots=True)

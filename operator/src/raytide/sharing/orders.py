@@ -37,6 +37,8 @@ class Order:
     record: SharingRecord
     grows_by: int = 0
     """Negative for a shrink, 0 for words alone."""
+    in_full: str = ""
+    """What the resize is about, with the names of other namespaces: for the operator's log alone (FD:SEC-F7)."""
 
     def patch(self, version: str) -> Manifest:
         """The body of a merge patch that the API refuses unless the job still has this resourceVersion."""
@@ -117,7 +119,8 @@ def _order(
         changed = SharingRecord(uid=job.metadata.uid, replicas=0, resizes=record.resizes if record else ())
     note = _note(waiting.get(participant.id), resizes[len(released) :], participant)
     is_written = changed.replicas != job.spec.trainer.replicas and (after > 0 or not participant.is_gang)
-    order = Order(job, changed.replicas if is_written else None, changed, after - ordered)
+    in_full = released[-1].full_message if released else ""
+    order = Order(job, changed.replicas if is_written else None, changed, after - ordered, in_full)
     return _if_changed(order, record, note, now)
 
 
@@ -164,7 +167,8 @@ def _begins(job: TrainingJob, record: SharingRecord) -> bool:
 
 
 def _resize_note(resize: Resize, now: datetime) -> ResizeNote:
-    for_job = str(resize.for_id) if resize.for_id is not None else ""
+    is_readable = resize.for_id is not None and resize.for_id.namespace == resize.id.namespace
+    for_job = str(resize.for_id) if is_readable else ""
     return ResizeNote(now, resize.before, resize.after, resize.reason, resize.message, for_job)
 
 

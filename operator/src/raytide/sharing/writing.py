@@ -147,7 +147,7 @@ class Writing:
 def _log(order: Order) -> None:
     notes = order.record.resizes
     if order.grows_by and notes:
-        log.info("%s %d→%d: %s", order.job.key, notes[-1].before, notes[-1].after, notes[-1].message)
+        log.info("%s %d→%d: %s", order.job.key, notes[-1].before, notes[-1].after, order.in_full or notes[-1].message)
 
 
 def _is_newer(own: TrainingJob, seen: TrainingJob) -> bool:

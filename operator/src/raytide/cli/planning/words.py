@@ -39,12 +39,12 @@ def as_json(answer: Answer) -> dict[str, Any]:
                 "from": each.before,
                 "to": each.after,
                 "reason": each.reason,
-                "message": each.message,
+                "message": _message(each),
             }
             for each in answer.division.resizes
         ],
         "waiting": [
-            {"namespace": each.id.namespace, "name": each.id.name, "reason": each.reason, "message": each.message}
+            {"namespace": each.id.namespace, "name": each.id.name, "reason": each.reason, "message": _message(each)}
             for each in answer.waiting
         ],
     }
@@ -94,13 +94,18 @@ def _summary(answer: Answer) -> str:
     return ", ".join(told) + "."
 
 
+def _message(each: Resize | Waiting) -> str:
+    """With the names of other namespaces: whoever asks has read those objects."""
+    return each.full_message or each.message
+
+
 def _resize(each: Resize) -> tuple[str, ...]:
-    return str(each.id), str(each.before), str(each.after), each.reason, each.message
+    return str(each.id), str(each.before), str(each.after), each.reason, _message(each)
 
 
 def _waiting(each: Waiting, one: Participant | None, *, is_new: bool) -> tuple[str, ...]:
     has = ("-", "-", "-") if one is None else ("new" if is_new else str(one.current), str(one.floor), str(one.ceiling))
-    return str(each.id), *has, each.reason, each.message
+    return str(each.id), *has, each.reason, _message(each)
 
 
 def _columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,0 +1,123 @@
+"""What is a resize called in a sentence, and whose names may stand in it?
+
+Takes one stretch of a participant's way and says from where to where, why, and for whom. Whoever may read an object may
+read what is written on it, and need not know what runs in other namespaces: for the reader of a namespace only what is in
+it has a name, and everything else is counted. Without a reader everything is named, for the operator's log and for
+`raytide plan`, which shows what its user may read (FD:SEC-F7). Called by fairness.py, reasons.py and taking_back.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from raytide.elastic.model import (
+    ADMITTED,
+    NO_ROOM,
+    REACHING_MINIMUM,
+    REBALANCED,
+    RECLAIMED,
+    SIZE_NOT_ALLOWED,
+    YIELDED,
+    ParticipantId,
+)
+from raytide.elastic.share import Segment, Share
+
+_NAMED: Final = 3
+"""So many receivers are named in a sentence."""
+
+Shares = Mapping[ParticipantId, Share]
+
+
+def sentence(share: Share, segment: Segment, shares: Shares, *, reader: str | None = None) -> str:
+    """The stretch in words for readers of that namespace; None: for those who may know all names."""
+    sizes = f"{segment.before}→{segment.after}"
+    if segment.is_growth:
+        return _larger(share, segment, sizes)
+    why = _why_smaller(share, segment, shares, reader)
+    if segment.reason != NO_ROOM and share.without_room(reader):
+        why = f"{why}; {share.without_room(reader)}"
+    return f"ScaledDown {sizes}{why}"
+
+
+def job_name(id_: ParticipantId, reader: str | None) -> str:
+    """A participant by name, or without."""
+    return str(id_) if _is_readable(id_.namespace, reader) else "a job of another namespace"
+
+
+def pod_name(name: str, reader: str | None) -> str:
+    """A pod (namespace/name) by name, or without."""
+    return name if _is_readable(name.partition("/")[0], reader) else "a pod of another namespace"
+
+
+def _is_readable(namespace: str, reader: str | None) -> bool:
+    return reader is None or namespace == reader
+
+
+def _larger(share: Share, segment: Segment, sizes: str) -> str:
+    later = "" if segment.is_released else ", as soon as pods that are leaving are gone"
+    if segment.reason == ADMITTED:
+        return f"Admitted with {segment.after}: its minimum of {share.of.floor} fits{later}"
+    if segment.reason == REACHING_MINIMUM:
+        return f"ScaledUp {sizes} to reach its minimum of {share.of.floor}{later}"
+    if segment.reason == REBALANCED:
+        return f"ScaledUp {sizes} to be as fulfilled as others{later}"
+    return f"ScaledUp {sizes} into free room{later}"
+
+
+def _why_smaller(share: Share, segment: Segment, shares: Shares, reader: str | None) -> str:
+    if segment.reason in (RECLAIMED, YIELDED):
+        needs = _needs([shares[each] for each in segment.for_ids], reader) + _pods(segment.for_pods, reader)
+        return f" for {', and for '.join(needs) or 'its own pods that have no node'}"
+    if segment.reason == REBALANCED:
+        return f" for {_receivers(segment.for_ids, reader)}, which {_are(len(segment.for_ids))} less fulfilled"
+    if segment.reason == NO_ROOM:
+        return f": {share.without_room(reader)}"
+    if segment.reason == SIZE_NOT_ALLOWED:
+        return f": {segment.before} is none of the sizes that it may have"
+    return f": its maximum is {share.of.ceiling}"
+
+
+def _receivers(ids: Sequence[ParticipantId], reader: str | None) -> str:
+    """The first few of those with a name, and how many there are besides."""
+    known = [str(id_) for id_ in ids if _is_readable(id_.namespace, reader)]
+    hidden, more = len(ids) - len(known), len(known[_NAMED:])
+    named = ", ".join(known[:_NAMED]) + (f" and {more} more" if more else "")
+    return " and ".join(filter(None, (named, _hidden_jobs(hidden))))
+
+
+def _needs(claimants: Sequence[Share], reader: str | None) -> list[str]:
+    """Each with a name by itself, the others in one phrase."""
+    known = [each for each in claimants if _is_readable(each.of.id.namespace, reader)]
+    hidden = [each for each in claimants if not _is_readable(each.of.id.namespace, reader)]
+    words = [f"{each.of.id}, which needs {_missing(each)} to reach its minimum" for each in known]
+    if hidden:
+        missing, one = sum(map(_missing, hidden)), len(hidden) == 1
+        verb, whose = ("needs", "its minimum") if one else ("need", "their minimum")
+        words.append(f"{_hidden_jobs(len(hidden))}, which {verb} {missing} to reach {whose}")
+    return words
+
+
+def _missing(claimant: Share) -> int:
+    return max(1, claimant.of.floor - sum(claimant.of.placed.values()))
+
+
+def _hidden_jobs(count: int) -> str:
+    if not count:
+        return ""
+    return "a job of another namespace" if count == 1 else f"{count} jobs of other namespaces"
+
+
+def _pods(pods: Sequence[str], reader: str | None) -> list[str]:
+    """All of them in one phrase; nothing where there are none."""
+    if not pods:
+        return []
+    has = "have" if len(pods) > 1 else "has"
+    if not _is_readable(pods[0].partition("/")[0], reader):
+        named = f"{len(pods)} pods of other namespaces" if len(pods) > 1 else "a pod of another namespace"
+        return [f"{named}, which {has} a higher priority and no node"]
+    more = len(pods) - 1
+    others = f" and {more} more {'pods' if more > 1 else 'pod'} of others" if more else ""
+    return [f"{pods[0]}{others}, which {has} a higher priority and no node"]
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
