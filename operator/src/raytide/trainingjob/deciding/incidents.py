@@ -8,7 +8,7 @@ later and ends is an incident of its own, so that a crash loop still comes to it
 (FD:SH-B1, FD:SH-B2).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -21,8 +21,6 @@ from raytide.trainingjob.observed import Observed
 
 INCIDENT_S: Final = 900.0
 """So long after an incident began its peers may still end of it: NCCL gives up after 10 minutes by default."""
-RENEWAL_S: Final = 60.0
-"""A disruption that lasts is noted again after so long, and not in every pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +40,14 @@ class Incidents:
         return sum(self.by_role.values())
 
     def with_disruption(self, observed: Observed) -> "Incidents":
-        """The same, with a disruption that can be seen now noted."""
+        """The same, with a disruption that can be seen now noted as of now."""
         if not any(_is_being_taken(pod, observed) for pod in observed.pods):
             return self
-        now, last = observed.seen_at.replace(microsecond=0), self.disrupted_at
-        is_covered = last is not None and all(_was_there(pod, last) for pod in observed.pods)
-        if last is not None and is_covered and 0 <= (now - last).total_seconds() < RENEWAL_S:
-            return self
-        return replace(self, disrupted_at=now)
+        return replace(self, disrupted_at=observed.seen_at.replace(microsecond=0))
+
+    def covers(self, pods: Iterable[JobPod]) -> bool:
+        """Whether the last disruption that was noted is one for all of these pods; it need not be noted again then."""
+        return self.disrupted_at is not None and all(_was_there(pod, self.disrupted_at) for pod in pods)
 
     def follows_disruption(self, pod: JobPod, now: datetime) -> bool:
         """Whether the pod ended because the cluster had taken a peer of it."""

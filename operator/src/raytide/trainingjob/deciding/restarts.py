@@ -112,7 +112,9 @@ def tally(job: TrainingJob, observed: Observed, record: SharingRecord | None = N
     due = [pod for pod in uncounted if pod.has_failed or waits.get(pod.uid, 1.0) <= 0]
     fresh = tuple(Ending(pod, _fault(job, pod, incidents, record, observed.seen_at)) for pod in due)
     own = [ending.pod for ending in fresh if ending.fault not in UNCOUNTED]
-    counted = incidents.with_failures(own, observed.seen_at)
+    # A disruption that lasts costs one write, not one per pass.
+    noted = old.incidents if not fresh and old.incidents.covers(observed.pods) else incidents
+    counted = noted.with_failures(own, observed.seen_at)
     return Tally(
         failed_by_role=Counter(old.failed_by_role)
         + Counter(ending.pod.role for ending in fresh if ending.fault is not Fault.CLUSTER),
@@ -121,7 +123,7 @@ def tally(job: TrainingJob, observed: Observed, record: SharingRecord | None = N
         counted=frozenset(pod.uid for pod in ended if pod.uid in old.counted),
         fresh=fresh,
         incidents=counted,
-        in_a_row=_in_a_row(old, fresh, observed.seen_at, is_new=counted.total > incidents.total),
+        in_a_row=_in_a_row(old, fresh, observed.seen_at, is_new=counted.total > noted.total),
         last_at=observed.seen_at.replace(microsecond=0) if fresh else old.last_at,
         look_again_in=min((wait_s for wait_s in waits.values() if wait_s > 0), default=None),
     )
