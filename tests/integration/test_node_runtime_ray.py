@@ -1,8 +1,10 @@
 """Real Ray in pods, exactly as KubeRay starts it, in each mode this machine allows; part of `.ci/run`."""
 
 import asyncio
+import re
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from node_modes import BOTH_MODES, now
+from raytide.sandbox.node import marks
 from raytide.sandbox.node.choose import choose_runtime
 from raytide.sandbox.node.runtime import Container, ContainerConfig, ExecConfig, PodSandboxConfig, Runtime, Sandbox
 
@@ -21,13 +24,28 @@ START = (
 )
 AGENT_IS_WELL = "wget --tries 1 -T 2 -q -O- http://localhost:52365/api/local_raylet_healthz | grep success"
 JOB = """
-import time, ray
+import os, time, ray
 ray.init(log_to_driver=False)
 @ray.remote(num_cpus=1)
 def where():
     time.sleep(0.5)
-    return ray.util.get_node_ip_address()
+    return os.environ["HOSTNAME"]
 print(*sorted(set(ray.get([where.remote() for _ in range(8)]))))
+"""
+STAYING_JOB = """
+import os, sys, time, ray
+ray.init(log_to_driver=False)
+@ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
+class Actor:
+    def make(self):
+        return os.environ["HOSTNAME"], bytes(5_000_000)
+    def size(self, made):
+        return len(made[1])
+actors = [Actor.remote() for _ in range(2)]
+made = [actor.make.remote() for actor in actors]
+assert ray.get([actor.size.remote(one) for actor in actors for one in made]) == [5_000_000] * 4
+print(*sorted(host for host, _ in ray.get(made)), flush=True)
+time.sleep(600)
 """
 
 
@@ -87,11 +105,10 @@ async def test_two_clusters_at_once_keep_to_themselves_and_run_tasks_on_all_thei
     service = "one-svc.default.svc.cluster.local:6379"
     worker = await clusters.pod("worker", f"--address={service}", service)
     await clusters.wait_until_well(worker[1])
-    expected = [{heads[0][0].ip, worker[0].ip}, {heads[1][0].ip}]
-    for (_, head), ips in zip(heads, expected, strict=True):
+    for (_, head), hosts in zip(heads, ({"one", "worker"}, {"two"}), strict=True):
         code, text = await clusters.call(head, "python", "-c", JOB)
         assert code == 0, text
-        assert set(text.split()) == ips
+        assert set(text.split()) == hosts
     for sandbox, _ in heads:
         connection = await clusters.runtime.connect(sandbox, 8265, 2)
         connection.close()
@@ -99,3 +116,36 @@ async def test_two_clusters_at_once_keep_to_themselves_and_run_tasks_on_all_thei
     for _, container in pods:
         await clusters.runtime.signal(container, signal.SIGTERM)
     await asyncio.wait_for(asyncio.gather(*(container.wait() for _, container in pods)), 20)
+
+
+def beyond_loopback(pids: set[int]) -> dict[str, list[str]]:
+    """What these processes listen on, apart from loopback: command -> addresses and ports."""
+    found: dict[str, list[str]] = {}
+    text = subprocess.run(["ss", "-Hltunp"], capture_output=True, text=True, check=True).stdout
+    for line in text.splitlines():
+        address, _, port = line.split()[4].rpartition(":")
+        is_loopback = address.strip("[]").removeprefix("::ffff:").startswith("127.") or address == "[::1]"
+        for pid in {int(word) for word in re.findall(r"pid=(\d+)", line)} & pids:
+            if not is_loopback:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found.setdefault(command[:80], []).append(f"{address}:{port}")
+    return found
+
+
+@pytest.mark.rule("FD:SEC-F2")
+@pytest.mark.skipif(shutil.which("ss") is None, reason="there is no ss, which lists sockets")
+@pytest.mark.parametrize("clusters", [pytest.param("plain", marks=pytest.mark.node_mode("plain"))], indirect=True)
+async def test_all_that_ray_opens_where_pods_share_the_machines_network_is_on_loopback(clusters: Clusters) -> None:
+    _, head = await clusters.pod("one", "--head --dashboard-host=0.0.0.0", "127.0.0.1:6379")
+    await clusters.wait_until_well(head)
+    service = "one-svc.default.svc.cluster.local:6379"
+    _, worker = await clusters.pod("worker", f"--address={service}", service)
+    await clusters.wait_until_well(worker)
+    driver = await clusters.runtime.exec(worker, ExecConfig(argv=("python", "-c", STAYING_JOB)))
+    async with asyncio.timeout(60):
+        hosts = (await driver.stdout.read()).decode().split()  # its actors live on both nodes
+    assert hosts == ["one", "worker"]
+    mark = marks.node_mark((clusters.directory / "s").resolve())
+    pids = marks.family(marks.marked(mark), mark)  # Ray's Python processes write over their environment
+    assert len(pids) > 25, "a head and a worker with actors are more processes"
+    assert beyond_loopback(pids) == {}

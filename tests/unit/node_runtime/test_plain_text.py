@@ -23,19 +23,21 @@ def localised(text: str, *, paths: tuple[tuple[str, str], ...] = ()) -> str:
     [
         pytest.param(
             "ray start --address=head.default.svc.cluster.local:6379 --block",
-            "ray start --address=127.88.0.2:6399 --block",
-            id="a service's name becomes its pod, Ray's port moves by that pod's number",
+            "ray start --address=127.0.0.1:6399 --block",
+            id="a service's name and Ray's port become where the Ray of its pod listens",
         ),
-        pytest.param("head.default.svc:10001", "127.88.0.2:21021", id="the short form of a full name is known"),
+        pytest.param("head.default.svc:10001", "127.0.0.1:21021", id="the short form of a full name is known"),
         pytest.param("head.default.svc.cluster.local", "127.88.0.2", id="a name without a port"),
         pytest.param("head.default.svc:8000", "127.88.0.2:8000", id="another port than Ray's stays"),
         pytest.param("db.x.svc:6379", "10.0.0.9:6379", id="what is no pod keeps its port"),
         pytest.param("late.default.svc:6379", "late.default.svc:6379", id="a name without an address yet stays"),
         pytest.param("head.default.svc.example.com", "head.default.svc.example.com", id="a longer name is another"),
         pytest.param(
-            "wget http://localhost:52365/api", "wget http://127.88.0.3:52395/api", id="localhost with a port is the pod"
+            "wget http://localhost:52365/api", "wget http://127.0.0.1:52395/api", id="localhost with a port of Ray"
         ),
-        pytest.param("RAY=127.0.0.1:6379", "RAY=127.88.0.3:6409", id="127.0.0.1 with a port is the pod"),
+        pytest.param("RAY=127.0.0.1:6379", "RAY=127.0.0.1:6409", id="127.0.0.1 with a port of Ray"),
+        pytest.param("localhost:8000", "127.88.0.3:8000", id="localhost with another port is the pod"),
+        pytest.param("127.0.0.1:8000", "127.88.0.3:8000", id="127.0.0.1 with another port is the pod"),
         pytest.param("ping localhost", "ping localhost", id="localhost without a port stays"),
         pytest.param("not-localhost:80 x.127.0.0.1:80", "not-localhost:80 x.127.0.0.1:80", id="parts of words stay"),
         pytest.param("ray start --head --port=6379", "ray start --head --port=6409", id="an explicit GCS port moves"),

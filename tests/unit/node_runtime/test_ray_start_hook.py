@@ -13,9 +13,18 @@ def constants(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Stands in for Ray's, which take a second to import."""
     module = ModuleType("ray._private.ray_constants")
     module.DEFAULT_PORT = 6379  # type: ignore[attr-defined]
+    module.ENABLE_RAY_CLUSTER = False  # type: ignore[attr-defined]
+    services = ModuleType("ray._private.services")
+    services.get_node_ip_address = lambda _address=None: "192.0.2.2"  # type: ignore[attr-defined]
     private = ModuleType("ray._private")
-    private.ray_constants = module  # type: ignore[attr-defined]
-    for name, stand_in in (("ray", ModuleType("ray")), ("ray._private", private), (module.__name__, module)):
+    private.ray_constants, private.services = module, services  # type: ignore[attr-defined]
+    stand_ins = {
+        "ray": ModuleType("ray"),
+        "ray._private": private,
+        module.__name__: module,
+        services.__name__: services,
+    }
+    for name, stand_in in stand_ins.items():
         monkeypatch.setitem(sys.modules, name, stand_in)
     for name, text in {"RAYTIDE_POD_IP": "127.88.0.3", "RAYTIDE_POD_INDEX": "3", "RAY_TMPDIR": "/t"}.items():
         monkeypatch.setenv(name, text)
@@ -25,6 +34,7 @@ def constants(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def start(*, head: bool, object_store_memory: int | None = None) -> SimpleNamespace:
     params = SimpleNamespace(
         metrics_export_port=8080,
+        dashboard_host="0.0.0.0",
         dashboard_port=8265,
         ray_client_server_port=10001,
         object_store_memory=object_store_memory,
@@ -33,9 +43,9 @@ def start(*, head: bool, object_store_memory: int | None = None) -> SimpleNamesp
     return params
 
 
-def test_a_worker_has_its_address_directory_and_agent_port(constants: ModuleType) -> None:
+def test_a_worker_has_its_name_directory_and_agent_port(constants: ModuleType) -> None:
     params = start(head=False)
-    assert (params.node_ip_address, params.node_name) == ("127.88.0.3", "127.88.0.3")
+    assert params.node_name == "127.88.0.3"
     assert params.temp_dir == "/t/ray"
     assert params.dashboard_agent_listen_port == 52395
     assert params.metrics_export_port is None
@@ -43,7 +53,20 @@ def test_a_worker_has_its_address_directory_and_agent_port(constants: ModuleType
     assert params.dashboard_port == 8265
 
 
-def test_a_head_moves_every_port_that_binds_all_addresses(constants: ModuleType) -> None:
+@pytest.mark.rule("FD:SEC-F2")
+@pytest.mark.parametrize("head", [True, False])
+def test_a_node_has_the_only_address_with_which_ray_listens_on_loopback_alone(
+    head: bool,  # noqa: FBT001 - Ray's word
+    constants: ModuleType,
+) -> None:
+    params = start(head=head)
+    assert params.node_ip_address == "127.0.0.1"
+    assert params.dashboard_host == ("127.0.0.1" if head else "0.0.0.0")
+    assert sys.modules["ray._private.services"].get_node_ip_address() == "127.0.0.1"
+    assert constants.ENABLE_RAY_CLUSTER
+
+
+def test_a_head_moves_every_fixed_port(constants: ModuleType) -> None:
     params = start(head=True)
     assert (constants.DEFAULT_PORT, params.dashboard_port, params.ray_client_server_port) == (6409, 8295, 21031)
 

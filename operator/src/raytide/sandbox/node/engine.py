@@ -140,7 +140,7 @@ class Engine(ABC):
 
     async def connect(self, sandbox: Sandbox, port: int, timeout_s: float) -> socket.socket:
         """A connected socket to a port of the pod."""
-        return await self.dial(sandbox.ip, self.port(self._live(sandbox), port), timeout_s)
+        return await self.dial(*self.endpoint(self._live(sandbox), port), timeout_s)
 
     async def dial(self, address: str, port: int, timeout_s: float) -> socket.socket:
         """A connected socket to an address of the pods' network."""
@@ -159,8 +159,8 @@ class Engine(ABC):
         """A non-blocking socket ("stream" or "dgram") in the network of the pods."""
 
     @abstractmethod
-    def port(self, sandbox: PodSandbox, number: int) -> int:
-        """Where the pod really listens when it thinks that it listens on `number`."""
+    def endpoint(self, sandbox: PodSandbox, port: int) -> tuple[str, int]:
+        """Address and port where the pod really listens when it thinks that it listens on `port`."""
 
     @abstractmethod
     def reserve(self, index: int) -> bool:

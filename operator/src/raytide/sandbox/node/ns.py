@@ -70,10 +70,9 @@ class NamespaceRuntime(Engine):
         """A socket made by the node's first process: it stays in that network wherever it is used."""
         return await self.holding.open_socket(kind)
 
-    def port(self, sandbox: PodSandbox, number: int) -> int:
-        """Pods have their own ports."""
-        del sandbox
-        return number
+    def endpoint(self, sandbox: PodSandbox, port: int) -> tuple[str, int]:
+        """Pods have their own addresses and ports."""
+        return sandbox.ip, port
 
     def reserve(self, index: int) -> bool:
         """Every sandbox has its own network."""

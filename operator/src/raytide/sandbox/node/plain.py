@@ -43,12 +43,12 @@ class PlainRuntime(Engine):
         opened.setblocking(False)
         return opened
 
-    def port(self, sandbox: PodSandbox, number: int) -> int:
-        """Ray's ports move by the number of the pod."""
-        return plain_text.moved_port(number, sandbox.index)
+    def endpoint(self, sandbox: PodSandbox, port: int) -> tuple[str, int]:
+        """Ray's ports move by the number of the pod, and are open on 127.0.0.1."""
+        return plain_text.endpoint(sandbox.ip, sandbox.index, port)
 
     def reserve(self, index: int) -> bool:
-        """Bind a port that stands for the number: Ray's ports, which bind every address, follow from it."""
+        """Bind a port that stands for the number: Ray's ports, which are the machine's, follow from it."""
         reservation = socket.socket()
         try:
             reservation.bind(("127.0.0.1", plain_text.reservation_port(index)))
@@ -96,6 +96,8 @@ class PlainRuntime(Engine):
             "TMPDIR": temp_dir,
             "RAY_TMPDIR": temp_dir,
             "RAY_START_HOOK": "raytide.sandbox.node.ray_start_hook.on_start",
+            # Else a driver would ask for 127.0.0.1 at the machine's own address, where no Ray listens.
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             "RAYTIDE_POD_IP": sandbox.ip,
             "RAYTIDE_POD_INDEX": str(sandbox.index),
         }

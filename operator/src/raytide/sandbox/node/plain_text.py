@@ -1,8 +1,8 @@
 """Which words of a pod must change where all pods share one network?
 
-Pods without a network of their own have a loopback address each, and Ray's ports, which bind every address, move by ten
-for each pod. Text goes in — a command, an argument, a variable — and comes out with service names, `localhost:PORT` and
-the pod's volumes replaced by what they are here. Pure. It cannot see names inside programs or files; called by plain.py.
+Pods without a network of their own have a loopback address each; the Rays of all of them listen on 127.0.0.1, at ports that
+move by ten for each pod. Text goes in — a command, an argument, a variable — and comes out with service names,
+`localhost:PORT` and the pod's volumes replaced by what they are here. Pure. It cannot see names inside programs or files; called by plain.py.
 """
 
 import re
@@ -12,6 +12,8 @@ from typing import Final
 RAY_PORTS: Final = {6379: 6379, 8265: 8265, 10001: 21001, 52365: 52365}
 """Ray's ports and where they begin to be counted: 10002-19999 belong to its workers."""
 
+RAY_ADDRESS: Final = "127.0.0.1"
+"""Where every Ray listens: with any other address of its node it would listen on all addresses (FD:SEC-F2)."""
 STEP: Final = 10
 MOST_PODS: Final = 160
 """Beyond that the dashboard's ports would reach those of workers."""
@@ -24,6 +26,11 @@ _PORT_FLAG: Final = re.compile(r"(--port(?:=|\s+))6379\b")
 def moved_port(number: int, index: int) -> int:
     """Where the Ray of pod `index` listens when it should on `number`; other ports stay."""
     return RAY_PORTS[number] + STEP * index if number in RAY_PORTS else number
+
+
+def endpoint(ip: str, index: int, port: int) -> tuple[str, int]:
+    """Where the pod with this address and number is reached when it is asked for at `port`."""
+    return RAY_ADDRESS if port in RAY_PORTS else ip, moved_port(port, index)
 
 
 def reservation_port(index: int) -> int:
@@ -55,17 +62,22 @@ def localise(
         addresses = lookup(_full_name(match[1]))
         if not addresses:
             return match[0]
-        return addresses[0] + _port(match[2], index_by_ip.get(addresses[0]))
+        return _reached(addresses[0], match[2], index_by_ip)
 
+    # First, because what stands for a service may be 127.0.0.1, at the port of another pod.
+    text = _LOCALHOST.sub(lambda match: _joined(endpoint(ip, index, int(match[1]))), text)
     text = _SERVICE.sub(service, text)
-    text = _LOCALHOST.sub(lambda match: f"{ip}:{moved_port(int(match[1]), index)}", text)
     text = _PORT_FLAG.sub(lambda match: match[1] + str(moved_port(6379, index)), text)
     for inside, here in sorted(paths, key=lambda pair: -len(pair[0])):
         text = re.sub(rf"(?<![\w./-]){re.escape(inside)}(?![\w.-])", lambda _, here=here: here, text)  # type: ignore[misc]
     return text
 
 
-def _port(colon_port: str | None, index: int | None) -> str:
-    if colon_port is None:
-        return ""
-    return colon_port if index is None else f":{moved_port(int(colon_port[1:]), index)}"
+def _reached(ip: str, colon_port: str | None, index_by_ip: Mapping[str, int]) -> str:
+    if colon_port is None or ip not in index_by_ip:
+        return ip + (colon_port or "")
+    return _joined(endpoint(ip, index_by_ip[ip], int(colon_port[1:])))
+
+
+def _joined(address: tuple[str, int]) -> str:
+    return f"{address[0]}:{address[1]}"
