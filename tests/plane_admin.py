@@ -130,6 +130,18 @@ class PlaneAdmin:
             await self._bind(f"{RBAC}{path}", kind, name, namespace, name)
         return await self._account(namespace, folder, name)
 
+    async def namespaced_account(self, namespace: str, folder: Path, name: str, watched: Iterable[str]) -> Path:
+        """The same with the chart's `watchNamespaces`: a Role in each of them, and a ClusterRole for nodes alone."""
+        rules = _rules("raytide", Scope.WATCHED)
+        roles = [(f"/namespaces/{each}", "Role", rules) for each in watched]
+        roles += [("", "ClusterRole", _rules("raytide", Scope.CLUSTER, Scope.EVERYWHERE))]
+        roles += [(f"/namespaces/{namespace}", "Role", _rules("raytide", Scope.OWN))]
+        for path, kind, given in roles:
+            role = {"apiVersion": RBAC_VERSION, "kind": kind, "metadata": {"name": name}, "rules": given}
+            await self.apply(f"{RBAC}{path}/{kind.lower()}s", role)
+            await self._bind(f"{RBAC}{path}", kind, name, namespace, name)
+        return await self._account(namespace, folder, name)
+
     async def powerful_account(self, namespace: str, folder: Path, name: str) -> Path:
         """A service account that may do everything, and yet is not exempt from priority and fairness."""
         await self._bind(RBAC, "ClusterRole", "cluster-admin", namespace, name)

@@ -1,5 +1,6 @@
 """The control plane of the acceptance scenarios: its own, because they are judged by its audit log."""
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -31,10 +32,21 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-async def stage(plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Stage]:
+def is_namespaced() -> bool:
+    """Whether operators watch the scenario's namespace alone; test_namespaced.py says yes."""
+    return bool(os.environ.get("RAYTIDE_TEST_NAMESPACED"))
+
+
+@pytest.fixture
+async def stage(
+    plane: ControlPlane,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    is_namespaced: bool,  # noqa: FBT001 - a fixture
+) -> AsyncIterator[Stage]:
     """A namespace with a fleet and its kubelet."""
     async with PlaneAdmin(plane.server, plane.authority, plane.admin_token) as admin:
-        stage = Stage(plane, admin, tmp_path, capsys)
+        stage = Stage(plane, admin, tmp_path, capsys, is_namespaced=is_namespaced)
         await stage.begin()
         try:
             yield stage
@@ -57,10 +69,15 @@ def job_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane
 
 
 @pytest.fixture
-async def jobs(job_plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[JobStage]:
+async def jobs(
+    job_plane: ControlPlane,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    is_namespaced: bool,  # noqa: FBT001 - a fixture
+) -> AsyncIterator[JobStage]:
     """A namespace for TrainingJobs, without nodes yet."""
     async with PlaneAdmin(job_plane.server, job_plane.authority, job_plane.admin_token) as admin:
-        stage = JobStage(job_plane, admin, tmp_path, capsys)
+        stage = JobStage(job_plane, admin, tmp_path, capsys, is_namespaced=is_namespaced)
         await stage.begin()
         try:
             yield stage

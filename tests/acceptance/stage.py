@@ -49,7 +49,17 @@ class Account:
 class Stage:
     """One scenario's place."""
 
-    def __init__(self, plane: Plane, admin: PlaneAdmin, folder: Path, screen: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self,
+        plane: Plane,
+        admin: PlaneAdmin,
+        folder: Path,
+        screen: pytest.CaptureFixture[str],
+        *,
+        is_namespaced: bool = False,
+    ) -> None:
+        """`is_namespaced`: operators watch the scenario's namespace alone, with Roles there, as `watchNamespaces` has it."""
+        self.is_namespaced = is_namespaced
         self.plane = plane
         self.admin = admin
         self.folder = folder
@@ -94,14 +104,29 @@ class Stage:
 
     async def account(self, name: str) -> Account:
         """With the operator's rights and no other."""
+        if self.is_namespaced:
+            made = await self.admin.namespaced_account(SYSTEM, self.folder, f"{name}-only", self.watched)
+            return Account(token_of(made), f"system:serviceaccount:{SYSTEM}:{name}-only")
         token = token_of(await self.admin.operator_account(SYSTEM, self.folder, name))
         return Account(token, f"system:serviceaccount:{SYSTEM}:{name}")
 
     async def operator(self, kubeconfig: Path, *flags: str, **environ: str) -> Operator:
         """A process of the operator; ended with the scenario at the latest."""
+        if self.is_namespaced:
+            flags = (*flags, "--watch-namespace", ",".join(self.watched))
         operator = await Operator(*flags).start(kubeconfig, **environ)
         self._operators.append(operator)
         return operator
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """Those that were started."""
+        return tuple(self._operators)
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The namespaces that operators look at where they do not look at all."""
+        return (self.namespace,)
 
     def direct_kubeconfig(self, account: Account) -> Path:
         """For that account, past any proxy."""

@@ -223,7 +223,7 @@ class Operator:
 
         rooms, rights = self._rooms, self._rights
         also_alive: dict[str, Check] = {}
-        also_ready: dict[str, Check] = {"kinds": rooms.check, "rights": rights.check}
+        also_ready: dict[str, Check] = {"kinds": rooms.check, "rights": rights.check, "sharing": rooms.sharing.check}
         for name in rooms.optional_streams:
             also_ready[f"optional-{name}"] = partial(rooms.optional_check, name)
         if (elector := self._elector) is not None:

@@ -376,20 +376,62 @@ async def test_without_leave_to_read_quotas_and_priorities_jobs_share_all_the_sa
         await stage.until("a grows", lambda: len(stage.placed("a")) == 6)
 
 
+@pytest.mark.rule("FD:SEC-F5")
+async def test_quotas_are_read_where_only_the_watched_namespaces_allow_it():
+    stage = Stage(namespaces=("default", "other"))
+    stage.add_node("one", "8")
+    stage.wire.admission = lambda request: forbidden("no") if request.path == "/api/v1/resourcequotas" else None
+    add_quota(stage, "3")
+    async with stage:
+        stage.add_job("a", 1, 8)
+        await stage.until("a grows", lambda: len(stage.placed("a")) == 3)
+        await asyncio.sleep(90)
+        assert len(stage.pods("a")) == 3
+        assert stage.room.check() == (True, "nothing is missing that it wants to read")
+
+
+@pytest.mark.rule("FD:SEC-F5")
+async def test_a_quota_that_may_not_be_read_is_named_in_the_log_and_in_readiness_and_asked_for_again(caplog):
+    stage = Stage(namespaces=("default", "other"))
+    stage.add_node("one", "8")
+    refused = "/api/v1/namespaces/default/resourcequotas"
+    stage.wire.admission = lambda request: forbidden("no") if request.path == refused else None
+    add_quota(stage, "3")
+    words = "resourcequotas in namespace default cannot be read"
+    async with stage:
+        stage.add_job("a", 1, 3)
+        await stage.until("a grows", lambda: len(stage.placed("a")) == 3)
+        await asyncio.sleep(120)
+        assert [record.levelname for record in caplog.records if words in record.message] == ["WARNING"]
+        assert stage.room.check()[0]
+        assert words in stage.room.check()[1]
+        assert stage.room.capacity.is_known
+        stage.wire.admission = lambda _request: None
+        await stage.until("it is read", lambda: len(stage.room.capacity.quotas) == 1, within_s=60)
+        stage.edit("a", spec={"trainer": {"max-instance": 8}})
+        await asyncio.sleep(90)
+        assert len(stage.pods("a")) == 3, "the quota counts as soon as it may be read"
+        assert words not in stage.room.check()[1]
+
+
+@pytest.mark.rule("FD:SEC-F5")
+async def test_a_quota_stops_counting_when_it_may_no_longer_be_read():
+    stage = Stage(namespaces=("default",))
+    stage.add_node("one", "8")
+    add_quota(stage, "3")
+    async with stage:
+        stage.add_job("a", 1, 8)
+        await stage.until("a grows", lambda: len(stage.placed("a")) == 3)
+        stage.wire.admission = lambda request: forbidden("no") if request.path.endswith("/resourcequotas") else None
+        await stage.until("a grows further", lambda: len(stage.placed("a")) == 8)
+        assert stage.room.capacity.unreadable
+
+
 @pytest.mark.rule("TJ:3.14")
 async def test_a_quota_bounds_growth():
     stage = Stage()
     stage.add_node("one", "8")
-    hard = {"requests.cpu": "3"}
-    stage.store.create(
-        "resourcequotas",
-        {
-            "metadata": {"name": "small", "namespace": "default"},
-            "spec": {"hard": hard},
-            "status": {"hard": hard, "used": {"requests.cpu": "0"}},
-        },
-    )
-    stage.store.subscribe(lambda change: count(stage, change), "pods")
+    add_quota(stage, "3")
     async with stage:
         stage.add_job("a", 1, 8)
         await stage.until("a grows", lambda: len(stage.placed("a")) == 3)
@@ -445,6 +487,15 @@ def forbidden(message: str) -> Answer:
 
 def away() -> Answer:
     return Answer(503)
+
+
+def add_quota(stage: Stage, cpus: str) -> None:
+    """For the CPUs of a job `a`, counted as its pods come and go."""
+    hard = {"requests.cpu": cpus}
+    metadata = {"name": "small", "namespace": "default"}
+    status = {"hard": hard, "used": {"requests.cpu": "0"}}
+    stage.store.create("resourcequotas", {"metadata": metadata, "spec": {"hard": hard}, "status": status})
+    stage.store.subscribe(lambda change: count(stage, change), "pods")
 
 
 def count(stage: Stage, change: Change) -> None:

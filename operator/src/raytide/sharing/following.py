@@ -1,15 +1,15 @@
 """What does everybody take, and who may know?
 
-Follows all pods that have not ended, all nodes, and where allowed ResourceQuotas and PriorityClasses; but only while there
-is somebody to share with, because a cluster has many pods (D3). Whoever may not read pods or nodes is told so, and asked
-again every 30 s. Holds views, decides nothing; run by room.py, read by controller.py.
+Follows all pods that have not ended, all nodes, and where allowed PriorityClasses and the ResourceQuotas of the watched
+namespaces; but only while there is somebody to share with, because a cluster has many pods (D3). What may not be read is
+logged, and asked for again every 30 s. Holds views, decides nothing; run by room.py, read by controller.py.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -36,21 +36,40 @@ log = logging.getLogger(__name__)
 
 ASKED_EVERY_S: Final = 30.0
 
+_Asked: TypeAlias = tuple[Resource, str]
+"""A kind and a namespace; empty for all."""
+_MEANING: Final = {
+    RESOURCE_QUOTAS: "jobs there may be given more than their ResourceQuotas allow, and pods that are refused for it",
+    PRIORITY_CLASSES: "all jobs and pods count as having the same priority",
+}
+
 
 class Capacity:
     """All pods and all nodes, while they are wanted.
 
     - `follow` runs until cancelled; `want` says whether anybody is interested. Without interest nothing is watched and
       nothing is kept.
-    - `trouble` is empty when everything may be read, otherwise the API's words about what may not.
+    - `trouble` is empty when pods and nodes may be read, otherwise the API's words about what may not.
+    - `unreadable` says of quotas, by namespace, and PriorityClasses what may not be read and what that means.
     - `is_known` once it has been found out whether it may be read and, if so, all of it has been listed.
     - `on_change` is called whenever something that matters for room has changed.
     """
 
-    def __init__(self, client: Client, *, clock: Clock, silence_s: float, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        silence_s: float,
+        on_change: Callable[[], None],
+        namespaces: tuple[str, ...] = (),
+    ) -> None:
+        """`namespaces` are those whose quotas count; empty means all."""
         self.trouble = ""
+        self.unreadable: tuple[str, ...] = ()
         self._client = client
         self._on_change = on_change
+        self._namespaces = namespaces
         self._is_wanted = asyncio.Event()
         self._is_unwanted = asyncio.Event()
         self._is_unwanted.set()
@@ -69,13 +88,19 @@ class Capacity:
         self.nodes: Informer[CapacityNode] = self._informer(
             NODES, decoder=decode_capacity_node, name="all-nodes", on_change=self._on_any_change
         )
-        self.quotas: Informer[CapacityQuota] = self._informer(
-            RESOURCE_QUOTAS, decoder=decode_capacity_quota, on_change=self._on_any_change
-        )
+        self.quotas = self._quotas_of(self._namespaces)
         self.classes: Informer[PriorityClass] = self._informer(
             PRIORITY_CLASSES, decoder=decode_priority_class, on_change=self._on_any_change
         )
         self._optional: list[Informer[Any]] = []
+
+    def _quotas_of(self, namespaces: tuple[str, ...]) -> Informer[CapacityQuota]:
+        return self._informer(
+            RESOURCE_QUOTAS,
+            decoder=decode_capacity_quota,
+            on_change=self._on_any_change,
+            namespaces=namespaces or None,
+        )
 
     # --- reading -------------------------------------------------------------------------------------------------------
 
@@ -132,7 +157,7 @@ class Capacity:
                 following = tasks.create_task(self._follow_while_allowed())
                 await self._is_unwanted.wait()
                 following.cancel()
-            self.trouble = ""
+            self.trouble, self.unreadable = "", ()
             self._start_over()
 
     async def _follow_while_allowed(self) -> None:
@@ -147,15 +172,16 @@ class Capacity:
             await asyncio.sleep(ASKED_EVERY_S)
 
     async def _follow_until_refused(self) -> None:
-        """Rights may be taken away while we follow; an informer alone would wait for them for ever."""
-        self._optional = [stream for stream in (self.quotas, self.classes) if not await self._ask(stream.resource)]
+        """Rights may be taken away or given while we follow; an informer alone would wait for them for ever."""
+        refused = await self._refused()
+        self._begin_optional(refused)
         async with asyncio.TaskGroup() as tasks:
             following = [
                 tasks.create_task(never_ending(f"informer of {stream.name}", stream.run())) for stream in self._followed
             ]
             while True:
                 await asyncio.sleep(ASKED_EVERY_S)
-                if await self._refusal():
+                if await self._refusal() or (await self._refused()).keys() != refused.keys():
                     break
             for task in following:
                 task.cancel()
@@ -167,12 +193,41 @@ class Capacity:
                 return words
         return ""
 
-    async def _ask(self, resource: Resource) -> str:
+    def _begin_optional(self, refused: Mapping[_Asked, str]) -> None:
+        """Follow what may be read, and say what may not."""
+        allowed = [asked for asked in self._asked if asked not in refused]
+        namespaces = tuple(namespace for resource, namespace in allowed if resource == RESOURCE_QUOTAS and namespace)
+        self._optional = []
+        if any(resource == RESOURCE_QUOTAS for resource, _ in allowed):
+            self.quotas = self._quotas_of(namespaces)
+            self._optional.append(self.quotas)
+        if (PRIORITY_CLASSES, "") in allowed:
+            self._optional.append(self.classes)
+        unreadable = tuple(f"{words}: {_MEANING[resource]}" for (resource, _), words in refused.items())
+        for words in unreadable:
+            if words not in self.unreadable:
+                log.warning("%s", words)
+        if self.unreadable and not unreadable:
+            log.info("quotas and priority classes can be read again")
+        self.unreadable = unreadable
+
+    @property
+    def _asked(self) -> tuple[_Asked, ...]:
+        """What may be refused while sharing goes on, and in which namespace; empty means in all."""
+        return *((RESOURCE_QUOTAS, each) for each in self._namespaces or ("",)), (PRIORITY_CLASSES, "")
+
+    async def _refused(self) -> dict[_Asked, str]:
+        """What of it may not be read, and the API's words."""
+        answers = {asked: await self._ask(*asked) for asked in self._asked}
+        return {asked: words for asked, words in answers.items() if words}
+
+    async def _ask(self, resource: Resource, namespace: str = "") -> str:
         try:
-            async for _page in self._client.pages(resource, page_size=1):
+            async for _page in self._client.pages(resource, namespace or None, page_size=1):
                 break
         except Refused as refused:
-            return f"{resource.plural} cannot be read: {refused}"
+            where = f" in namespace {namespace}" if namespace else ""
+            return f"{resource.plural}{where} cannot be read: {refused}"
         except Unavailable:
             return ""  # the informer waits better
         return ""

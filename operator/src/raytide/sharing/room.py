@@ -64,7 +64,13 @@ class SharingRoom:
             silence_s=options.silence_s,
             name="shared-trainingjobs",
         )
-        self.capacity = Capacity(client, clock=clock, silence_s=options.silence_s, on_change=self._ring)
+        self.capacity = Capacity(
+            client,
+            clock=clock,
+            silence_s=options.silence_s,
+            on_change=self._ring,
+            namespaces=options.namespaces,
+        )
         self.streams = (self.jobs, CapacityStream(self.capacity))
         """What readiness and liveness look at; capacity is well while nobody wants it."""
         self.controller = SharingController(
@@ -99,6 +105,11 @@ class SharingRoom:
     def is_synced(self) -> bool:
         """Whether everything a pass looks at has been listed."""
         return all(stream.is_synced for stream in self.streams)
+
+    def check(self) -> tuple[bool, str]:
+        """For readiness: always yes, and what may not be read."""
+        missing = filter(None, (self.capacity.trouble, *self.capacity.unreadable))
+        return True, "; ".join(missing) or "nothing is missing that it wants to read"
 
     async def _relisted_or_stopped(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -1,0 +1,63 @@
+"""An operator that watches one namespace, with Roles there, does what one does that watches all.
+
+Scenarios with the rights of the chart's `watchNamespaces` and no other. `RAYTIDE_TEST_NAMESPACED=1 pytest -m kube
+tests/acceptance` runs all of this folder so; here are those that are short.
+"""
+
+import pytest
+
+from acceptance.job_stage import JobStage
+from acceptance.scaled import scene
+from acceptance.stage import Stage
+from acceptance.test_delete_while_off import test_a_cluster_and_then_its_namespace_go_while_we_are_off  # noqa: F401
+from acceptance.world import MERGE, eventually
+
+from builders import group
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(600), pytest.mark.rule("FD:SEC-F5")]
+
+SLOTS = 8
+ROOM, MORE_ROOM = 3, 5
+DEMAND = 5
+SETTLE = {"RAYTIDE_SHARING_SETTLE": "0.3"}
+
+
+@pytest.fixture
+def is_namespaced() -> bool:
+    """As the file says."""
+    return True
+
+
+def refused(log: str) -> list[str]:
+    """What the operator was not allowed to do or misses."""
+    return [line for line in log.splitlines() if "forbidden" in line or "missing right" in line]
+
+
+async def test_a_cluster_grows_and_shrinks_with_the_demand(stage: Stage):
+    scaled = await scene(stage, group(replicas=0, high=10))
+    await scaled.ask_for(DEMAND, DEMAND, within_s=60)
+    assert [line for operator in stage.operators for line in refused(operator.log)] == []
+
+
+async def test_jobs_stay_within_the_quota_of_their_namespace_and_grow_when_it_does(jobs: JobStage):
+    quotas = f"/api/v1/namespaces/{jobs.namespace}/resourcequotas"
+    await jobs.admin.call("POST", quotas, {"metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": str(ROOM)}}})
+
+    async def is_counted() -> bool:
+        return bool((await jobs.admin.call("GET", f"{quotas}/team")).get("status", {}).get("hard"))
+
+    await eventually("the quota is in force", is_counted)
+    await jobs.nodes_ready(await jobs.node("cpus", cpu=str(SLOTS)))
+    sharing = await jobs.shared(**SETTLE)
+    await jobs.submit("a", 1, SLOTS)
+
+    async def is_full(size: int) -> bool:
+        return jobs.running()["a"] == size
+
+    await eventually("it has what the quota allows", lambda: is_full(ROOM), within_s=60)
+    await sharing.has_looked()
+    assert (await jobs.job("a"))["spec"]["trainer"]["replicas"] == ROOM, "no more is ordered than the quota allows"
+    more = {"spec": {"hard": {"requests.cpu": str(MORE_ROOM)}}}
+    await jobs.admin.call("PATCH", f"{quotas}/team", more, content=MERGE)
+    await eventually("it grows with the quota", lambda: is_full(MORE_ROOM), within_s=60)
+    assert refused(sharing.operator.log) == []
