@@ -21,6 +21,7 @@ UNUSED_BECAUSE = {
     "create leases.coordination.k8s.io": "the chart brings the Lease; only where somebody has removed it",
     "patch events.events.k8s.io": "only when the same event is told again",
     "patch rayclusters.ray.io": "passed on to autoscalers: a role may grant only what its author has",
+    "list events": "only while an autoscaler waits for nodes",
     "get resourcequotas": "only while a quota refuses pods",
     "delete trainingjobs.paddlepaddle.org": "only when the time after the end of a TrainingJob is over",
     "update trainingjobs/finalizers.paddlepaddle.org": "asked by the admission plugin OwnerReferencesPermissionEnforcement only",

@@ -50,7 +50,8 @@ class SidecarJudge:
     def before_call(self, method: str, path: str, body: bytes | None) -> None:
         """A request leaves the sidecar, which may do very little (RC §2.4)."""
         own = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters/{NAME}"
-        if method == "GET" and path in (own, f"/api/v1/namespaces/{NAMESPACE}/pods"):
+        core = f"/api/v1/namespaces/{NAMESPACE}"
+        if method == "GET" and path in (own, f"{core}/pods", f"{core}/events"):
             return
         if method != "PATCH" or path != own:
             self.note(f"its role has no such right: {method} {path}")

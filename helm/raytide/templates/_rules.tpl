@@ -93,6 +93,12 @@
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [list, watch]
+{{- if eq .Values.autoscaler.mode "raytide" }}
+# optional: to pass it on to autoscalers, which read whether a node comes for a pod that none can take
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
+{{- end }}
 # optional: to say what happened in `kubectl describe`
 - apiGroups: ["events.k8s.io"]
   resources: [events]

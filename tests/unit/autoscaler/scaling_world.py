@@ -14,6 +14,7 @@ from typing import Any
 from raytide.api import names
 from raytide.api.pod import ContainerView, PodCondition, PodView
 from raytide.api.scaling import parse_record
+from raytide.autoscaler.inputs.node_autoscaler import UNKNOWN, NodeAutoscaler
 from raytide.autoscaler.model import (
     HEAD_TYPE,
     Demand,
@@ -84,6 +85,12 @@ class World:
     now_s: int = 0
     blocked: set[str] = field(default_factory=set)
     """Groups whose new pods no node can take."""
+    machine_s: dict[str, int] = field(default_factory=dict)
+    """By group: so long after its creation a node autoscaler has added a node for a pod."""
+    node_autoscaler: NodeAutoscaler = UNKNOWN
+    """What is known of it, but for its answers."""
+    answer_s: int = 10
+    """After so long it says whether a node comes."""
     refuses: set[str] = field(default_factory=set)
     """Ray nodes that refuse to drain whatever they say."""
     is_gcs_away: bool = False
@@ -236,7 +243,7 @@ class World:
                 del self.pods[pod.name]
                 if node:
                     self._kill_node(node)
-            elif pod.starts_at is None and pod.group not in self.blocked and node is None and not pod.has_ended:
+            elif self._is_on_its_way(pod):
                 pod.starts_at = self.now_s + self.start_s
             elif pod.starts_at is not None and self.now_s >= pod.starts_at and node is None and not pod.has_ended:
                 node_id = f"node-{pod.name}"
@@ -244,6 +251,20 @@ class World:
                 self.next_tick_s = min(self.next_tick_s, self.now_s)
             if node and node.status is NodeStatus.DEAD:
                 pod.has_ended = True
+
+    def _is_on_its_way(self, pod: Pod) -> bool:
+        """A node has taken it just now."""
+        waits = pod.starts_at is None and pod.group not in self.blocked and not pod.has_ended
+        is_there = self._node_in(pod.name) is not None
+        return waits and not is_there and self.now_s - pod.born_s >= self.machine_s.get(pod.group, 0)
+
+    def _answers(self) -> NodeAutoscaler:
+        """A node comes for every pod of a group that has machines, and for no other."""
+        old = [pod for pod in self.pods.values() if self.now_s - pod.born_s >= self.answer_s]
+        answers = {pod.name: pod.group not in self.blocked for pod in old} if self.machine_s else {}
+        has_spoken = self.node_autoscaler.has_spoken or bool(answers)
+        self.node_autoscaler = replace(self.node_autoscaler, has_spoken=has_spoken)
+        return replace(self.node_autoscaler, answers=answers)
 
     def _cpus(self, name: str) -> int:
         found = [g for g in self.groups_now() if g["groupName"] == name]
@@ -302,7 +323,7 @@ class World:
 
     def _create(self, name: str, replica: str) -> None:
         pod = Pod(f"demo-{name}-worker-{len(self.created):04d}", name, self.now_s, replica)
-        if name not in self.blocked:
+        if name not in self.blocked and name not in self.machine_s:
             pod.starts_at = self.now_s + self.start_s
         self.pods[pod.name] = pod
         self.created.append(pod.name)
@@ -374,6 +395,7 @@ class World:
             gcs=None if self.is_gcs_away else self._state(),
             now=self.moment(),
             monotonic_s=1000.0 + self.now_s,
+            node_autoscaler=self._answers(),
             settings=TickSettings(
                 is_recorded=self.is_recorded,
                 pending_idle_timeout_s=self.pending_idle_timeout_s,

@@ -14,6 +14,7 @@ from builders import group, head, head_service, parsed, template
 OURS, RAYS = AutoscalerConfig("raytide"), AutoscalerConfig("ray")
 LONG = "a" + "b" * 52
 ALL_ABSENT = frozenset({(SERVICE_ACCOUNTS, "demo"), (ROLES, "demo"), (ROLE_BINDINGS, "demo")})
+EVENTS_READ = {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]}
 PODS_READ = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
 
 
@@ -41,7 +42,7 @@ def told(todo):
 @pytest.mark.rule("RC:RB-4", "SC:S10", "RM:I12")
 def test_it_may_read_pods_and_write_to_its_own_raycluster():
     own = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"], "resourceNames": [LONG]}
-    assert rights(autoscaled(LONG))[ROLES]["rules"] == [PODS_READ, own]
+    assert rights(autoscaled(LONG))[ROLES]["rules"] == [PODS_READ, EVENTS_READ, own]
 
 
 @pytest.mark.rule("RC:RB-4")

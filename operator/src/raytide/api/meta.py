@@ -57,6 +57,8 @@ SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 NODES: Final = Resource("", "v1", "nodes", "Node", is_namespaced=False)
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", is_namespaced=False)
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
+CORE_EVENTS: Final = Resource("", "v1", "events", "Event")
+"""The same objects in the group whose field selectors know the source, whichever group they were written in."""
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", is_namespaced=False

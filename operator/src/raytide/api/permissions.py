@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from raytide.api.config import AutoscalerMode
 from raytide.api.meta import (
     CONFIG_MAPS,
+    CORE_EVENTS,
     EVENTS,
     LEASES,
     NODES,
@@ -155,6 +156,13 @@ PERMISSIONS: Final = (
         ("list", "watch"),
         "share no more with jobs than the quotas of their namespaces allow",
         is_required=False,
+    ),
+    Permission(
+        CORE_EVENTS,
+        ("list",),
+        "pass it on to autoscalers, which read whether a node comes for a pod that none can take",
+        is_required=False,
+        mode="raytide",
     ),
     Permission(EVENTS, ("create", "patch"), "say what happened in `kubectl describe`", is_required=False),
     Permission(

@@ -16,7 +16,9 @@ from typing import Any, Final, TypeVar
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Key
 from raytide.autoscaler.gcs import GcsClient
+from raytide.autoscaler.inputs.node_autoscaler import Presence
 from raytide.autoscaler.model import Drained, GcsState, Report
+from raytide.autoscaler.node_events import NodeEvents
 from raytide.autoscaler.ordering.orders import Answers, Drain, Level, LogLine, Memory, Snapshot, TickPlan, TickSettings
 from raytide.autoscaler.provider import Provider, Written
 from raytide.autoscaler.quiet import would_repeat
@@ -55,6 +57,7 @@ class LoopSettings:
     interval_s: float = 5.0
     api_version: str = "v1"
     """Of RayClusters."""
+    node_autoscaler: Presence = Presence.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class Autoscaler:
     """The sidecar's loop.
 
     - One tick per `interval_s`, sooner when a pod changed or the plan asks for it; never two within a second.
-    - Per tick one GET, no LIST, at most two patches; the second follows the accepted drains within half a second.
+    - Per tick one GET, at most two patches, and no LIST, unless a pod waits for a node (node_events.py); the second follows the accepted drains within half a second.
     - A side that does not answer is asked again with back-off, for ever, and mentioned once.
     - `run` ends only when cancelled, or with `NotLetIn`.
     """
@@ -107,6 +110,7 @@ class Autoscaler:
         self.provider = Provider(
             client, key, clock=clock, on_pods_changed=self._woken.set, api_version=self._settings.api_version
         )
+        self._node_events = NodeEvents(client, key.namespace, clock=clock, presence=self._settings.node_autoscaler)
         self._memory = Memory()
         self._decided: tuple[Snapshot, TickPlan] | None = None
         """The last full turn that was told to Ray, which need not be repeated while nothing happens."""
@@ -223,13 +227,16 @@ class Autoscaler:
         if cluster is None:
             raise Skipped("gone", f"there is no RayCluster {self.provider.key} any more")
         self._note_gcs(gcs)
+        pods = self.provider.pods()
+        node_autoscaler = await self._node_events.look(pods)
         return Snapshot(
             cluster=cluster,
-            pods=self.provider.pods(),
+            pods=pods,
             gcs=None if isinstance(gcs, Exception) else gcs,
             now=self._clock.now(),
             monotonic_s=self._clock.monotonic(),
             settings=self._settings.tick,
+            node_autoscaler=node_autoscaler,
             reported_version=self._reported[1] if self._reported else 0,
         )
 

@@ -289,7 +289,12 @@ def loop_settings(settings: SidecarSettings) -> LoopSettings:
         recovery_s=settings.recovery_s,
         has_gpu_conservation=settings.has_gpu_conservation,
     )
-    return LoopSettings(tick=tick, interval_s=settings.interval_s, api_version=settings.api.version)
+    return LoopSettings(
+        tick=tick,
+        interval_s=settings.interval_s,
+        api_version=settings.api.version,
+        node_autoscaler=settings.node_autoscaler,
+    )
 
 
 def own_address(host: str, port: str, pod_ip: str) -> str:

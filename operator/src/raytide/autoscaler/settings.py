@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from raytide.autoscaler.inputs.lifecycle import TimeLimits
+from raytide.autoscaler.inputs.node_autoscaler import Presence
 
 HUGE: Final = 2**31 - 1
 """What Ray makes of the word `inf`."""
@@ -71,6 +72,7 @@ class SidecarSettings:
     pending_idle_timeout_s: float | None
     recovery_s: float
     time_limits: TimeLimits
+    node_autoscaler: Presence
     metrics_port: int
     health_port: int
     head_pod: str
@@ -92,6 +94,7 @@ def read_settings(environ: Mapping[str, str]) -> SidecarSettings:
         pending_idle_timeout_s=None if pending_idle_s < 0 else float(pending_idle_s),
         recovery_s=float(read.whole("RAY_AUTOSCALER_AVAILABILITY_RECOVERY_S", 600, at_least=1)),
         time_limits=TimeLimits.from_environment(environ),
+        node_autoscaler=read.presence("RAYTIDE_AUTOSCALER_NODE_AUTOSCALER"),
         metrics_port=read.port("AUTOSCALER_METRIC_PORT", 44217),
         health_port=read.port("RAYTIDE_AUTOSCALER_HEALTH_PORT", 44218),
         head_pod=read.text("RAY_HEAD_POD_NAME"),
@@ -167,6 +170,12 @@ class _Reader:
         if number > 65535:
             raise BadSetting(f"{name}={number} is no port: write 1 to 65535, or 0 for off")
         return number
+
+    def presence(self, name: str) -> Presence:
+        words = self.text(name, Presence.AUTO).lower()
+        if words not in [*Presence]:
+            raise BadSetting(f"{name}={words!r} is unknown: write one of {', '.join(Presence)}, or unset it")
+        return Presence(words)
 
     def level(self, *names: str) -> int:
         """The first of them that is set; what is no level fails the start."""

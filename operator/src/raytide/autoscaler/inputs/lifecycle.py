@@ -36,6 +36,8 @@ class TimeLimits:
     """On the way out for so long that it is worth a word."""
     capacity_s: float = 8.0
     """A pod that no node can take, or that is gated, where no node autoscaler adds a node for it (SC:S2)."""
+    answer_s: float = 15.0
+    """Until a node autoscaler whose events can be read has said its first word: it looks every ten seconds."""
     node_s: float = 900.0
     """A pod for which a node autoscaler adds a node: as long as Cluster Autoscaler itself waits for a machine."""
     schedule_s: float = 120.0
@@ -74,6 +76,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "stop_request_s": "RAY_AUTOSCALER_RECONCILE_RAY_STOP_REQUESTED_STATUS_TIMEOUT_S",
     "warn_s": "RAY_AUTOSCALER_RECONCILE_TRANSIENT_STATUS_WARN_INTERVAL_S",
     "capacity_s": "RAYTIDE_AUTOSCALER_UNSCHEDULABLE_TIMEOUT_S",
+    "answer_s": "RAYTIDE_AUTOSCALER_NODE_ANSWER_TIMEOUT_S",
     "node_s": "RAYTIDE_AUTOSCALER_NODE_TIMEOUT_S",
     "schedule_s": "RAYTIDE_AUTOSCALER_SCHEDULE_TIMEOUT_S",
     "pull_s": "RAYTIDE_AUTOSCALER_PULL_TIMEOUT_S",

@@ -21,6 +21,7 @@ from raytide.api.pod_trouble import Cause, trouble_of_refusal
 from raytide.api.scaling import Backoff, Why
 from raytide.autoscaler.inputs.instances import Instances
 from raytide.autoscaler.inputs.lifecycle import DEFAULT_LIMITS, NO_RAY_NODE, Deaths, Stay, TimeLimits
+from raytide.autoscaler.inputs.node_autoscaler import UNKNOWN, NodeAutoscaler, wait_s
 from raytide.autoscaler.inputs.node_types import NodeTypes
 from raytide.autoscaler.inputs.startup import NOT_PLACED, Unready, limit_s, startup_of
 from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, NodeType, Status
@@ -92,6 +93,8 @@ class Evidence:
     """By group, as it stands in the record."""
     whys: Mapping[str, Sequence[Why]] = field(default_factory=dict)
     """By group, the reasons that stand in the record."""
+    node_autoscaler: NodeAutoscaler = UNKNOWN
+    """What it says about pods that no node can take."""
 
 
 def limit(
@@ -224,6 +227,7 @@ class _Judge:
     last_joined_s: float
     """When one of the group registered last."""
     deaths: Deaths | None
+    node_autoscaler: NodeAutoscaler
 
     @classmethod
     def of(cls, group: str, found: Instances, evidence: Evidence, limits: TimeLimits, *, is_resting: bool) -> "_Judge":
@@ -241,6 +245,7 @@ class _Judge:
                 (s.joined_s for p, s in stays if p.group == group and s.joined_s is not None), default=NEVER
             ),
             deaths=found.timers.deaths.get(group),
+            node_autoscaler=evidence.node_autoscaler,
         )
 
     def verdict(self, instance: Instance) -> _Sticking | None:
@@ -251,8 +256,10 @@ class _Judge:
         if pod is None or stay is None or stay.stage not in NO_RAY_NODE:
             return None
         startup = startup_of(pod)
-        is_known = self.is_resting and isinstance(startup.reason, Cause)
-        if self.now_s - stay.since_s <= limit_s(startup, self.limits) and not is_known:
+        is_served = startup.reason == Cause.UNSCHEDULABLE and self.node_autoscaler.answer(pod.name) is True
+        is_known = self.is_resting and isinstance(startup.reason, Cause) and not is_served
+        node_s = wait_s(pod.name, self.node_autoscaler, self.limits)
+        if self.now_s - stay.since_s <= limit_s(startup, self.limits, node_s=node_s) and not is_known:
             return None
         is_groups_fault = startup.reason in NO_ROOM or self.last_joined_s <= stay.since_s
         return _Sticking(instance, startup.reason, f"pod {pod.name}: {startup.detail}", is_groups_fault)

@@ -70,11 +70,11 @@ def has_ray_started(pod: PodView) -> bool:
     return pod.is_running if ray is None else ray.state == "running"
 
 
-def limit_s(startup: Startup, limits: TimeLimits, *, is_node_coming: bool = False) -> float:
-    """How many seconds that step may last; `is_node_coming`: a node autoscaler adds a node for the pod."""
+def limit_s(startup: Startup, limits: TimeLimits, *, node_s: float | None = None) -> float:
+    """How many seconds that step may last; `node_s`: how long the pod may wait for a node (node_autoscaler.py)."""
     match startup.reason:
         case Cause.UNSCHEDULABLE:
-            return limits.node_s if is_node_coming else limits.capacity_s
+            return limits.capacity_s if node_s is None else node_s
         case Cause.GATED:
             return limits.capacity_s
         case Unready.NOT_SCHEDULED:

@@ -79,6 +79,7 @@ def _evidence(snapshot: Snapshot, standing: Standing) -> Evidence:
         conditions=[c for c in conditions if isinstance(c, Mapping)] if isinstance(conditions, list) else (),
         backoffs={group.name: standing.decision(group).backoff for group in standing.groups},
         whys={group.name: standing.decision(group).why for group in standing.groups},
+        node_autoscaler=snapshot.node_autoscaler,
     )
 
 

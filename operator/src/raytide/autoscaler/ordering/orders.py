@@ -15,6 +15,7 @@ from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
 from raytide.api.scaling import DecisionRecord, GroupDecision, Why
 from raytide.autoscaler.inputs.lifecycle import DEFAULT_LIMITS, TimeLimits, Timers
+from raytide.autoscaler.inputs.node_autoscaler import UNKNOWN, NodeAutoscaler
 from raytide.autoscaler.model import Decision, Drained, DrainReason, GcsState, Instance, NodeType, Report
 
 Operation: TypeAlias = Mapping[str, Any]
@@ -61,6 +62,8 @@ class Snapshot:
     monotonic_s: float
     """For our own timers."""
     settings: TickSettings = TickSettings()
+    node_autoscaler: NodeAutoscaler = UNKNOWN
+    """What it says about pods that no node can take."""
     reported_version: int = 0
     """Of the report the GCS keeps (GetClusterStatus at the start), so that ours is never below it (B-5)."""
 

@@ -123,6 +123,8 @@ def field_requirements(text: str, resource: Resource, selectable: frozenset[str]
         known = field in {"metadata.name", "metadata.namespace"} or field in _FIELDS.get(resource.key, selectable)
         if not known:
             raise bad_request(f"field label not supported: {field}")
+        if resource.key == "events" and field == "source":
+            field = "source.component"
         requirements.append((field, value, operator != "!="))
     return requirements
 

@@ -1,0 +1,144 @@
+"""What does a node autoscaler say about our pods?
+
+Lists its events, chosen by their source, and only while a pod waits that no node can take: every few seconds until there
+is an answer for each, less often then; never more than a few pages. Where the Role has no such right, as under KubeRay, it
+says so once and asks again later; trouble costs an answer and never a decision. Called by loop.py; read by
+inputs/node_autoscaler.py.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from raytide.api.conditions import moment_of
+from raytide.api.errors import Refused, Unavailable
+from raytide.api.meta import CORE_EVENTS
+from raytide.api.pod import PodView
+from raytide.api.pod_trouble import Cause, trouble_of
+from raytide.autoscaler.inputs.node_autoscaler import NodeAutoscaler, PodEvent, Presence, Source, answers_of
+from raytide.kube.client import Client
+from raytide.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+ASK_EVERY_S: Final = 4.0
+LOOK_AGAIN_S: Final = 20.0
+"""Once every waiting pod has an answer: it may change."""
+REFUSED_S: Final = 600.0
+MOST_PAGES: Final = 10
+
+
+class _About(msgspec.Struct, gc=False):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Series(msgspec.Struct, gc=False, rename="camel"):
+    last_observed_time: str | None = None
+
+
+class _Meta(msgspec.Struct, gc=False, rename="camel"):
+    creation_timestamp: str | None = None
+
+
+class _Event(msgspec.Struct, gc=False, rename="camel"):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    involved_object: _About = msgspec.field(default_factory=_About)
+    reason: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    series: _Series | None = None
+
+
+class NodeEvents:
+    """One namespace's events of node autoscalers.
+
+    - `look` says what is known now; it asks the API at most once in a few seconds, and only for pods that wait.
+    """
+
+    def __init__(self, client: Client, namespace: str, *, clock: Clock, presence: Presence = Presence.AUTO) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._clock = clock
+        self._known = NodeAutoscaler(presence, is_readable=True)
+        self._sources: tuple[Source, ...] = tuple(Source)
+        self._next_s = 0.0
+
+    async def look(self, pods: Sequence[PodView]) -> NodeAutoscaler:
+        """What is known about these pods."""
+        waiting = [pod for pod in pods if pod.is_worker and not pod.is_terminating and _is_unschedulable(pod)]
+        now_s = self._clock.monotonic()
+        if self._known.presence is not Presence.ABSENT and waiting and now_s >= self._next_s:
+            await self._ask(waiting)
+            is_open = any(self._known.answer(pod.name) is None for pod in waiting)
+            if self._known.is_readable:
+                self._next_s = self._clock.monotonic() + (ASK_EVERY_S if is_open else LOOK_AGAIN_S)
+        return self._known
+
+    async def _ask(self, waiting: Sequence[PodView]) -> None:
+        events: list[PodEvent] = []
+        for source in self._sources:
+            try:
+                found = await self._list(source)
+            except Refused as refused:
+                if self._known.is_readable:
+                    log.info(
+                        "events of node autoscalers cannot be read, only the setting tells whether there is one: %s",
+                        refused,
+                    )
+                self._known = replace(self._known, is_readable=False, answers=None)
+                self._next_s = self._clock.monotonic() + REFUSED_S
+                return
+            except Unavailable as trouble:
+                log.debug("events of node autoscalers: %s", trouble)
+                return
+            if found and not self._known.has_spoken:
+                log.info("%s adds nodes to this cluster: pods without a node wait for it", source)
+                self._sources = (source,)
+            events += found
+        self._known = replace(
+            self._known,
+            is_readable=True,
+            has_spoken=self._known.has_spoken or bool(events),
+            answers=answers_of(events, waiting),
+        )
+
+    async def _list(self, source: Source) -> list[PodEvent]:
+        found: list[PodEvent] = []
+        pages = 0
+        selector = f"involvedObject.kind=Pod,source={source}"
+        async for page in self._client.pages(CORE_EVENTS, self._namespace, field_selector=selector):
+            found += _events(page.items)
+            pages += 1
+            if pages == MOST_PAGES:
+                break
+        return found
+
+
+def _events(items: Iterable[msgspec.Raw]) -> Iterable[PodEvent]:
+    for item in items:
+        try:
+            event = msgspec.json.decode(item, type=_Event)
+        except msgspec.MsgspecError:
+            continue
+        yield PodEvent(event.involved_object.name, event.involved_object.uid, event.reason or "", _moment(event))
+
+
+def _moment(event: _Event) -> datetime | None:
+    said = (
+        event.series.last_observed_time if event.series else None,
+        event.last_timestamp,
+        event.event_time,
+        event.metadata.creation_timestamp,
+    )
+    return max((moment for text in said if text and (moment := moment_of(text))), default=None)
+
+
+def _is_unschedulable(pod: PodView) -> bool:
+    trouble = trouble_of(pod)
+    return trouble is not None and trouble.cause is Cause.UNSCHEDULABLE
