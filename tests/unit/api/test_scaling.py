@@ -239,3 +239,16 @@ def test_what_is_given_up_first(message, names, kept):
 )
 def test_a_foreign_number(in_spec, foreign, adopted):
     assert GroupDecision(20, foreign=foreign).foreign_raise(in_spec) == adopted
+
+
+@pytest.mark.rule("FD:AS-A9")
+def test_names_are_given_up_before_reasons_and_back_offs():
+    """They are in the spec all the same; a back-off stands nowhere else."""
+    names = tuple(f"a-cluster-with-a-long-name-group-worker-{index:05d}" for index in range(MAX_NAMES_PER_GROUP))
+    decision = GroupDecision(1000, names, backoff=Backoff(3, NOON, NOON), why=(Why("Unschedulable", 4, "no node"),))
+    read_back = parse_record(encode_record(DecisionRecord("u", "h", NOON, {f"g{i}": decision for i in range(4)})))
+    assert read_back is not None
+    for found in read_back.groups.values():
+        assert (found.backoff, found.why) == (decision.backoff, decision.why)
+        assert found.backoff.newest == NOON
+        assert 0 < len(found.delete) < MAX_NAMES_PER_GROUP

@@ -91,6 +91,8 @@ class World:
     """What is known of it, but for its answers."""
     answer_s: int = 10
     """After so long it says whether a node comes."""
+    crashes: set[str] = field(default_factory=set)
+    """Groups whose pods end instead of becoming Ray nodes."""
     refuses: set[str] = field(default_factory=set)
     """Ray nodes that refuse to drain whatever they say."""
     is_gcs_away: bool = False
@@ -246,6 +248,9 @@ class World:
             elif self._is_on_its_way(pod):
                 pod.starts_at = self.now_s + self.start_s
             elif pod.starts_at is not None and self.now_s >= pod.starts_at and node is None and not pod.has_ended:
+                if pod.group in self.crashes:
+                    pod.has_ended = True
+                    continue
                 node_id = f"node-{pod.name}"
                 self.nodes[node_id] = Node(node_id, pod.name, pod.group, self._cpus(pod.group), idle_since=self.now_s)
                 self.next_tick_s = min(self.next_tick_s, self.now_s)

@@ -133,7 +133,7 @@ def test_what_is_seen_is_the_status(things, more, timers, status):
             {},
             Stage.VANISHED,
             120,
-            (Status.ALLOCATED, Status.RAY_STOPPED),
+            (Status.RAY_RUNNING, Status.RAY_STOPPED),
             id="forgotten by the GCS for 120 s",
         ),
     ],
@@ -190,6 +190,22 @@ def test_the_defaults_are_those_of_ray():
     limits = TimeLimits()
     assert (limits.request_s, limits.request_retries, limits.allocate_s) == (600, 3, 3600)
     assert (limits.stop_request_s, limits.terminate_s, limits.warn_s) == (300, 300, 90)
+
+
+@pytest.mark.rule("FD:AS-A20")
+def test_one_that_the_gcs_forgot_counts_and_has_nothing_free_for_others():
+    known = see(RUNNING, node())
+    lost = only(see(RUNNING, timers=known.timers, now_s=1001.0))
+    assert (lost.status, lost.total, lost.available) == (Status.RAY_RUNNING, CPU4, ())
+    assert lost.idle_ms == 0, "it is not idle, as far as anybody knows"
+
+
+@pytest.mark.rule("FD:AS-A18")
+def test_a_pod_comes_once_whatever_becomes_of_it_later():
+    first = see(PENDING)
+    assert first.timers.came_s == {"cpu": 1000.0}
+    assert see(RUNNING, node(), timers=first.timers, now_s=1050.0).timers.came_s == {"cpu": 1000.0}
+    assert see(RUNNING, pod("new"), timers=first.timers, now_s=1060.0).timers.came_s == {"cpu": 1060.0}
 
 
 # --- what an instance is worth ---------------------------------------------------------------------------------------
@@ -256,8 +272,8 @@ def test_a_ray_node_whose_pod_is_gone_is_nothing():
 def test_a_gcs_that_lost_its_memory_does_not_end_the_workers_before_they_had_time_to_come_back():
     before = see(RUNNING, node())
     lost = see(RUNNING, timers=before.timers, now_s=1005.0)
-    assert (only(lost).status, lost.to_end) == (Status.ALLOCATED, frozenset())
-    assert only(lost).available == CPU4, "it counts as one that is coming, so nobody is launched in its place"
+    assert (only(lost).status, lost.to_end) == (Status.RAY_RUNNING, frozenset())
+    assert only(lost).total == CPU4, "it counts, so that its replica is not ended and its maximum holds"
     back = see(RUNNING, node(node_id="n2"), timers=lost.timers, now_s=1060.0)
     assert only(back).status is Status.RAY_RUNNING
     never = see(RUNNING, timers=lost.timers, now_s=1126.0)
@@ -271,7 +287,7 @@ def test_while_the_head_is_away_no_time_runs_out_for_its_workers():
         story = see(RUNNING, pod("new"), nodes=[], timers=story.timers, now_s=1001.0 + 60 * minute)
         assert (story.is_head_running, story.to_end) == (False, frozenset())
     back = see(RUNNING, pod("new"), timers=story.timers, now_s=4545.0)
-    assert ([i.status for i in workers(back)], back.to_end) == ([Status.ALLOCATED] * 2, frozenset())
+    assert ([i.status for i in workers(back)], back.to_end) == ([Status.RAY_RUNNING, Status.ALLOCATED], frozenset())
     again = see(RUNNING, node(), pod("new"), timers=back.timers, now_s=4550.0)
     assert again.timers.stays[RUNNING.name].joined_s is None, "it has been there all the time"
 

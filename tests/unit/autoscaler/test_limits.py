@@ -62,7 +62,8 @@ def spot(name: str, **fields: Any) -> PodView:
 
 
 def no_node(name: str, reason: str = "Unschedulable") -> PodView:
-    return spot(name, scheduled=PodCondition("False", reason, "0/3 nodes are available"))
+    no_room = PodCondition("False", reason, "0/3 nodes are available")
+    return spot(name, scheduled=no_room, creation_timestamp="2026-01-01T12:00:00Z")
 
 
 def at_work(name: str, group: str = "spot", **fields: Any) -> tuple[PodView, RayNode]:
@@ -213,6 +214,26 @@ def test_silence_blocks_a_group_only_while_others_get_their_pods():
     assert story.look(130, wanted={"spot": 2, "on-demand": 1}).blocked == {}, "nobody gets any: it is the operator"
     other = pending("b", group="on-demand")
     assert story.look(131, other, wanted={"spot": 2, "on-demand": 1}).blocked["spot"].reason == "NoPodCreated"
+
+
+@pytest.mark.rule("FD:AS-A18")
+def test_what_becomes_of_pods_that_were_there_before_says_nothing_about_others():
+    story, wanted = Story(), {"spot": 2, "on-demand": 1}
+    story.look(0, pending("b", group="on-demand"), wanted=wanted)
+    limits = story.look(130, *at_work("b", "on-demand"), wanted=wanted)
+    assert limits.blocked == {}, "it came before the waiting began; that it registers is no news from the operator"
+
+
+@pytest.mark.rule("FD:AS-A19")
+def test_a_clock_that_differs_from_the_api_servers_clears_no_back_off():
+    """Ours is an hour behind: every pod is younger than the back-off, to the look of it."""
+    story, created = Story(), "2026-01-01T13:00:00Z"
+    old = at_work("old", creation_timestamp="2026-01-01T12:59:00Z")
+    story.look(0, *old, spot("a", scheduled=PodCondition("False", "Unschedulable"), creation_timestamp=created))
+    story.look(11, *old, spot("a", scheduled=PodCondition("False", "Unschedulable"), creation_timestamp=created))
+    story.restart()
+    assert story.look(12, *old).backoffs["spot"].n == 1
+    assert story.look(60, *old, *at_work("c", creation_timestamp="2026-01-01T13:00:45Z")).backoffs == {}
 
 
 def test_pods_that_keep_coming_slowly_are_not_silence():

@@ -415,3 +415,21 @@ def test_no_amount_makes_it_fail(params, resources, limits, requests, selector):
     for kind in found.types:
         assert all(amount >= 0 and amount % UNIT == 0 for _, amount in kind.resources)
     assert ("cpu" in found.skipped) == ("cpu" not in found.by_name())
+
+
+@pytest.mark.rule("FD:AS-A6")
+def test_what_the_hosts_of_one_slice_share_is_not_the_groups():
+    shared = {"ray.io/tpu-slice-name": "slice-7", "rack": "r1", "ray.io/tpu-topology": "2x2"}
+    spec = {"workerGroupSpecs": [group("tpu", numOfHosts=2)]}
+
+    def learnt(*racks: str) -> dict[str, str]:
+        nodes = [
+            RayNode(f"n{i}", NodeStatus.IDLE, f"p{i}", "tpu", labels=labels_of({**shared, "rack": rack}))
+            for i, rack in enumerate(racks)
+        ]
+        return dict(one(node_types(spec, nodes), "tpu").labels)
+
+    own = {"ray.io/node-group": "tpu", "ray.io/tpu-topology": "2x2"}
+    assert learnt("r1", "r1") == own, "one slice proves nothing but its kind"
+    assert learnt("r1", "r1", "r2", "r2") == own
+    assert learnt("r1", "r1", "r1", "r1") == {**own, "rack": "r1"}

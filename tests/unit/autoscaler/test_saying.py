@@ -263,6 +263,18 @@ def test_a_blocked_group_is_a_failed_request():
     assert [(one.node_type, one.count, one.reason) for one in found] == [("cpu", 3, "QuotaExceeded: full")]
 
 
+@pytest.mark.rule("FD:AS-A14")
+def test_times_are_those_at_which_things_began():
+    since = NOW - timedelta(seconds=90)
+    failed = FailedGroup("cpu", "QuotaExceeded", count=2, since=since)
+    report = build_report(reported(coming={"cpu": 5}, asked_for_s={"cpu": [40.0, 40.0, 7.0]}, failed=(failed,)))
+    now_s = int(NOW.timestamp())
+    found = [(each.count, each.requested_at_s - now_s) for each in report.pending_requests]
+    assert found == [(2, -40), (1, -7), (2, 0)]
+    (request,) = report.failed_requests
+    assert (request.started_at_s - now_s, request.failed_at_s - now_s) == (-90, -90)
+
+
 def test_a_huge_number_of_pending_nodes_does_not_fill_the_report():
     report = build_report(reported(coming={"cpu": 2_000_000_000}))
     assert len(encode_report(report).autoscaling_state.pending_instance_requests) == REPORTED_ONE_BY_ONE + 1

@@ -51,6 +51,17 @@ def test_the_part_of_a_slice_that_works_is_not_ended_for_the_part_that_does_not_
     assert (len(world.tasks), world.drain_calls) == (1, [])
 
 
+@pytest.mark.rule("FD:AS-A10", "RM:I6")
+def test_a_replica_of_more_hosts_than_one_record_can_name_leaves_whole_when_it_is_idle():
+    hosts = 512
+    world = World([group("tpu", replicas=0, numOfHosts=hosts, high=2)], start_s=5)
+    world.demand(hosts)
+    world.run_until(lambda: world.waiting() == 0 and bool(world.tasks), 60)
+    world.demand(0)
+    world.run(60)
+    assert (world.live("tpu"), world.replicas("tpu")) == ([], 0)
+
+
 @pytest.mark.rule("FD:AS-A24", "RC:WG-2")
 @pytest.mark.parametrize(
     ("replicas", "least", "most", "wanted"), [(7, 5, 3, 3), (4, 5, 3, 5), (7, 1, 3, 3), (0, 1, 3, 1), (2, 1, 3, 2)]

@@ -38,6 +38,8 @@ class Backoff:
 
     n: int
     until: datetime
+    newest: datetime | None = field(default=None, compare=False)
+    """When the newest pod that was known then had been created, in the API server's time: a younger one came later."""
 
 
 def clamp_between(replicas: int, least: int, most: int) -> int:
@@ -137,7 +139,7 @@ def _backoff(entry: Any) -> Backoff | None:
     if not isinstance(entry, dict):
         return None
     n, until = _count(entry.get("n")), _moment(entry.get("until"))
-    return None if n is None or until is None else Backoff(n, until)
+    return None if n is None or until is None else Backoff(n, until, _moment(entry.get("newest")))
 
 
 def _is_text(found: Any) -> bool:
@@ -172,14 +174,19 @@ class _Room:
     groups: int = MAX_RECORD_BYTES
 
 
-_SMALL: Final = _Room(message_length=0, reasons=0, has_backoff=False)
+_NAMELESS: Final = _Room(message_length=50, names=0)
 _ROOMS: Final = (
     _Room(),
-    *(_Room(message_length=length) for length in (200, 50, 0)),
-    _Room(message_length=0, reasons=1),
-    _Room(message_length=0, reasons=0),
-    *(replace(_SMALL, names=names) for names in (500, 250, 125, 60, 30, 15, 7, 3, 1)),
-    *(replace(_SMALL, names=0, groups=2**power) for power in range(12, -1, -1)),
+    _Room(message_length=200),
+    *(_Room(message_length=200, names=names) for names in (250, 125, 60, 30, 15, 7, 3, 1, 0)),
+    _NAMELESS,
+    replace(_NAMELESS, message_length=0),
+    replace(_NAMELESS, message_length=0, reasons=1),
+    replace(_NAMELESS, message_length=0, reasons=0),
+    *(
+        replace(_NAMELESS, message_length=0, reasons=0, has_backoff=False, groups=2**power)
+        for power in range(12, -1, -1)
+    ),
 )
 """From everything to next to nothing."""
 
@@ -187,8 +194,9 @@ _ROOMS: Final = (
 def encode_record(record: DecisionRecord) -> str:
     """The annotation's text: at most 64 KiB, at most 500 names per group, always valid JSON.
 
-    Messages longer than 1,000 characters are cut. What does not fit then is given up in this order: long messages, all
-    messages, all but one reason, reasons, back-off, names, and in the end the groups that come last. What is given up of an order is in the spec all the same.
+    Messages longer than 1,000 characters are cut. What does not fit then is given up in this order: long messages, names,
+    which are in the spec all the same, all messages, all but one reason, reasons, back-off, which stands nowhere else, and
+    in the end the groups that come last.
     """
     text = b""
     for room in _ROOMS:
@@ -217,6 +225,8 @@ def _entry(decision: GroupDecision, room: _Room) -> dict[str, Any]:
         entry["foreign"] = decision.foreign
     if decision.backoff is not None and room.has_backoff:
         entry["backoff"] = {"n": decision.backoff.n, "until": timestamp(decision.backoff.until)}
+        if decision.backoff.newest is not None:
+            entry["backoff"]["newest"] = timestamp(decision.backoff.newest)
     if reasons := _written_reasons(decision.why, room):
         entry["why"] = reasons
     return entry

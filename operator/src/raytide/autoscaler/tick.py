@@ -20,7 +20,7 @@ from raytide.autoscaler.ordering.drains import (
     named_after,
     refusals_after,
 )
-from raytide.autoscaler.ordering.group_orders import HOLD_S, Outcomes, group_outcomes
+from raytide.autoscaler.ordering.group_orders import HOLD_S, GroupOutcome, Outcomes, group_outcomes
 from raytide.autoscaler.ordering.orders import (
     Answers,
     Drain,
@@ -257,13 +257,14 @@ def _next_memory(
 ) -> Memory:
     now_s = snapshot.monotonic_s
     silent_s = None if deciding.choice is not None else now_s if memory.silent_s is None else memory.silent_s
-    ordered = {outcome.group.name: outcome.order.replicas for outcome in outcomes.groups}
     known = deciding.found.timers.stays.values()
     there = {stay.node_id for stay in known}
     return replace(
         memory,
         wrote_s=now_s if writing.patch else memory.wrote_s,
-        replicas_written=ordered if writing.patch else memory.replicas_written,
+        unrecorded={}
+        if snapshot.settings.is_recorded
+        else {outcome.group.name: _unrecorded(outcome) for outcome in outcomes.groups},
         joined_s=deciding.joined_s,
         unneeded_s=outcomes.unneeded_s,
         pending_s=outcomes.pending_s,
@@ -272,6 +273,12 @@ def _next_memory(
         timers=deciding.found.timers,
         silent_s=silent_s,
     )
+
+
+def _unrecorded(outcome: GroupOutcome) -> GroupDecision:
+    """What a record would hold: a number counts as written once the spec has it, whatever became of the patch."""
+    is_written = outcome.group.standing_replicas == outcome.order.replicas
+    return replace(outcome.order, replicas=outcome.order.replicas if is_written else outcome.before.replicas)
 
 
 def _look_again_s(snapshot: Snapshot, deciding: Deciding, outcomes: Outcomes, writing: _Writing) -> float | None:

@@ -89,14 +89,24 @@ def instances(sight: Sight, timers: Timers = NO_TIMERS, limits: TimeLimits = DEF
         step = startup_of(pod).step if stage in NO_RAY_NODE else ""
         stay = next_stay(timers.stays.get(pod.name), stage, node.node_id if node else "", sight.now_s, step)
         stays[pod.name] = stay if is_head_running else paused(stay, sight.now_s)
-        found.append(_instance(pod, node, status_of(stays[pod.name], sight.now_s, limits), seen))
+        status = status_of(stays[pod.name], sight.now_s, limits)
+        is_forgotten = stays[pod.name].stage is Stage.VANISHED and status in COUNTABLE
+        found.append(
+            _instance(pod, node, Status.RAY_RUNNING if is_forgotten else status, seen, is_forgotten=is_forgotten)
+        )
     staying = [pod for pod in workers if stays[pod.name].stage is not Stage.LEAVING]
     asked, asks = _asked(sight, seen, staying, timers, limits)
     every = (*(instance for instance in found if not _is_nothing(instance)), *asked, *_unmanaged(seen, head))
     deaths = _deaths(workers, stays, timers, sight.now_s) if is_head_running else timers.deaths
     return Instances(
         instances=every,
-        timers=Timers(stays, asks, _stalled(asks, workers, timers, sight.now_s), deaths),
+        timers=Timers(
+            stays=stays,
+            asks=asks,
+            stalled_s=_stalled(asks, workers, timers, sight.now_s),
+            came_s=_came(workers, timers, sight.now_s),
+            deaths=deaths,
+        ),
         to_end=_to_end(workers, stays, seen, sight.now_s, limits),
         overdue=_overdue(stays, sight.now_s, limits),
         is_head_running=is_head_running,
@@ -193,8 +203,11 @@ def _stage(pod: PodView, node: RayNode | None, sight: Sight, seen: _Seen) -> Sta
     return Stage.DRAIN_ASKED if node.node_id in sight.drains else Stage.RUNNING
 
 
-def _instance(pod: PodView, node: RayNode | None, status: Status, seen: _Seen) -> Instance:
-    """One pod's instance; while its Ray node is not there, it promises what its type has (AS:S-3, AS:S-4)."""
+def _instance(pod: PodView, node: RayNode | None, status: Status, seen: _Seen, *, is_forgotten: bool) -> Instance:
+    """One pod's instance; while its Ray node is not there, it promises what its type has (AS:S-3, AS:S-4).
+
+    One that the GCS has forgotten may be at work: it counts, and has nothing free for others.
+    """
     bare = Instance(
         instance_id=pod.name,
         node_type=HEAD_TYPE if pod.is_head else "" if pod.group in seen.skipped else pod.group,
@@ -205,7 +218,8 @@ def _instance(pod: PodView, node: RayNode | None, status: Status, seen: _Seen) -
     )
     if node is not None and node.is_alive:
         return _with_node(bare, node)
-    return _as_promised(bare, seen.types.get(bare.node_type))
+    promised = _as_promised(bare, seen.types.get(bare.node_type))
+    return replace(promised, available=()) if is_forgotten else promised
 
 
 def _with_node(bare: Instance, node: RayNode) -> Instance:
@@ -287,6 +301,13 @@ def _replicas_to_fill(node_type: NodeType, pods: Sequence[PodView], missing: int
     gaps = [name for name, size in sizes.items() for _ in range(hosts - size)]
     new = [f"{node_type.name}-requested-replica-{index // hosts}" for index in range(max(0, missing - len(gaps)))]
     return [*gaps[:missing], *new]
+
+
+def _came(pods: Iterable[PodView], timers: Timers, now_s: float) -> dict[str, float]:
+    """A pod counts once, when it is first seen, whatever becomes of it later."""
+    pods = tuple(pods)
+    came = {pod.group for pod in pods if pod.name not in timers.stays}
+    return {group: now_s if group in came else timers.came_s.get(group, now_s) for group in {p.group for p in pods}}
 
 
 def _stalled(asks: Collection[str], pods: Iterable[PodView], timers: Timers, now_s: float) -> dict[str, float]:

@@ -152,6 +152,8 @@ class Timers:
     """By group, the oldest first: pods that come answer the oldest (AS §3.3 a)."""
     stalled_s: Mapping[str, float] = field(default_factory=dict)
     """By group that waits for pods: when one came last, or when the waiting began."""
+    came_s: Mapping[str, float] = field(default_factory=dict)
+    """By group, when a pod of it was last seen for the first time."""
     deaths: Mapping[str, Deaths] = field(default_factory=dict)
     """By group: what a crash loop leaves behind where pods are never restarted but replaced."""
 

@@ -113,7 +113,7 @@ def limit(
     view_by_group = {view.name: view for view in views}
     stuck_ids = {instance_id for view in views for instance_id in view.stuck}
     backoffs = {view.name: view.backoff for view in views if view.backoff is not None}
-    failed = {name: _began(backoff) for name, backoff in backoffs.items()}
+    failed = {name: began(backoff) for name, backoff in backoffs.items()}
     return Limits(
         types=tuple(_effective(kind, view_by_group.get(kind.name)) for kind in types.types),
         instances=tuple(i for i in found.instances if i.instance_id not in stuck_ids),
@@ -122,7 +122,7 @@ def limit(
         backoffs=backoffs,
         availability=_availability(failed),
         recoverable={
-            name: _recoverable((evidence.now - began).total_seconds(), recovery_s) for name, began in failed.items()
+            name: _recoverable((evidence.now - moment).total_seconds(), recovery_s) for name, moment in failed.items()
         },
         look_again_s=_next_deadline(backoffs.values(), evidence.now),
     )
@@ -166,7 +166,7 @@ def _view(node_type: NodeType, found: Instances, evidence: Evidence, limits: Tim
     sticking = [verdict for instance in mine if (verdict := judge.verdict(instance)) is not None]
     sticking += judge.crash_loop(mine, began_s=_began_s(old, evidence))
     proof = next((verdict for verdict in sticking if verdict.is_groups_fault), None)
-    backoff = _next_backoff(old, evidence.now, is_blocked=proof is not None)
+    backoff = _next_backoff(old, evidence.now, found, is_blocked=proof is not None)
     is_blocked = backoff is not None and evidence.now < backoff.until
     stuck = _stuck({verdict.instance.instance_id for verdict in sticking if verdict.instance is not None}, mine)
     if is_blocked:
@@ -232,7 +232,7 @@ class _Judge:
     @classmethod
     def of(cls, group: str, found: Instances, evidence: Evidence, limits: TimeLimits, *, is_resting: bool) -> "_Judge":
         stays = [(found.pods[name], stay) for name, stay in found.timers.stays.items() if name in found.pods]
-        others = (stay.since_s for pod, stay in stays if pod.is_worker and pod.group != group)
+        others = (came_s for name, came_s in found.timers.came_s.items() if name != group)
         since_s = found.timers.stalled_s.get(group, evidence.now_s)
         return cls(
             found=found,
@@ -316,14 +316,15 @@ def delay_s(n: int) -> float:
     return min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(max(n, 1) - 1, 10))
 
 
-def _next_backoff(old: Backoff | None, now: datetime, *, is_blocked: bool) -> Backoff | None:
+def _next_backoff(old: Backoff | None, now: datetime, found: Instances, *, is_blocked: bool) -> Backoff | None:
     """The back-off that stands, the next one when what was tried failed too, or none when all is forgotten."""
     if old is not None and now < old.until:
         return old
     if is_blocked:
         n = 1 if old is None else old.n + 1
         until = now + timedelta(seconds=delay_s(n))
-        return Backoff(n, until.replace(microsecond=0) + timedelta(seconds=until.microsecond > 0))
+        until = until.replace(microsecond=0) + timedelta(seconds=until.microsecond > 0)
+        return Backoff(n, until, _newest(found))
     if old is not None and now > old.until + timedelta(seconds=RECOVERY_S):
         return None
     return old
@@ -334,10 +335,10 @@ def _credible(old: Backoff | None, now: datetime) -> Backoff | None:
     if old is None:
         return None
     latest = now.replace(microsecond=0) + timedelta(seconds=delay_s(old.n))
-    return old if old.until <= latest + timedelta(seconds=1) else Backoff(old.n, latest)
+    return old if old.until <= latest + timedelta(seconds=1) else replace(old, until=latest)
 
 
-def _began(backoff: Backoff) -> datetime:
+def began(backoff: Backoff) -> datetime:
     """When the group was found blocked last."""
     return backoff.until - timedelta(seconds=delay_s(backoff.n))
 
@@ -346,7 +347,7 @@ def _began_s(backoff: Backoff | None, evidence: Evidence) -> float:
     """The same on our own clock; before everything if it never was."""
     if backoff is None:
         return NEVER
-    return evidence.now_s - (evidence.now - _began(backoff)).total_seconds()
+    return evidence.now_s - (evidence.now - began(backoff)).total_seconds()
 
 
 def _has_recovered(old: Backoff, mine: Iterable[Instance], found: Instances, evidence: Evidence) -> bool:
@@ -354,10 +355,10 @@ def _has_recovered(old: Backoff, mine: Iterable[Instance], found: Instances, evi
 
     Seen by us, or told by the age of its pod; a worker that only was there when we started proves nothing.
     """
-    began, began_s = _began(old), _began_s(old, evidence)
+    began_s = _began_s(old, evidence)
     return any(
         _has_joined_after(found.timers.stays.get(i.instance_id), began_s)
-        or _is_younger(found.pods.get(i.instance_id), began)
+        or _is_younger(found.pods.get(i.instance_id), old.newest)
         for i in mine
         if i.status is Status.RAY_RUNNING
     )
@@ -367,9 +368,15 @@ def _has_joined_after(stay: Stay | None, began_s: float) -> bool:
     return stay is not None and stay.joined_s is not None and stay.joined_s > began_s
 
 
-def _is_younger(pod: PodView | None, began: datetime) -> bool:
+def _is_younger(pod: PodView | None, newest: datetime | None) -> bool:
+    """Both in the API server's time, so that no clock of a node decides."""
     created = None if pod is None else moment_of(pod.creation_timestamp)
-    return created is not None and created > began + timedelta(seconds=1)
+    return created is not None and newest is not None and created > newest
+
+
+def _newest(found: Instances) -> datetime | None:
+    texts = max((pod.creation_timestamp for pod in found.pods.values()), default="")
+    return moment_of(texts) if texts else None
 
 
 def _availability(failed: Mapping[str, datetime]) -> dict[str, float]:

@@ -29,8 +29,17 @@ from raytide.autoscaler.model import (
 DEFAULT_IDLE_TIMEOUT_S: Final = 60.0
 CONSERVATIVE: Final = "Conservative"
 NODE_GROUP_LABEL: Final = "ray.io/node-group"
-OWN_LABELS: Final = frozenset({"ray.io/node-id", "ray.io/availability-zone", "ray.io/availability-region"})
+OWN_LABELS: Final = frozenset(
+    {
+        *("ray.io/node-id", "ray.io/availability-zone", "ray.io/availability-region"),
+        *("ray.io/tpu-slice-name", "ray.io/tpu-worker-id"),
+    }
+)
 """Labels in which nodes of one group differ, so that a new one cannot be promised to carry them."""
+TYPES_LABELS: Final = frozenset(
+    {"ray.io/accelerator-type", "ray.io/market-type", "ray.io/tpu-topology", "ray.io/tpu-pod-type"}
+)
+"""Labels that follow from the kind of machine: one node is proof enough."""
 OWN_RESOURCES: Final = re.compile(r"node:.*|object_store_memory|.*_group_[0-9a-f]{8,}|bundle_group_.*")
 """Resources that belong to one node or to a placement group on it."""
 
@@ -167,7 +176,7 @@ class _Reading:
             self.remark(HEAD_TYPE, str(bad))
             found = NodeResources({})
         return NodeType(
-            HEAD_TYPE, max_nodes=1, resources=_amounts(found.amounts), labels=self._labels(HEAD_TYPE, group)
+            HEAD_TYPE, max_nodes=1, resources=_amounts(found.amounts), labels=self._labels(HEAD_TYPE, group, hosts=0)
         )
 
     def group(self, name: str, group: Mapping[str, Any]) -> NodeType | None:
@@ -193,7 +202,7 @@ class _Reading:
             min_nodes=least * hosts,
             max_nodes=most * hosts,
             resources=resources,
-            labels=self._labels(name, group),
+            labels=self._labels(name, group, hosts),
             idle_timeout_s=self.seconds(group.get("idleTimeoutSeconds"), name, "idleTimeoutSeconds"),
             priority=self._priority(name, group.get("priority")),
             num_of_hosts=hosts,
@@ -252,7 +261,7 @@ class _Reading:
             )
         return tuple(sorted({**dict(_amounts(found.amounts)), **learnt}.items()))
 
-    def _labels(self, name: str, group: Mapping[str, Any]) -> Labels:
+    def _labels(self, name: str, group: Mapping[str, Any], hosts: int) -> Labels:
         """What every node of the group carries: known, learnt from the living, and written by the user (AS:C-7, B-12)."""
         if "labels" in mapping(group.get("rayStartParams")):
             self.remark(name, "rayStartParams[labels] is not read: write the labels into the group's `labels`")
@@ -264,7 +273,7 @@ class _Reading:
                 self.remark(
                     name, f"labels[{key}] {_shown(value)} is no Kubernetes label: mend it; until then it is left out"
                 )
-        return labels_of({**_learnt_labels(self._live.get(name, ())), NODE_GROUP_LABEL: name, **written})
+        return labels_of({**_learnt_labels(self._live.get(name, ()), hosts), NODE_GROUP_LABEL: name, **written})
 
 
 def _whole(given: Any, key: str, default: int) -> int:
@@ -305,9 +314,13 @@ def _learnt_resources(spec: NodeResources, live: Sequence[RayNode], asked: froze
     }
 
 
-def _learnt_labels(live: Sequence[RayNode]) -> dict[str, str]:
-    """Labels on which all live nodes of the group agree."""
+def _learnt_labels(live: Sequence[RayNode], hosts: int) -> dict[str, str]:
+    """Labels on which all live nodes of the group agree, if they are more than one replica.
+
+    What the hosts of a single replica have in common, such as its name, need not be the group's.
+    """
     if not live:
         return {}
     shared = set(live[0].labels).intersection(*(node.labels for node in live[1:]))
-    return {key: value for key, value in shared if key not in OWN_LABELS}
+    may_learn_all = len(live) > hosts
+    return {key: value for key, value in shared if key in TYPES_LABELS or (may_learn_all and key not in OWN_LABELS)}

@@ -82,8 +82,9 @@ class Memory:
 
     wrote_s: float | None = None
     """Last attempt to patch, whatever became of it."""
-    replicas_written: Mapping[str, int] = field(default_factory=dict)
-    """By group, what we ordered last; stands in for the record under an operator that reads none."""
+    unrecorded: Mapping[str, GroupDecision] = field(default_factory=dict)
+    """By group, what stands in for the record under an operator that reads none: the number that the spec was last seen
+    to have from us, back-off and reasons."""
     joined_s: Mapping[str, float] = field(default_factory=dict)
     """By Ray node id, when it was first seen."""
     unneeded_s: Mapping[str, float] = field(default_factory=dict)

@@ -7,7 +7,7 @@ pacing.py (contract, "The decision record").
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raytide.api import names
@@ -30,8 +30,8 @@ class Standing:
     """Of this cluster; that of an earlier head counts, because the decision was ours."""
     is_record_foreign: bool = False
     """There is a record, and it was made for another cluster (a copied manifest) or beside another head."""
-    written: Mapping[str, int] | None = None
-    """What this process ordered last, where nothing is recorded."""
+    unrecorded: Mapping[str, GroupDecision] = field(default_factory=dict)
+    """What this process decided last, where nothing is recorded."""
 
     @property
     def why(self) -> tuple[Why, ...]:
@@ -45,7 +45,8 @@ class Standing:
             return recorded
         names_there = group.workers_to_delete or ()
         if not self.is_recorded:
-            return GroupDecision((self.written or {}).get(group.name, group.standing_replicas), names_there)
+            known = self.unrecorded.get(group.name, GroupDecision(group.standing_replicas))
+            return replace(known, delete=names_there)
         # What stood in the spec before our first word is another writer's wish, and followed already: a manifest that
         # is applied again and again with the same number must not bring those workers back (SC:S6).
         replicas = group.standing_replicas
@@ -92,7 +93,7 @@ def standing_of(snapshot: Snapshot, memory: Memory) -> Standing:
         is_recorded=is_recorded,
         record=found if is_ours else None,
         is_record_foreign=found is not None and not (is_ours and found.head == head),
-        written=memory.replicas_written,
+        unrecorded=memory.unrecorded,
     )
 
 

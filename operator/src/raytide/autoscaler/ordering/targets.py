@@ -111,13 +111,16 @@ def _names(question: GroupQuestion, units: Iterable[Unit]) -> tuple[str, ...]:
 
 
 def _within_names(question: GroupQuestion, units: tuple[Unit, ...]) -> tuple[Unit, ...]:
-    """No more leave at once than the record can name; the others stay until next time."""
-    room = MAX_NAMES_PER_GROUP - len(_names(question, units))
+    """No more leave at once than the record can name; the others stay until next time.
+
+    A replica that is larger than that leaves alone: one named host takes the whole of it along.
+    """
+    left = MAX_NAMES_PER_GROUP - len(_names(question, units))
     kept = []
     for unit in units:
-        if unit.fate is Fate.LEAVES:
-            room -= len(unit.hosts)
-        is_too_many = unit.fate is Fate.LEAVES and room < 0
+        is_too_many = unit.fate is Fate.LEAVES and len(unit.hosts) > left and left < MAX_NAMES_PER_GROUP
+        if unit.fate is Fate.LEAVES and not is_too_many:
+            left -= len(unit.hosts)
         kept.append(Unit(unit.name, unit.hosts, Fate.STAYS) if is_too_many else unit)
     return tuple(kept)
 

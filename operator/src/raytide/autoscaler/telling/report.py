@@ -6,8 +6,9 @@ by that list (B-14, AS:G-11); the version is the time in milliseconds and never 
 which would drop it in silence (B-5). Called by telling.py; gcs_messages.py writes it as Ray counts it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from raytide.api.pod import PodView
@@ -52,6 +53,8 @@ class Reported:
     now: datetime
     at_least: int = 0
     """The version may not be lower."""
+    asked_for_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """By group, for how many seconds each of them has been asked for, the oldest first; the others are asked for now."""
     failed: tuple[FailedGroup, ...] = ()
     leaving: Collection[str] = ()
     """Pods that were named: no longer pending."""
@@ -63,7 +66,7 @@ def build_report(told: Reported) -> Report:
     return Report(
         gcs_version=told.state.version,
         version=report_version(told.now, told.at_least),
-        pending_requests=tuple(PendingRequest(name, count, now_s) for name, count in told.coming.items() if count > 0),
+        pending_requests=tuple(_pending_requests(told)),
         pending_instances=tuple(_pending_instances(told)),
         failed_requests=tuple(_failed_request(failed, now_s) for failed in told.failed),
         infeasible=told.decision.impossible,
@@ -75,6 +78,16 @@ def build_report(told: Reported) -> Report:
 def report_version(now: datetime, at_least: int) -> int:
     """Milliseconds since the epoch; a clock that went back goes on counting where it was."""
     return max(int(now.timestamp() * 1000), at_least)
+
+
+def _pending_requests(told: Reported) -> Iterable[PendingRequest]:
+    """One entry for all nodes of a group that were asked for at the same second."""
+    now_s = told.now.timestamp()
+    for name, count in told.coming.items():
+        ages_s = [*told.asked_for_s.get(name, ())][:count]
+        moments = Counter(int(now_s - age_s) for age_s in ages_s)
+        moments[int(now_s)] += count - len(ages_s)
+        yield from (PendingRequest(name, many, at_s) for at_s, many in sorted(moments.items()) if many > 0)
 
 
 def _pending_instances(told: Reported) -> Iterable[PendingInstance]:

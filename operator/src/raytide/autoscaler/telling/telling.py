@@ -7,6 +7,7 @@ answered, whether anything was decided or not, because `ray status` shows the la
 
 from dataclasses import dataclass, replace
 
+from raytide.autoscaler.inputs.limits import began
 from raytide.autoscaler.model import Cause, Decision, Report
 from raytide.autoscaler.ordering.deciding import Deciding
 from raytide.autoscaler.ordering.group_orders import GroupOutcome, Outcomes
@@ -40,6 +41,8 @@ def report_of(snapshot: Snapshot, memory: Memory, deciding: Deciding, outcomes: 
     if snapshot.gcs is None:
         return None
     blocked = {} if deciding.limits is None else deciding.limits.blocked
+    backoffs = {} if deciding.limits is None else deciding.limits.backoffs
+    since = {name: began(backoff) for name, backoff in backoffs.items()}
     return build_report(
         Reported(
             state=snapshot.gcs,
@@ -50,8 +53,13 @@ def report_of(snapshot: Snapshot, memory: Memory, deciding: Deciding, outcomes: 
             pods={pod.name: pod for pod in snapshot.pods},
             now=snapshot.now,
             at_least=max(snapshot.reported_version, memory.report_version),
+            asked_for_s={
+                name: [snapshot.monotonic_s - ask.since_s for ask in asks]
+                for name, asks in deciding.found.timers.asks.items()
+            },
             failed=tuple(
-                FailedGroup(name, found.reason, found.detail, max(1, found.count)) for name, found in blocked.items()
+                FailedGroup(name, found.reason, found.detail, max(1, found.count), since.get(name))
+                for name, found in blocked.items()
             ),
             leaving=frozenset(name for o in outcomes.groups for name in o.order.delete),
         )

@@ -1,0 +1,50 @@
+"""Under an operator that reads no decision record: what is remembered instead, and what counts as written."""
+
+import itertools
+
+import pytest
+
+from unit.autoscaler.scaling_world import World
+
+from builders import group
+
+
+def crashing(*, is_recorded: bool) -> World:
+    world = World([group("cpu", replicas=0)], start_s=5, is_recorded=is_recorded)
+    world.crashes.add("cpu")
+    world.demand(4)
+    return world
+
+
+@pytest.mark.rule("FD:AS-A8", "SC:S13")
+def test_a_group_that_never_works_rests_as_it_does_with_a_record():
+    made = []
+    for is_recorded in (True, False):
+        world = crashing(is_recorded=is_recorded)
+        world.run(1500)
+        made.append(len(world.created))
+    assert made[1] <= made[0] + 4
+
+
+@pytest.mark.rule("FD:AS-A8")
+@pytest.mark.parametrize("fate", ["lost", "unheard"])
+def test_a_patch_without_an_answer_is_sent_again_at_once_and_blamed_on_nobody(fate):
+    world = World([group("cpu", replicas=0)], is_recorded=False)
+    world.run(10)
+    fates = itertools.chain([fate], itertools.repeat("ok"))
+    world.fate_of_patches = lambda: next(fates)
+    world.demand(5)
+    assert world.run_until(lambda: world.replicas() == 5, 14) <= 11
+    world.run(5)
+    assert not [line for line in world.lines if "another writer" in line]
+
+
+@pytest.mark.rule("FD:AS-A8")
+def test_another_writer_is_still_told_from_ourselves():
+    world = World([group("cpu", replicas=0)], is_recorded=False)
+    world.demand(5)
+    world.run(40)
+    world.edit("cpu", replicas=2)
+    world.run(20)
+    assert world.replicas() == 5
+    assert [line for line in world.lines if "another writer" in line]
