@@ -17,7 +17,8 @@ from raytide.api.conditions import moment_of, timestamp
 from raytide.api.quantity import MAX_INT32
 from raytide.api.wording import cut
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""1: the sidecar said nothing about groups that have left the spec."""
 MAX_RECORD_BYTES: Final = 64 * 1024
 MAX_NAMES_PER_GROUP: Final = 500
 MAX_MESSAGE_LENGTH: Final = 1000
@@ -61,6 +62,8 @@ class GroupDecision:
     """The number of another writer that was adopted last; the same number is not adopted again."""
     backoff: Backoff | None = None
     why: tuple[Why, ...] = ()
+    deadline: datetime | None = None
+    """Of a group that has left the spec: then its last workers go; until then only those named in `delete`."""
 
     def foreign_raise(self, replicas: int | None) -> int | None:
         """The number in the spec if it is to be adopted now: another writer's, higher, and not adopted before.
@@ -83,6 +86,7 @@ class DecisionRecord:
     groups: Mapping[str, GroupDecision] = field(default_factory=dict)
     why: tuple[Why, ...] = ()
     """What no group is to blame for: demand that fits nowhere, a GCS that does not answer."""
+    version: int = field(default=VERSION, compare=False)
 
 
 # --- read ------------------------------------------------------------------------------------------------------------
@@ -106,6 +110,7 @@ def parse_record(text: str | None) -> DecisionRecord | None:
         at=_moment(document.get("at")),
         groups={name: decision for name, decision in decisions.items() if decision is not None},
         why=_reasons(document.get("why")),
+        version=_count(document.get("v")) or 1,
     )
 
 
@@ -121,6 +126,7 @@ def _decision(entry: Any) -> GroupDecision | None:
         foreign=_count(entry.get("foreign")),
         backoff=_backoff(entry.get("backoff")),
         why=_reasons(entry.get("why")),
+        deadline=_moment(entry.get("deadline")),
     )
 
 
@@ -227,6 +233,8 @@ def _entry(decision: GroupDecision, room: _Room) -> dict[str, Any]:
         entry["backoff"] = {"n": decision.backoff.n, "until": timestamp(decision.backoff.until)}
         if decision.backoff.newest is not None:
             entry["backoff"]["newest"] = timestamp(decision.backoff.newest)
+    if decision.deadline is not None:
+        entry["deadline"] = timestamp(decision.deadline)
     if reasons := _written_reasons(decision.why, room):
         entry["why"] = reasons
     return entry

@@ -34,6 +34,7 @@ from raytide.autoscaler.ordering.orders import (
 )
 from raytide.autoscaler.ordering.pacing import Change, change_between, is_lowering_pending, since_last_write_s, wait_s
 from raytide.autoscaler.ordering.patch import GroupChange, build_patch
+from raytide.autoscaler.ordering.removed_groups import removed_orders
 from raytide.autoscaler.ordering.standing import Standing, is_head_leaving, is_paused, standing_of, with_own_pods
 from raytide.autoscaler.telling.saying import counted
 from raytide.autoscaler.telling.telling import report_of, words_of
@@ -51,7 +52,7 @@ def plan_tick(snapshot: Snapshot, memory: Memory) -> TickPlan:
         return TickPlan(memory=memory, why_not=why_not, record=standing.record)
     deciding = decide(snapshot, memory, standing)
     outcomes = group_outcomes(snapshot, memory, standing, deciding)
-    orders = outcomes.orders()
+    orders = {**outcomes.orders(), **removed_orders(snapshot, standing, deciding.found.instances)}
     writing = _writing(snapshot, memory, standing, orders, outcomes.cluster_why, joined_s=deciding.joined_s)
     words = words_of(memory, standing, deciding, outcomes, writing.written)
     report = report_of(snapshot, memory, deciding, outcomes)
@@ -199,10 +200,13 @@ def _record_text(
 def _as_read(orders: Mapping[str, GroupDecision], record: DecisionRecord | None) -> dict[str, GroupDecision]:
     """The orders as the record gives them back: long words are cut, and a cut is no change of mind."""
     read = {} if record is None else record.groups
-    return {
-        name: replace(order, why=read[name].why, backoff=read[name].backoff) if name in read else order
-        for name, order in orders.items()
-    }
+    return {name: _as_one_reads(order, read[name]) if name in read else order for name, order in orders.items()}
+
+
+def _as_one_reads(order: GroupDecision, read: GroupDecision) -> GroupDecision:
+    """The names of a group that is in the spec are there, too, whatever was cut."""
+    delete = order.delete if order.deadline is None else read.delete
+    return replace(order, why=read.why, backoff=read.backoff, delete=delete)
 
 
 # --- drains ----------------------------------------------------------------------------------------------------------

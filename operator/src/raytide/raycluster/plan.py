@@ -26,7 +26,7 @@ from raytide.raycluster.pods import build_head_pod, build_worker_template, host_
 from raytide.raycluster.protection import missing_protection
 from raytide.raycluster.rbac import EVENT_REASONS, Lookup, build_rights, lookups, named_service_account
 from raytide.raycluster.replicas import NewHost, ReplicaPlan, plan_replicas
-from raytide.raycluster.scaling import Scaling, resting, scaling_of
+from raytide.raycluster.scaling import LATER, Scaling, resting, scaling_of
 from raytide.raycluster.validation import Violation, unsupported, violations, warnings
 from raytide.raycluster.validation_facts import is_head_restart_disabled
 
@@ -241,9 +241,12 @@ def resize_groups(now: Situation) -> Plan:
 
 
 def drop_removed_groups(now: Situation) -> Plan:
-    """Workers of groups that left the spec go (SC:S14)."""
+    """Workers of groups that left the spec go; beside an autoscaler once they are drained, or their time is up (SC:S14)."""
     wanted = {group.group_name for group in now.cluster.spec.worker_group_specs}
-    return _end(removed_groups(wanted, now.observed.workers), _delete_worker)
+    stays = {victim: now.scaling.last_stay_of(victim.pod) for victim in removed_groups(wanted, now.observed.workers)}
+    left_s = [(until - now.observed.seen_at).total_seconds() for until in stays.values() if until not in (None, LATER)]
+    due = [victim for victim, until in stays.items() if until is None or until <= now.observed.seen_at]
+    return _end(due, _delete_worker) + Plan(look_again_in=min((left for left in left_s if left > 0), default=None))
 
 
 STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (

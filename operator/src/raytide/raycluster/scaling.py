@@ -8,7 +8,7 @@ the condition AutoscalerDown (since when). Called by plan.py and status.py; rule
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from raytide.api import names
@@ -21,6 +21,9 @@ from raytide.api.scaling import DecisionRecord, GroupDecision, clamp_between, pa
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.validation_facts import is_rays_autoscaler_asked_for
 
+DRAINS_REMOVED_GROUPS: Final = 2
+"""The first version of a record whose sidecar says when workers of removed groups may go."""
+LATER: Final = datetime.max.replace(tzinfo=UTC)
 STALE_AFTER: Final = timedelta(minutes=5)
 REPLACED_AFTER: Final = timedelta(seconds=2)
 """How long a worker that exited 0 may be missing under autoscaling: its autoscaler is about to name it."""
@@ -56,6 +59,9 @@ class Scaling:
     fault: Fault | None = None
     """Set when there is a record and it is not valid, obeyed for a while longer or not."""
 
+    is_record_due: bool = False
+    """There is no record yet, and our autoscaler runs: it writes one as soon as it has something to say."""
+
     def order_of(self, group: WorkerGroupSpec) -> GroupOrder:
         """What that group is to be."""
         in_spec = frozenset(group.scale_strategy.workers_to_delete)
@@ -68,6 +74,23 @@ class Scaling:
     def decision_of(self, group: WorkerGroupSpec) -> GroupDecision | None:
         """What the autoscaler decided about it; None where the spec rules."""
         return None if self.record is None else self.record.groups.get(group.group_name)
+
+    def last_stay_of(self, pod: PodView) -> datetime | None:
+        """Until when a worker whose group has left the spec is left to its autoscaler; None: it may go now (SC:S14).
+
+        The autoscaler drains it first, names it in the record once it may go, and says when it has to. One that has not
+        looked yet does so within seconds, or its record stops being valid.
+        """
+        if pod.is_finished or (self.record is None and not self.is_record_due):
+            return None
+        if self.record is None:
+            return LATER
+        if self.record.version < DRAINS_REMOVED_GROUPS:
+            return None
+        decision = self.record.groups.get(pod.group)
+        if decision is None or decision.deadline is None:
+            return LATER
+        return None if pod.name in decision.delete else decision.deadline
 
     def may_choose_victims(self, *, is_random_delete_enabled: bool) -> bool:
         """Whether workers nobody named may be deleted because there are too many (RC:SH-5).
@@ -82,13 +105,21 @@ def scaling_of(cluster: RayCluster, observed: Observed, mode: AutoscalerMode = "
     """How that cluster is scaled, seen at `observed.seen_at`; `mode` says whose autoscaler is the rule here."""
     record = _record_to_judge(cluster)
     if record is None:
-        return Scaling(cluster.is_autoscaled)
+        return Scaling(cluster.is_autoscaled, is_record_due=_is_record_due(cluster, observed, mode))
     fault = fault_of(record, cluster, observed)
     if fault is not None and (mode == "ray" or is_rays_autoscaler_asked_for(cluster)):
         return Scaling(True)  # left over from before: whoever scales it now leaves no record, as in KubeRay
     if fault is None or (record.cluster == cluster.metadata.uid and not is_stale(cluster, observed.seen_at)):
         return Scaling(True, record, fault)
     return Scaling(True, None, fault)
+
+
+def _is_record_due(cluster: RayCluster, observed: Observed, mode: AutoscalerMode) -> bool:
+    is_ours = cluster.is_autoscaled and mode == "raytide" and not is_rays_autoscaler_asked_for(cluster)
+    if not is_ours or cluster.metadata.annotations.get(names.AUTOSCALER_ANNOTATION) == names.PAUSED:
+        return False
+    head = observed.head
+    return head is not None and head.is_container_running(names.AUTOSCALER_CONTAINER)
 
 
 def fault_of(record: DecisionRecord, cluster: RayCluster, observed: Observed) -> Fault | None:

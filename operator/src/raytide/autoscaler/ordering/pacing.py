@@ -32,6 +32,7 @@ PAUSE_S: Final[Mapping[Change, float]] = {Change.MIND: 2.0, Change.RIVAL: 10.0, 
 def change_between(standing: Standing, orders: Mapping[str, GroupDecision], why: tuple[Why, ...] = ()) -> Change:
     """The most pressing change of any group; `why` are the reasons that concern none of them."""
     found = {_change_of(standing, group, orders[group.name]) for group in standing.groups if group.name in orders}
+    found |= {Change.MIND for name, order in orders.items() if order.deadline and _has_news(standing, name, order)}
     if standing.is_recorded:
         if standing.is_record_foreign:
             return Change.MIND
@@ -60,6 +61,12 @@ def since_last_write_s(standing: Standing, wrote_s: float | None, monotonic_s: f
         return None
     age_s = (now - standing.record.at).total_seconds()
     return age_s if age_s >= 0 else None
+
+
+def _has_news(standing: Standing, name: str, order: GroupDecision) -> bool:
+    """Whether the record has to say something new about a group that has left the spec."""
+    before = None if standing.record is None else standing.record.groups.get(name)
+    return before is None or before.deadline != order.deadline or set(before.delete) != set(order.delete)
 
 
 def _change_of(standing: Standing, group: SpecGroup, order: GroupDecision) -> Change:
