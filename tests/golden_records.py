@@ -166,7 +166,9 @@ def without_hash(recorded: Json) -> Json:
     """The recreate hash means something only to the operator that wrote it (RC:UP-4); that there is one stays."""
     annotations = recorded["metadata"].get("annotations", {})
     if HASH_ANNOTATION in annotations:
-        annotations[HASH_ANNOTATION] = "HASH" if re.fullmatch(r"[0-9A-V]{32}", annotations[HASH_ANNOTATION]) else "?"
+        annotations[HASH_ANNOTATION] = (
+            "HASH" if re.fullmatch(r"(v2:)?[0-9A-V]{32}", annotations[HASH_ANNOTATION]) else "?"
+        )
     return recorded
 
 

@@ -9,6 +9,7 @@ import pytest
 from raytide.api.config import PodConfig
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.pods import build_head_pod, build_worker_template, host_pod, worker_pod
+from raytide.raycluster.recreate_hash import recreate_hash
 from raytide.raycluster.replicas import NewHost
 
 from builders import group, parsed, raycluster, template
@@ -189,7 +190,7 @@ def test_only_pods_of_a_ray_service_say_whether_they_serve(origin, head, worker)
 @pytest.mark.rule("RC:POD-14", "RC:POD-7")
 def test_a_head_says_from_which_spec_and_by_whom_it_was_made():
     annotations = head_of(parsed())["metadata"]["annotations"]
-    assert len(annotations.pop("ray.io/upgrade-strategy-recreate-hash")) == 32
+    assert annotations.pop("ray.io/upgrade-strategy-recreate-hash") == recreate_hash(parsed())
     assert annotations == {"ray.io/ft-enabled": "false", "ray.io/kuberay-version": "1.2.3"}
 
 

@@ -1,52 +1,143 @@
 """Has the spec changed so much that pods must be made anew?
 
 Takes the RayCluster as it came, gives a fingerprint of its spec that ignores what can change without touching pods:
-counts, workers to delete, tolerations, scheduling gates and the upgrade strategy itself (RC:UP-1). Two spellings of the
-same amount count as equal. The value means something only to the operator version that wrote it (RC:UP-4). Stamped on
-head pods; compared when `upgradeStrategy` is `Recreate`.
+counts, workers to delete, tolerations, scheduling gates and the upgrade strategy itself (RC:UP-1). It is taken over what the
+spec means, not over how it is written: a default that is spelled out, which an API server may add whenever the CRD changes,
+the order of keys and of groups, and another spelling of an amount do not count (FD:RC-B8). Stamped on head pods; compared
+when `upgradeStrategy` is `Recreate`, and only with a fingerprint of the same version, which is its beginning (RC:UP-4).
 """
 
 import hashlib
 import json
 from base64 import b32hexencode
+from collections.abc import Mapping
 from typing import Any, Final
 
 from raytide.api.meta import Manifest
 from raytide.api.quantity import Quantity, QuantityError
 from raytide.api.raycluster import RayCluster
 
+VERSION: Final = "v2"
+"""Of the rules in this file. Whoever changes what the fingerprint says of the same spec counts on: a different version says
+nothing about the spec, and no pod is made anew for it. The first, without a version, was taken over the JSON as written."""
+
 _IGNORED_IN_SPEC: Final = frozenset({"upgradeStrategy"})
 _IGNORED_IN_GROUP: Final = frozenset({"replicas", "minReplicas", "maxReplicas", "scaleStrategy"})
 _IGNORED_IN_POD_SPEC: Final = frozenset({"tolerations", "schedulingGates"})
 _DIGEST_BYTES: Final = 20
 
+_MAPS: Final = frozenset(
+    {"labels", "annotations", "nodeSelector", "matchLabels", "rayStartParams", "headServiceAnnotations"}
+    | {"volumeAttributes", "options"}
+)
+"""Keys whose value is a map of the user's own keys: an empty value there is one."""
+_GROUPS: Final = frozenset({"headGroupSpec", "workerGroupSpecs"})
+_AMOUNTS: Final = frozenset({"limits", "requests"})
+_AMOUNT: Final = frozenset({"sizeLimit", "divisor"})
+
+_EMPTY_SAYS_NOTHING: Final = _MAPS | _AMOUNTS | {"resources", "securityContext", "metadata", "affinity", "lifecycle"}
+"""Where `{}` is as good as nothing; elsewhere it may be a choice, such as `emptyDir: {}`."""
+_FALSE_SAYS_SOMETHING: Final = frozenset(
+    {"suspend", "allowPrivilegeEscalation", "automountServiceAccountToken", "enableServiceLinks", "hostUsers"}
+    | {"allocateLoadBalancerNodePorts"}
+)
+"""Where absent is not `false`."""
+_EMPTY_TEXT_SAYS_SOMETHING: Final = frozenset({"storageClassName"})
+
+_PROBE: Final = {
+    "initialDelaySeconds": 0,
+    "timeoutSeconds": 1,
+    "periodSeconds": 10,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+}
+_CONTAINER: Final = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
+_VOLUME: Final = {"defaultMode": 0o644}
+_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "workerGroupSpecs": {"numOfHosts": 1, "priority": 0},
+    "networkPolicy": {"mode": "DenyAll"},
+    "ports": {"protocol": "TCP"},
+    "spec": {
+        "restartPolicy": "Always",
+        "dnsPolicy": "ClusterFirst",
+        "schedulerName": "default-scheduler",
+        "terminationGracePeriodSeconds": 30,
+        "enableServiceLinks": True,
+    },
+    "containers": _CONTAINER,
+    "initContainers": _CONTAINER,
+    "livenessProbe": _PROBE,
+    "readinessProbe": _PROBE,
+    "startupProbe": _PROBE,
+    "httpGet": {"scheme": "HTTP"},
+    "fieldRef": {"apiVersion": "v1"},
+    "resourceFieldRef": {"divisor": "0n"},
+    "secret": _VOLUME,
+    "configMap": _VOLUME,
+    "downwardAPI": _VOLUME,
+    "projected": _VOLUME,
+    "serviceAccountToken": {"expirationSeconds": 3600},
+    "azureDisk": {"cachingMode": "ReadWrite", "fsType": "ext4", "kind": "Shared"},
+    "iscsi": {"iscsiInterface": "default"},
+    "rbd": {"keyring": "/etc/ceph/keyring", "pool": "rbd", "user": "admin"},
+    "scaleIO": {"fsType": "xfs", "storageMode": "ThinProvisioned"},
+}
+"""By the key of the object, what its fields are when nobody says: the CRD's defaults, and Kubernetes' own for pods."""
+
 
 def recreate_hash(cluster: RayCluster) -> str:
-    """32 characters, the same for specs that need the same pods and services."""
+    """The version and 32 characters, the same for specs that need the same pods and services."""
     spec: Manifest = cluster.raw["spec"]
     relevant = _without(spec, _IGNORED_IN_SPEC)
     relevant["headGroupSpec"] = _relevant_group(spec["headGroupSpec"])
-    relevant["workerGroupSpecs"] = [_relevant_group(group) for group in spec.get("workerGroupSpecs") or ()]
-    text = json.dumps(_without_nulls(relevant), sort_keys=True, separators=(",", ":"))
-    return b32hexencode(hashlib.sha256(text.encode()).digest()[:_DIGEST_BYTES]).decode()
+    groups = [_relevant_group(group) for group in spec.get("workerGroupSpecs") or ()]
+    relevant["workerGroupSpecs"] = sorted(groups, key=lambda group: str(group.get("groupName")))
+    text = json.dumps(_meaning(relevant, "", ""), sort_keys=True, separators=(",", ":"))
+    return f"{VERSION}:{b32hexencode(hashlib.sha256(text.encode()).digest()[:_DIGEST_BYTES]).decode()}"
 
 
 def _relevant_group(group: Manifest) -> Manifest:
-    relevant = _without(group, _IGNORED_IN_GROUP)
-    # An absent rayStartParams becomes an empty one when somebody writes the whole object back (RC §1.2).
-    relevant["rayStartParams"] = group.get("rayStartParams") or {}
     template = dict(group.get("template") or {})
     template["spec"] = _without(template.get("spec") or {}, _IGNORED_IN_POD_SPEC)
-    for key in ("containers", "initContainers"):
-        if template["spec"].get(key):
-            template["spec"][key] = [_with_canonical_resources(container) for container in template["spec"][key]]
-    return {**relevant, "template": template}
+    return {**_without(group, _IGNORED_IN_GROUP), "template": template}
 
 
-def _with_canonical_resources(container: Manifest) -> Manifest:
-    resources = container.get("resources") or {}
-    amounts = {key: {n: _canonical(a) for n, a in (resources.get(key) or {}).items()} for key in ("limits", "requests")}
-    return {**container, "resources": {**resources, **amounts}}
+def _meaning(value: Any, key: str, parent: str) -> Any:
+    """The value without what says nothing; `key` is what it stands under, `parent` what that object stands under."""
+    if isinstance(value, list):
+        return [_meaning(inner, key, parent) for inner in value]
+    if not isinstance(value, dict):
+        return _canonical(value) if key in _AMOUNT else value
+    if key in _AMOUNTS:
+        return {name: _canonical(amount) for name, amount in value.items() if amount is not None}
+    if key in _MAPS or (key == "resources" and parent in _GROUPS):
+        return {name: inner for name, inner in value.items() if inner is not None}
+    found = {name: _meaning(inner, name, key) for name, inner in value.items()}
+    if key == "resources" and "limits" in found:
+        found["requests"] = {**found["limits"], **(found.get("requests") or {})}  # as Kubernetes completes it
+    if key in ("containers", "initContainers") and found.get("imagePullPolicy") == _pull_policy(found.get("image")):
+        del found["imagePullPolicy"]
+    defaults = _DEFAULTS.get(key, {})
+    return {name: inner for name, inner in found.items() if not _says_nothing(name, inner, defaults)}
+
+
+def _says_nothing(name: str, value: Any, defaults: Mapping[str, Any]) -> bool:
+    if value is None or value == []:
+        return True
+    if value == {}:
+        return name in _EMPTY_SAYS_NOTHING
+    if value is False:
+        return name not in _FALSE_SAYS_SOMETHING
+    if value == "":
+        return name not in _EMPTY_TEXT_SAYS_SOMETHING
+    return name in defaults and value == defaults[name]
+
+
+def _pull_policy(image: Any) -> str:
+    """What Kubernetes takes where the container does not say (RC:AS-1 has its own)."""
+    name = str(image or "").rpartition("/")[2]
+    is_latest = "@" not in name and name.partition(":")[2] in ("", "latest")
+    return "Always" if is_latest else "IfNotPresent"
 
 
 def _canonical(amount: Any) -> str:
@@ -59,9 +150,3 @@ def _canonical(amount: Any) -> str:
 
 def _without(mapping: Manifest, keys: frozenset[str]) -> Manifest:
     return {key: value for key, value in mapping.items() if key not in keys}
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
