@@ -29,6 +29,7 @@ EMBEDDED_ONLY: Final = {
     "test_trainingjob_peers.py": "is about pods that run as processes",
     "test_bad_flags_and_variables": "the autoscaler asks no API server before it has read them",
     "test_no_service_account": "there is nobody to ask an API server as",
+    "test_outside_a_pod": "there is no API server to ask",
     "test_everything_listed_is_of_a_question": "asks no API server",
     "test_the_embedded_api_answers_as_recorded": "is the recording's part; the live comparison is beside it",
     "probe/test_kubectl.py": "asks kubectl the same of both servers where it is installed",

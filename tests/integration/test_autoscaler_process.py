@@ -329,8 +329,21 @@ async def test_bad_flags_and_variables_end_it_with_2_and_a_line(flags, environ, 
 
 async def test_no_service_account_is_a_line_that_says_what_to_do_again_and_again(tmp_path):
     sidecar = await Sidecar().start(
-        *("--cluster-name", "x", "--cluster-namespace", "x"), RAYTIDE_SERVICE_ACCOUNT_DIR=str(tmp_path)
+        *("--cluster-name", "x", "--cluster-namespace", "x"),
+        RAYTIDE_SERVICE_ACCOUNT_DIR=str(tmp_path),
+        KUBERNETES_SERVICE_HOST="127.0.0.1",
     )
     await until("a second try", lambda: sidecar.log.count("automountServiceAccountToken") >= 2)
     assert await sidecar.end() == 0
     assert "Traceback" not in sidecar.log
+
+
+@pytest.mark.rule("FD:UX-5")
+async def test_outside_a_pod_it_ends_at_once_and_names_no_option_that_it_lacks(monkeypatch, tmp_path):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    sidecar = await Sidecar().start(
+        *("--cluster-name", "x", "--cluster-namespace", "x"), RAYTIDE_SERVICE_ACCOUNT_DIR=str(tmp_path)
+    )
+    assert await sidecar.ended() == 2
+    assert "KUBERNETES_SERVICE_HOST" in sidecar.log
+    assert "--kubeconfig" not in sidecar.log

@@ -48,6 +48,8 @@ ASK_STARTING_GCS_EVERY_S: Final = 1.0
 """Head and sidecar start together: in the first minute there is nothing to complain of, and something to win."""
 REMIND_EVERY: Final = 60
 """So many questions without an answer between two log lines: a minute, then five."""
+IN_POD: Final = "KUBERNETES_SERVICE_HOST"
+"""Set by the kubelet in every container."""
 HEARTBEAT_S: Final = 10.0
 STUCK_S: Final = 60.0
 """An event loop that has not turned for so long never will: the process says where it stands and ends."""
@@ -82,10 +84,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def run(whose: Whose, settings: SidecarSettings, environ: Mapping[str, str]) -> int:
-    """Until told to end (0), or until only a new process can go on (1)."""
+    """Until told to end (0), until only a new process can go on (1), or at once outside a pod (2)."""
     try:
         access = api_access(settings.api, environ)
     except NotConnected as error:
+        if IN_POD not in environ:
+            log.error("this is no pod: raytide autoscaler runs in the head pod of a RayCluster (%s is not set)", IN_POD)
+            return BAD_ARGUMENTS
         log.error("%s", error)  # noqa: TRY400 - one line for a person
         return 1
     stop = asyncio.Event()

@@ -172,8 +172,7 @@ def service_account_access(
     authority, token = authority or folder / "ca.crt", folder / "token"
     if not authority.is_file() or not (token.is_file() or client_certificate):
         raise NotConnected(
-            f"this pod has no service account under {folder}: "
-            "set automountServiceAccountToken: true, or pass --kubeconfig FILE"
+            f"this pod has no service account under {folder}: mount its token (automountServiceAccountToken: true)"
         )
     pair = client_certificate
     tls = build_tls(
