@@ -59,6 +59,7 @@ class Cluster(Surface):
         for name in ("default", "kube-system"):
             with suppress(ApiStatus):
                 self.store.create("namespaces", {"metadata": {"name": name}})
+        self.add_node("n0")
         if has_crd:
             self.install_crd()
         app = application(Front(self))

@@ -1,5 +1,5 @@
-"""What an operator that started at a bad moment still notices: dead nodes, a right that is granted late, a store that
-went back to an older snapshot (FD:REL-A, B, C)."""
+"""What is still noticed after a bad moment: nodes dead at the start, deleted, or readable only later; a store that went back
+to an older snapshot (FD:REL-A, B, C, FD:RC-B10)."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -124,5 +124,32 @@ def test_a_store_restored_from_an_older_snapshot_makes_no_pod_too_many(edit_at_s
             most = max(most, len(live_workers(stage)))
             await stage.pass_time(0.5)
         assert (most, len(live_workers(stage))) == (5, 5)
+
+    play(story)
+
+
+@pytest.mark.rule("FD:RC-B10", "SC:S12")
+@pytest.mark.parametrize("is_deleted_first", [False, True], ids=["pods die, the Node goes", "the Node goes, pods die"])
+def test_dying_pods_of_a_node_that_was_deleted_do_not_hold_up_their_successors(*, is_deleted_first: bool) -> None:
+    """A machine is scaled away: its Node object goes at once, and a finalizer keeps its pods for an hour."""
+
+    async def story(stage: Stage) -> None:
+        await live_cluster(stage, group("a", 4))
+        names = stage.world.silence_node(NODES[1])
+        for name in names:
+            stage.world.edit("pods", name, None, lambda pod: pod["metadata"].update(finalizers=["example.com/hold"]))
+        if is_deleted_first:
+            stage.world.store.delete("nodes", "", NODES[1])
+        for name in names:
+            stage.world.store.delete("pods", "default", name)
+        if not is_deleted_first:
+            await stage.pass_time(5.0)
+            assert running_workers(stage) < 4, "as long as the Node is there and well, dying pods count"
+            stage.world.store.delete("nodes", "", NODES[1])
+        assert await seconds_until_replaced(stage) <= REPLACED_WITHIN_S
+        for name in names:
+            stage.world.edit("pods", name, None, lambda pod: pod["metadata"].update(finalizers=[]))
+        await stage.pass_time(60.0)
+        assert running_workers(stage) == 4
 
     play(story)

@@ -127,6 +127,12 @@ class World:
                 with suppress(ApiStatus):
                     self.store.delete("pods", self.namespace, key.name, uid=entry.uid)
 
+    def silence_node(self, node: str) -> list[str]:
+        """A machine ends with nobody saying so; names the pods that were on it."""
+        self._silent_nodes.add(node)
+        pods = self.store.entries("pods", self.namespace)
+        return [key.name for key, entry in pods if node_of(entry.obj()) == node]
+
     def recover_node(self, node: str) -> None:
         """The machine is back: its kubelet ends what was deleted in the meantime."""
         self._silent_nodes.discard(node)

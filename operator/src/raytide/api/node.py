@@ -45,10 +45,10 @@ def decode_node(document: bytes | msgspec.Raw) -> NodeView:
     return NodeView(intern(node.metadata.name), is_ready)
 
 
-def has_readiness_changed(old: NodeView | None, new: NodeView) -> bool:
+def has_readiness_changed(old: NodeView | None, new: NodeView | None) -> bool:
     """Whether pods on this node have to be looked at again.
 
     A node that was not known counts as ready until now: one that is first seen NotReady is a change, because the operator
-    may have started after the node died (FD:REL-A).
+    may have started after the node died (FD:REL-A). A node that was deleted does not answer any more (FD:RC-B10).
     """
-    return (old is None or old.is_ready) != new.is_ready
+    return (old is None or old.is_ready) != (new is not None and new.is_ready)

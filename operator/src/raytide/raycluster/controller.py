@@ -70,8 +70,8 @@ class Children(Protocol):
         """Have the informer of RayClusters list again, soon."""
         ...
 
-    def unready_nodes(self) -> frozenset[str]:
-        """Nodes known to be away; empty where nodes cannot be read."""
+    def unready_nodes(self, key: Key) -> frozenset[str]:
+        """Nodes of that cluster's pods that are known to be away or gone; empty where nodes cannot be read."""
         ...
 
 
@@ -170,7 +170,7 @@ class RayClusterReconciler:
             ),
             services=self._wires.services_in_flight.overlay(key, uid, services),
             foreign_names=frozenset(pod.name for pod in found if pod is not None and pod.owner_uid != uid),
-            unready_nodes=children.unready_nodes(),
+            unready_nodes=children.unready_nodes(key),
             refusals=self._waiting(cluster),
             absent=self._wires.unwatched.absent(key, uid),
             seen_at=seen_at,

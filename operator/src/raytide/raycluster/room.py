@@ -5,8 +5,9 @@ its workers. It decides nothing; informers run all the time, everything that wri
 Started by main.py, and by simulations without kopf, sockets or threads (D3, D4, D11).
 """
 
+import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -91,7 +92,9 @@ class RayClusterRoom(room.Room):
 
     async def follow(self) -> None:
         """Know what there is, until cancelled; dying pods on dead nodes count as dead where nodes may be read."""
-        await room.follow_all((*self.streams, *self.optional_streams))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(room.follow_all((*self.streams, *self.optional_streams)))
+            tasks.create_task(self._ring_lost())
 
     def start_over(self) -> None:
         """Forget what an earlier term had in flight, and what it was told."""
@@ -106,10 +109,18 @@ class RayClusterRoom(room.Room):
 
     def _on_node(self, old: NodeView | None, new: NodeView | None) -> None:
         """A node came or went: its dying pods count, or count no more."""
-        if new is None or not has_readiness_changed(old, new):
-            return
-        for key in {pod.cluster_key for pod in self.pods.all() if pod.is_terminating and pod.node_name == new.name}:
+        node = new or old
+        if node is not None and has_readiness_changed(old, new):
+            self._ring_dying({node.name})
+
+    def _ring_dying(self, nodes: Collection[str]) -> None:
+        for key in {pod.cluster_key for pod in self.pods.all() if pod.is_terminating and pod.node_name in nodes}:
             self.controller.ring_soon(key)
+
+    async def _ring_lost(self) -> None:
+        """No news come of a Node that was deleted before nodes could be listed."""
+        await self.nodes.wait_synced()
+        self._ring_dying(room.unready_nodes(self.nodes, {pod.node_name for pod in self.pods.all()}))
 
     # --- wiring ----------------------------------------------------------------------------------------------------
 
@@ -163,9 +174,9 @@ class Informed:
         """Have RayClusters listed again, soon."""
         self._room.objects.relist()
 
-    def unready_nodes(self) -> frozenset[str]:
-        """Nodes that say they are away."""
-        return frozenset(node.name for node in self._room.nodes.all() if not node.is_ready)
+    def unready_nodes(self, key: Key) -> frozenset[str]:
+        """Nodes of that cluster's pods that are not Ready or are gone."""
+        return room.unready_nodes(self._room.nodes, {pod.node_name for pod in self._room.pods.by_index(key)})
 
 
 def _cluster_of(view: PodView | ServiceView) -> Key:

@@ -70,8 +70,8 @@ class Children(Protocol):
         """Have the informer of TrainingJobs list again, soon."""
         ...
 
-    def unready_nodes(self) -> frozenset[str]:
-        """Nodes known to be away; empty where nodes cannot be read."""
+    def unready_nodes(self, key: Key) -> frozenset[str]:
+        """Nodes of that job's pods that are known to be away or gone; empty where nodes cannot be read."""
         ...
 
 
@@ -155,7 +155,7 @@ class TrainingJobReconciler:
             pods=_overlaid(wires.pods_in_flight, key, uid, wires.children.pods(key)),
             services=_overlaid(wires.services_in_flight, key, uid, wires.children.services(key)),
             config_maps=_overlaid(wires.config_maps_in_flight, key, uid, wires.children.config_maps(key)),
-            unready_nodes=wires.children.unready_nodes(),
+            unready_nodes=wires.children.unready_nodes(key),
             refusals=self._waiting(job),
             seen_at=seen_at,
             known_for_s=self._known_for_s(key, uid),

@@ -7,7 +7,7 @@ simulations without kopf, sockets or threads (D3, D4, D6, D11).
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -68,6 +68,7 @@ class TrainingJobRoom(room.Room):
             tasks.create_task(room.follow_all([self.objects]))
             await self.objects.wait_synced()
             tasks.create_task(room.follow_all([self.pods, self.services, self.config_maps, *self.optional_streams]))
+            tasks.create_task(self._ring_lost())
 
     async def lead(self) -> None:
         """One term; what is measured is the leader's to tell."""
@@ -88,10 +89,18 @@ class TrainingJobRoom(room.Room):
 
     def _on_node(self, old: NodeView | None, new: NodeView | None) -> None:
         """A node came or went: its dying pods are lost, or lost no more."""
-        if new is None or not has_readiness_changed(old, new):
-            return
-        for key in {pod.job_key for pod in self.pods.all() if pod.is_terminating and pod.node_name == new.name}:
+        node = new or old
+        if node is not None and has_readiness_changed(old, new):
+            self._ring_dying({node.name})
+
+    def _ring_dying(self, nodes: Collection[str]) -> None:
+        for key in {pod.job_key for pod in self.pods.all() if pod.is_terminating and pod.node_name in nodes}:
             self.controller.ring_soon(key)
+
+    async def _ring_lost(self) -> None:
+        """No news come of a Node that was deleted before nodes could be listed."""
+        await self.nodes.wait_synced()
+        self._ring_dying(room.unready_nodes(self.nodes, {pod.node_name for pod in self.pods.all()}))
 
     # --- wiring ------------------------------------------------------------------------------------------------------
 
@@ -145,9 +154,9 @@ class Informed:
         """Have TrainingJobs listed again, soon."""
         self._room.objects.relist()
 
-    def unready_nodes(self) -> frozenset[str]:
-        """Nodes that say they are away."""
-        return frozenset(node.name for node in self._room.nodes.all() if not node.is_ready)
+    def unready_nodes(self, key: Key) -> frozenset[str]:
+        """Nodes of that job's pods that are not Ready or are gone."""
+        return room.unready_nodes(self._room.nodes, {pod.node_name for pod in self._room.pods.by_index(key)})
 
 
 def _job_of(view: JobPod | JobObject) -> Key:
