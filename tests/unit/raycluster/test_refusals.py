@@ -24,17 +24,9 @@ def waits(refusals, now, generation=1, uid="u"):
     return {refusal.group: refusal.retry_in_s for refusal in refusals.waiting(KEY, uid, generation, now)}
 
 
-@pytest.mark.rule("SC:S3")
-def test_a_refused_group_waits_thirty_seconds_however_often():
-    refusals = Refusals()
-    for now in (0.0, 30.0, 60.0):
-        note(refusals, outcome(), now=now)
-        assert waits(refusals, now) == {"cpu": 30.0}
-        assert waits(refusals, now + 30) == {}
-
-
-@pytest.mark.parametrize("group", [names.HEAD_GROUP, SERVICE_SLOT])
-def test_head_and_service_are_asked_for_again_soon_then_ever_later(group):
+@pytest.mark.rule("FD:RC-B19", "SC:S3")
+@pytest.mark.parametrize("group", ["cpu", names.HEAD_GROUP, SERVICE_SLOT])
+def test_what_was_refused_is_asked_for_again_soon_then_ever_later(group):
     refusals, delays = Refusals(), []
     for now in range(0, 600, 100):
         note(refusals, outcome(group), now=now)
@@ -46,7 +38,7 @@ def test_a_success_forgets_and_only_for_its_group():
     refusals = Refusals()
     note(refusals, outcome("a"), outcome("b"))
     note(refusals, outcome("a", Result.DONE))
-    assert set(waits(refusals, 1.0)) == {"b"}
+    assert set(waits(refusals, 0.5)) == {"b"}
 
 
 def test_many_refusals_of_one_pass_count_once():
@@ -59,7 +51,7 @@ def test_many_refusals_of_one_pass_count_once():
 def test_a_new_spec_or_a_new_cluster_starts_anew(other):
     refusals = Refusals()
     note(refusals, outcome())
-    assert waits(refusals, 1.0, **other) == {}
+    assert waits(refusals, 0.5, **other) == {}
 
 
 @pytest.mark.parametrize("result", [Result.UNKNOWN, Result.UNAVAILABLE, Result.SKIPPED])
@@ -98,13 +90,15 @@ def only(refusals, now):
     return refusal
 
 
-@pytest.mark.rule("SC:S4")
-def test_hosts_are_asked_for_again_soon_once_and_then_slowly():
-    refusals = Refusals()
-    note(refusals, host(Result.DONE), host())
-    assert (only(refusals, 0.0).retry_in_s, only(refusals, 0.0).times) == (5.0, 1)
-    note(refusals, host(), now=5.0)
-    assert (only(refusals, 5.0).retry_in_s, only(refusals, 5.0).times) == (30.0, 2)
+@pytest.mark.rule("FD:RC-B19", "SC:S4")
+def test_hosts_are_asked_for_again_soon_then_ever_later():
+    refusals, delays, now = Refusals(), [], 0.0
+    for _ in range(5):
+        note(refusals, host(), now=now)
+        delays.append(only(refusals, now).retry_in_s)
+        now += delays[-1]
+    assert delays == [5, 10, 20, 30, 30]
+    assert only(refusals, now - delays[-1]).times == 5
 
 
 @pytest.mark.rule("SC:S4")

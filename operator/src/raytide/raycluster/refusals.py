@@ -1,7 +1,7 @@
 """How long does a RayCluster's group wait for what the API refused?
 
-A refused worker group is asked for again after 30 seconds at the earliest, hosts of a replica once after 5, head and
-service after 1, 2, 4 … 30. After a multi-host replica had to be given up, the next is begun after 1, 2, 4 … 10 minutes, or
+Whatever was refused is asked for again after 1, 2, 4 … 30 seconds: what it lacks often comes a moment later, such as a
+service account of the same `kubectl apply` (FD:RC-B19). Hosts of a replica wait 5, 10 … 30. After a multi-host replica had to be given up, the next is begun after 1, 2, 4 … 10 minutes, or
 when there is room. The memory is kube/refusals.py's. Kept by the controller's shell, read by plan and status through
 `Observed` (SC:S3, SC:S4, RM:I18).
 """
@@ -14,16 +14,15 @@ from raytide.api.actions import Create, Outcome
 from raytide.api.meta import Key
 from raytide.kube import refusals
 from raytide.raycluster.observed import Refusal
-from raytide.raycluster.plan import HEADLESS_SLOT, RIGHTS_SLOT, SERVICE_SLOT
 from raytide.raycluster.status_conditions import refusal_text
 from raytide.runtime.backoff import backoff_s
 
+FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 30.0
-COMPLETED_AFTER_S = 5.0
-"""Hosts refused for the first time: what was about to go perhaps has gone, and nobody should hold half a slice for long."""
+HOSTS_FIRST_WAIT_S = 5.0
+"""Of a replica's hosts: the second refusal gives an incomplete replica up, and what is about to go needs a moment."""
 GIVEN_UP_FIRST_S = 60.0
 GIVEN_UP_LONGEST_S = 600.0
-_ASK_SOON = frozenset({SERVICE_SLOT, HEADLESS_SLOT, RIGHTS_SLOT, names.HEAD_GROUP})
 
 
 @dataclass(slots=True)
@@ -76,7 +75,6 @@ class Refusals(refusals.Refusals[_Held]):
 
 def _wait_s(refused: Outcome, times: int) -> float:
     action = refused.action
-    if action.group in _ASK_SOON:
-        return backoff_s(times, first_s=1.0, longest_s=LONGEST_WAIT_S)
     labels = action.manifest["metadata"].get("labels", {}) if isinstance(action, Create) else {}
-    return COMPLETED_AFTER_S if times == 1 and names.HOST_INDEX_LABEL in labels else LONGEST_WAIT_S
+    first_s = HOSTS_FIRST_WAIT_S if names.HOST_INDEX_LABEL in labels else FIRST_WAIT_S
+    return backoff_s(times, first_s=first_s, longest_s=LONGEST_WAIT_S)
