@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from integration.clusters import APIS, COLLECTED_S, new_cluster
-from integration.rig import Operator, until
+from integration.rig import Operator, holds_for, until
 from integration.takeover_loading import Loaded, is_waiting, load, stamps
 from integration.takeover_switching import OUR_PASSES, Peer, settled
 from ports import free_port
@@ -38,12 +38,13 @@ STEADY = [name for name in starts() if name not in (TWO_HEADS, *NEEDS_NEW_SERVIC
 """Nothing whatever is to be done for these."""
 REFUSED = {
     "09-ft-rocksdb": "KubeRay made nothing of it either: the feature gate is off",
+    "17-auth-token": "authentication by token is not built",
+    "18-auth-secret-autoscaling": "authentication by token is not built",
 }
 """Nothing may be added to these, and what runs stays."""
 WITHOUT_PODS = ("21-suspend",)
-HELD_BY_A_FINALIZER = [name for name in starts() if name.startswith(("08-", "10-"))]
-AUTHENTICATED = ("17-auth-token", "18-auth-secret-autoscaling")
-LIVING = [name for name in STEADY if name not in (*REFUSED, *AUTHENTICATED, *WITHOUT_PODS)]
+HELD_BY_A_FINALIZER = [name for name in STEADY if name.startswith(("08-", "10-"))]
+LIVING = [name for name in STEADY if name not in (*REFUSED, *WITHOUT_PODS)]
 FULL = ("02-head-only",)
 """There is no group to scale."""
 AT_ONCE = 8
@@ -230,6 +231,41 @@ def taken_node(loaded: Loaded) -> str:
     """Where the pods of KubeRay run."""
     pods = loaded.api.pods(loaded.namespace)
     return next(pod["spec"]["nodeName"] for pod in pods if not is_waiting("Pod", pod))
+
+
+@pytest.mark.rule("FD:RC-B3")
+async def test_nothing_is_added_to_what_is_refused(taken):
+    """Whoever asks for more is told why there is none, and what runs stays as it is."""
+    await for_all(taken, REFUSED, ask_for_more)
+
+
+async def ask_for_more(taken: Taken) -> None:
+    loaded, before = taken.loaded, taken.loaded.pods()
+    loaded.api.scale(loaded.namespace, loaded.name, 3)
+    await until("it is told", lambda: names.INVALID_SPEC in loaded.api.events(loaded.namespace))
+    await holds_for("its pods stay", lambda: loaded.pods() == before, seconds=1.5)
+
+
+@pytest.mark.rule("FD:RC-B2")
+async def test_the_next_head_finds_the_state_of_the_one_before(taken):
+    """A head that is lost is replaced by one that asks the same Redis for the same namespace."""
+    await for_all(taken, HELD_BY_A_FINALIZER, lose_the_head)
+
+
+async def lose_the_head(taken: Taken) -> None:
+    loaded = taken.loaded
+    ((name, uid),) = loaded.pods(names.HEAD_GROUP).items()
+    before = storage_of(loaded.api.get("pods", loaded.namespace, name))
+    loaded.api.set_pod_status(loaded.namespace, name, phase="Failed")
+    await until("another head", lambda: uid not in (found := loaded.pods(names.HEAD_GROUP).values()) and found)
+    (after,) = loaded.pods(names.HEAD_GROUP)
+    assert storage_of(loaded.api.get("pods", loaded.namespace, after)) == before
+
+
+def storage_of(head: Json) -> dict[str, Json]:
+    """The variables that say where the GCS keeps its state."""
+    env = {each["name"]: each for each in head["spec"]["containers"][0]["env"]}
+    return {name: env[name] for name in ("RAY_REDIS_ADDRESS", "RAY_external_storage_namespace")}
 
 
 async def test_deletion_goes_on(taken):
