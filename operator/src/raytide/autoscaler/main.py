@@ -89,7 +89,7 @@ async def run(whose: Whose, settings: SidecarSettings, environ: Mapping[str, str
         access = api_access(settings.api, environ)
     except NotConnected as error:
         if IN_POD not in environ:
-            log.error("this is no pod: raytide autoscaler runs in the head pod of a RayCluster (%s is not set)", IN_POD)
+            log.error("not in a pod (%s is not set): raytide autoscaler runs in head pods", IN_POD)  # noqa: TRY400 - as below
             return BAD_ARGUMENTS
         log.error("%s", error)  # noqa: TRY400 - one line for a person
         return 1

@@ -6,7 +6,7 @@ say from where to where, why, for whom, and whether the room is free already. Mu
 knows nothing of fairness. Rules TJ §3 rows 4, 9, 12; used by `claims.py` and `growth.py`.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
