@@ -147,6 +147,8 @@ async def test_probes(cluster, operators, tmp_path, namespace):
         "[+]queue",
         "[+]kinds",
         "[+]rights",
+        "[+]optional-nodes",
+        "[+]optional-trainingjob-nodes",
         "ok",
     ]
     assert "[+]stream-pods listed, last heard of 0 s ago" in text
