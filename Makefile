@@ -6,6 +6,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest
 # make test waits for processes and sockets half of its time: two share it on any machine.
 WORKERS ?= 2
+SHARED := $(if $(filter-out 0 1,$(WORKERS)),--numprocesses $(WORKERS) --dist worksteal)
 # kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
 BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
 export PATH := $(PATH)$(if $(BUILT_TOOLS),:$(BUILT_TOOLS))
@@ -14,7 +15,7 @@ ON_CONTROL_PLANE := P3 P5 P6K P12
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test lint test-ray test-paddle test-kube bench mutate properties simulation oracle golden crds gcs ray-versions chart e2e e2e-kind samples locks verify presubmit control-plane tools clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube bench mutate properties simulation oracle golden crds gcs ray-versions chart e2e e2e-kind samples locks verify presubmit control-plane tools clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +33,10 @@ demo-down: setup ## end what make demo KEEP=1 left running
 	@$(BIN)/python tools/demo.py --down
 
 test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker (in two processes; WORKERS=n, 1 for one)
-	@$(PYTEST) $(if $(filter-out 0 1,$(WORKERS)),--numprocesses $(WORKERS) --dist worksteal) -m "not ray and not paddle and not kubectl and not helm and not kube"
+	@$(PYTEST) $(SHARED) -m "not ray and not paddle and not kubectl and not helm and not kube"
+
+test-uptime: setup ## the tests in virtual time as on a machine that started 10 s ago, and 10 days ago: no result may depend on it
+	@$(foreach start,10 864000,$(PYTEST) $(SHARED) -m "looptime and not kube" --clock-start $(start) --histories 8 --points 3 &&) true
 
 lint: setup ## ruff, formatting, types and import rules
 	@$(BIN)/ruff check .

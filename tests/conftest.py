@@ -1,9 +1,12 @@
 """Options that the whole suite knows."""
 
 import asyncio
+from collections.abc import Callable
 
 import hypothesis
 import pytest
+
+import virtual_time
 
 from kube_plane import kube_plane  # noqa: F401 - a fixture of the whole suite
 
@@ -17,7 +20,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--first-history", type=int, default=0, help="the seed of the first one")
     parser.addoption("--points", type=int, default=12, help="at how many points of each scenario a fault is tried")
     parser.addoption("--mutation", default="", help="break the product on purpose (see simulation/mutations.py)")
+    parser.addoption(
+        "--clock-start", type=float, help="how long the machine seems to be up, in seconds (virtual_time.py)"
+    )
     parser.addoption("--record-probe", action="store_true", help="write down what the real control plane answers")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--clock-start") is not None:
+        virtual_time.start_clocks_at(config.getoption("--clock-start"))
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """One loop for a test and its fixtures: looptime's own plugin would leave the fixtures to the machine's clock."""
+    is_virtual = item.get_closest_marker("looptime") is not None
+    return {"virtual": virtual_time.new_loop} if is_virtual else {"real": asyncio.new_event_loop}
 
 
 def pytest_sessionstart() -> None:

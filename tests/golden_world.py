@@ -12,10 +12,10 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import looptime
 import msgspec
 import yaml
 
+import virtual_time
 from golden_differences import Fate, fields_without_effect, what_is_invalid
 from golden_recorder import build_record
 from golden_records import GOLDEN, NODE_TROUBLE_TOLERATIONS, read_spec, spec_files, with_server_defaults
@@ -102,8 +102,7 @@ def seen_of_all(way: str) -> dict[str, Seen]:
 @functools.cache
 def seen_of(files: tuple[str, ...], way: str, mode: AutoscalerMode) -> dict[str, Seen]:
     """Some files at once; `mode` says whose autoscaler runs by default."""
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        return runner.run(_live(files, way, mode))
+    return virtual_time.run(_live(files, way, mode))
 
 
 async def _live(files: tuple[str, ...], way: str, mode: AutoscalerMode) -> dict[str, Seen]:

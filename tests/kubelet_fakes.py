@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import virtual_time
 from raytide.sandbox.kubelet.apiclient import ApiRefusal
 from raytide.sandbox.node.runtime import Exit, Image, Mode, RuntimeTrouble
 
@@ -19,7 +20,7 @@ NODE_ADDRESS = "10.88.0.1"
 
 def virtual_now() -> datetime:
     """Wall time that follows the loop's own."""
-    return EPOCH + timedelta(seconds=asyncio.get_running_loop().time())
+    return EPOCH + timedelta(seconds=virtual_time.elapsed_s())
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class FakeRuntime:
     async def start_container(self, sandbox, config):
         scripts = self.scripts.get(config.name, [])
         script = scripts[min(config.attempt, len(scripts) - 1)] if scripts else FOREVER
-        self.started.append((asyncio.get_running_loop().time(), config.name))
+        self.started.append((virtual_time.elapsed_s(), config.name))
         if script.trouble:
             raise RuntimeTrouble(script.trouble)
         container = FakeContainer(config, script)
@@ -184,7 +185,7 @@ class FakeApi:
             raise ApiRefusal(500, "try again")
         self.writes.append(("PATCH", path))
         if path.endswith("/status"):
-            self.statuses.append((asyncio.get_running_loop().time(), patch["status"]))
+            self.statuses.append((virtual_time.elapsed_s(), patch["status"]))
         return {}
 
     async def request(self, method, path, **_options):

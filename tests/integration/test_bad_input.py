@@ -11,10 +11,10 @@ import random
 import secrets
 from dataclasses import dataclass
 
-import looptime
 import msgspec
 import pytest
 
+import virtual_time
 from integration.clusters import APIS
 from integration.kube_cluster import KubeCluster
 from integration.probe.client import Client
@@ -28,6 +28,8 @@ from builders import group, raycluster
 from simulation.operator_under_test import OperatorUnderTest, WorldClock
 from simulation.wire import InProcess
 from simulation.world import CRD, NAMESPACE, World, yaml_to_json
+
+pytestmark = pytest.mark.looptime
 
 CLUSTERS = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io"
@@ -320,8 +322,7 @@ def switched(request, tmp_path_factory):
     listener = logging.Handler(level=logging.ERROR)
     listener.emit = lambda record: lines.append(record.getMessage())
     logging.getLogger("raytide").addHandler(listener)
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        afterwards = runner.run(switch_crds_and_run())
+    afterwards = virtual_time.run(switch_crds_and_run())
     afterwards.errors = lines
     yield afterwards
     logging.getLogger("raytide").removeHandler(listener)

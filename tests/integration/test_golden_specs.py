@@ -16,6 +16,8 @@ from golden_records import read_record, spec_files
 from golden_world import seen_of, seen_of_all
 from raytide.api import names
 
+pytestmark = pytest.mark.looptime
+
 INVALID = ("Warning", names.INVALID_SPEC)
 
 REPORTED = {"09-ft-rocksdb": "spec.gcsFaultToleranceOptions.backend"}

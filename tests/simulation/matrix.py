@@ -6,13 +6,11 @@ made and gone, within 60 s of virtual time after the fault, no invariant violate
 an operator that is started afresh. Points are numbered; a run that does not meet what was learned is red too.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import looptime
-
+import virtual_time
 from raytide.sandbox.fault_script import Call, Line, Rule
 from raytide.sandbox.faults import (
     FORBIDDEN,
@@ -365,5 +363,4 @@ def _play(tell: Callable[[Stage], Any], kind: type[Stage]) -> Told:
         told.violations, told.writes = stage.judge.violations, stage.judge.writes
         return told
 
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        return runner.run(play())
+    return virtual_time.run(play())

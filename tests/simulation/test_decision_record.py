@@ -1,12 +1,11 @@
 """The operator's side of the contract as time passes: rival writers, an autoscaler that is gone (D19, SC:S6)."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import looptime
 import pytest
 
+import virtual_time
 from raytide.api.scaling import GroupDecision, Why
 
 from simulation.autoscaled_scenarios import autoscaled
@@ -15,6 +14,8 @@ from simulation.scenarios import workers
 from simulation.sidecar_script import GITOPS, rewrite
 from simulation.stage import Stage, heard_by
 from simulation.world import Kubelets
+
+pytestmark = pytest.mark.looptime
 
 TEN_MINUTES_S = 600
 Story = Callable[[Stage], Coroutine[Any, Any, None]]
@@ -31,8 +32,7 @@ def play(story: Story) -> None:
             await stage.close()
         return stage.judge.violations
 
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        assert runner.run(tell()) == []
+    assert virtual_time.run(tell()) == []
 
 
 def condition(stage: Stage, kind: str) -> tuple[str, str, str] | None:

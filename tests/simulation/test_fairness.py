@@ -1,13 +1,14 @@
 """A small cluster does not wait for a large one (RM:I20, D4, D7)."""
 
-import asyncio
-
-import looptime
 import pytest
+
+import virtual_time
 
 from simulation.manifests import group, new_cluster
 from simulation.stage import Stage, heard_by
 from simulation.world import Kubelets
+
+pytestmark = pytest.mark.looptime
 
 LARGE = 300
 IN_BETWEEN = 400
@@ -34,8 +35,7 @@ def test_a_cluster_of_one_worker_gets_its_pods_while_another_gets_three_hundred(
             await stage.close()
         return in_between, took_s, stage.judge.violations
 
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        in_between, took_s, violations = runner.run(live())
+    in_between, took_s, violations = virtual_time.run(live())
     assert violations == []
     assert in_between <= IN_BETWEEN
     assert took_s <= FIRST_POD_S

@@ -1,11 +1,10 @@
 """Operator and autoscaler together where every n-th write fails (SC:S7), and a hundred workers by demand (RM §2.3)."""
 
-import asyncio
 from collections.abc import Iterator
 
-import looptime
 import pytest
 
+import virtual_time
 from raytide.sandbox.apiserver.store import Change
 from raytide.sandbox.fault_script import Call, Rule
 from raytide.sandbox.faults import Answer, CallFault, Kill, LoseAnswer
@@ -16,6 +15,8 @@ from simulation.manifests import NAME
 from simulation.matrix import KUBELETS, learn
 from simulation.scenarios import Scenario, workers
 from simulation.stage import heard_by
+
+pytestmark = pytest.mark.looptime
 
 MOST = 40
 STEPS = (42, 10, 40)
@@ -39,8 +40,7 @@ def live_through(seed: int) -> list[str]:
         assert stage.script.met, "nothing went wrong"
         return stage.judge.violations
 
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        return runner.run(play())
+    return virtual_time.run(play())
 
 
 def _troubles(stage: AutoscaledStage) -> Iterator[Rule[Call, CallFault]]:

@@ -1,11 +1,12 @@
 """Any life of a RayCluster ends as wanted, and no write on the way was wrong (RM:I14, I19; SC:S11)."""
 
-import asyncio
-
-import looptime
 import pytest
 
+import virtual_time
+
 from simulation.history import History, Life
+
+pytestmark = pytest.mark.looptime
 
 
 def live_through(seed: int) -> History:
@@ -14,8 +15,7 @@ def live_through(seed: int) -> History:
     async def live() -> History:
         return await Life(seed).tell()
 
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        return runner.run(live())
+    return virtual_time.run(live())
 
 
 @pytest.mark.rule("RM:I1", "RM:I2", "RM:I4", "RM:I5", "RM:I7", "RM:I8", "RM:I14", "RM:I19", "D6", "D15")

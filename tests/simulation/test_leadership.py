@@ -1,17 +1,18 @@
 """Of two replicas only the holder of the lease writes, and a new leader trusts no old list (RM:I1, I10; D6, D10)."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
-import looptime
 import pytest
 
+import virtual_time
 from raytide.sandbox.fault_script import Call, Rule
 from raytide.sandbox.faults import CallFault, Delay, LoseAnswer, LoseRequest
 
 from simulation.manifests import NAME, find, group, new_cluster
 from simulation.stage import Stage, heard_by
 from simulation.world import RAYCLUSTERS, Kubelets
+
+pytestmark = pytest.mark.looptime
 
 SEED = 11
 FAST = Kubelets(start_s=(0.1, 1.0), end_s=(0.1, 0.5))
@@ -34,8 +35,7 @@ def play(tell: Callable[[Stage], Awaitable[None]]) -> None:
             await stage.close()
         return stage.judge.violations
 
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        violations = runner.run(live())
+    violations = virtual_time.run(live())
     assert violations == [], "--- violations\n" + "\n".join(violations)
 
 

@@ -11,6 +11,8 @@ from simulation.matrix import Point, inject, learn, points_of
 from simulation.multi_host_scenarios import MULTI_HOST
 from simulation.scenarios import SCENARIOS, Scenario
 
+pytestmark = pytest.mark.looptime
+
 RULES = (
     "RM:I1",
     "RM:I2",

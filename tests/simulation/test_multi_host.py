@@ -9,6 +9,8 @@ from simulation.manifests import new_cluster
 from simulation.multi_host_scenarios import HOSTS, RAISED_WITHIN_S, WorkerQuota, slices, workers
 from simulation.stage import Stage, heard_by
 
+pytestmark = pytest.mark.looptime
+
 TEN_MINUTES_S = 600.0
 MOST_DELETES = 8
 PARTIAL_FOR_S = 30.0
@@ -48,7 +50,6 @@ async def begin(stage: Stage) -> WorkerQuota:
 
 
 @pytest.mark.rule("SC:S4", "RM:I6", "RM:I18")
-@pytest.mark.looptime
 @pytest.mark.parametrize("seed", range(5))
 async def test_two_slices_of_three_are_up_and_the_third_comes_when_the_quota_has_room(seed: int) -> None:
     stage = Stage(seed)
@@ -68,7 +69,6 @@ async def test_two_slices_of_three_are_up_and_the_third_comes_when_the_quota_has
 
 
 @pytest.mark.rule("SC:S4", "RM:I6")
-@pytest.mark.looptime
 @pytest.mark.parametrize("seed", range(5))
 async def test_where_quotas_may_not_be_read_it_is_tried_ever_more_rarely(seed: int) -> None:
     stage = Stage(seed)

@@ -1,13 +1,12 @@
 """What is still noticed after a bad moment: nodes dead at the start, deleted, or readable only later; a store that went back
 to an older snapshot (FD:REL-A, B, C, FD:RC-B10)."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import looptime
 import pytest
 
+import virtual_time
 from raytide.sandbox.fault_script import Call, Rule
 from raytide.sandbox.faults import Answer, Delay
 
@@ -15,6 +14,8 @@ from simulation.manifests import NAME, find, group
 from simulation.scenarios import edit, live_cluster, workers
 from simulation.stage import Stage, heard_by
 from simulation.world import NODES
+
+pytestmark = pytest.mark.looptime
 
 REPLACED_WITHIN_S = 10.0
 """SC:S12."""
@@ -34,8 +35,7 @@ def play(story: Story) -> None:
             await stage.close()
         return stage.judge.violations
 
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        assert runner.run(tell()) == []
+    assert virtual_time.run(tell()) == []
 
 
 def running_workers(stage: Stage) -> int:

@@ -1,12 +1,14 @@
 """Any life of jobs that share a cluster ends as wanted, and no write on the way was wrong (RM F15; RM:I25)."""
 
-import asyncio
 from collections.abc import Collection
 
-import looptime
 import pytest
 
+import virtual_time
+
 from simulation.training_history import JobHistory, JobLife
+
+pytestmark = pytest.mark.looptime
 
 SHARE_OF_HISTORIES = 8
 
@@ -17,8 +19,7 @@ def live_through(seed: int, only: Collection[int] | None = None) -> JobHistory:
     async def live() -> JobHistory:
         return await JobLife(seed, only).tell()
 
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        return runner.run(live())
+    return virtual_time.run(live())
 
 
 def shortest(seed: int) -> JobHistory:

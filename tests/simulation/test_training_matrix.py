@@ -11,6 +11,8 @@ from simulation.scenarios import Scenario
 from simulation.test_matrix import tell
 from simulation.training_scenarios import TRAINING
 
+pytestmark = pytest.mark.looptime
+
 SHARE_OF_POINTS = 6
 """Two rooms have more to say than one; `make simulation` tells more points."""
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+import virtual_time
 from fake_gcs import GcsWorld, fake_gcs
 from integration.surface import CRD
 from raytide.api.errors import Unavailable
@@ -40,7 +41,7 @@ Interceptor = Callable[[str, str, bytes], Response | Exception | None]
 
 class VirtualClock(Clock):
     def now(self) -> datetime:
-        return EPOCH + timedelta(seconds=self.monotonic())
+        return EPOCH + timedelta(seconds=virtual_time.elapsed_s())
 
 
 class Front:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import virtual_time
 from raytide.sandbox.apiserver.messages import Response
 from raytide.sandbox.fault_script import Rule, Script
 from raytide.sandbox.faults import (
@@ -87,7 +88,7 @@ class Server:
 
 
 def now() -> float:
-    return asyncio.get_running_loop().time()
+    return virtual_time.elapsed_s()
 
 
 def faulty(

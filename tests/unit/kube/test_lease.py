@@ -5,11 +5,11 @@ import contextlib
 import logging
 import random
 
-import looptime
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import virtual_time
 from raytide.api.lease import LeaseTiming
 from unit.kube.lease_world import LeaseServer, Replica, Trip
 
@@ -396,7 +396,6 @@ async def suffer(everybody: list[Replica], count: int, fates) -> list[str]:
 
 
 @pytest.mark.rule("RM:I10", "RM:F8")
-@pytest.mark.looptime(False)
 @settings(
     max_examples=40,
     deadline=None,
@@ -407,13 +406,10 @@ async def suffer(everybody: list[Replica], count: int, fates) -> list[str]:
 @given(seed=st.integers(0, 2**16), count=st.integers(2, 3), fates=steps)
 def test_no_two_gates_are_ever_open_at_once(seed, count, fates):
     timing = LeaseTiming(6, 5.9, 0.8)  # next to no margin: what protects is the reckoning
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        runner.run(live(seed, count, fates, timing))
+    virtual_time.run(live(seed, count, fates, timing))
 
 
-@pytest.mark.looptime(False)
 def test_the_judge_sees_terms_change_hands():
     fates = [("rest", 0, 5.0), ("freeze", 0, 12.0), ("freeze", 1, 12.0), ("thaw", 0, 12.0), ("kill", 0, 12.0)]
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        led = runner.run(live(1, 2, fates, LeaseTiming(6, 4.0, 0.8)))
+    led = virtual_time.run(live(1, 2, fates, LeaseTiming(6, 4.0, 0.8)))
     assert len(led) >= 2

@@ -4,7 +4,7 @@ import pytest
 
 from raytide.api.actions import Create, Outcome, Remark, Result
 from raytide.api.meta import PODS, Key
-from raytide.kube.telling import Telling
+from raytide.kube.telling import MOST_TOPICS, Telling
 
 from builders import raycluster
 
@@ -50,12 +50,47 @@ def outcome(result, group="cpu", name="a"):
 REMARK = Remark("InvalidRayClusterSpec", "spec.x is wrong")
 
 
-def test_a_remark_is_told_once_in_ten_minutes(telling, ears, clock):
-    for clock.at in (0.0, 1.0, 599.0):
+@pytest.mark.rule("FD:RC-B18")
+def test_a_standing_remark_is_told_once_for_days(telling, ears, clock):
+    for clock.at in range(0, 3 * 86_400, 1800):
         telling.tell(raycluster(), (), [REMARK])
     assert ears.heard == [("Warning", "InvalidRayClusterSpec", "spec.x is wrong")]
-    clock.at = 600.0
+
+
+@pytest.mark.rule("FD:RC-B18")
+def test_a_remark_that_comes_and_goes_is_told_once(telling, ears, clock):
+    for clock.at in range(0, 86_400, 300):
+        telling.tell(raycluster(), (), [REMARK] if clock.at % 600 else [])
+    assert len(ears.heard) == 1
+
+
+@pytest.mark.rule("FD:RC-B18")
+@pytest.mark.parametrize(("gone_s", "times"), [(599, 1), (600, 2)])
+def test_a_remark_that_was_gone_for_ten_minutes_is_news(telling, ears, clock, gone_s, times):
     telling.tell(raycluster(), (), [REMARK])
+    clock.at = 5000.0
+    telling.tell(raycluster(), (), [])
+    clock.at += gone_s
+    telling.tell(raycluster(), (), [REMARK])
+    assert len(ears.heard) == times
+
+
+@pytest.mark.rule("FD:RC-B18")
+def test_an_object_with_ever_new_remarks_and_refusals_takes_bounded_memory(telling, ears, clock):
+    for clock.at in range(500):
+        remarks = [Remark("InvalidRayClusterSpec", f"spec.x[{clock.at}] is wrong"), REMARK]
+        telling.tell(raycluster(), [outcome(Result.REFUSED, f"group-{clock.at}")], remarks)
+    (told,) = telling._told.values()
+    assert len(told.remarks) == MOST_TOPICS
+    assert len(told.refusals) <= MOST_TOPICS
+    assert sum(heard[0] == "Warning" for heard in ears.heard) == MOST_TOPICS
+
+
+def test_of_another_object_with_the_same_name_everything_is_news(telling, ears):
+    telling.tell(raycluster(), (), [REMARK])
+    other = raycluster()
+    other["metadata"]["uid"] = "another"
+    telling.tell(other, (), [REMARK])
     assert len(ears.heard) == 2
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import virtual_time
 from raytide.api import names
 from raytide.api.config import ClusterConfig
 from raytide.api.errors import Unavailable
@@ -30,7 +31,7 @@ KEY = Key("default", "demo")
 
 class VirtualClock(Clock):
     def now(self):
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=virtual_time.elapsed_s())
 
 
 class Wire(InProcess):
@@ -46,7 +47,7 @@ class Wire(InProcess):
         if method == "GET" and (answer := self.read_instead(path)):
             return answer
         if method != "GET":
-            self.writes.append((asyncio.get_running_loop().time(), method, path.rsplit("/", 1)[1]))
+            self.writes.append((virtual_time.elapsed_s(), method, path.rsplit("/", 1)[1]))
             answer = self.instead(method, path)
             if isinstance(answer, Exception):
                 raise answer
@@ -85,7 +86,7 @@ async def here():
 def create(here, *groups):
     obj = raycluster(*groups)
     here.world.create({**obj, "metadata": {"name": "demo", "namespace": "default"}})
-    return asyncio.get_running_loop().time()
+    return virtual_time.elapsed_s()
 
 
 def status(here):
@@ -137,6 +138,33 @@ async def test_once_steady_nothing_is_written_for_an_hour(here):
     await asyncio.sleep(10)
     here.wire.writes.clear()
     await asyncio.sleep(3600)
+    assert here.wire.writes == []
+
+
+def autoscaled_with_restarts(obj):
+    """Is warned of, and runs."""
+    obj["spec"].update(enableInTreeAutoscaling=True, autoscalerOptions={"version": "v1"})
+    obj["spec"]["workerGroupSpecs"][0]["template"]["spec"]["restartPolicy"] = "Always"
+
+
+def with_rocksdb(obj):
+    """Is invalid: a feature gate of the operator is off."""
+    obj["spec"]["gcsFaultToleranceOptions"] = {"backend": "rocksdb", "storage": {"size": "2Gi"}}
+
+
+@pytest.mark.rule("FD:RC-B18", "RM:I19")
+@pytest.mark.parametrize("change", [autoscaled_with_restarts, with_rocksdb])
+async def test_a_cluster_with_a_standing_warning_is_told_once_and_nothing_is_written_for_two_days(here, change):
+    obj = raycluster(group())
+    change(obj)
+    here.world.create({**obj, "metadata": {"name": "demo", "namespace": "default"}})
+    await asyncio.sleep(1)
+    make_ready(here)
+    await asyncio.sleep(120)
+    told = here.world.store.list("events")
+    assert [event["reason"] for event in told if event["type"] == "Warning"] == [names.INVALID_SPEC]
+    here.wire.writes.clear()
+    await asyncio.sleep(2 * 86_400)
     assert here.wire.writes == []
 
 

@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
+import virtual_time
 from raytide.runtime.workqueue import WorkQueue
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D4")]
 
 
 def now() -> float:
-    return asyncio.get_running_loop().time()
+    return virtual_time.elapsed_s()
 
 
 async def test_a_key_put_twice_is_taken_once():

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+import virtual_time
 from raytide.api import training_names as names
 from raytide.api.config import JobConfig
 from raytide.api.errors import Unavailable
@@ -40,7 +41,7 @@ CRD = yaml.load(
 
 class VirtualClock(Clock):
     def now(self):
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=virtual_time.elapsed_s())
 
 
 class Wire(InProcess):
@@ -58,7 +59,7 @@ class Wire(InProcess):
             self.lists.append(last)
         answer = self.instead(method, path)
         if method != "GET":
-            self.writes.append((asyncio.get_running_loop().time(), method, last))
+            self.writes.append((virtual_time.elapsed_s(), method, last))
         if isinstance(answer, Exception):
             raise answer
         return answer if answer is not None else await super().request(method, path, **rest)
@@ -154,6 +155,19 @@ async def test_once_it_runs_nothing_is_written_for_an_hour(here):
     assert status(here)["phase"] == "Running"
     here.wire.writes.clear()
     await asyncio.sleep(3600)
+    assert here.wire.writes == []
+
+
+@pytest.mark.rule("FD:RC-B18", "RM:I19")
+async def test_a_job_with_a_standing_warning_is_told_once_and_nothing_is_written_for_two_days(here):
+    create(here)
+    await asyncio.sleep(1)
+    make_ready(here)
+    await asyncio.sleep(120)
+    told = here.world.store.list("events")
+    assert [event["reason"] for event in told if event["type"] == "Warning"] == [names.INVALID_SPEC]
+    here.wire.writes.clear()
+    await asyncio.sleep(2 * 86_400)
     assert here.wire.writes == []
 
 
@@ -307,6 +321,6 @@ async def test_without_its_crd_only_the_kind_is_asked_for_and_it_begins_when_it_
 async def test_a_room_that_waits_for_its_kind_stops_in_order():
     async with room_in(IdleWorld(random.Random(0))) as here:
         await asyncio.sleep(5)
-        stopping_at = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - stopping_at < 1
+        stopping_at = virtual_time.elapsed_s()
+    assert virtual_time.elapsed_s() - stopping_at < 1
     assert here.wire.writes == []

@@ -1,14 +1,14 @@
 """Which events does a user see about an object of theirs?
 
-Takes the outcomes and remarks of a pass and hands them to the recorder, after the status is written (D8). What was said
-already is not repeated: a remark comes again after ten minutes or with a new generation, a refusal of the same group once
-a minute (SC:S3). It chooses no words. Called by the controllers of all rooms.
+Takes the outcomes and remarks of a pass and hands them to the recorder, after the status is written (D8). What was told
+already is not repeated: a remark that stands is told once per generation, a refusal of the same group once a minute
+(SC:S3). It chooses no words. Called by the controllers of all rooms.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from raytide.api.actions import Outcome, Remark, Result
 from raytide.api.meta import Key, Manifest
@@ -18,6 +18,8 @@ REMARKS_APART_S: Final = 600.0
 REFUSALS_APART_S: Final = 60.0
 MOST_REMARKS: Final = 20
 """Of one object in one pass: whoever acts on them sees the next."""
+MOST_TOPICS: Final = 100
+"""Remarks, and refusals, that are remembered for one object: what a tenant's object can take of our memory and of etcd's."""
 
 
 class Recorder(Protocol):
@@ -41,64 +43,93 @@ def _first(remarks: Iterable[Remark]) -> Iterator[Remark]:
         yield replace(following, note=f"{more} more remarks like these are not told; act on the others first")
 
 
+@dataclass(slots=True)
+class _Told:
+    """What was told about one object."""
+
+    version: tuple[str, int]
+    """Its uid and generation."""
+    remarks: dict[tuple[str, str], float | None] = field(default_factory=dict)
+    """By reason and note: since when passes do not make this remark any more; None while they do."""
+    refusals: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By group and purpose: until when a refusal is no news."""
+
+
 class Telling:
     """Events without echoes.
 
     - Every write that was done is told, in every pass.
-    - The same remark is told once in ten minutes for one generation; of very many in one pass the first twenty.
+    - A remark is told once for one generation of an object, however long it stands; an operator that starts tells it again.
+    - A remark that was gone for ten minutes is news when it comes back; one that comes and goes faster is not.
+    - Of very many remarks in one pass the first twenty are told, and how many more there are.
     - A refusal of the same group for the same purpose is told once a minute.
+    - Of one object a hundred remarks, and as many refusals, are remembered; further ones are not told.
     """
 
     def __init__(self, recorder: Recorder, *, clock: Clock) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._told: dict[Key, dict[tuple[Any, ...], float]] = {}
+        self._told: dict[Key, _Told] = {}
 
     def tell(self, regarding: Manifest, outcomes: Sequence[Outcome], remarks: Iterable[Remark]) -> None:
         """Tell what is news."""
         metadata = regarding["metadata"]
-        told = self._told.setdefault(Key(metadata.get("namespace", ""), metadata["name"]), {})
+        key = Key(metadata.get("namespace", ""), metadata["name"])
+        version = (metadata.get("uid", ""), metadata.get("generation", 0))
+        told = self._told.setdefault(key, _Told(version))
+        if told.version != version:  # remarks about another spec say nothing about this one
+            told.version, told.remarks = version, {}
         now = self._clock.monotonic()
-        for topic in [topic for topic, until in told.items() if until <= now]:
-            del told[topic]
-        generation = metadata.get("generation", 0)
-        for topic in [topic for topic in told if isinstance(topic[0], int) and topic[0] != generation]:
-            del told[topic]  # whoever edits again and again is told again, and remembered once
-        for remark in _first(remarks):
-            if self._is_news(told, (generation, remark.reason, remark.note), now + REMARKS_APART_S):
-                self._recorder.record(
-                    regarding,
-                    event_type=remark.event_type,
-                    reason=remark.reason,
-                    note=remark.note,
-                    action=remark.action,
-                )
+        for remark in _news_of(told.remarks, _first(remarks), now):
+            self._recorder.record(
+                regarding,
+                event_type=remark.event_type,
+                reason=remark.reason,
+                note=remark.note,
+                action=remark.action,
+            )
+        told.refusals = {topic: until for topic, until in told.refusals.items() if until > now}
         fresh_groups: dict[tuple[str, str], bool] = {}
-        fresh = [outcome for outcome in outcomes if self._is_worth_telling(told, outcome, fresh_groups, now)]
+        fresh = [outcome for outcome in outcomes if _is_worth_telling(told.refusals, outcome, fresh_groups, now)]
         if fresh:
             self._recorder.record_outcomes(regarding, fresh)
-        if not told:
-            self.forget(Key(metadata.get("namespace", ""), metadata["name"]))
+        if not told.remarks and not told.refusals:
+            self.forget(key)
 
     def forget(self, key: Key) -> None:
         """The object is gone."""
         self._told.pop(key, None)
 
-    def _is_worth_telling(
-        self, told: dict[tuple[Any, ...], float], outcome: Outcome, fresh: dict[tuple[str, str], bool], now: float
-    ) -> bool:
-        if outcome.result is Result.DONE:
-            return True
-        if outcome.result is not Result.REFUSED:
-            return False
-        topic = (outcome.action.group, outcome.action.otherwise)
-        if topic not in fresh:
-            fresh[topic] = self._is_news(told, topic, now + REFUSALS_APART_S)
-        return fresh[topic]
 
-    @staticmethod
-    def _is_news(told: dict[tuple[Any, ...], float], topic: tuple[Any, ...], until: float) -> bool:
-        if topic in told:
-            return False
-        told[topic] = until
+def _news_of(told: dict[tuple[str, str], float | None], remarks: Iterable[Remark], now: float) -> list[Remark]:
+    """The remarks of a pass that were not told; `told` then knows them, and which of the others are gone."""
+    for topic in [topic for topic, gone_at in told.items() if gone_at is not None and now - gone_at >= REMARKS_APART_S]:
+        del told[topic]
+    made, news = set(), []
+    for remark in remarks:
+        topic = (remark.reason, remark.note)
+        if topic not in told:
+            if len(told) >= MOST_TOPICS:
+                continue
+            news.append(remark)
+        told[topic] = None
+        made.add(topic)
+    for topic, gone_at in told.items():
+        if gone_at is None and topic not in made:
+            told[topic] = now
+    return news
+
+
+def _is_worth_telling(
+    told: dict[tuple[str, str], float], outcome: Outcome, fresh: dict[tuple[str, str], bool], now: float
+) -> bool:
+    if outcome.result is Result.DONE:
         return True
+    if outcome.result is not Result.REFUSED:
+        return False
+    topic = (outcome.action.group, outcome.action.otherwise)
+    if topic not in fresh:
+        fresh[topic] = topic not in told and len(told) < MOST_TOPICS
+        if fresh[topic]:
+            told[topic] = now + REFUSALS_APART_S
+    return fresh[topic]
