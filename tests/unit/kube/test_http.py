@@ -10,6 +10,7 @@ import pytest
 from raytide.api.errors import Unavailable
 from raytide.kube.http import HttpTransport
 from raytide.kube.transport import StreamRefused
+from raytide.runtime.clock import Clock
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -164,5 +165,27 @@ async def test_no_body_leaves_after_its_time_even_if_the_process_was_stopped(mon
         with pytest.raises(Unavailable) as trouble:
             await send(transport, timeout_s=5.0)
         monkeypatch.undo()
+    assert heard == []
+    assert not trouble.value.is_outcome_unknown
+
+
+class SuspendedClock(Clock):
+    """Of a machine that sleeps for a minute between the gate and the sending: only `boottime` goes on meanwhile."""
+
+    def __init__(self):
+        self.readings = 0
+
+    def boottime(self):
+        self.readings += 1
+        return self.monotonic() + (60 if self.readings > 1 else 0)
+
+
+@pytest.mark.rule("FD:REL-F", "D10")
+async def test_no_body_leaves_after_its_time_even_if_the_machine_was_suspended():
+    heard: list[bytes] = []
+    async with serving(saying(OK, heard=heard)) as transport:
+        transport._clock = SuspendedClock()
+        with pytest.raises(Unavailable) as trouble:
+            await send(transport, timeout_s=5.0)
     assert heard == []
     assert not trouble.value.is_outcome_unknown

@@ -493,6 +493,42 @@ async def test_lists_that_fail_back_off_and_wait_as_long_as_asked():
     assert times == pytest.approx([0, 0.2, 0.6, 1.4, 21.4])
 
 
+AWAY = refusal(503, headers={"retry-after": "120"})
+"""What a load balancer says in front of a server that is restarted."""
+
+
+@pytest.mark.rule("FD:REL-E", "D9")
+async def test_a_server_that_asks_for_two_minutes_is_asked_again_after_thirty_seconds():
+    world = World()
+    world.wire.responder = lambda _call: AWAY
+    async with running(world):
+        for _ in range(600):
+            await settled(1)
+            assert world.informer.age_s < 75, "the kubelet would restart us"
+        assert len(world.wire.calls) <= 21
+
+
+@pytest.mark.rule("FD:REL-E", "D10")
+async def test_a_new_term_does_not_wait_until_a_server_wants_to_be_asked():
+    world = World()
+    world.wire.answers += [AWAY, listed(pod("a", 1), version=5)]
+    async with running(world):
+        await settled(5)
+        await asyncio.wait_for(world.informer.refresh(), 1)
+        assert world.names == ["a"]
+
+
+@pytest.mark.rule("FD:REL-E")
+async def test_what_looks_wrong_does_not_wait_for_a_back_off_and_hammers_nothing():
+    world = World()
+    world.wire.responder = lambda _call: AWAY
+    async with running(world):
+        for _ in range(60):
+            await settled(1)
+            world.informer.relist()
+        assert 6 <= len(world.wire.calls) <= 7
+
+
 async def test_a_list_that_breaks_half_way_changes_nothing():
     world = World()
     world.wire.answers += [

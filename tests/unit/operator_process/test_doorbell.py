@@ -114,6 +114,25 @@ def test_nothing_is_kept_of_what_both_saw_go(trailing, order):
     assert len(trailing) == 0
 
 
+@pytest.mark.rule("FD:REL-G")
+def test_a_ring_that_comes_after_the_end_is_forgotten_when_kopf_starts_anew(trailing, clock):
+    trailing.informer_saw(KEY, "5")
+    trailing.informer_lost(KEY)
+    trailing.kopf_rang(KEY, "5")
+    trailing.start_over()
+    assert len(trailing) == 0
+
+
+@pytest.mark.rule("FD:REL-G")
+def test_what_a_new_kopf_rings_with_is_owed_no_more(trailing, clock):
+    trailing.kopf_rang(KEY, "5")
+    trailing.start_over()
+    trailing.informer_saw(KEY, "5")
+    trailing.kopf_rang(KEY, "5")
+    clock.at = 3.0
+    assert trailing.behind_s() == 0.0
+
+
 def test_a_new_object_of_the_same_name_is_owed_although_kopf_saw_the_old_one_go(trailing, clock):
     trailing.informer_saw(KEY, "9")
     trailing.kopf_rang(KEY, "8", is_gone=True)

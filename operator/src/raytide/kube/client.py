@@ -311,7 +311,8 @@ class Client:
         content_type: str = "application/json",
     ) -> T:
         """Send once, inside what the gate grants."""
-        timeout_s = self._granted_s()
+        content = msgspec.json.encode(body)
+        timeout_s = self._granted_s()  # last, so that nothing takes time between the gate and the sending
         ends_at = self._clock.boottime() + timeout_s
         try:
             response = await self.transport.request(
@@ -319,7 +320,7 @@ class Client:
                 path,
                 query={**(query or {}), "timeout": f"{timeout_s:.3f}s"},
                 headers={**self._headers, "content-type": content_type},
-                body=msgspec.json.encode(body),
+                body=content,
                 timeout_s=timeout_s,
             )
             return _decoded(_accept(response), read)

@@ -16,6 +16,7 @@ from yarl import URL
 
 from raytide.api.errors import Unavailable
 from raytide.kube.transport import Response, StreamRefused
+from raytide.runtime.clock import Clock
 
 OPEN_STREAM_S: Final = 10.0
 
@@ -23,19 +24,21 @@ OPEN_STREAM_S: Final = 10.0
 class _Body(aiohttp.BytesPayload):
     """What one request sends, as long as there is time; looked at once more before its first byte leaves.
 
-    A process that was stopped between asking the write gate and sending must not send after it: by then somebody else
-    may be the one who writes (D10). aiohttp sends headers and the first piece of the body together, after this.
+    A process that was stopped, or a machine that was suspended, between asking the write gate and sending must not send
+    after it: by then another replica may be the one that writes (D10). So this asks the gate's clock, which goes on while
+    the machine sleeps. aiohttp sends headers and the first piece of the body together, after this.
     """
 
-    def __init__(self, content: bytes, ends_at: float) -> None:
+    def __init__(self, content: bytes, clock: Clock, timeout_s: float) -> None:
         super().__init__(content)
-        self._ends_at = ends_at
+        self._clock = clock
+        self._ends_at = clock.boottime() + timeout_s
         self.has_left = False
         """Its first byte may have left: from here on the outcome of the request may be unknown."""
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """Called by aiohttp when the connection is there."""
-        if asyncio.get_running_loop().time() >= self._ends_at:
+        if self._clock.boottime() >= self._ends_at:
             raise TimeoutError("its time was over before it could be sent")
         self.has_left = True
         await super().write_with_length(writer, content_length)
@@ -47,13 +50,14 @@ class HttpTransport:
     - Whatever the server answers is a `Response`; its header names are lower-case.
     - No answer in `timeout_s`, a connection refused, reset or closed half-way are `Unavailable`.
     - The outcome of a write is unknown exactly if its first byte had left before the trouble; without a body, always.
-    - No body leaves after `timeout_s`, not even when the process was stopped in between.
+    - No body leaves after `timeout_s`, not even when the process was stopped or the machine suspended in between.
     - A stream gives an empty chunk when it is open and then bytes as they come, ends when the server ends it, and is
       `Unavailable` when it is not opened in ten seconds, after `silence_s` of silence, or when it breaks; a stream that is answered with something else than 200 is `StreamRefused` with that answer.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, server: str, *, clock: Clock | None = None) -> None:
         self._session = session
+        self._clock = clock or Clock()
         self._server = server.rstrip("/")
 
     async def request(
@@ -67,7 +71,7 @@ class HttpTransport:
         timeout_s: float,
     ) -> Response:
         """See `Transport`."""
-        sending = None if body is None else _Body(body, asyncio.get_running_loop().time() + timeout_s)
+        sending = None if body is None else _Body(body, self._clock, timeout_s)
         try:
             async with self._session.request(
                 method,

@@ -8,7 +8,7 @@ broken server is not hammered. It keeps no object. Used by `kube/informer`, once
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final, Protocol, cast
 
 import msgspec
@@ -30,6 +30,8 @@ RESUMES: Final = 3
 RELIST_INTERVAL_S: Final = 10.0
 FORBIDDEN_S: Final = 30.0
 """How often a list that is optional is asked for again while it is forbidden (FD:REL-B)."""
+LONGEST_WAIT_S: Final = 30.0
+"""Not even a `Retry-After` makes us wait longer: after 75 s without a sign of life the kubelet restarts us (FD:REL-E)."""
 AWAY_S: Final = 4.0
 """Fifteen seconds after an outage everything has to be in work again, of which opening a stream may take ten (SC:S18)."""
 
@@ -96,8 +98,8 @@ class Reflector:
     - It lists in pages and watches from the version of the list, with bookmarks.
     - A watch that is closed, cut or silent for `silence_s` is resumed from the last version seen.
     - 410, an ERROR event, a line that cannot be read, and three resumes in a row that brought nothing make it list anew.
-    - Failures in a row wait 0.2 s, 0.4 s, … 30 s, at least as long as the server asked; 10 good seconds start that anew.
-      A server that is merely away is tried every 10 s: after an outage it must not be waited for much longer.
+    - Failures in a row wait 0.2 s, 0.4 s, … 30 s, and as long as the server asked, but never more than 30 s; 10 good seconds
+      start that anew. A server that is merely away is tried every 4 s: after an outage it must not be waited for much longer.
     - A kind that the server does not serve has no objects; it is asked for after 1 s, 2 s, … 30 s, until it is there.
     - An optional collection (`if_forbidden` says what is not done without it) that may not be listed is asked for every 30 s:
       a RoleBinding may be created after the Deployment.
@@ -106,7 +108,8 @@ class Reflector:
     - `signed_at` moves with every answer, a refusal included, and every line; but not with lists while the streams bring
       nothing, nor with streams that are opened and stay silent: polling must not hide that following is dead (D9).
     - `trouble` says in words what keeps us from listing or watching; it is empty while the collection is followed.
-    - `relist` lists once more, however often it is asked, and not within 10 s of the last list; `refresh` does so now.
+    - `relist` lists once more, however often it is asked, and not within 10 s of the last list, nor of the last attempt at
+      one; `refresh` does so now. Neither waits for a back-off to end.
     - `version` never goes back, except by a list.
     """
 
@@ -145,6 +148,8 @@ class Reflector:
         self._last_list_done = 0
         self._listed_at = clock.monotonic()
         self._progress = asyncio.Condition()
+        self._is_asked = asyncio.Event()
+        """Set from the moment a list is asked for until it begins."""
         self._relist_later: asyncio.TimerHandle | None = None
         self._reading: asyncio.Timeout | None = None
         self._silence_s = silence_s
@@ -155,7 +160,7 @@ class Reflector:
         """The last stream brought nothing."""
         self._is_mute = False
         """The last stream that was opened fell silent, and no line has come since."""
-        self._backoff = Backoff(first_s=0.2, longest_s=30.0)
+        self._backoff = Backoff(first_s=0.2, longest_s=LONGEST_WAIT_S)
         self._absent = Backoff(first_s=1.0, longest_s=30.0)
         self._events = msgspec.json.Decoder(_Event)
         self._objects = msgspec.json.Decoder(AnyObject)
@@ -165,7 +170,8 @@ class Reflector:
         while True:
             wait_s = await (self._list() if self._must_list else self._watch())
             if wait_s > 0:
-                await asyncio.sleep(wait_s)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_asked.wait(), wait_s)
 
     def relist(self) -> None:
         """Something looks wrong: list once more, soon."""
@@ -190,12 +196,14 @@ class Reflector:
             self._relist_later.cancel()
             self._relist_later = None
         self._must_list = True
+        self._is_asked.set()
         if self._reading is not None and not self._reading.expired():
             self._reading.reschedule(asyncio.get_running_loop().time())
 
     async def _list(self) -> float:
         """One attempt; returns how long to wait before going on."""
         self._must_list = False
+        self._is_asked.clear()
         self._lists_begun += 1
         number, version = self._lists_begun, ""
         self._sink.begin()
@@ -205,7 +213,7 @@ class Reflector:
                 version = page.resource_version
                 self._note_list()
         except (Unavailable, Refused, *GARBAGE) as trouble:
-            self._must_list = True
+            self._must_list, self._listed_at = True, self._clock.monotonic()
             self._note_answer(trouble)
             if isinstance(trouble, Refused) and trouble.status in (403, 404):
                 self.is_listable = False
@@ -314,7 +322,8 @@ class Reflector:
 
     def _wait_s(self, what: str, trouble: Exception) -> float:
         longest_s = AWAY_S if isinstance(trouble, Unavailable | TimeoutError) else self._backoff.longest_s
-        wait_s = max(min(self._backoff.next_s(), longest_s), getattr(trouble, "retry_after_s", None) or 0.0)
+        asked_s = min(getattr(trouble, "retry_after_s", None) or 0.0, LONGEST_WAIT_S)
+        wait_s = max(min(self._backoff.next_s(), longest_s), asked_s)
         where = f" in {self._namespace}" if self._namespace else ""
         log.warning("%s%s: %s, going on in %.1f s: %s", self._resource.plural, where, what, wait_s, trouble)
         return wait_s

@@ -12,7 +12,8 @@ class Trailing:
     """How far kopf is behind the informer.
 
     - A version the informer has seen is owed until kopf rings with it or a later one.
-    - What is deleted is owed no more, and nothing is kept of it once both have said so.
+    - What is deleted is owed no more, and nothing is kept of it once both have said so, or kopf starts anew: what it rang
+      with before, it rings with again if it still exists.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -44,6 +45,7 @@ class Trailing:
         """Kopf starts anew and gets the full time for everything it owes."""
         now = self._clock.monotonic()
         self._owed = {key: (version, now) for key, (version, _) in self._owed.items()}
+        self._rung.clear()
 
     def __len__(self) -> int:
         """How many objects are remembered."""
