@@ -529,6 +529,20 @@ async def test_what_looks_wrong_does_not_wait_for_a_back_off_and_hammers_nothing
         assert 6 <= len(world.wire.calls) <= 7
 
 
+@pytest.mark.rule("FD:REL-E")
+async def test_it_ends_when_told_to_even_if_a_list_is_asked_for_at_that_moment():
+    world = World()
+    world.wire.responder = lambda _call: AWAY
+    running = asyncio.create_task(world.informer.run())
+    await settled(5)
+    asking = asyncio.create_task(world.informer.refresh())
+    await asyncio.sleep(0)
+    running.cancel()
+    done, _ = await asyncio.wait([running], timeout=60)
+    asking.cancel()
+    assert done == {running}
+
+
 async def test_a_list_that_breaks_half_way_changes_nothing():
     world = World()
     world.wire.answers += [

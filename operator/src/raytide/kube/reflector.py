@@ -170,8 +170,11 @@ class Reflector:
         while True:
             wait_s = await (self._list() if self._must_list else self._watch())
             if wait_s > 0:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_asked.wait(), wait_s)
+                with suppress(
+                    TimeoutError
+                ):  # not wait_for: in Python 3.11 it loses a cancellation that comes with the event
+                    async with asyncio.timeout(wait_s):
+                        await self._is_asked.wait()
 
     def relist(self) -> None:
         """Something looks wrong: list once more, soon."""
