@@ -1,14 +1,15 @@
 """A worker group leaves the spec while some of its workers are busy: operator and autoscaler together (SC:S14)."""
 
-import asyncio
-
-import looptime
 import pytest
+
+import virtual_time
 
 from simulation.autoscaled_stage import AutoscaledStage
 from simulation.demand_scenarios import demanded
 from simulation.manifests import NAME, new_cluster
 from simulation.scenarios import edit, workers
+
+pytestmark = pytest.mark.looptime
 
 SEEDS = range(3)
 GRACE_S = 300.0
@@ -70,8 +71,7 @@ def live_through(seed: int, *, is_busy_for_ever: bool) -> list[str]:
             await stage.close()
         return stage.judge.violations
 
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        return runner.run(play())
+    return virtual_time.run(play())
 
 
 @pytest.mark.rule("SC:S14", "FD:AS-A13")

@@ -151,4 +151,4 @@ def test_what_was_said_of_an_earlier_generation_is_not_remembered(telling, ears)
         obj["metadata"]["generation"] = generation
         telling.tell(obj, (), [REMARK])
     assert len(ears.heard) == 100
-    assert len(telling._told[key]) == 1
+    assert len(telling._told[key].remarks) == 1
