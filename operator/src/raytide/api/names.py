@@ -100,6 +100,9 @@ CREATED_WORKER_POD: Final = "CreatedWorkerPod"
 FAILED_TO_CREATE_WORKER_POD: Final = "FailedToCreateWorkerPod"
 DELETED_WORKER_POD: Final = "DeletedWorkerPod"
 FAILED_TO_DELETE_WORKER_POD: Final = "FailedToDeleteWorkerPod"
+OOM_KILLED: Final = "OOMKilled"
+"""Kubernetes' reason of a container that used up its memory; as an event: why a pod was deleted."""
+HEAD_POD_LOST: Final = "HeadPodLost"
 
 # --- condition types and reasons (RC §1.6) -------------------------------------------------------------------------
 REPLICA_FAILURE: Final = "ReplicaFailure"

@@ -71,6 +71,8 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     num_of_hosts: int | None = None
     """For how many hosts its replica was made; None for single-host workers and for those that KubeRay made."""
     phase: str = ""
+    reason: str = ""
+    """Why it failed where no container says so, such as `Evicted`."""
     ready: PodCondition = NO_CONDITION
     scheduled: PodCondition = NO_CONDITION
     creation_timestamp: str = ""
@@ -261,6 +263,7 @@ def view_of(pod: PodDocument) -> PodView:
         host_index=_index(labels.get(names.HOST_INDEX_LABEL, "")),
         num_of_hosts=_index(annotations.get(names.NUM_OF_HOSTS_ANNOTATION, "")),
         phase=intern(status.phase or ""),
+        reason=intern(status.reason or ""),
         ready=condition_view(conditions.get("Ready")),
         scheduled=condition_view(conditions.get("PodScheduled")),
         creation_timestamp=meta.creation_timestamp or "",

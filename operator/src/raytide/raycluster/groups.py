@@ -13,6 +13,7 @@ from raytide.api.actions import MOST_WRITES
 from raytide.api.pod import PodView
 from raytide.api.pod_trouble import trouble_of
 from raytide.api.raycluster import WorkerGroupSpec
+from raytide.raycluster.endings import how_it_ended
 from raytide.raycluster.scaling import GroupOrder, wanted_pods
 
 NEWEST = "~"
@@ -78,7 +79,7 @@ def plan_group(
     surplus = len(staying) - wanted if may_choose_victims else 0
     missing = wanted - len(staying) - sum(pod.node_name not in unready_nodes for pod in leaving)
     victims = (
-        *(Victim(pod, why_finished(pod)) for pod in finished),
+        *(Victim(pod, how_it_ended(pod)) for pod in finished),
         *(Victim(pod, NAMED) for pod in ordered),
         *(Victim(pod, f"it was made as one of several hosts of replica {pod.replica_name}") for pod in outdated),
         *(
@@ -129,13 +130,6 @@ def loss_of(pod: PodView) -> int:
     if not pod.ready.is_true:
         return 2 if is_stuck else 3
     return 4
-
-
-def why_finished(pod: PodView) -> str:
-    """In which way a finished pod has ended."""
-    if pod.is_running:
-        return "its Ray container has ended and its restartPolicy is Never"
-    return f"its phase is {pod.phase}"
 
 
 def strangers_among(absent: Collection[str], foreign_names: Collection[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from raytide.api.meta import PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVI
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.wording import cut
+from raytide.raycluster.endings import head_loss, how_it_ended, is_out_of_memory
 from raytide.raycluster.groups import NEWEST, GroupPlan, Victim, plan_group, removed_groups
 from raytide.raycluster.objects import build_head_service, build_headless_worker_service
 from raytide.raycluster.observed import Observed
@@ -212,15 +213,16 @@ def ensure_one_head(now: Situation) -> Plan:
     alive = [head for head in now.observed.heads if not head.is_terminating]
     finished = [head for head in alive if head.is_finished]
     rest = sorted((head for head in alive if not head.is_finished), key=_head_rank)
-    victims = [Victim(head, f"it has ended ({head.phase}, restartPolicy {head.restart_policy})") for head in finished]
+    victims = [Victim(head, how_it_ended(head)) for head in finished]
     victims += [Victim(head, f"{rest[0].name} is this cluster's head") for head in rest[1:]]
     if victims:
         return _end(victims, _delete_head)
     if rest or any(not now.observed.is_lost(head) for head in now.observed.heads):
         return NOTHING
+    lost = head_loss(now.cluster, now.observed)
     if is_head_restart_disabled(now.cluster):
-        return Plan(is_last=True)
-    return _unless_refused(now, names.HEAD_GROUP, lambda: [_create_head(now)])
+        return Plan(remarks=lost, is_last=True)
+    return replace(_unless_refused(now, names.HEAD_GROUP, lambda: [_create_head(now)]), remarks=lost)
 
 
 def resize_groups(now: Situation) -> Plan:
@@ -410,6 +412,7 @@ def _delete_head(victim: Victim) -> Delete:
 
 def _delete(victim: Victim, because: str, otherwise: str, group: str) -> Delete:
     pod = victim.pod
+    because = names.OOM_KILLED if is_out_of_memory(pod) else because
     return Delete(PODS, pod.namespace, pod.name, pod.uid, because, otherwise, group, victim.why)
 
 

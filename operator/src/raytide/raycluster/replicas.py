@@ -17,6 +17,7 @@ from typing import Final
 from raytide.api.actions import MOST_WRITES
 from raytide.api.pod import PodView
 from raytide.api.raycluster import WorkerGroupSpec
+from raytide.raycluster.endings import how_it_ended
 from raytide.raycluster.groups import (
     NAMED,
     NEWEST,
@@ -24,7 +25,6 @@ from raytide.raycluster.groups import (
     loss_of,
     strangers_among,
     unused_indices,
-    why_finished,
 )
 from raytide.raycluster.observed import Refusal
 from raytide.raycluster.scaling import GroupOrder
@@ -250,7 +250,7 @@ def _ended_or_doubled(
         is_evidence = pod.is_finished and pod.replica_name in going
         if not pod.is_terminating and not is_evidence and (pod.uid, pod.name) not in hosts:
             is_double = f"host {pod.host_index} of replica {pod.replica_name} is there twice"
-            yield Victim(pod, why_finished(pod) if pod.is_finished else is_double)
+            yield Victim(pod, how_it_ended(pod) if pod.is_finished else is_double)
 
 
 def _victims_of(replicas: Iterable[_Replica], why: str) -> Iterator[Victim]:
