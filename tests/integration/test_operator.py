@@ -138,6 +138,22 @@ async def test_an_ended_worker_is_replaced(cluster, namespace, phase):
     assert survivor in workers(cluster, namespace)
 
 
+@pytest.mark.rule("FD:RC-B15")
+async def test_the_last_failed_worker_stays_where_its_user_asks_for_it(cluster, namespace):
+    await running(cluster, namespace)
+    asked = {names.KEEP_FAILED_PODS_ANNOTATION: "true"}
+    cluster.edit(namespace, "demo", lambda obj: obj["metadata"].update(annotations=asked))
+    first, second = sorted(workers(cluster, namespace))
+    cluster.set_pod_status(namespace, first, phase="Failed")
+    await until("it has a successor", lambda: len(workers(cluster, namespace)) == 3)
+    await until("it is told", lambda: names.KEPT_FAILED_POD in cluster.events(namespace))
+    cluster.make_ready(namespace)
+    cluster.set_pod_status(namespace, second, phase="Failed")
+    await until("only one of them is left", lambda: {first, second} - workers(cluster, namespace))
+    await until("there are two successors", lambda: len(workers(cluster, namespace)) == 3)
+
+
+@pytest.mark.rule("FD:RC-B16")
 async def test_a_lost_head_is_replaced_and_workers_stay(cluster, namespace):
     await running(cluster, namespace)
     (head,) = cluster.names(namespace, "headgroup")
@@ -148,6 +164,8 @@ async def test_a_lost_head_is_replaced_and_workers_stay(cluster, namespace):
     (new,) = cluster.names(namespace, "headgroup")
     await until("status shows it", lambda: cluster.status(namespace, "demo")["head"].get("podName") == new)
     assert workers(cluster, namespace) == before
+    await until("it is told", lambda: cluster.notes(namespace, names.HEAD_POD_LOST))
+    assert f"Head pod {head} is lost" in cluster.notes(namespace, names.HEAD_POD_LOST)[0]
 
 
 @pytest.mark.rule("RC:EX-5")

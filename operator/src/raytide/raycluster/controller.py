@@ -30,6 +30,7 @@ from raytide.kube.expectations import Expectations
 from raytide.kube.reading import read_live
 from raytide.kube.status_writing import StatusWriting
 from raytide.kube.telling import Telling
+from raytide.raycluster.failures import kept_groups
 from raytide.raycluster.observed import Observed, Refusal, observe
 from raytide.raycluster.plan import Plan, plan, sooner, wanted_lookups
 from raytide.raycluster.pod_names import Namer
@@ -173,6 +174,7 @@ class RayClusterReconciler:
             unready_nodes=children.unready_nodes(key),
             refusals=self._waiting(cluster),
             absent=self._wires.unwatched.absent(key, uid),
+            kept_groups=kept_groups(cluster),
             seen_at=seen_at,
         )
 

@@ -66,6 +66,19 @@ def head_loss(cluster: RayCluster, observed: Observed) -> tuple[Remark, ...]:
     )
 
 
+def kept_failures(observed: Observed) -> tuple[Remark, ...]:
+    """What to tell of failed workers that stay: how they ended, and for how long they are there."""
+    return tuple(
+        Remark(
+            names.KEPT_FAILED_POD,
+            f"Pod {pod.name} is kept until another of group {pod.group} fails: {how_it_ended(pod)}",
+            pod.group,
+            action="Keep",
+        )
+        for pod in observed.kept
+    )
+
+
 def _last_known(cluster: RayCluster) -> str:
     condition = find_condition(cluster.status.get("conditions") or (), names.HEAD_POD_READY) or {}
     if condition.get("status") != "False":

@@ -6,7 +6,7 @@ that carry the cluster's label; those that another uid controls never get in (RM
 plan and status.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -15,6 +15,7 @@ from raytide.api import actions
 from raytide.api.meta import Resource
 from raytide.api.pod import PodView
 from raytide.api.service import ServiceView
+from raytide.raycluster.failures import last_failures
 
 BEFORE_EVERYTHING: Final = datetime.min.replace(tzinfo=UTC)
 """The moment at which no time-out has passed."""
@@ -39,6 +40,8 @@ class Observed:
 
     pods: tuple[PodView, ...] = ()
     services: tuple[ServiceView, ...] = ()
+    kept: tuple[PodView, ...] = ()
+    """Failed workers that stay for inspection: none of `pods`, and nothing else counts them (FD:RC-B15)."""
     foreign_names: frozenset[str] = frozenset()
     """Names of pods in the namespace that carry a RayCluster's label but are not this cluster's."""
     unready_nodes: frozenset[str] = frozenset()
@@ -76,7 +79,7 @@ class Observed:
     def names_in_use(self) -> Iterator[str]:
         """Names of pods and replicas that a new one must not get."""
         yield from self.foreign_names
-        for pod in self.pods:
+        for pod in (*self.pods, *self.kept):
             yield pod.name
             yield pod.replica_name
 
@@ -102,17 +105,24 @@ def observe(
     unready_nodes: frozenset[str] = frozenset(),
     refusals: tuple[Refusal, ...] = (),
     absent: frozenset[tuple[Resource, str]] = frozenset(),
+    kept_groups: Collection[str] = (),
     seen_at: datetime = BEFORE_EVERYTHING,
 ) -> Observed:
-    """The snapshot of what `cluster_uid` controls; pods that only carry the label stay outside."""
+    """The snapshot of what `cluster_uid` controls; pods that only carry the label stay outside.
+
+    The last failed worker of each of `kept_groups` is kept.
+    """
     mine, others = [], set(foreign_names)
     for pod in pods:
         if pod.owner_uid == cluster_uid:
             mine.append(pod)
         else:
             others.add(pod.name)
+    kept = last_failures(mine, kept_groups)
+    kept_names = {pod.name for pod in kept}
     return Observed(
-        pods=tuple(mine),
+        pods=tuple(pod for pod in mine if pod.name not in kept_names),
+        kept=kept,
         services=tuple(service for service in services if service.owner_uid == cluster_uid),
         foreign_names=frozenset(others),
         unready_nodes=unready_nodes,

@@ -18,7 +18,7 @@ from raytide.api.meta import PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVI
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.wording import cut
-from raytide.raycluster.endings import head_loss, how_it_ended, is_out_of_memory
+from raytide.raycluster.endings import head_loss, how_it_ended, is_out_of_memory, kept_failures
 from raytide.raycluster.groups import NEWEST, GroupPlan, Victim, plan_group, removed_groups
 from raytide.raycluster.objects import build_head_service, build_headless_worker_service
 from raytide.raycluster.observed import Observed
@@ -251,6 +251,11 @@ def drop_removed_groups(now: Situation) -> Plan:
     return _end(due, _delete_worker) + Plan(look_again_in=min((left for left in left_s if left > 0), default=None))
 
 
+def tell_kept_failures(now: Situation) -> Plan:
+    """Failed workers that stay because their user asked for it."""
+    return Plan(remarks=kept_failures(now.observed))
+
+
 STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
     leave_to_others,
     leave_to_garbage_collection,
@@ -262,6 +267,7 @@ STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
     hold_unprotected,
     ensure_one_head,
     drop_removed_groups,
+    tell_kept_failures,
     resize_groups,
 )
 

@@ -1,0 +1,42 @@
+"""Which failed workers stay for inspection?
+
+Takes a cluster, or its pods, and gives the last failed worker of each group whose user asked for it by the annotation
+`raytide.io/keep-failed-pods: "true"`, never more than one per group. A pod whose phase is Failed runs nothing and holds no
+node's resources. Called while a cluster is observed; FD:RC-B15.
+"""
+
+from collections.abc import Collection, Iterable
+
+from raytide.api import names
+from raytide.api.pod import PodView
+from raytide.api.raycluster import RayCluster
+
+FAILED = "Failed"
+
+
+def kept_groups(cluster: RayCluster) -> frozenset[str]:
+    """Groups whose last failed worker stays.
+
+    Not those of several hosts, where a replica is replaced as a whole; not beside an autoscaler, to which a pod that is
+    there is a worker on its way out; none of a suspended cluster, which has no pods.
+    """
+    is_asked_for = cluster.metadata.annotations.get(names.KEEP_FAILED_PODS_ANNOTATION, "").lower() == "true"
+    if not is_asked_for or cluster.is_autoscaled or cluster.spec.suspend:
+        return frozenset()
+    return frozenset(group.group_name for group in cluster.spec.worker_group_specs if group.num_of_hosts == 1)
+
+
+def last_failures(pods: Iterable[PodView], groups: Collection[str]) -> tuple[PodView, ...]:
+    """Of each of these groups the worker that failed last and is not being deleted."""
+    last: dict[str, PodView] = {}
+    for pod in pods:
+        if pod.is_worker and pod.group in groups and pod.phase == FAILED and pod.uid and not pod.is_terminating:
+            known = last.get(pod.group)
+            if known is None or _ended_at(pod) > _ended_at(known):
+                last[pod.group] = pod
+    return tuple(last.values())
+
+
+def _ended_at(pod: PodView) -> tuple[str, str]:
+    """When its last container ended, else when the pod was made; by name when that is the same."""
+    return max((each.finished_at for each in pod.containers), default="") or pod.creation_timestamp, pod.name

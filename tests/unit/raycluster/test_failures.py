@@ -1,0 +1,94 @@
+"""Failed workers that stay for inspection."""
+
+import pytest
+
+from raytide.api import names
+from raytide.api.config import ClusterConfig
+from raytide.api.pod import ContainerView
+from raytide.api.raycluster import RayCluster
+from raytide.raycluster.failures import kept_groups
+from raytide.raycluster.observed import observe
+from raytide.raycluster.plan import plan
+
+from builders import dying, group, head, head_service, pod, raycluster
+
+pytestmark = pytest.mark.rule("FD:RC-B15")
+ASKED = {names.KEEP_FAILED_PODS_ANNOTATION: "true"}
+
+
+def cluster(*groups, annotations=ASKED, **spec):
+    obj = raycluster(*groups)
+    obj["metadata"]["annotations"] = annotations
+    return RayCluster.parse({**obj, "spec": {**obj["spec"], **spec}})
+
+
+def failed(name, at="", **fields):
+    ended = ContainerView("ray-worker", "terminated", "OOMKilled", exit_code=137, finished_at=at)
+    return pod(name, phase="Failed", containers=(ended,), **fields)
+
+
+def seen(found, *pods):
+    kept = kept_groups(found)
+    return observe(found.metadata.uid, pods=(head(), *pods), services=[head_service()], kept_groups=kept)
+
+
+def decide(found, *pods):
+    return plan(found, seen(found, *pods), ClusterConfig(), lambda prefix: f"{prefix}new")
+
+
+def words(todo):
+    return [(type(action).__name__, action.name) for action in todo.actions]
+
+
+def test_the_last_failed_worker_stays_beside_its_successor_and_is_told():
+    todo = decide(cluster(group(replicas=1)), failed("demo-cpu-worker-a"))
+    assert words(todo) == [("Create", "demo-cpu-worker-new")]
+    (remark,) = todo.remarks
+    assert remark.reason == names.KEPT_FAILED_POD
+    assert remark.note.startswith("Pod demo-cpu-worker-a is kept until another of group cpu fails: its phase is Failed")
+    assert "exit code 137 (OOMKilled)" in remark.note
+
+
+def test_it_makes_room_for_the_next_one_that_fails():
+    before, after = (
+        failed("demo-cpu-worker-z", "2026-01-01T00:00:00Z"),
+        failed("demo-cpu-worker-a", "2026-01-01T00:01:00Z"),
+    )
+    todo = decide(cluster(group(replicas=1)), before, after, pod("demo-cpu-worker-b"))
+    assert words(todo) == [("Delete", "demo-cpu-worker-z")]
+
+
+def test_each_group_keeps_one_and_a_hundred_failures_leave_one():
+    found = cluster(group("a", replicas=0), group("b", replicas=0))
+    pods = [failed(f"demo-{name}-worker-{n}", group=name) for name in "ab" for n in range(100)]
+    assert [each.group for each in seen(found, *pods).kept] == ["a", "b"]
+    assert len(decide(found, *pods).actions) == 198
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(cluster(group(replicas=1), annotations={}), id="nobody asked for it"),
+        pytest.param(cluster(group(replicas=1), enableInTreeAutoscaling=True), id="beside an autoscaler"),
+        pytest.param(cluster(group(replicas=1), suspend=True), id="a suspended cluster"),
+        pytest.param(cluster(group("other", replicas=1)), id="its group left the spec"),
+    ],
+)
+def test_otherwise_it_counts_as_ever(found):
+    assert seen(found, failed("demo-cpu-worker-a")).kept == ()
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        pytest.param(pod("demo-cpu-worker-a", phase="Succeeded"), id="it ended well"),
+        pytest.param(dying("demo-cpu-worker-a", phase="Failed"), id="somebody deletes it"),
+        pytest.param(head("demo-head-b", phase="Failed"), id="a head"),
+    ],
+)
+def test_nothing_else_is_kept(worker):
+    assert seen(cluster(group(replicas=1)), worker).kept == ()
+
+
+def test_its_name_is_not_given_again():
+    assert "demo-cpu-worker-a" in set(seen(cluster(group()), failed("demo-cpu-worker-a")).names_in_use())
