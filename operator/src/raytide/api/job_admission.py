@@ -3,9 +3,11 @@
 A gang begins when the sharing pass has admitted it (TJ §3 row 11). When its pods do not all run in time, or the job is
 suspended, the job's controller gives the room back and says so in the condition `Admitted`: False, `GangTimeout` or
 `Suspended`, at that moment. From then on only a later admission counts, and after time-outs the next one has to keep a
-distance that doubles. Both rooms ask here, the one that admits and the one that begins, so that they cannot differ.
+distance that doubles. A job that began on the chance of room, and found none for its minimum in time, gives its pods back
+in the same way and begins as a gang from then on. Both rooms ask here, the one that admits and the one that begins, so that they cannot differ.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -44,8 +46,15 @@ def given_back_at(job: TrainingJob) -> datetime | None:
 
 def gang_timeouts(job: TrainingJob) -> int:
     """How often in a row its gang did not come together in time."""
-    times = (job.status.get("admission") or {}).get("timeouts")
+    admission = job.status.get("admission")
+    times = admission.get("timeouts") if isinstance(admission, Mapping) else 0
     return times if isinstance(times, int) else 0
+
+
+def is_forbidden(job: TrainingJob) -> bool:
+    """Whether the API server refused its pods when they were last asked for, for another reason than a quota (FD:SEC-F3)."""
+    admission = job.status.get("admission")
+    return isinstance(admission, Mapping) and admission.get("forbidden") is True
 
 
 def may_be_admitted_at(job: TrainingJob) -> datetime | None:

@@ -9,6 +9,7 @@ construction, validation and the sharing pass all ask here, so that they cannot 
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
+from raytide.api.job_admission import gang_timeouts
 from raytide.api.meta import Manifest
 from raytide.api.quantity import Quantity, QuantityError
 from raytide.api.training_names import GPU, MASTER, OLD_GPU, TRAINER
@@ -71,7 +72,13 @@ def is_gpu_job(job: TrainingJob, gpus: frozenset[str]) -> bool:
 
 
 def is_gang(job: TrainingJob, gpus: frozenset[str]) -> bool:
-    """Whether it begins only when all of its minimum has room (TJ §3 row 11)."""
+    """Whether it begins only when all of its minimum has room (TJ §3 row 11).
+
+    So does a job that took its chance in vain, until its minimum has run: two halves of jobs would hold each other up for
+    ever, and of two gangs the older one begins (FD:SH-B14).
+    """
+    if gang_timeouts(job) > 0:
+        return True
     policy = job.spec.start_policy
     return is_gpu_job(job, gpus) if policy is None else policy == "Gang"
 

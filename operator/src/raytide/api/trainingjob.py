@@ -21,6 +21,8 @@ from raytide.api.value import ObjectMeta, Value
 
 DEFAULT_IMAGE: Final = "paddlepaddle/paddlecloud-job"
 DEFAULT_PORT: Final = 7164
+LONGEST_PENDING_S: Final = 7 * 86_400
+"""The most that `pendingTimeoutSeconds` may be."""
 
 
 def _spelled(*names: str) -> AliasChoices:
@@ -177,7 +179,7 @@ class TrainingJobSpec(Value):
     start_policy: Literal["Gang", "Optimistic"] | None = None
     """None: gang for jobs with GPUs, optimistic for others (TJ §3 row 11)."""
     pending_timeout_seconds: int = 600
-    """After so long a gang whose pods do not all start gives its room back."""
+    """After so long a job whose minimum does not start gives its room back; see `pending_timeout_s`."""
     scaling: ScalingSpec = ScalingSpec()
     restart_policy: Literal["Never", "OnFailure", "ExitCode"] = "OnFailure"
     backoff_limit: int = 6
@@ -245,6 +247,11 @@ class TrainingJob(Value):
         """After so many seconds the job has failed; upstream's `annotations.walltime` where nothing else is said."""
         ours = self.spec.active_deadline_seconds
         return ours if ours is not None else self.spec.annotations.walltime or None
+
+    @property
+    def pending_timeout_s(self) -> int:
+        """The same within its bounds: objects from before the CRD had a maximum may say more."""
+        return min(self.spec.pending_timeout_seconds, LONGEST_PENDING_S)
 
     def role(self, role: str) -> RoleSpec | None:
         """What the spec says about a role; None where the job has none of it, or nothing is said (a bare master)."""

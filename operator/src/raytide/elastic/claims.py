@@ -73,7 +73,7 @@ class Claims:
         for (_, phase, _, _), who in sorted(turns, key=lambda turn: turn[0]):
             if isinstance(who, Stranger):
                 pods = self.state.receive(who)
-                if who.is_unschedulable:
+                if who.is_unschedulable and not who.is_doubted:
                     self._yield_to(who, pods)
                 late.append((pods, None))
             elif phase == _THERE:
@@ -124,6 +124,8 @@ class Claims:
         if free.places(needs):
             self._commit(share, free)
             return None
+        if share.of.is_forbidden:  # nobody gives for pods that the API has refused before
+            return Refusal(INSUFFICIENT, needs=_wanted(needs))
         for reach in _FOR_JOBS:
             attempt = self._reached(share.of.priority, needs, reach)
             if attempt is not None and reach is Reach.WILLING:

@@ -50,7 +50,7 @@ def divide(pool: Pool) -> Division:
     kept.forget_sizes()
     for share in state.shares:
         _round_down(state, share)
-    return Division(_resizes(state), _waiting(state))
+    return Division(_resizes(state), _waiting(state), frozenset(state.contradicted))
 
 
 def _cut(state: State, share: Share) -> None:

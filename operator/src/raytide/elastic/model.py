@@ -150,6 +150,12 @@ class Participant:
     known): only the room that is really freed counts. Empty: any of `placed` is assumed. What has no node goes before."""
     uncreated: int = 0
     """How many of `current` have no pod yet: where a quota is below zero they are refused, and nobody gives room for them."""
+    is_forbidden: bool = False
+    """Whether the API refuses to create its pods: those that have none hold no room, and nobody gives any for them."""
+    unschedulable: int = 0
+    """How many of `current` have pods for which kube-scheduler has found no node."""
+    is_doubted: bool = False
+    """Whether kube-scheduler finds no node for them although nodes have had room for a while: they hold none any more."""
     unplaced_for_long: int = 0
     """How many of `current` have pods that found no node for `NO_NODE_S`."""
     sizes: tuple[int, ...] = ()
@@ -181,6 +187,11 @@ class Participant:
         """Whether there is anything to decide."""
         return self.floor < self.ceiling
 
+    @property
+    def unplaceable(self) -> int:
+        """How many of `current` will get no node, however much room there is."""
+        return (self.uncreated if self.is_forbidden else 0) + (self.unschedulable if self.is_doubted else 0)
+
     def score_at(self, instances: int) -> Fraction:
         """The fulfilment score at that size; 1 where floor and ceiling are equal (TJ §3 row 13)."""
         return Fraction(instances - self.floor, self.ceiling - self.floor) if self.is_elastic else Fraction(1)
@@ -196,6 +207,8 @@ class Stranger:
     created_at: str = ""
     is_unschedulable: bool = False
     """Whether kube-scheduler has looked and found no node; before that nobody gives anything for them."""
+    is_doubted: bool = False
+    """Whether it finds none although nodes have had room for a while: no room is kept for them any more."""
     name: str = ""
     """Namespace and name of the oldest, for sentences."""
 
@@ -264,6 +277,10 @@ NO_NODE_S: Final = 20
 """SC:S25 lets no pod pend for 30 s, and a pass, the job's controller and the pod's end come after this. kube-scheduler looks
 at a pod again after 10 s at the latest; who is still without a node holds a place in its queue and in the plan that somebody
 else could use."""
+UNSCHEDULABLE: Final = "Unschedulable"
+"""Taken back, because kube-scheduler finds no node for instances although nodes have room by what they ask for."""
+CREATION_FORBIDDEN: Final = "CreationForbidden"
+"""Taken back, or waiting, because the API refuses to create instances."""
 YIELDED: Final = "Yielded"
 """Given to pods of strangers with a higher priority that have no node."""
 
@@ -324,3 +341,6 @@ class Division:
     ends. Whoever writes follows them in order and stops, for that participant, at the first that is not released."""
     waiting: tuple[Waiting, ...] = ()
     """At most one per participant, in the order of ids."""
+    contradicted: frozenset[ParticipantId | str] = frozenset()
+    """Whose pods have free room in this plan although kube-scheduler found no node for them: participants, and pods of
+    strangers by name. If that lasts, something else than room is missing."""

@@ -13,6 +13,7 @@ from typing import Final
 from raytide.elastic.constraints import admits
 from raytide.elastic.model import (
     COOLING_DOWN,
+    CREATION_FORBIDDEN,
     FRAGMENTED,
     HIGHER_PRIORITY,
     INSUFFICIENT,
@@ -20,6 +21,7 @@ from raytide.elastic.model import (
     PODS,
     QUOTA_EXCEEDED,
     UNSATISFIABLE,
+    UNSCHEDULABLE,
     Constraints,
     Node,
     Waiting,
@@ -73,6 +75,13 @@ class Reasons:
             reason = INSUFFICIENT_GPU if gap.resource in self.state.room.gpus else INSUFFICIENT
             wanted, left = spell_with_name(gap.resource, gap.wanted), spell(gap.resource, max(0, gap.left))
             return reason, f"needs {wanted} more; {left} are left of what all nodes together may be filled with"
+        if refusal.kind == CREATION_FORBIDDEN:
+            return refusal.kind, f"the API server refuses to create {refusal.count} of its pods"
+        if refusal.kind == UNSCHEDULABLE:
+            return (
+                refusal.kind,
+                f"kube-scheduler finds no node for {refusal.count} of its pods, although nodes have room",
+            )
         if refusal.kind == COOLING_DOWN and not refusal.needs:
             return COOLING_DOWN, "has to wait until its last resize is done and some time ago"
         if refusal.kind in (COOLING_DOWN, HIGHER_PRIORITY):

@@ -11,11 +11,13 @@ from typing import Final
 
 from raytide.elastic.model import (
     ADMITTED,
+    CREATION_FORBIDDEN,
     NO_ROOM,
     REACHING_MINIMUM,
     REBALANCED,
     RECLAIMED,
     SIZE_NOT_ALLOWED,
+    UNSCHEDULABLE,
     YIELDED,
     ParticipantId,
 )
@@ -23,6 +25,8 @@ from raytide.elastic.share import Segment, Share
 
 _NAMED: Final = 3
 """So many receivers are named in a sentence."""
+
+_TAKEN_BACK: Final = frozenset({NO_ROOM, UNSCHEDULABLE, CREATION_FORBIDDEN})
 
 Shares = Mapping[ParticipantId, Share]
 
@@ -33,7 +37,7 @@ def sentence(share: Share, segment: Segment, shares: Shares, *, reader: str | No
     if segment.is_growth:
         return _larger(share, segment, sizes)
     why = _why_smaller(share, segment, shares, reader)
-    if segment.reason != NO_ROOM and share.without_room(reader):
+    if segment.reason not in _TAKEN_BACK and share.without_room(reader):
         why = f"{why}; {share.without_room(reader)}"
     return f"ScaledDown {sizes}{why}"
 
@@ -69,7 +73,7 @@ def _why_smaller(share: Share, segment: Segment, shares: Shares, reader: str | N
         return f" for {', and for '.join(needs) or 'its own pods that have no node'}"
     if segment.reason == REBALANCED:
         return f" for {_receivers(segment.for_ids, reader)}, which {_are(len(segment.for_ids))} less fulfilled"
-    if segment.reason == NO_ROOM:
+    if segment.reason in _TAKEN_BACK:
         return f": {share.without_room(reader)}"
     if segment.reason == SIZE_NOT_ALLOWED:
         return f": {segment.before} is none of the sizes that it may have"

@@ -6,7 +6,7 @@ say from where to where, why, for whom, and whether the room is free already. Mu
 knows nothing of fairness. Rules TJ §3 rows 4, 9, 12; used by `claims.py` and `growth.py`.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -211,13 +211,9 @@ def smaller_size(participant: Participant, size: int) -> int | None:
 
 def smallest_size(participant: Participant, least: int) -> int:
     """The smallest allowed size that is not below `least`; the ceiling where none is."""
-    floor = participant.floor
-    if least <= floor:
-        return floor
-    if participant.sizes:
-        position = bisect_left(participant.sizes, least)
-        return participant.sizes[position] if position < len(participant.sizes) else participant.ceiling
-    return min(participant.ceiling, floor - (floor - least) // participant.step * participant.step)
+    return (
+        participant.floor if least <= participant.floor else larger_size(participant, least - 1) or participant.ceiling
+    )
 
 
 def largest_size(participant: Participant) -> int:

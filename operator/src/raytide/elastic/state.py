@@ -8,7 +8,7 @@ ids. It knows how pods without a node get one, and how an attempt that failed is
 from dataclasses import dataclass, field
 
 from raytide.elastic.budget import LoadBudget, QuotaLedger, Shortfall
-from raytide.elastic.model import Participant, ParticipantId, Pool, Shape, Stranger
+from raytide.elastic.model import CREATION_FORBIDDEN, UNSCHEDULABLE, Participant, ParticipantId, Pool, Shape, Stranger
 from raytide.elastic.placement import PodShape, Room, Spot
 from raytide.elastic.share import SCORE_BITS, Pods, Share, build_share
 
@@ -26,6 +26,8 @@ class Refusal:
     """What has no room, by shape."""
     quota: str = ""
     shortfall: Shortfall | None = None
+    count: int = 0
+    """How many of its own instances are meant."""
     holder: ParticipantId | None = None
     """Who holds what it needs, and may not give."""
 
@@ -50,6 +52,7 @@ class State:
     quotas: QuotaLedger
     shares: list[Share]
     refusals: dict[ParticipantId, Refusal] = field(default_factory=dict)
+    contradicted: set[ParticipantId | str] = field(default_factory=set)
     guests: list[Guest] = field(default_factory=list)
     """In the order in which they were served."""
 
@@ -75,9 +78,10 @@ class State:
             self.load.spend_requests(pods.pod, -1)
 
     def receive(self, who: Stranger) -> Pods:
-        """Somebody else's pods without a node take the room that is free."""
-        pods = Pods(self.room.pod(who.shape), {}, who.count)
-        self._settle(pods, who.count, is_free_now=True)
+        """Somebody else's pods without a node take the room that is free, unless they will not go there."""
+        pods = Pods(self.room.pod(who.shape), {}, 0 if who.is_doubted else who.count)
+        if self._settle(pods, pods.loose, is_free_now=True) and who.is_unschedulable:
+            self.contradicted.add(who.name)
         self.guests.append(Guest(who, pods, is_short=pods.loose > 0))
         return pods
 
@@ -87,24 +91,31 @@ class State:
             return
         for pods in share.all_pods():
             if pods.loose:
-                self._settle(pods, self._allowed(pods, share), is_free_now=True)
+                placed = self._settle(pods, self._allowed(pods, share), is_free_now=True)
+                if pods is share.instances and placed and pods.loose < share.of.unschedulable:
+                    self.contradicted.add(share.of.id)
 
     def fill_late(self, pods: Pods, share: Share | None) -> None:
         """Whatever still has no node takes what pods leave, when all claims are served."""
         if pods.loose and (share is None or share.has_begun):
             self._settle(pods, pods.loose if share is None else self._allowed(pods, share))
 
-    def _settle(self, pods: Pods, count: int, *, is_free_now: bool = False) -> None:
+    def _settle(self, pods: Pods, count: int, *, is_free_now: bool = False) -> int:
         placements = self.place(pods, min(count, pods.loose), is_free_now=is_free_now)
         pods.loose -= len(placements)
         pods.pending.extend(spot.name for _, spot, _ in placements)
+        return len(placements)
 
     def _allowed(self, pods: Pods, share: Share) -> int:
         """How many of those without a node a quota lets come into being."""
-        return pods.loose - self.refused(share) if pods is share.instances else pods.loose
+        return max(0, pods.loose - self.refused(share)) if pods is share.instances else pods.loose
 
     def refused(self, share: Share) -> int:
-        """How many of its instances a quota does not let come into being."""
+        """How many of its instances get no node whatever room there is: by a quota, the API, or for reasons not known here."""
+        if share.of.unplaceable:
+            kind = CREATION_FORBIDDEN if share.of.is_forbidden else UNSCHEDULABLE
+            self.refusals[share.of.id] = Refusal(kind, count=share.of.unplaceable)
+            return share.of.unplaceable
         overdraft = self.quotas.overdraft(share.of.id, share.instances.pod) if share.uncreated else None
         if overdraft is None:
             return 0
@@ -129,6 +140,7 @@ def begin(pool: Pool) -> State:
     load = LoadBudget(pool, room)
     for share in shares:
         _uncharge_impossible(share, room, load)
+        _uncharge_unplaceable(share, load)
     return State(pool, room, load, QuotaLedger(pool, room), shares)
 
 
@@ -138,6 +150,14 @@ def _uncharge_impossible(share: Share, room: Room, load: LoadBudget) -> None:
         for pods in share.all_pods():
             if pods.loose and not room.could_hold(pods.pod):
                 load.spend_limits(pods.pod, -pods.loose)
+
+
+def _uncharge_unplaceable(share: Share, load: LoadBudget) -> None:
+    """The same for instances that get no node whatever room there is; those above the floor are taken back in this plan."""
+    above = share.size - share.of.floor if share.of.is_scaling_enabled else 0
+    staying = min(share.of.unplaceable, share.instances.loose) - max(0, above)
+    if staying > 0:
+        load.spend_limits(share.instances.pod, -staying)
 
 
 def _shapes(pool: Pool, participants: list[Participant]) -> list[Shape]:

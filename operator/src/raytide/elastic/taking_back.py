@@ -9,8 +9,9 @@ still wait before anybody else is asked. Called by `fairness.py`; mutable state 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
-from raytide.elastic.model import NO_NODE_S, NO_ROOM
+from raytide.elastic.model import CREATION_FORBIDDEN, NO_NODE_S, NO_ROOM, UNSCHEDULABLE
 from raytide.elastic.reclaim import Reclaim
 from raytide.elastic.sentences import pod_name
 from raytide.elastic.share import Share, smaller_size
@@ -21,13 +22,13 @@ def take_back(state: State, fill_again: Callable[[], None]) -> None:
     """Everybody in turn, who may free room first; `fill_again` offers that to all whose pods have no node."""
     line = _Line(state)
     for share in sorted(state.shares, key=_frees_nothing):
-        left = _waiting(state, share, line)
+        reason, left = _waiting(state, share, line)
         while left > 0 and share.size > share.of.floor:
             before, after = share.size, share.without_waiting(left)
             if after is None:
                 after = smaller_size(share.of, share.size) or share.of.floor
             take = Reclaim(state).cut(share, after)
-            share.shrinks_by(before - after, NO_ROOM, take.nodes)
+            share.shrinks_by(before - after, reason, take.nodes)
             if not take.is_of_waiting_pods:
                 fill_again()
             left = min(left - (before - after), share.instances.loose)
@@ -37,20 +38,34 @@ def _frees_nothing(share: Share) -> bool:
     return share.companions is None and not share.of.sizes and share.of.step == 1
 
 
-def _waiting(state: State, share: Share, line: "_Line") -> int:
+def _waiting(state: State, share: Share, line: "_Line") -> tuple[str, int]:
     """How many of its instances need wait no longer, and why."""
     loose = share.instances.loose
     if not loose or not share.of.is_scaling_enabled or share.size <= share.of.floor:
-        return 0
+        return NO_ROOM, 0
     first = line.before(share)
     if first and not state.refused(share):  # what a quota refuses waits for the quota
         share.taken_back = _behind(pod_name(first, share.of.id.namespace))
         share.taken_back_in_full = _behind(first)
-        return loose
+        return NO_ROOM, loose
+    if share.of.unplaceable:
+        reason = CREATION_FORBIDDEN if share.of.is_forbidden else UNSCHEDULABLE
+        share.taken_back = share.taken_back_in_full = _TOLD[reason].format(min(share.of.unplaceable, loose))
+        return reason, min(share.of.unplaceable, loose)
     if waiting := min(share.of.unplaced_for_long, loose):
         share.taken_back = f"{share.of.unplaced_for_long} of them had no node for {NO_NODE_S} s"
         share.taken_back_in_full = share.taken_back
-    return waiting
+        return NO_ROOM, waiting
+    return NO_ROOM, 0
+
+
+_TOLD: Final = {
+    CREATION_FORBIDDEN: "the API server refuses to create {} of them",
+    UNSCHEDULABLE: (
+        "kube-scheduler finds no node for {} of them although nodes have room, so something else is missing (a port of the "
+        "host, an anti-affinity, a volume, a device); the pods' events say what"
+    ),
+}
 
 
 def _behind(first: str) -> str:

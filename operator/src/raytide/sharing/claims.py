@@ -15,17 +15,25 @@ from typing import Any, Final
 from raytide.api import training_names
 from raytide.api.conditions import is_condition_true, moment_of
 from raytide.api.index_ranges import indices_in
-from raytide.api.job_admission import given_back_at, is_admitted, may_be_admitted_at
+from raytide.api.job_admission import (
+    FIRST_DISTANCE_S,
+    LONGEST_DISTANCE_S,
+    given_back_at,
+    is_admitted,
+    is_forbidden,
+    may_be_admitted_at,
+)
 from raytide.api.sharing import SharingRecord, parse_record
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import TrainingJob
-from raytide.elastic.model import ADMITTED, REACHING_MINIMUM
+from raytide.elastic.model import ADMITTED, CREATION_FORBIDDEN, REACHING_MINIMUM, UNSCHEDULABLE
 
 _ENDED: Final = (training_names.SUCCEEDED, training_names.FAILED)
 _LONGEST_S: Final = 10**9
 FRESH_S: Final = 60
 """So long after a resize small differences to others count too: a crowd that arrives has met to the last step a minute
 later (SC:S25), and each correction of it makes the next ones smaller."""
+_IN_VAIN: Final = frozenset({UNSCHEDULABLE, CREATION_FORBIDDEN})
 _NO_RESIZE: Final = frozenset({ADMITTED, REACHING_MINIMUM})
 """A job that begins has not been resized: it may grow as soon as its pods are there."""
 
@@ -44,6 +52,8 @@ class Claim:
     """Trainer pods that there are and that nobody told to go."""
     has_succeeded: bool = False
     """Whether a trainer has ended well: from then on nobody begins and nobody is told to go."""
+    is_forbidden: bool = False
+    """Whether the API refused its pods when they were last asked for."""
     given_up: int = 0
     """Trainers that failed for good: they have a place in the size, and no pod."""
 
@@ -96,6 +106,7 @@ def claim_of(job: TrainingJob, *, live_trainers: int, gpus: frozenset[str]) -> C
         current=ordered_size(job) if begins else 0,
         live=live_trainers,
         has_succeeded=bool(_trainer_status(job).get("succeeded")),
+        is_forbidden=is_forbidden(job),
         given_up=given_up(job),
     )
 
@@ -143,11 +154,23 @@ def rest_of(claim: Claim, now: datetime) -> Rest:
     """Cool-downs since its last resize, and its minimum run time since it began to run (TJ §7.10)."""
     scaling, resized_at = claim.job.spec.scaling, _resized_at(claim, now)
     began_at = _moment(claim.job.status.get("startTime")) or now
-    growth = _later(resized_at, scaling.grow_cooldown_seconds)
+    growth = max(
+        filter(None, (_later(resized_at, scaling.grow_cooldown_seconds), _tries_again_at(claim))), default=None
+    )
     shrinking = [_later(resized_at, scaling.shrink_cooldown_seconds)]
     if scaling.min_runtime_seconds > 0:
         shrinking.append(_later(began_at, scaling.min_runtime_seconds))
     return Rest(_future([growth], now), _future(shrinking, now), _future([_later(resized_at, FRESH_S)], now))
+
+
+def _tries_again_at(claim: Claim) -> datetime | None:
+    """When it may grow again after what it got was taken back, because it could not use it: ever later (FD:SH-B6)."""
+    notes = claim.record.resizes if claim.record is not None else ()
+    in_vain = [note.at for note in notes if note.reason in _IN_VAIN]
+    if not in_vain:
+        return None
+    wait_s = min(LONGEST_DISTANCE_S, FIRST_DISTANCE_S * 2.0 ** len(in_vain))
+    return max(in_vain) + timedelta(seconds=wait_s)
 
 
 def _resized_at(claim: Claim, now: datetime) -> datetime | None:

@@ -23,6 +23,7 @@ from raytide.elastic.model import Division, Pool
 from raytide.kube.client import Client
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
+from raytide.sharing.doubts import Doubts
 from raytide.sharing.measuring import measure
 from raytide.sharing.orders import Order, Orders, orders_of
 from raytide.sharing.pools import Pools, pool
@@ -89,6 +90,7 @@ class SharingController:
         self._divide = divide
         self._writing = Writing(client, clock=clock)
         self._pools = Pools(config)
+        self._doubts = Doubts()
         self._rung = asyncio.Event()
         self._stopping = asyncio.Event()
         self._trouble = Backoff(first_s=1.0, longest_s=LONGEST_AWAY_S)
@@ -114,6 +116,7 @@ class SharingController:
     async def run(self) -> None:
         """Pass after pass, until stopped."""
         self._writing.start_over()
+        self._doubts = Doubts()
         self.ring()
         while not self._stopping.is_set():
             await self._wait(self._rung, self._until_next_s())
@@ -184,7 +187,9 @@ class SharingController:
         shared, sound = self._pooled(jobs, now)
         division = within_bounds(shared, self._seen.trouble) if self._seen.trouble else self._divide(shared)
         orders = orders_of(sound, shared, division, now)
-        self._changes_at = self._pools.changes_at
+        self._doubts.learn(division, now)
+        moments = (self._pools.changes_at, self._doubts.changes_at)
+        self._changes_at = min((moment for moment in moments if moment is not None), default=None)
         measure(shared, division, self._clock.monotonic() - begun_at)
         return orders
 
@@ -199,7 +204,7 @@ class SharingController:
 
     def _pool(self, jobs: Sequence[TrainingJob], now: datetime) -> Pool:
         seen, is_known = self._seen, not self._seen.trouble
-        return self._pools.pool(
+        found = self._pools.pool(
             jobs,
             seen.pods(),
             seen.nodes() if is_known else (),
@@ -207,6 +212,7 @@ class SharingController:
             priorities=seen.priorities(),
             now=now,
         )
+        return self._doubts.laid_over(found, now)
 
     def _is_sound(self, job: TrainingJob, now: datetime) -> bool:
         try:

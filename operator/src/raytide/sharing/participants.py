@@ -45,7 +45,8 @@ class Sharer:
         """What the planner knows of it; `priorities` maps names of PriorityClasses to values, "" to the default's."""
         claim, trainers = self.claim, self.standings[TRAINER]
         spec, (floor, ceiling, current) = claim.job.spec, _bounds(claim)
-        is_settled = all(standing.is_carried_out for standing in self.standings.values())
+        is_forbidden = claim.is_forbidden
+        is_settled = all(each.is_carried_out or (is_forbidden and not each.leaving) for each in self.standings.values())
         return Participant(
             id=id_of(claim.job.key),
             floor=floor,
@@ -60,6 +61,8 @@ class Sharer:
             placed=trainers.placed,
             leaves_first=trainers.leaves_first,
             uncreated=trainers.uncreated,
+            is_forbidden=is_forbidden,
+            unschedulable=sum(pod.is_unschedulable for pod in trainers.kept),
             unplaced_for_long=unplaced_for_long,
             sizes=_sizes(claim, floor, ceiling),
             step=max(1, spec.scaling.step),
@@ -79,10 +82,16 @@ class Sharer:
         job = self.claim.job
         counts = {MASTER: int(job.has_master), PSERVER: 0 if _is_by_ratio(job) else _pservers(job, 0)}
         return tuple(
-            Core(role, self.shapes[role], count, count - sum(self.standings[role].placed.values()))
+            Core(role, self.shapes[role], count, self._without_node(role, count))
             for role, count in counts.items()
             if count
         )
+
+    def _without_node(self, role: str, count: int) -> int:
+        """How many of them claim room; none that the API refuses to create."""
+        standing = self.standings[role]
+        wanted = len(standing.kept) if self.claim.is_forbidden and self.claim.has_begun else count
+        return wanted - sum(standing.placed.values())
 
     def _companion(self) -> Companion | None:
         """Parameter servers that come and go with the trainers."""
@@ -95,7 +104,7 @@ class Sharer:
             per=max(1, pserver.trainers_per_pserver),
             floor=pserver.min_instance,
             ceiling=pserver.ceiling,
-            current=standing.wanted,
+            current=len(standing.kept) if self.claim.is_forbidden else standing.wanted,
             placed=standing.placed,
             leaves_first=standing.leaves_first,
         )
@@ -111,6 +120,8 @@ class Sharer:
 
     def uncreated(self) -> Amounts:
         """What was ordered and has no pod yet, by requests and `limits.*`."""
+        if self.claim.is_forbidden:
+            return {}
         return added(
             *(
                 {name: amount * standing.uncreated for name, amount in _for_quota(self.shapes[role]).items()}

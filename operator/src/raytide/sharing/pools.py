@@ -147,7 +147,7 @@ class Pools:
             return _Known(job, pods, now, until, shapes, holding)
         sharer = Sharer(claim, stand(pods, wanted_pods(claim)), shapes)
         for role, standing in sharer.standings.items():
-            holding.keep(standing, shapes.get(role))
+            holding.keep(standing, shapes.get(role), is_forbidden=claim.is_forbidden and role != TRAINER)
         rest = rest_of(claim, now)
         unplaced, until = sharer.unplaced(now)
         until = min((moment for moment in (rest.until, until) if moment is not None), default=None)

@@ -82,15 +82,18 @@ class Holding:
             elif not (pod.is_terminating or pod.is_scheduling_gated or is_leaving):
                 self.waiting.append(pod)
 
-    def keep(self, standing: Standing, shape: Shape | None) -> None:
-        """Pods of one role of a job that takes part: they count by their limits, those that have no pod yet too."""
+    def keep(self, standing: Standing, shape: Shape | None, *, is_forbidden: bool = False) -> None:
+        """Pods of one role of a job that takes part: they count by their limits, those that have no pod yet too.
+
+        Those that the API refuses to create do not; the planner looks after instances itself.
+        """
         for pod in standing.kept:
             taken = self._take(pod, is_leaving=False) if pod.node else self._on(NOWHERE)
             add(taken.charged, pod.limits)
         for pod in standing.leaving:
             if pod.node:
                 add(self._take(pod, is_leaving=True).charged, pod.limits)
-        if shape is not None and standing.uncreated:
+        if shape is not None and standing.uncreated and not is_forbidden:
             add(self._on(NOWHERE).charged, shape.limits, standing.uncreated)
 
     def _take(self, pod: CapacityPod, *, is_leaving: bool) -> Taken:

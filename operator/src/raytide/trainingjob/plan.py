@@ -19,7 +19,14 @@ from raytide.api.job_pod import JobPod
 from raytide.api.merge_patch import merge_difference
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.deciding.lifecycle import deadline_left_s, gang_time_left_s, has_minimum, is_over, life_left_s
+from raytide.trainingjob.deciding.lifecycle import (
+    chance_left_s,
+    deadline_left_s,
+    gang_time_left_s,
+    has_minimum,
+    is_over,
+    life_left_s,
+)
 from raytide.trainingjob.deciding.ranks import is_alive
 from raytide.trainingjob.deciding.situation import Situation, situation_of
 from raytide.trainingjob.deciding.todo import JOB_SLOT, MEMBERSHIP_SLOT, NOTHING, SERVICE_SLOT, SOON_S, Plan, sooner
@@ -106,9 +113,9 @@ def hold_gang(now: Situation) -> Plan:
     return replace(_end(victims, "the gang gives its room back"), is_last=True)
 
 
-def give_up_late_gang(now: Situation) -> Plan:
-    """A gang that does not come together in time holds room for nothing (TJ §6: PaddleCloud #258)."""
-    left_s = gang_time_left_s(now.job, now.observed) if now.is_gang else None
+def give_up_late_start(now: Situation) -> Plan:
+    """A job whose minimum does not start in time holds room for nothing (TJ §6: PaddleCloud #258; FD:SH-B14)."""
+    left_s = gang_time_left_s(now.job, now.observed) if now.is_gang else chance_left_s(now.job, now.observed)
     if left_s is None or has_minimum(now.job, now.observed, now.counts):
         return NOTHING
     if left_s > 0:
@@ -276,7 +283,7 @@ STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
     end_when_decided,
     suspend,
     hold_gang,
-    give_up_late_gang,
+    give_up_late_start,
     ensure_service,
     ensure_membership,
     let_trainers_go,

@@ -14,18 +14,26 @@ from raytide.api import training_names as names
 from raytide.api.actions import Outcome
 from raytide.api.conditions import find_condition, is_condition_true, timestamp
 from raytide.api.index_ranges import ranges_text
-from raytide.api.job_admission import gang_timeouts
+from raytide.api.job_admission import gang_timeouts, is_forbidden
 from raytide.api.job_pod import JobPod
 from raytide.api.merge_patch import merge_difference
 from raytide.api.sharing import MAX_RESIZES
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.deciding.lifecycle import Verdict, deadline_left_s, gang_time_left_s, is_over, life_left_s
+from raytide.trainingjob.deciding.lifecycle import (
+    Verdict,
+    deadline_left_s,
+    gang_time_left_s,
+    has_run,
+    is_over,
+    life_left_s,
+    refused_roles,
+)
 from raytide.trainingjob.deciding.ranks import is_alive
 from raytide.trainingjob.deciding.restarts import Tally
 from raytide.trainingjob.deciding.situation import Situation, situation_of
 from raytide.trainingjob.deciding.todo import SOON_S, Plan, sooner
 from raytide.trainingjob.observed import Observed
-from raytide.trainingjob.telling.conditions import conditions_after_the_end, conditions_of, has_run, invalid_conditions
+from raytide.trainingjob.telling.conditions import conditions_after_the_end, conditions_of, invalid_conditions
 
 Status = dict[str, Any]
 
@@ -197,12 +205,15 @@ def _start_time(now: Situation, todo: Plan, at: datetime) -> str | None:
 
 
 def _admission(now: Situation, todo: Plan, conditions: Sequence[Mapping[str, Any]]) -> Status | None:
-    """How often in a row the gang came too late; forgotten once it has come together."""
+    """How often in a row its minimum did not start in time, forgotten once it has; and whether its pods are refused.
+
+    While it has no pods nobody asks for any: then the last answer counts.
+    """
     admitted = find_condition(conditions, names.ADMITTED) or {}
-    if admitted.get("reason") == names.GANG_READY or not now.is_gang:
-        return None
-    times = gang_timeouts(now.job) + int(todo.is_gang_late)
-    return {"timeouts": times} if times else None
+    is_over_it = admitted.get("reason") == names.GANG_READY or not (now.is_gang or todo.is_gang_late)
+    times = 0 if is_over_it else gang_timeouts(now.job) + int(todo.is_gang_late)
+    refused = bool(refused_roles(now.observed)) or (not now.may_have_pods and is_forbidden(now.job))
+    return {**({"timeouts": times} if times else {}), **({"forbidden": True} if refused else {})} or None
 
 
 def _phase(now: Situation, end: Verdict | None, conditions: Sequence[Mapping[str, Any]]) -> str:

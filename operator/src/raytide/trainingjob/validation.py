@@ -15,7 +15,7 @@ from raytide.api.faults import Unsupported, Violation, first_faults
 from raytide.api.job_shape import scheduling_bytes
 from raytide.api.limits import MOST_SCHEDULING_BYTES
 from raytide.api.training_names import INVALID_SPEC, PSERVER, ROLES, TRAINER
-from raytide.api.trainingjob import InstancesSpec, TrainingJob
+from raytide.api.trainingjob import LONGEST_PENDING_S, InstancesSpec, TrainingJob
 from raytide.trainingjob.checking.pods import pod_violations, pod_warnings
 from raytide.trainingjob.checking.spellings import spelling_violations
 from raytide.trainingjob.telling.unsupported import unsupported
@@ -106,6 +106,12 @@ def _bounds(spec: InstancesSpec, field: str, *, at_least: int) -> Iterator[Viola
 
 
 def _odd_counts(job: TrainingJob) -> Iterator[Violation]:
+    pending_s = job.spec.pending_timeout_seconds
+    if pending_s > LONGEST_PENDING_S:
+        message = (
+            f"is {pending_s}, and counts as {LONGEST_PENDING_S}, a week: no job holds room for longer without starting"
+        )
+        yield _fault("TJ:8", "spec.pendingTimeoutSeconds", message)
     pserver = job.spec.pserver
     if pserver is not None and not pserver.is_by_ratio and pserver.ceiling > pserver.min_instance:
         message = (

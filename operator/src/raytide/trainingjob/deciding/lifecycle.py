@@ -6,6 +6,7 @@ status says about the end of a job is final. A deadline that destroys something 
 long this process has known the job (architecture §9). Rules TJ §2.3 (GetStatus), §3 row 11, §7.6, §7.12.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 from raytide.api import training_names as names
 from raytide.api.conditions import find_condition, is_condition_true, moment_of
+from raytide.api.pod_trouble import Cause, trouble_of_refusal
 from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob.deciding.ranks import Roster, is_alive
 from raytide.trainingjob.deciding.restarts import Ending, Fault, Tally
@@ -25,6 +27,10 @@ BACKOFF_LIMIT_EXCEEDED: Final = "BackoffLimitExceeded"
 TOO_MANY_FAILED: Final = "MaxFailedPercentExceeded"
 ALL_FAILED: Final = "AllTrainersFailed"
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+FORBIDDEN_TIMEOUT_S: Final = 60
+"""So long an admitted gang whose pods the API server refuses keeps its room."""
+_PHASES_SINCE: Final = frozenset({names.PHASE_RUNNING, names.PHASE_SCALING})
+"""Phases of a job all of whose minimum has run since it began."""
 MOST_NAMED: Final = 5
 """Pods named in one message."""
 
@@ -61,13 +67,60 @@ def has_minimum(job: TrainingJob, observed: Observed, counts: Tally) -> bool:
     return has_others and running + len(counts.completed) >= trainer.min_instance
 
 
+def has_run(job: TrainingJob) -> bool:
+    """Whether all of its minimum has run since it began: `Scaling` is there from then on."""
+    return job.status.get("phase") in _PHASES_SINCE or bool(
+        find_condition(job.status.get("conditions") or (), names.SCALING)
+    )
+
+
+def start_limit_s(job: TrainingJob, observed: Observed) -> float:
+    """How long its minimum may take to start; not long where the API server refuses its pods (FD:SEC-F3)."""
+    return min(job.pending_timeout_s, FORBIDDEN_TIMEOUT_S) if refused_roles(observed) else job.pending_timeout_s
+
+
 def gang_time_left_s(job: TrainingJob, observed: Observed) -> float | None:
     """Seconds until an admitted gang that has not come together gives its room back; None where none has to hurry."""
     admitted = find_condition(job.status.get("conditions") or (), names.ADMITTED)
     if admitted is None or admitted.get("status") != "True" or admitted.get("reason") != names.ADMITTED:
         return None
     since = moment_of(str(admitted.get("lastTransitionTime")))
-    return _left_s(since, job.spec.pending_timeout_seconds, observed) if since else None
+    return _left_s(since, start_limit_s(job, observed), observed) if since else None
+
+
+def chance_left_s(job: TrainingJob, observed: Observed) -> float | None:
+    """Seconds until a job that began on the chance of room gives its pods back; None where nothing has to hurry.
+
+    Only where pods of its minimum find no node, or are refused: images may take as long as they do. A job whose minimum
+    has run once keeps what it has (FD:SH-B14).
+    """
+    began = moment_of(str(job.status.get("startTime")))
+    if began is None or has_run(job) or _has_places(job, observed):
+        return None
+    nowhere = [pod for pod in observed.pods if is_alive(pod) and not pod.node_name]
+    created = [moment for pod in nowhere if (moment := moment_of(pod.creation_timestamp)) is not None]
+    if not created and not observed.refusals:
+        return None
+    since = max(began, min(created)) if created else began
+    return _left_s(since, job.pending_timeout_s, observed)
+
+
+def refused_roles(observed: Observed) -> frozenset[str]:
+    """Roles whose pods the API server refuses for another reason than a quota, which only time or a person can change."""
+    roles = (each for each in observed.refusals if each.group in names.ROLES)
+    return frozenset(each.group for each in roles if trouble_of_refusal("", each.message).cause is not Cause.QUOTA)
+
+
+def _has_places(job: TrainingJob, observed: Observed) -> bool:
+    """Whether every pod of the minimum has, or had, a node."""
+    trainer, pserver = job.spec.trainer, job.spec.pserver
+    wanted = {
+        names.MASTER: int(job.has_master),
+        names.PSERVER: 0 if pserver is None else pserver.count_for(trainer.min_instance),
+        names.TRAINER: trainer.min_instance,
+    }
+    placed = Counter(pod.role for pod in observed.pods if pod.node_name and not pod.is_terminating)
+    return all(placed[role] >= count for role, count in wanted.items())
 
 
 # --- how did it end? -------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from raytide.api.conditions import (
 from raytide.api.faults import Violation
 from raytide.api.job_admission import GIVES_BACK
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.deciding.lifecycle import Verdict, has_minimum
+from raytide.trainingjob.deciding.lifecycle import Verdict, has_minimum, has_run
 from raytide.trainingjob.deciding.ranks import is_alive
 from raytide.trainingjob.deciding.situation import Situation
 from raytide.trainingjob.deciding.todo import Plan
@@ -35,8 +35,6 @@ OPTIMISTIC: Final = "Optimistic"
 MINIMUM_RUNS: Final = "MinimumRuns"
 BELOW_MINIMUM: Final = "BelowMinimum"
 SETTLED: Final = "Settled"
-_PHASES_SINCE: Final = frozenset({names.PHASE_RUNNING, names.PHASE_SCALING})
-"""Phases of a job all of whose minimum has run since it began."""
 
 
 def conditions_of(now: Situation, todo: Plan, end: Verdict | None, at: datetime) -> list[dict[str, object]]:
@@ -81,11 +79,11 @@ def admitted(now: Situation, todo: Plan) -> Saying:
     """Whether the job may have pods; a gang keeps saying why it gave its room back until it is admitted again."""
     if now.job.spec.suspend:
         return Saying(names.ADMITTED, status=False, reason=names.SUSPENDED, message="spec.suspend is true")
+    if todo.is_gang_late:
+        return Saying(names.ADMITTED, status=False, reason=names.GANG_TIMEOUT, message=late_text(now))
     if not now.is_gang:
         message = "its pods are made at once, on the chance of room"
         return Saying(names.ADMITTED, status=True, reason=OPTIMISTIC, message=message)
-    if todo.is_gang_late:
-        return Saying(names.ADMITTED, status=False, reason=names.GANG_TIMEOUT, message=late_text(now))
     before = find_condition(now.job.status.get("conditions") or (), names.ADMITTED)
     if now.has_given_back and before is not None:
         return Saying(names.ADMITTED, status=False, reason=before["reason"], message=before["message"])
@@ -127,13 +125,6 @@ def scaling(now: Situation) -> Saying | None:
         reason = str(old.get("reason"))
     message = f"{_running(now)} of {wanted} trainers run"
     return Saying(names.SCALING, status=True, reason=reason.replace("Scaled", "Scaling"), message=message)
-
-
-def has_run(job: TrainingJob) -> bool:
-    """Whether all of its minimum has run since it began: `Scaling` is there from then on."""
-    return job.status.get("phase") in _PHASES_SINCE or bool(
-        find_condition(job.status.get("conditions") or (), names.SCALING)
-    )
 
 
 def is_settled(now: Situation) -> bool:

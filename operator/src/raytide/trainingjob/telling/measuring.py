@@ -30,6 +30,8 @@ REASONS: Final = frozenset(
         model.REBALANCED,
         model.NO_ROOM,
         model.YIELDED,
+        model.UNSCHEDULABLE,
+        model.CREATION_FORBIDDEN,
         sharing.REQUESTED,
     }
 )

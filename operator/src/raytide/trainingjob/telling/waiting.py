@@ -13,12 +13,12 @@ from typing import Final
 
 from raytide.api import training_names as names
 from raytide.api.conditions import Saying, find_condition, timestamp
-from raytide.api.job_admission import gang_timeouts, may_be_admitted_at
+from raytide.api.job_admission import gang_timeouts, is_forbidden, may_be_admitted_at
 from raytide.api.job_pod import JobPod
 from raytide.api.pod_trouble import Cause, trouble_of, trouble_of_refusal
 from raytide.api.wording import cut
 from raytide.trainingjob.construction.addresses import membership_name, pod_name, service_name
-from raytide.trainingjob.deciding.lifecycle import has_minimum
+from raytide.trainingjob.deciding.lifecycle import has_minimum, refused_roles, start_limit_s
 from raytide.trainingjob.deciding.ranks import is_alive
 from raytide.trainingjob.deciding.situation import Situation
 
@@ -56,17 +56,21 @@ def late_text(now: Situation) -> str:
     """Why a gang gives its room back, with what kept its pods from starting: once they are gone nobody can look."""
     lack = _refused(now) or _taken(now) or _troubled(now) or _in_order(now)
     why = f" ({cut(lack.message, MOST_WORDS)})" if lack else ""
-    return f"its pods did not all run within {now.job.spec.pending_timeout_seconds} s{why}; they give their room back"
+    limit_s = int(start_limit_s(now.job, now.observed))
+    return f"its pods did not all run within {limit_s} s{why}; they give their room back"
 
 
 def _not_let_in(now: Situation) -> _Lack:
     """A gang without pods."""
     waiting = now.record.waiting if now.record is not None else None
+    before = find_condition(now.job.status.get("conditions") or (), names.ADMITTED) or {}
     until = may_be_admitted_at(now.job) if now.has_given_back and gang_timeouts(now.job) > 0 else None
     if until is not None and (until > now.observed.seen_at or waiting is None):
-        before = find_condition(now.job.status.get("conditions") or (), names.ADMITTED) or {}
         words = f"{before.get('message', '')}; it is not admitted again before {timestamp(until)}"
         return _Lack(names.GANG_TIMEOUT, words.lstrip("; "))
+    if now.has_given_back and is_forbidden(now.job):
+        words = f"{before.get('message', '')}; it begins again when all of its minimum has free room, and takes none from others"
+        return _Lack(Cause.FORBIDDEN.value, words.lstrip("; "))
     if waiting is not None:
         return _Lack(waiting.reason, waiting.message)
     return _Lack(NOT_ADMITTED, "it begins when all of its minimum has room; the sharing pass has not admitted it yet")
@@ -75,6 +79,8 @@ def _not_let_in(now: Situation) -> _Lack:
 def _of_pods(now: Situation) -> _Lack | None:
     waiting = now.record.waiting if now.record is not None else None
     is_small = not has_minimum(now.job, now.observed, now.counts)
+    if refused_roles(now.observed) and is_small:
+        return _refused(now)  # what the API server says is more than what the sharing pass makes of it
     if waiting is not None and waiting.is_below_minimum and is_small:
         return _Lack(waiting.reason, waiting.message)
     found = _refused(now) or _taken(now) or _troubled(now) or _backing_off(now) or _in_order(now)
