@@ -106,6 +106,11 @@ class Fate:
         return bool(spec.get("enableInTreeAutoscaling")) and self.mode == "raytide" and not is_own
 
     @property
+    def has_projected_token(self) -> bool:
+        """Whoever's autoscaler the file asks for, unless the install says that Ray's is the rule."""
+        return bool(self.spec["spec"].get("enableInTreeAutoscaling")) and self.mode == "raytide"
+
+    @property
     def is_recorded_as_invalid(self) -> bool:
         """KubeRay took it and then said that it is wrong."""
         return any(reason.startswith("Invalid") for _, reason, _ in self.recorded["events"])
@@ -204,7 +209,11 @@ def _leaves_the_version_open(fate: Fate, _place: str) -> bool:
 
 def _has_an_account_of_ours(fate: Fate, _place: str) -> bool:
     head = fate.spec["spec"]["headGroupSpec"]["template"]["spec"]
-    return fate.has_our_autoscaler and "serviceAccountName" not in head
+    return fate.has_projected_token and "serviceAccountName" not in head
+
+
+def _has_projected_token(fate: Fate, _place: str) -> bool:
+    return fate.has_projected_token
 
 
 def _fails_closed(fate: Fate, _place: str) -> bool:
@@ -236,12 +245,12 @@ KNOWN: Final = (
         _has_our_autoscaler,
     ),
     Known(
-        "the API token is for our autoscaler alone, not for Ray and its users' code",
+        "the API token is for the autoscaler alone, not for Ray and its users' code",
         rf"{SIDECAR}\.volumeMounts(\.autoscaler-token)?|Pod head/.*\.spec\.volumes\.autoscaler-token",
-        _has_our_autoscaler,
+        _has_projected_token,
     ),
     Known(
-        "the API token is for our autoscaler alone, not for Ray and its users' code",
+        "the API token is for the autoscaler alone, not for Ray and its users' code",
         r"Pod head/.*\.spec\.automountServiceAccountToken",
         _has_an_account_of_ours,
     ),

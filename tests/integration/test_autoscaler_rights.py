@@ -1,16 +1,22 @@
 """What the token of a cluster's autoscaler can do on a real API server, and what not (SC:S10, SE:C5, SE:C8).
 
 An operator with exactly the chart's rights makes two clusters in a namespace that enforces the Pod Security Standard
-`restricted`; then somebody holds the token of the first one's autoscaler. The real server checks that the operator passes
-on no right it has not itself, and that nothing the operator injects breaks the standard.
+`restricted`, with the chart's admission policy; then somebody holds the token of the first one's autoscaler. The real server
+checks that the operator passes on no right it has not itself, that nothing the operator injects breaks the standard, and
+that of its own RayCluster the token changes what an autoscaler has to change.
 """
 
 import asyncio
+import json
 import secrets
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+import yaml
 
+from kube_tools import find_tool
 from operator_process import OperatorProcess
 from plane_admin import PlaneAdmin
 
@@ -24,6 +30,11 @@ RESTRICTED = {
 }
 CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 ENFORCED = {f"pod-security.kubernetes.io/{how}": "restricted" for how in ("enforce", "warn")}
+LABEL = {"metadata": {"labels": {"mine": "yes"}}}
+CHART = Path(__file__).parents[2] / "helm" / "raytide"
+ADMISSION, POLICY = "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"
+MANY = 500
+"""Groups of a very large RayCluster."""
 BYSTANDER = {"metadata": {"name": "bystander"}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}}
 
 
@@ -38,6 +49,17 @@ def cluster(name, namespace):
     head = {"rayStartParams": {}, "template": restricted("ray-head")}
     obj = raycluster(workers, headGroupSpec=head, enableInTreeAutoscaling=True, autoscalerOptions={"version": "v2"})
     return {**obj, "metadata": {"name": name, "namespace": namespace}}
+
+
+def policy(namespace):
+    """The chart's admission policy and its binding, for that namespace."""
+    values = json.dumps({"watchNamespaces": [namespace]})
+    of_server = ["--kube-version", "1.35.0", "--api-versions", f"{ADMISSION}/{POLICY}"]
+    command = [find_tool("helm"), "template", namespace, str(CHART), *of_server, "--values", "-"]
+    told = subprocess.run(command, input=values, capture_output=True, text=True, check=True)
+    made = [each for each in yaml.safe_load_all(told.stdout) if each and each["apiVersion"] == ADMISSION]
+    assert [each["kind"] for each in made] == [POLICY, f"{POLICY}Binding"]
+    return made
 
 
 @dataclass
@@ -62,6 +84,26 @@ class Scene:
             "name"
         ]
 
+    def order(self, operations, token: str):
+        """Code and answer of a JSON patch of cluster `a` that is only tried."""
+        path, content = f"{self.clusters}/a?dryRun=All", "application/json-patch+json"
+        return self.plane.request_json("PATCH", path, operations, content_type=content, token=token)
+
+    def token_of_head(self) -> str:
+        """What the kubelet would mount: bound to the head pod, here for an account of another name with the same role."""
+        account = f"bound-{secrets.token_hex(3)}"
+        self.plane.create(f"{self.core}/serviceaccounts", {"metadata": {"name": account}})
+        bind(self, "a", account)
+        metadata = {"name": f"x-head-{account}"}
+        spec = {"serviceAccountName": account, **restricted("c")["spec"], "automountServiceAccountToken": False}
+        pod = self.plane.create(f"{self.core}/pods", {"metadata": metadata, "spec": spec})
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": metadata["name"], "uid": pod["metadata"]["uid"]}
+        request = {"spec": {"boundObjectRef": bound}}
+        token = self.plane.create(f"{self.core}/serviceaccounts/{account}/token", request)["status"]["token"]
+        path = f"{self.clusters}/a"
+        eventually(lambda: self.plane.request_json("GET", path, token=token)[0] == 200, "the role is its own")
+        return token
+
     def status(self, method: str, path: str, body=None) -> int:
         return self.plane.request_json(method, path, body, token=self.token)[0]
 
@@ -79,6 +121,8 @@ def scene(kube_plane, tmp_path_factory):
     account = asyncio.run(prepare(kube_plane, folder, run))
     namespace = kube_plane.new_namespace("rights")
     core = f"/api/v1/namespaces/{namespace}"
+    for made, plural in zip(policy(namespace), ("policies", "policybindings"), strict=True):
+        kube_plane.create(f"/apis/{ADMISSION}/validatingadmission{plural}", made)
     kube_plane.create(f"{core}/pods", BYSTANDER)
     assert kube_plane.request_json("PATCH", core, {"metadata": {"labels": ENFORCED}})[0] == 200
     with OperatorProcess(account, folder / "operator.log", "--watch-namespace", namespace):
@@ -93,6 +137,12 @@ def scene(kube_plane, tmp_path_factory):
         eventually(
             lambda: kube_plane.request_json("GET", f"{core}/pods", token=token)[0] == 200,
             "the binding has taken effect",
+        )
+        tried = f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters/a?dryRun=All"
+        eventually(
+            lambda: kube_plane.request_json("PATCH", tried, LABEL, token=token)[0] != 200,
+            "the admission policy has taken effect",
+            60,
         )
         yield Scene(kube_plane, namespace, token)
 
@@ -109,8 +159,123 @@ def test_it_may_read_pods_and_read_and_patch_its_own_raycluster(scene):
     assert scene.status("GET", f"{scene.core}/pods?watch=true&timeoutSeconds=1") == 200
 
 
+def patched(path, value):
+    return [{"op": "add", "path": path, "value": value}]
+
+
+GROUP = "/spec/workerGroupSpecs/0"
+HEAD = "/spec/headGroupSpec/template/spec"
+MORE_GROUPS = [
+    {"op": "copy", "from": GROUP, "path": "/spec/workerGroupSpecs/1"},
+    {"op": "replace", "path": "/spec/workerGroupSpecs/1/groupName", "value": "more"},
+]
+OF_A_GROUP, OF_SPEC = "only replicas and scaleStrategy of a worker group", "nothing in spec but replicas"
+REFUSED = {
+    "a worker's image": (patched(f"{GROUP}/template/spec/containers/0/image", "evil"), OF_A_GROUP),
+    "a worker's account": (patched(f"{GROUP}/template/spec/serviceAccountName", "admin"), OF_A_GROUP),
+    "a group's bounds": (patched(f"{GROUP}/maxReplicas", 1000), OF_A_GROUP),
+    "a group's parameters": (patched(f"{GROUP}/rayStartParams", {"num-cpus": "9"}), OF_A_GROUP),
+    "a group's name": (patched(f"{GROUP}/groupName", "other"), "rename or reorder worker groups"),
+    "the groups": (MORE_GROUPS, "may not add"),
+    "the head's account": (patched(f"{HEAD}/serviceAccountName", "admin"), OF_SPEC),
+    "the head's command": (patched(f"{HEAD}/containers/0/command", ["id"]), OF_SPEC),
+    "autoscaling": (patched("/spec/enableInTreeAutoscaling", False), OF_SPEC),
+    "its program": (patched("/spec/autoscalerOptions/image", "evil"), OF_SPEC),
+    "what was not there": (patched("/spec/suspend", True), OF_SPEC),
+    "labels": (patched("/metadata/labels", {"mine": "yes"}), "labels, finalizers or owners"),
+    "finalizers": (patched("/metadata/finalizers", ["example.com/stays"]), "labels, finalizers or owners"),
+    "other annotations": (patched("/metadata/annotations", {"ray.io/ft-enabled": "true"}), "no annotation but"),
+}
+
+
+@pytest.mark.rule("FD:SEC-F8")
+@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("user", ["token", "bound"])
+def test_of_its_own_raycluster_it_may_not_change(scene, what, user):
+    order, words = REFUSED[what]
+    code, answer = scene.order(order, scene.token if user == "token" else scene.token_of_head())
+    assert code == 403, answer
+    assert words in answer["message"]
+
+
+@pytest.mark.rule("FD:SEC-F8")
+@pytest.mark.parametrize("user", ["token", "bound"])
+def test_it_may_change_replicas_the_scale_strategy_and_its_record(scene, user):
+    order = [
+        {"op": "replace", "path": f"{GROUP}/replicas", "value": 1},
+        *patched(f"{GROUP}/scaleStrategy", {"workersToDelete": []}),
+        *patched("/metadata/annotations", {"raytide.io/autoscaler-decision": "{}"}),
+    ]
+    code, answer = scene.order(order, scene.token if user == "token" else scene.token_of_head())
+    assert code == 200, answer
+
+
+@pytest.mark.rule("FD:SEC-F8")
+def test_the_policy_binds_an_account_that_the_head_template_names_and_nobody_else(scene):
+    plane, rbac = scene.plane, f"/apis/rbac.authorization.k8s.io/v1/namespaces/{scene.namespace}"
+    label = f"{scene.clusters}/named?dryRun=All"
+    named = cluster("named", scene.namespace)
+    named["spec"]["headGroupSpec"]["template"]["spec"]["serviceAccountName"] = "of-the-head"
+    tokens = {}
+    for account in ("of-the-head", "of-a-team"):
+        plane.create(f"{scene.core}/serviceaccounts", {"metadata": {"name": account}})
+        rule = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "resourceNames": ["named"], "verbs": ["patch"]}
+        plane.create(f"{rbac}/roles", {"metadata": {"name": account}, "rules": [rule]})
+        bind(scene, account, account)
+        answer = plane.create(f"{scene.core}/serviceaccounts/{account}/token", {"spec": {}})
+        tokens[account] = answer["status"]["token"]
+    plane.create(scene.clusters, named)
+    eventually(lambda: plane.request_json("PATCH", label, LABEL, token=tokens["of-a-team"])[0] == 200, "a team may", 60)
+    code, answer = plane.request_json("PATCH", label, LABEL, token=tokens["of-the-head"])
+    assert code == 403
+    assert "labels, finalizers or owners" in answer["message"]
+    rule = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["patch"]}
+    plane.create(f"{rbac}/roles", {"metadata": {"name": "all"}, "rules": [rule]})
+    bind(scene, "all", "of-the-head")
+    eventually(
+        lambda: plane.request_json("PATCH", label, LABEL, token=tokens["of-the-head"])[0] == 200,
+        "an account that may patch every RayCluster by a right of its own stays free",
+    )
+
+
+@pytest.mark.rule("FD:SEC-F8")
+def test_the_policy_judges_a_large_raycluster_within_its_budget(scene):
+    large = cluster("a-large", scene.namespace)
+    (worker,) = large["spec"]["workerGroupSpecs"]
+    groups = [{**worker, "groupName": f"group-{number}", "replicas": 0, "minReplicas": 0} for number in range(MANY)]
+    large["spec"] |= {"workerGroupSpecs": groups, "suspend": True}
+    scene.plane.create(scene.clusters, large)
+    account = f"{scene.core}/serviceaccounts/a-large"
+    eventually(lambda: scene.plane.request_json("GET", account)[0] in (200, 404), "the API answers")
+    if scene.plane.request_json("GET", account)[0] == 404:
+        scene.plane.request_json("POST", f"{scene.core}/serviceaccounts", {"metadata": {"name": "a-large"}})
+    rule = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "resourceNames": ["a-large"], "verbs": ["patch"]}
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{scene.namespace}"
+    scene.plane.create(f"{rbac}/roles", {"metadata": {"name": "of-large"}, "rules": [rule]})
+    bind(scene, "of-large", "a-large")
+    token = scene.plane.create(f"{account}/token", {"spec": {}})["status"]["token"]
+    path, content = f"{scene.clusters}/a-large?dryRun=All", "application/json-patch+json"
+    last = [{"op": "replace", "path": f"/spec/workerGroupSpecs/{MANY - 1}/replicas", "value": 1}]
+
+    def told():
+        return scene.plane.request_json("PATCH", path, last, content_type=content, token=token)
+
+    eventually(lambda: told()[0] == 200, f"replicas may be changed: {told()[1]}")
+    more = patched(f"/spec/workerGroupSpecs/{MANY - 1}/maxReplicas", 7)
+    code, answer = scene.plane.request_json("PATCH", path, more, content_type=content, token=token)
+    assert code == 403
+    assert OF_A_GROUP in answer["message"]
+
+
+def bind(scene, role, account):
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{scene.namespace}"
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": scene.namespace}
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role}
+    body = {"metadata": {"name": f"{role}-{account}"}, "roleRef": ref, "subjects": [subject]}
+    scene.plane.create(f"{rbac}/rolebindings", body)
+
+
 RESIZE = {"spec": {"containers": [{"name": "ray-worker", "resources": {"limits": {"cpu": "1m"}}}]}}
-LABEL = {"metadata": {"labels": {"mine": "yes"}}}
 ROLE_REF = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
 BINDING = {"metadata": {"name": "more"}, "roleRef": ROLE_REF}
 FORBIDDEN = {

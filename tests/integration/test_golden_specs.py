@@ -46,6 +46,8 @@ SIDECAR = {
 } | {f"{HEAD}.volumes.autoscaler-token"}
 """What our own autoscaler has and Ray's has not."""
 NO_TOKEN = f"{HEAD}.automountServiceAccountToken"
+TOKEN = {f"{HEAD}.containers.autoscaler.volumeMounts.autoscaler-token", f"{HEAD}.volumes.autoscaler-token"}
+"""What each autoscaler has."""
 SPEAKS_V2 = f"{HEAD}.containers.ray-head.env.RAY_enable_autoscaler_v2"
 
 ROLES = {
@@ -72,7 +74,7 @@ LISTED = {
         *(narrow("04-autoscaling-v2-options"), NO_TOKEN),
     }
     - {f"{HEAD}.containers.autoscaler.securityContext"},
-    "05-autoscaling-v1": {narrow("05-autoscaling-v1")},
+    "05-autoscaling-v1": {narrow("05-autoscaling-v1"), *TOKEN, NO_TOKEN},
     "06-autoscaling-two-groups": {narrow("06-autoscaling-two-groups"), *SIDECAR, NO_TOKEN, SPEAKS_V2},
     "23-group-fields": {narrow("23-group-fields"), *SIDECAR, NO_TOKEN},
     "29-own-service-account": {narrow("29-own-service-account"), *SIDECAR, SPEAKS_V2},

@@ -51,8 +51,10 @@ def ask_helm(*words, values):
     return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, timeout=30, check=False)
 
 
-def rendered(values, release="raytide"):
-    answer = ask_helm("template", release, values=values)
+def rendered(values, release="raytide", *, served=()):
+    """`served`: what the API server has besides what helm takes for granted."""
+    more = [word for each in served for word in ("--api-versions", each)]
+    answer = ask_helm("template", release, *more, values=values)
     assert answer.returncode == 0, answer.stderr
     return [obj for obj in yaml.safe_load_all(answer.stdout) if obj]
 
@@ -222,6 +224,35 @@ def test_probes_ask_the_health_port():
     assert asked == {("/healthz", "health"), ("/readyz", "health")}
     assert {"name": "health", "containerPort": 9000} in container["ports"]
     assert "--health-probe-bind-address=:9000" in container["args"]
+
+
+POLICY = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+
+
+@pytest.mark.rule("FD:SEC-F8")
+@pytest.mark.parametrize(
+    ("values", "served", "is_there"),
+    [
+        pytest.param({}, (POLICY,), True, id="as it comes"),
+        pytest.param({}, (), False, id="an API server without such policies"),
+        pytest.param({"autoscaler": {"admissionPolicy": False}}, (POLICY,), False, id="switched off"),
+        pytest.param({"rbac": {"create": False}}, (POLICY,), False, id="with the other rules of access"),
+        pytest.param(NAMESPACED, (POLICY,), True, id="for two namespaces"),
+        pytest.param({**NAMESPACED, "rbac": {"readNodes": False}}, (POLICY,), False, id="nothing cluster-wide"),
+    ],
+)
+def test_autoscalers_are_held_to_their_fields_where_the_api_server_can(values, served, is_there):
+    objects = rendered(values, served=served)
+    policies = of_kind("ValidatingAdmissionPolicy", objects)
+    bindings = of_kind("ValidatingAdmissionPolicyBinding", objects)
+    assert (len(policies), len(bindings)) == (is_there, is_there)
+    if is_there:
+        assert bindings[0]["spec"]["policyName"] == policies[0]["metadata"]["name"]
+        assert bindings[0]["spec"]["validationActions"] == ["Deny"]
+        expressions = bindings[0]["spec"].get("matchResources", {}).get("namespaceSelector", {}).get("matchExpressions")
+        assert [each["values"] for each in expressions or ()] == (
+            [["team-a", "team-b"]] if "watchNamespaces" in values else []
+        )
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,6 @@ def test_an_image_command_and_arguments_of_the_users_stand_as_they_are():
     sidecar = sidecar_of(autoscaled(autoscalerOptions=options))
     assert (sidecar["image"], sidecar["command"], sidecar["args"]) == tuple(options.values())
     assert "livenessProbe" not in sidecar
-    assert TOKEN_PATH not in mounts_of(sidecar)
 
 
 @pytest.mark.rule("RC:AS-1")
@@ -269,9 +268,19 @@ def test_under_which_account_the_head_runs(head, name, expected):
     assert "serviceAccountName" not in worker_of(autoscaled(head=head, name=name))
 
 
-@pytest.mark.rule("SE:C22")
-def test_only_our_sidecar_holds_the_token():
-    head = head_of(autoscaled())
+@pytest.mark.rule("SE:C22", "FD:SEC-F8")
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="ours"),
+        pytest.param({"image": "rayproject/ray:2.60.0"}, id="Ray's, by an image"),
+        pytest.param({"command": ["ray"]}, id="Ray's, by a command"),
+        pytest.param({"args": ["exec ray"]}, id="Ray's, by arguments"),
+        pytest.param({"version": "v1"}, id="Ray's V1"),
+    ],
+)
+def test_only_the_autoscaler_holds_the_token(options):
+    head = head_of(autoscaled(autoscalerOptions=options))
     assert head["automountServiceAccountToken"] is False
     holders = [each["name"] for each in head["containers"] if TOKEN_PATH in mounts_of(each)]
     assert holders == ["autoscaler"]

@@ -2,8 +2,8 @@
 
 Steps of RC §3.1 (POD-6, POD-19), §3.6 (VOL-2) and §3.7 that change nothing in a cluster without `enableInTreeAutoscaling`.
 Two programs can run there: our own, from the operator's image (D12), or Ray's, from the head's image and exactly as KubeRay
-runs it; `chosen_autoscaler` says which. Ours alone holds the API token, runs without any privilege and writes nowhere but
-to `/tmp/ray`. Steps of pods.py; rbac.py asks whose program it is.
+runs it; `chosen_autoscaler` says which. Either alone holds the API token, unless the install says that Ray's is the rule;
+ours runs without any privilege and writes nowhere but to `/tmp/ray`. Steps of pods.py; rbac.py asks whose program it is.
 """
 
 from dataclasses import replace
@@ -52,7 +52,7 @@ def add_autoscaler(draft: Draft, site: Site) -> Draft:
         sidecars=(*draft.sidecars, build_autoscaler(site, is_ours=is_ours)),
         rest={**draft.rest, "serviceAccountName": service_account_name(site.cluster)},
     )
-    return _with_token(draft, site) if is_ours else draft
+    return _with_token(draft, site) if site.config.autoscaler.mode == "raytide" else draft
 
 
 def set_restart_policy(draft: Draft, site: Site) -> Draft:
