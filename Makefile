@@ -15,7 +15,7 @@ ON_CONTROL_PLANE := P3 P5 P6K P12
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube bench mutate properties simulation oracle golden crds gcs ray-versions chart e2e e2e-kind samples locks verify presubmit control-plane tools clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube bench mutate properties simulation cloud-days oracle golden crds gcs ray-versions chart e2e e2e-kind samples locks verify presubmit control-plane tools clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ test-kube: setup control-plane tools ## the integration suite, the probe and acc
 
 simulation: setup ## 1,000 random histories, 60 of jobs, 100 launches under faults, faults at a sample of points of each scenario (SEED=n, POINTS=all)
 	@$(BIN)/python tools/simulate.py $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(LAUNCHES),--launches $(LAUNCHES)) $(if $(JOB_HISTORIES),--job-histories $(JOB_HISTORIES)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(POINTS),--points $(POINTS)) $(if $(SEED),--seed $(SEED)) $(if $(POINT),--point $(POINT))
+
+cloud-days: setup ## 200 random days in a cloud of operator and autoscaler (DAYS=n SEED=n; make test lives five)
+	@$(PYTEST) tests/simulation/test_cloud_days.py --cloud-days $(if $(DAYS),$(DAYS),200) $(if $(SEED),--cloud-seed $(SEED))
 
 properties: setup ## what holds of every plan of the fair sharing, of 10,000 random clusters each (EXAMPLES=n)
 	@RAYTIDE_EXAMPLES=$(if $(EXAMPLES),$(EXAMPLES),10000) $(PYTEST) tests/unit/elastic/test_properties.py

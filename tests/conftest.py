@@ -18,6 +18,8 @@ hypothesis.settings.load_profile("any machine")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--histories", type=int, default=40, help="how many random histories the simulation tells")
     parser.addoption("--first-history", type=int, default=0, help="the seed of the first one")
+    parser.addoption("--cloud-days", type=int, default=5, help="how many random days in a cloud are lived")
+    parser.addoption("--cloud-seed", type=int, default=None, help="the first of their seeds; drawn anew if absent")
     parser.addoption("--points", type=int, default=12, help="at how many points of each scenario a fault is tried")
     parser.addoption("--mutation", default="", help="break the product on purpose (see simulation/mutations.py)")
     parser.addoption(

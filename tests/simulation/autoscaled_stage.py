@@ -18,7 +18,7 @@ from simulation.manifests import NAME
 from simulation.operator_under_test import WorldClock
 from simulation.ray_world import GcsFault, RayWorld
 from simulation.sidecar_judge import SidecarDoor, SidecarJudge
-from simulation.sidecar_under_test import SidecarUnderTest
+from simulation.sidecar_under_test import SETTINGS, SidecarUnderTest
 from simulation.stage import Replica, Stage
 from simulation.wire import InProcess, StorePast, Troubles
 from simulation.wishes import RECORD, groups_of, named_workers
@@ -32,10 +32,13 @@ class AutoscaledStage(Stage):
 
     learned_for_s = 0.0
     awaited_for_s = 12.0
+    ray_world = RayWorld
+    settings = SETTINGS
+    """Of the autoscaler."""
 
     def __init__(self, seed: int, *, kubelets: Kubelets | None = None) -> None:
         super().__init__(seed, kubelets=kubelets)
-        self.ray = RayWorld(self.world, NAME, self.judge.note)
+        self.ray = self.ray_world(self.world, NAME, self.judge.note)
         self.rights = SidecarJudge(self.judge, self.ray)
         self.sidecars: dict[str, SidecarUnderTest] = {}
         """By the uid of the head beside which they live."""
@@ -75,6 +78,7 @@ class AutoscaledStage(Stage):
             Key(NAMESPACE, NAME),
             head=head_name,
             note=self.judge.note,
+            settings=self.settings,
         )
 
     def kill_sidecar(self, head_uid: str) -> None:

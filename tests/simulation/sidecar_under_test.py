@@ -16,7 +16,7 @@ from raytide.autoscaler.gcs import GcsClient
 from raytide.autoscaler.loop import Autoscaler, Tick
 from raytide.autoscaler.main import loop_settings
 from raytide.autoscaler.ordering.orders import Memory, Snapshot, TickPlan
-from raytide.autoscaler.settings import read_settings
+from raytide.autoscaler.settings import SidecarSettings, read_settings
 from raytide.autoscaler.tick import plan_tick
 from raytide.kube.client import Client
 from raytide.kube.transport import Transport
@@ -48,8 +48,17 @@ class SidecarUnderTest:
     """
 
     def __init__(
-        self, transport: Transport, gcs: GcsClient, clock: Clock, key: Key, *, head: str, note: Callable[[str], None]
+        self,
+        transport: Transport,
+        gcs: GcsClient,
+        clock: Clock,
+        key: Key,
+        *,
+        head: str,
+        note: Callable[[str], None],
+        settings: SidecarSettings = SETTINGS,
     ) -> None:
+        self._settings = settings
         self._transport = transport
         self._gcs = gcs
         self._clock = clock
@@ -69,11 +78,11 @@ class SidecarUnderTest:
         """A new loop with nothing in its memory."""
         line = self._line = Line(self._transport)
         self._autoscaler = _Watched(
-            Client(line, clock=self._clock, timeout_s=SETTINGS.api.timeout_s),
+            Client(line, clock=self._clock, timeout_s=self._settings.api.timeout_s),
             self._gcs,
             clock=self._clock,
             key=self._key,
-            settings=loop_settings(replace(SETTINGS, head_pod=self._head)),
+            settings=loop_settings(replace(self._settings, head_pod=self._head)),
             on_tick=(self._judge,),
         )
         self.lives += 1

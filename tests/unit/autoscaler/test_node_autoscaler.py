@@ -78,13 +78,26 @@ def test_where_nobody_adds_nodes_the_work_is_elsewhere_within_30_s(known):
             NodeAutoscaler(is_readable=True, has_spoken=True), 900, id="it works, and has said nothing of this"
         ),
         pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": True}), 900, id="a node comes"),
-        pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": False}), 0, id="none comes"),
+        pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": False}), -1, id="none comes"),
         pytest.param(NodeAutoscaler(Presence.PRESENT), 900, id="the setting says so"),
         pytest.param(NodeAutoscaler(Presence.ABSENT, has_spoken=True, answers={"a": True}), 8, id="or says no"),
     ],
 )
 def test_how_long_a_pod_waits_for_a_node(known, seconds):
     assert wait_s("a", known, TimeLimits()) == seconds
+
+
+@pytest.mark.parametrize(
+    ("known", "seconds"),
+    [
+        pytest.param(UNKNOWN, -1, id="nothing can be read"),
+        pytest.param(NodeAutoscaler(Presence.ABSENT), -1, id="the setting says that there is none"),
+        pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True), 15, id="its own answer is waited for"),
+        pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": True}), 900, id="a node comes"),
+    ],
+)
+def test_how_long_a_pod_of_a_group_without_nodes_waits(known, seconds):
+    assert wait_s("a", known, TimeLimits(), is_resting=True) == seconds
 
 
 def test_the_last_word_about_the_pod_that_is_there_counts():
@@ -170,7 +183,7 @@ async def test_nothing_is_asked_while_no_pod_waits_and_little_while_one_does():
     for _ in range(60):
         await told.look("a")
         await asyncio.sleep(1)
-    assert told.asked <= 2 * 15 + 2
+    assert told.asked <= 2 * 31
     told.say("a", "Nominated", "karpenter")
     await asyncio.sleep(5)
     told.asked = 0

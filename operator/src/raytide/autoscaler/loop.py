@@ -160,8 +160,9 @@ class Autoscaler:
             self._unwritten.reset()
         elif tick.written is not None:
             return self._unwritten.next_s()
-        due_s = tick.plan.look_again_s
-        return self._settings.interval_s if due_s is None else max(0.0, min(due_s, self._settings.interval_s))
+        dues_s = (tick.plan.look_again_s, self._node_events.look_again_s)
+        due_s = min((due_s for due_s in dues_s if due_s is not None), default=self._settings.interval_s)
+        return max(0.0, min(due_s, self._settings.interval_s))
 
     # --- one tick ----------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-ASK_EVERY_S: Final = 4.0
+ASK_EVERY_S: Final = 2.0
 LOOK_AGAIN_S: Final = 20.0
 """Once every waiting pod has an answer: it may change."""
 REFUSED_S: Final = 600.0
@@ -68,6 +68,13 @@ class NodeEvents:
         self._known = NodeAutoscaler(presence, is_readable=True)
         self._sources: tuple[Source, ...] = tuple(Source)
         self._next_s = 0.0
+        self._is_open = False
+        """Whether a pod waits for a first answer."""
+
+    @property
+    def look_again_s(self) -> float | None:
+        """In how many seconds an answer that a pod waits for may be there; None: nothing is waited for."""
+        return ASK_EVERY_S if self._is_open else None
 
     async def look(self, pods: Sequence[PodView]) -> NodeAutoscaler:
         """What is known about these pods."""
@@ -78,6 +85,7 @@ class NodeEvents:
             is_open = any(self._known.answer(pod.name) is None for pod in waiting)
             if self._known.is_readable:
                 self._next_s = self._clock.monotonic() + (ASK_EVERY_S if is_open else LOOK_AGAIN_S)
+        self._is_open = self._known.is_readable and any(self._known.answer(pod.name) is None for pod in waiting)
         return self._known
 
     async def _ask(self, waiting: Sequence[PodView]) -> None:

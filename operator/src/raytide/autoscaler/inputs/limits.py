@@ -256,9 +256,8 @@ class _Judge:
         if pod is None or stay is None or stay.stage not in NO_RAY_NODE:
             return None
         startup = startup_of(pod)
-        is_served = startup.reason == Cause.UNSCHEDULABLE and self.node_autoscaler.answer(pod.name) is True
-        is_known = self.is_resting and isinstance(startup.reason, Cause) and not is_served
-        node_s = wait_s(pod.name, self.node_autoscaler, self.limits)
+        is_known = self.is_resting and isinstance(startup.reason, Cause) and startup.reason != Cause.UNSCHEDULABLE
+        node_s = wait_s(pod.name, self.node_autoscaler, self.limits, is_resting=self.is_resting)
         if self.now_s - stay.since_s <= limit_s(startup, self.limits, node_s=node_s) and not is_known:
             return None
         is_groups_fault = startup.reason in NO_ROOM or self.last_joined_s <= stay.since_s

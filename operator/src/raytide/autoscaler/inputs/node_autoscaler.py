@@ -70,21 +70,25 @@ class NodeAutoscaler:
         return self.presence is Presence.PRESENT or (self.presence is Presence.AUTO and self.has_spoken)
 
 
+AT_ONCE: Final = -1.0
+"""A limit that is exceeded at the first look."""
 UNKNOWN: Final = NodeAutoscaler()
 """Nothing is known, and nothing can be read."""
 
 
-def wait_s(pod: str, autoscaler: NodeAutoscaler, limits: TimeLimits) -> float:
-    """How many seconds a pod that no node can take may wait for one."""
+def wait_s(pod: str, autoscaler: NodeAutoscaler, limits: TimeLimits, *, is_resting: bool = False) -> float:
+    """How many seconds a pod that no node can take may wait for one; less if its group is known to get none."""
     if autoscaler.presence is Presence.ABSENT:
-        return limits.capacity_s
+        return AT_ONCE if is_resting else limits.capacity_s
     match autoscaler.answer(pod):
         case True:
             return limits.node_s
         case False:
-            return 0.0
-    if autoscaler.is_at_work:
+            return AT_ONCE
+    if autoscaler.is_at_work and not is_resting:
         return limits.node_s
+    if is_resting and not (autoscaler.is_at_work and autoscaler.is_readable):
+        return AT_ONCE
     return max(limits.capacity_s, limits.answer_s) if autoscaler.is_readable else limits.capacity_s
 
 
