@@ -433,3 +433,35 @@ def test_what_the_hosts_of_one_slice_share_is_not_the_groups():
     assert learnt("r1", "r1") == own, "one slice proves nothing but its kind"
     assert learnt("r1", "r1", "r2", "r2") == own
     assert learnt("r1", "r1", "r1", "r1") == {**own, "rack": "r1"}
+
+
+GPU_NODE = {"limits": {"cpu": "8", "nvidia.com/gpu": "1"}}
+TPU_NODE = {"limits": {"cpu": "8", "google.com/tpu": "4"}}
+NEURON_NODE = {"limits": {"cpu": "8", "aws.amazon.com/neuroncore": "2"}}
+
+
+@pytest.mark.rule("FD:AS-A11")
+@pytest.mark.parametrize(
+    ("resources", "selector", "labels", "kind"),
+    [
+        (GPU_NODE, {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}, {}, "A100"),
+        (GPU_NODE, {"cloud.google.com/gke-accelerator": "nvidia-h100-mega-80gb"}, {}, "H100"),
+        (GPU_NODE, {"karpenter.k8s.aws/instance-gpu-name": "a10g"}, {}, "A10G"),
+        (GPU_NODE, {"nvidia.com/gpu.product": "Tesla-T4"}, {}, "T4"),
+        (GPU_NODE, {}, {"ray.io/accelerator-type": "L4"}, "L4"),
+        (TPU_NODE, {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}, {}, "TPU-V6E"),
+        (NEURON_NODE, {}, {}, "aws-neuron-core"),
+        (GPU_NODE, {"cloud.google.com/gke-accelerator": "nvidia-of-next-year"}, {}, ""),
+        (GPU_NODE, {}, {}, ""),
+    ],
+)
+def test_the_kind_of_accelerator_is_known_before_any_node_lives(resources, selector, labels, kind):
+    made = template("ray-worker", nodeSelector=selector)
+    made["spec"]["containers"][0]["resources"] = resources
+    spec = {"workerGroupSpecs": [group("gpu", template=made, labels=labels)]}
+    asked = {f"accelerator_type:{name}" for name in ("A100", "H100", "A10G", "T4", "L4", "TPU-V6E", "aws-neuron-core")}
+    found = one(node_types(spec, asked=asked), "gpu")
+    kinds = {name.partition(":")[2] for name, _ in found.resources if name.startswith("accelerator_type:")}
+    assert kinds == ({kind} if kind else set())
+    assert dict(found.labels).get("ray.io/accelerator-type", "") == kind
+    assert not [name for name, _ in one(node_types(spec), "gpu").resources if ":" in name], "only what is asked for"

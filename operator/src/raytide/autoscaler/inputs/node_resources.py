@@ -24,7 +24,7 @@ NEURON_RESOURCE: Final = "aws.amazon.com/neuroncore"
 TPU_TOPOLOGY: Final = "cloud.google.com/gke-tpu-topology"
 TPU_ACCELERATOR: Final = "cloud.google.com/gke-tpu-accelerator"
 
-_TPU_GENERATION: Final = {
+TPU_GENERATION: Final = {
     "tpu-v4-podslice": "v4",
     "tpu-v5-lite-device": "v5litepod",
     "tpu-v5-lite-podslice": "v5litepod",
@@ -237,7 +237,7 @@ def _tpu_amounts(tpus: int, selector: Mapping[str, Any], remarks: list[str]) -> 
             f"nodeSelector lacks {TPU_TOPOLOGY} or {TPU_ACCELERATOR}: set both, or demands for a whole TPU slice find no node"
         )
         return {TPU: tpus}
-    generation = _TPU_GENERATION.get(str(accelerator))
+    generation = TPU_GENERATION.get(str(accelerator))
     if generation is None:
         return {TPU: tpus}
     sides = str(topology).lower().split("x")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from raytide.api.quantity import MAX_INT32, Quantity, QuantityError
+from raytide.autoscaler.inputs.accelerators import ACCELERATOR_LABEL, RESOURCE, accelerator_of
 from raytide.autoscaler.inputs.node_resources import CPU, BadField, NodeResources, mapping, node_resources
 from raytide.autoscaler.model import (
     HEAD_TYPE,
@@ -176,7 +177,10 @@ class _Reading:
             self.remark(HEAD_TYPE, str(bad))
             found = NodeResources({})
         return NodeType(
-            HEAD_TYPE, max_nodes=1, resources=_amounts(found.amounts), labels=self._labels(HEAD_TYPE, group, hosts=0)
+            HEAD_TYPE,
+            max_nodes=1,
+            resources=_amounts(found.amounts),
+            labels=self._labels(HEAD_TYPE, group, hosts=0, resources=found.amounts),
         )
 
     def group(self, name: str, group: Mapping[str, Any]) -> NodeType | None:
@@ -202,7 +206,7 @@ class _Reading:
             min_nodes=least * hosts,
             max_nodes=most * hosts,
             resources=resources,
-            labels=self._labels(name, group, hosts),
+            labels=self._labels(name, group, hosts, dict(resources)),
             idle_timeout_s=self.seconds(group.get("idleTimeoutSeconds"), name, "idleTimeoutSeconds"),
             priority=self._priority(name, group.get("priority")),
             num_of_hosts=hosts,
@@ -259,9 +263,11 @@ class _Reading:
             raise BadField(
                 "nothing says how many CPUs a node has: set limits.cpu of the first container, or rayStartParams[num-cpus]"
             )
-        return tuple(sorted({**dict(_amounts(found.amounts)), **learnt}.items()))
+        kind = RESOURCE + accelerator_of(group, found.amounts)
+        known = {kind: UNIT} if kind in self._asked and not live else {}
+        return tuple(sorted({**known, **dict(_amounts(found.amounts)), **learnt}.items()))
 
-    def _labels(self, name: str, group: Mapping[str, Any], hosts: int) -> Labels:
+    def _labels(self, name: str, group: Mapping[str, Any], hosts: int, resources: Mapping[str, int]) -> Labels:
         """What every node of the group carries: known, learnt from the living, and written by the user (AS:C-7, B-12)."""
         if "labels" in mapping(group.get("rayStartParams")):
             self.remark(name, "rayStartParams[labels] is not read: write the labels into the group's `labels`")
@@ -273,7 +279,11 @@ class _Reading:
                 self.remark(
                     name, f"labels[{key}] {_shown(value)} is no Kubernetes label: mend it; until then it is left out"
                 )
-        return labels_of({**_learnt_labels(self._live.get(name, ()), hosts), NODE_GROUP_LABEL: name, **written})
+        kind = accelerator_of(group, resources)
+        known = {ACCELERATOR_LABEL: kind} if kind and name not in self._live else {}
+        return labels_of(
+            {**known, **_learnt_labels(self._live.get(name, ()), hosts), NODE_GROUP_LABEL: name, **written}
+        )
 
 
 def _whole(given: Any, key: str, default: int) -> int:
