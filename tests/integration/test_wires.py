@@ -375,7 +375,8 @@ async def test_events_are_taken_by_the_api(client, server):
     async with asyncio.timeout(5):
         while not found:
             found = [item async for item in client.list(EVENTS, server.home)]
-    assert (found[0]["note"], found[0]["regarding"]["name"]) == ("bad", "a")
+    assert (found[0]["message"], found[0]["involvedObject"]["name"]) == ("bad", "a")
+    assert found[0]["firstTimestamp"] == found[0]["lastTimestamp"]
     assert recorder.dropped == 0
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -100,7 +100,7 @@
   verbs: [list]
 {{- end }}
 # optional: to say what happened in `kubectl describe`
-- apiGroups: ["events.k8s.io"]
+- apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
 {{- end -}}

@@ -260,6 +260,13 @@ def test_an_event_is_seen_through_both_groups(client: Client) -> None:
     assert client.post(new_path, new).status == 201
     found = client.get(f"{client.core}/events", fieldSelector="involvedObject.name=p1,reason=New").body["items"]
     assert [(item["message"], item["reportingComponent"]) for item in found] == [("modern", "raytide.io/test")]
+    old = {**new, "metadata": {"name": "c"}, "deprecatedLastTimestamp": "2026-01-01T00:00:00Z", "deprecatedCount": 1}
+    refused = client.post(new_path, old)
+    assert refused.status == 422
+    causes = [(cause["field"], cause["message"]) for cause in refused.body["details"]["causes"]]
+    unset = 'Invalid value: "": needs to be unset'
+    assert causes == [("lastTimestamp", unset), ("count", unset)]
+    assert client.patch(f"{client.core}/events/b", {"count": 2, "lastTimestamp": "2026-01-01T00:00:01Z"}).status == 200
 
 
 def test_leases_are_renewed_one_at_a_time(client: Client) -> None:

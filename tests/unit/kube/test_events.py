@@ -68,14 +68,31 @@ async def test_an_event_has_everything_the_api_asks_for(wire):
         warn(recorder)
         await asyncio.sleep(1)
     (call,) = wire.calls
-    assert (call.method, call.path) == ("POST", "/apis/events.k8s.io/v1/namespaces/ns/events")
+    assert (call.method, call.path) == ("POST", "/api/v1/namespaces/ns/events")
     event = call.json
     assert event["metadata"]["namespace"] == "ns"
     assert event["metadata"]["name"].startswith("c.")
     assert event["eventTime"] == "2026-01-01T00:00:01.500000Z"
-    assert (event["type"], event["reason"], event["action"], event["note"]) == ("Warning", "Invalid", "Validate", "bad")
-    assert (event["reportingController"], event["reportingInstance"]) == ("raytide", "pod-1")
-    assert event["regarding"] == {"apiVersion": "ray.io/v1", "kind": "RayCluster", **CLUSTER["metadata"]}
+    assert (event["type"], event["reason"], event["action"], event["message"]) == (
+        "Warning",
+        "Invalid",
+        "Validate",
+        "bad",
+    )
+    assert (event["reportingComponent"], event["reportingInstance"]) == ("raytide", "pod-1")
+    assert event["involvedObject"] == {"apiVersion": "ray.io/v1", "kind": "RayCluster", **CLUSTER["metadata"]}
+
+
+@pytest.mark.rule("FD:RC-B17")
+async def test_an_event_can_be_sorted_by_its_last_timestamp(wire):
+    async with recording(wire) as recorder:
+        await asyncio.sleep(1.5)
+        warn(recorder)
+        await asyncio.sleep(1)
+    event = wire.calls[0].json
+    assert event["firstTimestamp"] == event["lastTimestamp"] == "2026-01-01T00:00:01Z"
+    assert event["count"] == 1
+    assert event["source"] == {"component": "raytide"}
 
 
 async def test_a_pass_makes_one_event_per_reason_and_group(wire):
@@ -91,7 +108,7 @@ async def test_a_pass_makes_one_event_per_reason_and_group(wire):
     async with recording(wire) as recorder:
         recorder.record_outcomes(CLUSTER, outcomes)
         await asyncio.sleep(1)
-    told = [(call.json["type"], call.json["reason"], call.json["note"]) for call in wire.calls]
+    told = [(call.json["type"], call.json["reason"], call.json["message"]) for call in wire.calls]
     assert told == [
         ("Normal", "CreatedWorkerPod", "Created 5 pods p0 … p4"),
         ("Normal", "CreatedWorkerPod", "Created pod q"),
@@ -116,8 +133,12 @@ async def test_what_repeats_becomes_a_series_patched_once_a_minute(wire):
     assert [call.method for call in wire.calls] == ["POST", "PATCH", "PATCH"]
     first, second, third = wire.calls
     assert second.path.endswith("/" + first.json["metadata"]["name"])
-    assert second.json == {"series": {"count": 61, "lastObservedTime": "2026-01-01T00:01:00.000000Z"}}
-    assert third.json["series"]["count"] == 121
+    assert second.json == {
+        "series": {"count": 61, "lastObservedTime": "2026-01-01T00:01:00.000000Z"},
+        "count": 61,
+        "lastTimestamp": "2026-01-01T00:01:00Z",
+    }
+    assert third.json["series"]["count"] == third.json["count"] == 121
 
 
 async def test_another_object_or_note_is_another_event(wire):
@@ -159,7 +180,10 @@ async def test_a_series_whose_event_expired_begins_anew(wire):
         warn(recorder)
         await asyncio.sleep(1)
     assert [call.method for call in wire.calls] == ["POST", "PATCH", "POST"]
-    assert wire.calls[2].json["eventTime"] == "2026-01-01T00:01:40.000000Z"
+    anew = wire.calls[2].json
+    assert anew["eventTime"] == "2026-01-01T00:01:40.000000Z"
+    assert anew["firstTimestamp"] == anew["lastTimestamp"] == "2026-01-01T00:01:40Z"
+    assert (anew["count"], "series" in anew) == (1, False)
 
 
 async def test_telling_never_waits_and_a_thousand_may(wire):
@@ -202,7 +226,7 @@ async def test_a_note_is_cut_to_what_the_api_takes(wire):
     async with recording(wire) as recorder:
         warn(recorder, note="ä" * 2000)
         await asyncio.sleep(1)
-    note = wire.calls[0].json["note"]
+    note = wire.calls[0].json["message"]
     assert len(note.encode()) <= 1024
     assert note.endswith("ä…")
 
@@ -221,7 +245,7 @@ async def test_a_flood_about_one_object_is_no_silence_about_others(wire):
         assert recorder.dropped == 10_000 - 100
         warn(recorder, "again", uid="hostile")
         await asyncio.sleep(1)
-    told = [call.json["note"] for call in wire.calls]
+    told = [call.json["message"] for call in wire.calls]
     assert "one word" in told
     assert told[-1] == "again"
     assert len(told) == 102

@@ -56,9 +56,8 @@ CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 NODES: Final = Resource("", "v1", "nodes", "Node", is_namespaced=False)
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", is_namespaced=False)
-EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
-CORE_EVENTS: Final = Resource("", "v1", "events", "Event")
-"""The same objects in the group whose field selectors know the source, whichever group they were written in."""
+EVENTS: Final = Resource("", "v1", "events", "Event")
+"""Of core/v1: its field selectors know the source, and the newer group refuses the fields that are sorted by."""
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", is_namespaced=False

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from raytide.api.config import AutoscalerMode
 from raytide.api.meta import (
     CONFIG_MAPS,
-    CORE_EVENTS,
     EVENTS,
     LEASES,
     NODES,
@@ -158,7 +157,7 @@ PERMISSIONS: Final = (
         is_required=False,
     ),
     Permission(
-        CORE_EVENTS,
+        EVENTS,
         ("list",),
         "pass it on to autoscalers, which read whether a node comes for a pod that none can take",
         is_required=False,

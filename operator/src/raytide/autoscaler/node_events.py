@@ -16,7 +16,7 @@ import msgspec
 
 from raytide.api.conditions import moment_of
 from raytide.api.errors import Refused, Unavailable
-from raytide.api.meta import CORE_EVENTS
+from raytide.api.meta import EVENTS
 from raytide.api.pod import PodView
 from raytide.api.pod_trouble import Cause, trouble_of
 from raytide.autoscaler.inputs.node_autoscaler import NodeAutoscaler, PodEvent, Presence, Source, answers_of
@@ -120,7 +120,7 @@ class NodeEvents:
         found: list[PodEvent] = []
         pages = 0
         selector = f"involvedObject.kind=Pod,source={source}"
-        async for page in self._client.pages(CORE_EVENTS, self._namespace, field_selector=selector):
+        async for page in self._client.pages(EVENTS, self._namespace, field_selector=selector):
             found += _events(page.items)
             pages += 1
             if pages == MOST_PAGES:

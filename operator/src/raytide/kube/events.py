@@ -1,8 +1,11 @@
 """What do users read under `kubectl describe`, Events?
 
-Takes outcomes of a pass, or single remarks, and posts them as events.k8s.io/v1 events in the background. A hundred pods
-created in one pass are one event; what repeats becomes a series of the first. It never makes its caller wait and never
-fails: an event that cannot be posted is dropped. Told by the controllers after the status write (D8).
+Takes outcomes of a pass, or single remarks, and posts them as events in the background. A hundred pods created in one pass
+are one event; what repeats becomes a series of the first. It never makes its caller wait and never fails: an event that
+cannot be posted is dropped. Told by the controllers after the status write (D8).
+
+They are written through core/v1, as client-go's recorder for controllers does: events.k8s.io/v1 refuses `lastTimestamp`,
+by which everybody sorts, and `count` ("needs to be unset"). They carry the newer fields too.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from typing import Final, TypeAlias
 from cachetools import TTLCache
 
 from raytide.api.actions import Create, Delete, Outcome, Patch, Result
+from raytide.api.conditions import timestamp
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import EVENTS, Key, Manifest, micro_time
 from raytide.kube.client import Client
@@ -57,6 +61,8 @@ class Recorder:
       words; an empty reason, and every other result, tells nothing.
     - The same event within six minutes is counted into a series of the first one, patched at most once a minute;
       refusals are the same whatever name the API's words mention.
+    - `firstTimestamp`, `lastTimestamp`, `count` and `source` say the same as `eventTime`, `series` and the reporting
+      controller, so that `kubectl get events --sort-by=.lastTimestamp` has our events in their place (FD:RC-B17).
     - `record` and `record_outcomes` never wait; a thousand events may wait to be posted, a hundred about one object;
       further ones are dropped.
     - One request at a time is under way; one that fails is dropped, quietly when the namespace is going.
@@ -148,13 +154,17 @@ class Recorder:
                 "name": f"{metadata['name']}.{digest.hexdigest()}",
             },
             "eventTime": moment,
-            "reportingController": self._controller,
+            "firstTimestamp": timestamp(now),
+            "lastTimestamp": timestamp(now),
+            "count": 1,
+            "source": {"component": self._controller},
+            "reportingComponent": self._controller,
             "reportingInstance": self._instance,
             "action": action,
             "reason": reason,
             "type": event_type,
-            "note": note if len(note.encode()) <= NOTE_LENGTH else _cut(note),
-            "regarding": {
+            "message": note if len(note.encode()) <= NOTE_LENGTH else _cut(note),
+            "involvedObject": {
                 "apiVersion": regarding.get("apiVersion", ""),
                 "kind": regarding.get("kind", ""),
                 "namespace": metadata.get("namespace", ""),
@@ -181,14 +191,20 @@ class Recorder:
 
     async def _patch(self, said: _Said) -> None:
         metadata = said.manifest["metadata"]
-        series = {"count": said.count, "lastObservedTime": micro_time(said.last_at or self._clock.now())}
+        last_at = said.last_at or self._clock.now()
+        change = {
+            "series": {"count": said.count, "lastObservedTime": micro_time(last_at)},
+            "count": said.count,
+            "lastTimestamp": timestamp(last_at),
+        }
         try:
-            await self._client.patch(EVENTS, Key(metadata["namespace"], metadata["name"]), {"series": series})
+            await self._client.patch(EVENTS, Key(metadata["namespace"], metadata["name"]), change)
         except Refused as refused:
             if not refused.is_not_found:
                 raise
-            said.manifest["eventTime"] = series["lastObservedTime"]  # it expired: the series begins anew
-            said.count = 1
+            said.count = 1  # it expired: the series begins anew
+            moment = timestamp(last_at)
+            said.manifest |= {"eventTime": micro_time(last_at), "firstTimestamp": moment, "lastTimestamp": moment}
             await self._client.create(EVENTS, said.manifest)
 
 
@@ -205,7 +221,7 @@ def build_note(outcomes: Sequence[Outcome]) -> str:
 
 
 def _about(said: _Said) -> str:
-    uid: str = said.manifest["regarding"]["uid"]
+    uid: str = said.manifest["involvedObject"]["uid"]
     return uid
 
 

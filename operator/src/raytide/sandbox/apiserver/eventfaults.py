@@ -16,6 +16,8 @@ _LONGEST: Final = {"reportingInstance": 128, "action": 128, "reason": 128}
 _LONGEST_NOTE: Final = 1024
 _TYPES: Final = ("Normal", "Warning")
 _FIXED: Final = ("involvedObject", "reason", "action", "message", "type", "eventTime", "related")
+_OLD: Final = ("firstTimestamp", "lastTimestamp", "count", "source")
+"""Fields of core/v1 that an event of the newer group must not bring."""
 _NAME: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _NAME_TEXT: Final = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -38,6 +40,7 @@ def _omissions(event: Json) -> list[Cause]:
     kind = event.get("type")
     if kind not in _TYPES:
         found.append(_wrong("type", f"has invalid value: {kind or ''}"))
+    found += [_wrong(field, "needs to be unset") for field in _OLD if event.get(field)]
     found += _controller(event.get("reportingComponent") or "")
     for field, longest in _LONGEST.items():
         text = event.get(field) or ""
