@@ -31,6 +31,7 @@ from raytide.elastic.model import (
     Taint,
     Toleration,
 )
+from raytide.elastic.share import allowed_size
 
 GPU = "nvidia.com/gpu"
 KIND = "TrainingJob"
@@ -330,7 +331,7 @@ class World:
         other = self.copy()
         for pods in other.jobs.values():
             if pods.trainers or not pods.job.is_gang:
-                other._fill(pods, max(pods.job.floor, sum(map(bool, pods.trainers))))
+                other._fill(pods, allowed_size(pods.job, max(pods.job.floor, sum(map(bool, pods.trainers)))))
         other.schedule()
         return other
 

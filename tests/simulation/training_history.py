@@ -23,6 +23,8 @@ from simulation.training_world import CPUS, JOBS
 from simulation.world import NAMESPACE, Kubelets
 
 EVENTS = 16
+MORE_EVENTS = 8
+"""No history has more failures than events: trainers that fail together fail once."""
 SETTLE_S = 600.0
 """Pauses after failures grow to six minutes."""
 DEAF_S = 150.0
@@ -80,7 +82,8 @@ class JobLife:
         name, namespace = self.rng.choice(JOB_NAMES), self.rng.choice(NAMESPACES)
         low = self.rng.randint(1, 3)
         high, gpu = low + self.rng.choice([0, 2, 6, 10]), self.rng.choice([0, 0, 1])
-        more: dict[str, Any] = {"scaling": {"rebalance": self.rng.random() < 0.3}, "backoffLimit": 100}
+        more: dict[str, Any] = {"scaling": {"rebalance": self.rng.random() < 0.3}, "backoffLimit": EVENTS + MORE_EVENTS}
+        more["pendingTimeoutSeconds"] = self.rng.choice([30, 86_400, 86_400])
         if self.rng.random() < 0.3:
             more |= {"pserver": {"min-instance": 1, **role("500m")}, "master": role("500m")}
         job = new_job(name, low, high, namespace=namespace, gpu=gpu, cpu=self.rng.choice(["500m", "1", "2"]), **more)
@@ -120,6 +123,15 @@ class JobLife:
         if found := self._any_pod():
             self._tell(f"{found} fails")
             self.world.fail(*found)
+
+    def peers_fail(self) -> None:
+        """All of a job's pods exit because one of them is gone, as with NCCL."""
+        found = self._any_job()
+        job = self.world.job(*found) if found else None
+        if found and job:
+            self._tell(f"{found[1]}/{found[0]}: all of its pods fail")
+            for pod in self.stage.census.members(job["metadata"]["uid"]):
+                self.world.fail(pod.name, found[1])
 
     def pod_evicted(self) -> None:
         if found := self._any_pod():
@@ -185,6 +197,16 @@ class JobLife:
         fault = Answer(403, message="exceeded quota: pods")
         self._for_a_while(fault, is_above, self.rng.choice([5.0, 40.0]), f"quota of {most} pods")
 
+    def forbid(self) -> None:
+        """As Pod Security, a webhook or a PriorityClass that is not there: one job's pods are refused."""
+        namespace = self.rng.choice(NAMESPACES)
+
+        def is_meant(call: Call) -> bool:
+            return call.method == "POST" and call.plural == "pods" and call.namespace == namespace
+
+        fault = Answer(403, message="pods is forbidden: no PriorityClass with name gold was found")
+        self._for_a_while(fault, is_meant, self.rng.choice([5.0, 100.0]), f"pods of {namespace} are refused")
+
     def _for_a_while(self, fault: CallFault, matches: Callable[[Call], bool], for_s: float, text: str) -> None:
         self._tell(f"{text} for {for_s:.0f} s")
         self.judge.is_view_trusted = False
@@ -210,13 +232,13 @@ class JobLife:
 
     async def _live(self) -> None:
         doings = [self.create] * 5 + [self.rebound, self.scale, self.suspend] * 2 + [self.finish, self.delete]
-        doings += [self.pod_fails, self.pod_evicted, self.pod_vanishes, self.stranger, self.stranger]
-        doings += [self.machine, self.cordon, self.lag, self.cut, self.spoil, self.away, self.quota]
+        doings += [self.pod_fails, self.peers_fail, self.pod_evicted, self.pod_vanishes, self.stranger, self.stranger]
+        doings += [self.machine, self.cordon, self.lag, self.cut, self.spoil, self.away, self.quota, self.forbid]
         doings += [self.fault] * 5 + [self.restart]
         self.stage.open()
         self.create()
         self.stage.start()
-        for number in range(EVENTS + self.rng.randint(0, 8)):
+        for number in range(EVENTS + self.rng.randint(0, MORE_EVENTS)):
             self._number = number
             doing, wait_s = self.rng.choice(doings), self.rng.choice([0.0, 0.05, 0.5, 2.0, 8.0, 30.0])
             if self._only is None or number in self._only:

@@ -59,7 +59,9 @@ def ordered(job: Mapping[str, Any]) -> int:
 
 
 def is_gang(job: Mapping[str, Any]) -> bool:
-    """Whether it begins all at once or not at all."""
+    """Whether it begins all at once or not at all; so does a job that took its chance in vain."""
+    if ((job.get("status") or {}).get("admission") or {}).get("timeouts"):
+        return True
     spec = job["spec"]
     asks_for_gpus = names.GPU in (spec["trainer"].get("resources") or {}).get("requests", {})
     return bool(spec.get("startPolicy", "Gang" if asks_for_gpus else "Optimistic") == "Gang")

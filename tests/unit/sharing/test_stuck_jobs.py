@@ -105,3 +105,18 @@ async def test_a_job_whose_pods_are_refused_takes_nothing_from_others_for_long(p
         await asyncio.sleep(4 * 3600)
         assert len(stage.orders("victim")) == before
         assert len(stage.placed("victim")) == 16
+
+
+@pytest.mark.rule("TJ:3.21")
+async def test_a_gang_that_is_scaled_to_nothing_keeps_its_minimum():
+    stage = BothRooms()
+    stage.add_node("one", "8", gpu=4)
+    async with stage:
+        stage.add_job("gang", 2, 4, gpu=1)
+        await stage.until("it runs", lambda: len(stage.placed("gang")) == 4)
+        stage.scale("gang", 0)
+        await stage.until("it is small", lambda: len(stage.placed("gang")) == 2)
+        await asyncio.sleep(5)
+        condition = find_condition(stage.status("gang")["conditions"], names.ADMITTED)
+        assert condition["status"] == "True"
+        await stage.until("it has grown again", lambda: len(stage.placed("gang")) == 4)

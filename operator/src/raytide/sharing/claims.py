@@ -103,7 +103,8 @@ def claim_of(job: TrainingJob, *, live_trainers: int, gpus: frozenset[str]) -> C
         job=job,
         record=record,
         is_gang=gang,
-        current=ordered_size(job) if begins else 0,
+        # `kubectl scale --replicas=0` of a gang that runs asks for its minimum, as of any job, and not for its end.
+        current=max(ordered_size(job), int(gang)) if begins else 0,
         live=live_trainers,
         has_succeeded=bool(_trainer_status(job).get("succeeded")),
         is_forbidden=is_forbidden(job),

@@ -113,7 +113,7 @@ def _order(
     resizes = [replace(each, before=each.before + lost, after=each.after + lost) for each in resizes]
     released = _released(resizes)
     after = released[-1].after if released else ordered
-    if after > 0 or not participant.is_gang:
+    if after > 0 or participant.current > 0 or not participant.is_gang:
         changed = _begun(job, record, participant, ordered, released=released, now=now)
     else:
         changed = SharingRecord(uid=job.metadata.uid, replicas=0, resizes=record.resizes if record else ())
