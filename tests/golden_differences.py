@@ -34,7 +34,6 @@ FEATURES: Final = {
     r"metadata\.annotations\[ray\.io/(ft-enabled|gcs-ft-deletion-timeout)\]": "fault tolerance",
     r"spec\.headGroupSpec\.(enableIngress|ingressOptions)": "ingress",
     r"spec\.authOptions(\..*)?": "auth",
-    r"spec\.suspend": "suspend",
     r"spec\.upgradeStrategy\.type": "upgrade",
     r"metadata\.annotations\[ray\.io/enable-serve-service\]": "serve service",
     r"spec\.networkPolicy": "network policy",
@@ -58,10 +57,6 @@ LACKING: Final = {
         r"Pod .*\.env\.RAY_(AUTH_MODE|AUTH_TOKEN|ENABLE_K8S_TOKEN_AUTH)",
         r"Pod .*\.(volumes|volumeMounts)\.ray-token",
         r"Secret .*",
-    ),
-    "suspend": (
-        r"status conditions\.(RayClusterProvisioned|RayClusterSuspended|RayClusterSuspending)",
-        r"event DeletedPod",
     ),
     "upgrade": (),
     "serve service": (r"Service .*-serve-svc",),
@@ -164,6 +159,12 @@ def _has_missing_workers(fate: Fate, _place: str) -> bool:
 
 def _has_empty_suspended_group(fate: Fate, _place: str) -> bool:
     return any(group.get("suspend") for group in fate.groups)
+
+
+def _is_suspended_without_pods(fate: Fate, _place: str) -> bool:
+    return fate.spec["spec"].get("suspend") is True and not any(
+        kind.startswith("Pod ") for kind in fate.ours["objects"]
+    )
 
 
 def _names_workers_to_delete(fate: Fate, _place: str) -> bool:
@@ -284,6 +285,11 @@ KNOWN: Final = (
         "KubeRay tells of deleting a suspended group that had no pods",
         r"event DeletedWorkerPod",
         _has_empty_suspended_group,
+    ),
+    Known(
+        "KubeRay tells of deleting the pods of a suspended cluster that had none",
+        r"event DeletedPod",
+        _is_suspended_without_pods,
     ),
     Known(
         "a name that is no worker of the group is told (RM:I5)",

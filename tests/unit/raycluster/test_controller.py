@@ -322,3 +322,97 @@ async def test_a_worker_that_vanishes_is_replaced_within_a_second(here):
     assert len(pods(here)) == 2
     await asyncio.sleep(1)
     assert len(pods(here)) == 3
+
+
+# --- suspension --------------------------------------------------------------------------------------------------------
+
+
+def suspend(here, value):
+    here.world.edit(CLUSTERS, "demo", None, lambda obj: obj["spec"].update(suspend=value))
+
+
+def is_stored(here, kind):
+    return any(c["type"] == kind and c["status"] == "True" for c in status(here)["conditions"])
+
+
+async def ready_cluster(here):
+    create(here, group(replicas=2))
+    await asyncio.sleep(0.1)
+    make_ready(here)
+    await asyncio.sleep(10)
+    here.wire.writes.clear()
+
+
+@pytest.mark.rule("FD:RC-B4", "RC §5.4", "RC:SU-2")
+async def test_a_suspension_is_stored_then_acted_on_at_once_and_reported_when_the_last_pod_has_gone(here):
+    await ready_cluster(here)
+    suspend(here, value=True)
+    began_at = asyncio.get_running_loop().time()
+    await asyncio.sleep(5)
+    verbs = [method for _, method, what in here.wire.writes if what != "events"]
+    assert verbs[:4] == ["PATCH", "DELETE", "DELETE", "DELETE"]
+    assert here.wire.writes[3][0] - began_at < 0.2
+    assert pods(here) == []
+    assert status(here)["state"] == "suspended"
+    assert is_stored(here, names.SUSPENDED)
+    here.wire.writes.clear()
+    await asyncio.sleep(3600)
+    assert here.wire.writes == []
+
+
+@pytest.mark.rule("RC §5.4")
+async def test_a_resume_is_stored_and_followed_at_once_by_the_pods(here):
+    await ready_cluster(here)
+    suspend(here, value=True)
+    await asyncio.sleep(5)
+    here.wire.writes.clear()
+    suspend(here, value=False)
+    began_at = asyncio.get_running_loop().time()
+    await asyncio.sleep(3)
+    verbs = [method for _, method, what in here.wire.writes if what != "events"]
+    assert verbs[:4] == ["PATCH", "POST", "POST", "POST"]
+    assert here.wire.times("POST", "pods")[-1] - began_at < 0.2
+    make_ready(here)
+    await asyncio.sleep(3)
+    assert status(here)["state"] == "ready"
+
+
+@pytest.mark.rule("FD:RC-B7", "RC §5.4")
+async def test_a_suspension_is_completed_and_the_cluster_resumed_when_the_field_goes_back_in_between(here):
+    await ready_cluster(here)
+    before = {pod["metadata"]["uid"] for pod in pods(here)}
+    here.wire.instead = lambda method, path: Unavailable("away") if method == "DELETE" else None
+    suspend(here, value=True)
+    await asyncio.sleep(1)
+    assert is_stored(here, names.SUSPENDING)
+    suspend(here, value=False)
+    await asyncio.sleep(5)
+    assert {pod["metadata"]["uid"] for pod in pods(here)} == before
+    here.wire.instead = lambda _method, _path: None
+    await asyncio.sleep(30)
+    after = {pod["metadata"]["uid"] for pod in pods(here)}
+    assert len(after) == 3
+    assert not after & before
+
+
+@pytest.mark.rule("RC §5.4")
+async def test_while_the_status_is_refused_no_pod_goes(here):
+    await ready_cluster(here)
+    here.wire.instead = lambda method, path: Response(422, b"{}", {}) if path.endswith("/status") else None
+    suspend(here, value=True)
+    await asyncio.sleep(120)
+    assert len(pods(here)) == 3
+    assert here.wire.times("DELETE", "demo-head-00000") == []
+
+
+@pytest.mark.rule("FD:RC-B4")
+async def test_an_invalid_spec_and_a_lost_delete_do_not_stop_a_suspension(here):
+    await ready_cluster(here)
+    lost = iter([Unavailable("no answer", is_outcome_unknown=True)])
+    here.wire.instead = lambda method, _path: next(lost, None) if method == "DELETE" else None
+    here.world.edit(
+        CLUSTERS, "demo", None, lambda obj: obj["spec"].update(suspend=True, workerGroupSpecs=[group(low=5, high=1)])
+    )
+    await asyncio.sleep(60)
+    assert pods(here) == []
+    assert is_stored(here, names.SUSPENDED)

@@ -40,6 +40,7 @@ ACTED_ON = {
     "headServiceAnnotations": {"headServiceAnnotations": {"a": "b"}},
     "managedBy": {"managedBy": "kueue.x-k8s.io/multikueue"},
     "rayVersion": {"rayVersion": "2.60.0"},
+    "suspend": {"suspend": True},
     "workerGroupSpecs[].groupName": {"workerGroupSpecs": [group("other")]},
     "workerGroupSpecs[].labels": {"workerGroupSpecs": [group(labels={"zone": "a"})]},
     "workerGroupSpecs[].maxReplicas": {"workerGroupSpecs": [group(high=1)]},

@@ -297,18 +297,20 @@ def test_replica_index_labels_follow_the_gate():
 
 @pytest.mark.rule("RC:SU-3", "RC:SU-4")
 @pytest.mark.parametrize(
-    ("spec", "was_suspended", "makes_pods"),
+    ("spec", "was_suspended", "is_gated"),
     [
-        pytest.param({"suspend": True}, False, False, id="a suspended cluster gets no pods"),
-        pytest.param({}, True, False, id="removing the key does not resume"),
-        pytest.param({"suspend": False}, True, True, id="an explicit false resumes"),
+        pytest.param({"suspend": True}, False, True, id="a suspended cluster gets no pods"),
+        pytest.param({}, True, True, id="removing the key does not resume"),
+        pytest.param({"suspend": False}, True, True, id="an explicit false resumes, once that is stored"),
+        pytest.param({"suspend": False}, False, False, id="now it is stored"),
     ],
 )
-def test_suspended(spec, was_suspended, makes_pods):
+def test_suspended(spec, was_suspended, is_gated):
     status = {"conditions": [{"type": names.SUSPENDED, "status": str(was_suspended)}]}
     todo = decide(parsed(status=status, **spec), service=False)
     assert told(todo)[0] == "create demo-head-svc"
-    assert (len(todo.actions) > 1) is makes_pods
+    assert (len(todo.actions) > 1) is not is_gated
+    assert todo.is_status_gated is is_gated
 
 
 # --- groups of several hosts -----------------------------------------------------------------------------------------

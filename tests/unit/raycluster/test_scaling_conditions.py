@@ -187,6 +187,7 @@ def test_a_suspended_cluster_has_no_autoscaler_to_miss(story):
     assert story.condition(names.AUTOSCALER_DOWN, 1, OTHER_HEAD) is None
     assert story.condition(names.AUTOSCALER_DOWN, 900, OTHER_HEAD) is None
     story.obj["spec"]["suspend"] = False
+    story.obj["status"]["conditions"] = []  # the suspension has ended, and it has been resumed
     assert story.condition(names.AUTOSCALER_DOWN, 901, OTHER_HEAD) == OBEYED
 
 

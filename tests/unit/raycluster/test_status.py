@@ -12,7 +12,8 @@ from raytide.api.meta import PODS
 from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.observed import Observed, Refusal
-from raytide.raycluster.plan import Plan, plan
+from raytide.raycluster.plan import plan
+from raytide.raycluster.planned import Plan
 from raytide.raycluster.status import leaves_ready_in, look_again_in, status, status_patch
 
 from builders import NOT_READY, dying, group, head, head_service, parsed, pending, pod, template, waiting
@@ -305,8 +306,8 @@ def test_nothing_is_missing_when_all_workers_are_ready():
 
 
 def test_unsupported_names_the_fields():
-    found = condition(compute(parsed(suspend=True)), names.UNSUPPORTED)
-    assert "spec.suspend" in found["message"]
+    found = condition(compute(parsed(upgradeStrategy={"type": "Recreate"})), names.UNSUPPORTED)
+    assert "spec.upgradeStrategy.type" in found["message"]
     assert condition(compute(parsed()), names.UNSUPPORTED) is None
 
 

@@ -18,7 +18,6 @@ FIELDS = {
     "spec.headGroupSpec.ingressOptions": {"headGroupSpec": {"ingressOptions": {"path": "/ray"}}},
     "spec.authOptions": {"authOptions": {}},
     "spec.authOptions.secretName": {"authOptions": {"secretName": "tok"}},
-    "spec.suspend": {"suspend": True},
     "spec.upgradeStrategy.type": {"upgradeStrategy": {"type": "Recreate"}},
 }
 OFF = {
@@ -28,7 +27,7 @@ OFF = {
     "authentication disabled": {"authOptions": {"mode": "disabled", "secretName": "tok"}},
     "TLS off": {"tlsOptions": {"enabled": False}},
     "no ingress": {"headGroupSpec": {"enableIngress": False}},
-    "not suspended": {"suspend": False},
+    "suspended, which is built": {"suspend": True},
     "upgrade None": {"upgradeStrategy": {"type": "None"}},
     "groups of several hosts, which are built": {"workerGroupSpecs": [group("a", numOfHosts=2)]},
     "the priority every group has by default": {"workerGroupSpecs": [group("a", priority=0)]},
@@ -82,10 +81,10 @@ def test_everything_about_authentication_is_named():
 
 
 def test_every_entry_says_what_happens_meanwhile():
-    obj = raycluster(tlsOptions={"enabled": True}, suspend=True)
+    obj = raycluster(tlsOptions={"enabled": True}, upgradeStrategy={"type": "Recreate"})
     obj["metadata"]["annotations"] = ACCEPTED
     entries = unsupported(RayCluster.parse(obj))
     assert [str(entry) for entry in entries] == [
         "spec.tlsOptions.enabled: Ray's traffic is not encrypted",
-        "spec.suspend: no pod is created, pods that run keep running",
+        "spec.upgradeStrategy.type: a changed template takes effect on new pods only",
     ]

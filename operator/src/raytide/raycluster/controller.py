@@ -16,7 +16,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from raytide.api import names
-from raytide.api.actions import Create, Outcome, Remark, Result
+from raytide.api.actions import Create, Delete, Outcome, Remark, Result
 from raytide.api.config import ClusterConfig
 from raytide.api.meta import RAYCLUSTERS, Key, Manifest
 from raytide.api.pod import PodView
@@ -32,7 +32,8 @@ from raytide.kube.status_writing import StatusWriting
 from raytide.kube.telling import Telling
 from raytide.raycluster.failures import kept_groups
 from raytide.raycluster.observed import Observed, Refusal, observe
-from raytide.raycluster.plan import Plan, plan, sooner, wanted_lookups
+from raytide.raycluster.plan import plan, wanted_lookups
+from raytide.raycluster.planned import Plan, sooner
 from raytide.raycluster.pod_names import Namer
 from raytide.raycluster.provisioning import forget_provisioned, note_provisioned
 from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup
@@ -185,8 +186,9 @@ class RayClusterReconciler:
     async def _apply(self, cluster: RayCluster, todo: Plan) -> Applied:
         key, uid = cluster.key, cluster.metadata.uid
         acting = self._wires.acting
-        is_held = bool(todo.violations or todo.unprotected)
-        again = () if is_held else await acting.again(key, uid, todo.actions, todo.unwanted)
+        again = await acting.again(key, uid, todo.actions, todo.unwanted)
+        if todo.violations or todo.unprotected:  # nothing is made; a suspension goes on
+            again = tuple(one for one in again if todo.is_status_gated and isinstance(one, Delete))
         self._refusals.give_up(key, todo.given_up, self._clock.monotonic())
         for group in todo.needs_no_replica:
             self._refusals.begin_replicas_at(key, group, self._clock.monotonic())
@@ -207,16 +209,18 @@ class RayClusterReconciler:
         patch = status_patch(cluster, computed)
         writing = self._wires.writing
         wait_s = writing.wait_s(cluster.key, has_acted=bool(applied.outcomes)) if patch else 0.0
+        is_due = patch is not None and wait_s <= 0
         if not patch:
             writing.note_equal(cluster.key, cluster.metadata.resource_version)
         try:
-            if patch and wait_s <= 0:
+            if patch and is_due:
                 await writing.write(cluster.raw, cluster.key, patch)
                 note_provisioned(cluster, computed, now)
         finally:  # what was done is told even if the status could not be
             self._wires.telling.tell(cluster.raw, applied.outcomes, todo.remarks)
+        next_step = 0.0 if is_due and todo.is_status_gated else wait_s if wait_s > 0 else None
         next_look = look_again_in(cluster, observed, computed, now, mode=mode, tracks_readiness=tracks_readiness)
-        return sooner(wait_s if wait_s > 0 else None, next_look)
+        return sooner(next_step, next_look)
 
     async def _report_unreadable(self, obj: Manifest, key: Key, error: ValidationError) -> float | None:
         version = obj["metadata"].get("resourceVersion", "")

@@ -12,23 +12,25 @@ from typing import Final, TypedDict
 
 from raytide.api import names
 from raytide.api.actions import MOST_WRITES, Action, Create, Delete, Remark
-from raytide.api.conditions import is_condition_true
 from raytide.api.config import ClusterConfig
 from raytide.api.meta import PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVICES, Manifest
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.wording import cut
-from raytide.raycluster.endings import head_loss, how_it_ended, is_out_of_memory, kept_failures
+from raytide.raycluster.deletes import delete_head, delete_suspended, delete_worker
+from raytide.raycluster.endings import head_loss, how_it_ended, kept_failures
 from raytide.raycluster.groups import NEWEST, GroupPlan, Victim, plan_group, removed_groups
 from raytide.raycluster.objects import build_head_service, build_headless_worker_service
 from raytide.raycluster.observed import Observed
+from raytide.raycluster.planned import NOTHING, Plan, joined
 from raytide.raycluster.pod_names import Namer, head_pod_name, replica_name, unused, worker_pod_name
 from raytide.raycluster.pods import build_head_pod, build_worker_template, host_pod, worker_pod
 from raytide.raycluster.protection import missing_protection
 from raytide.raycluster.rbac import EVENT_REASONS, Lookup, build_rights, lookups, named_service_account
 from raytide.raycluster.replicas import NewHost, ReplicaPlan, plan_replicas
 from raytide.raycluster.scaling import LATER, Scaling, resting, scaling_of
-from raytide.raycluster.validation import Violation, unsupported, violations, warnings
+from raytide.raycluster.suspension import Suspension, suspension_of
+from raytide.raycluster.validation import unsupported, violations, warnings
 from raytide.raycluster.validation_facts import is_head_restart_disabled
 
 SERVICE_SLOT: Final = ""
@@ -44,36 +46,6 @@ LONGEST_NAME: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Writes in order, what to say besides, and when to look again even if nothing happens."""
-
-    actions: tuple[Action, ...] = ()
-    remarks: tuple[Remark, ...] = ()
-    violations: tuple[Violation, ...] = ()
-    unprotected: tuple[Violation, ...] = ()
-    """Why no pod is made although the spec is valid: the protection that it asks for cannot be given (FD:RC-B3)."""
-    unwanted: frozenset[str] = frozenset()
-    """Names of pods in flight that nobody wants any more: to be looked for, not asked for again."""
-    given_up: frozenset[str] = frozenset()
-    """Groups in which a multi-host replica goes because the API refuses the rest of it."""
-    needs_no_replica: frozenset[str] = frozenset()
-    """Groups of several hosts with all the replicas that they want: what held the next one back is void."""
-    look_again_in: float | None = None
-    is_reported: bool = True
-    """False when the cluster's status is not ours to write now."""
-    is_last: bool = False
-    """Set by a step after which no other may follow."""
-    is_continued: bool = False
-    """Set by a step whose writes open the way for more: look again as soon as they are done."""
-    has_more: bool = False
-    """Set where the budget of creates ended before everything was listed: the next pass goes on."""
-
-    def __add__(self, later: "Plan") -> "Plan":
-        """One step after another."""
-        return joined((self, later))
-
-
-@dataclass(frozen=True, slots=True)
 class Situation:
     """What every step may look at."""
 
@@ -82,29 +54,6 @@ class Situation:
     config: ClusterConfig
     namer: Namer
     scaling: Scaling
-
-
-NOTHING: Final = Plan()
-
-
-def joined(plans: Sequence[Plan]) -> Plan:
-    """Several steps one after another, each of them copied once."""
-    if not plans:
-        return NOTHING
-    return Plan(
-        actions=tuple(action for each in plans for action in each.actions),
-        remarks=tuple(remark for each in plans for remark in each.remarks),
-        violations=tuple(fault for each in plans for fault in each.violations),
-        unprotected=tuple(fault for each in plans for fault in each.unprotected),
-        unwanted=frozenset[str]().union(*(each.unwanted for each in plans)),
-        given_up=frozenset[str]().union(*(each.given_up for each in plans)),
-        needs_no_replica=frozenset[str]().union(*(each.needs_no_replica for each in plans)),
-        look_again_in=min((each.look_again_in for each in plans if each.look_again_in is not None), default=None),
-        is_reported=all(each.is_reported for each in plans),
-        is_last=plans[-1].is_last,
-        is_continued=any(each.is_continued for each in plans),
-        has_more=any(each.has_more for each in plans),
-    )
 
 
 def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: Namer) -> Plan:
@@ -117,11 +66,6 @@ def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: 
         if todo.is_last:
             break
     return todo
-
-
-def sooner(one: float | None, other: float | None) -> float | None:
-    """The nearer of two deadlines, either of which may be missing."""
-    return min((deadline for deadline in (one, other) if deadline is not None), default=None)
 
 
 # --- steps -----------------------------------------------------------------------------------------------------------
@@ -137,6 +81,20 @@ def leave_to_garbage_collection(now: Situation) -> Plan:
     if now.cluster.metadata.deletion_timestamp:
         return Plan(is_reported=False, is_last=True)
     return NOTHING
+
+
+def end_suspended(now: Situation) -> Plan:
+    """All pods go once the suspension is stored, before anything that can hold up the rest of the plan (RC §5.4).
+
+    That the spec is invalid, or has changed its mind, is no reason to stop half-way: whoever asked waits for the room.
+    """
+    phase = suspension_of(now.cluster)
+    if phase is Suspension.NONE:
+        return NOTHING
+    alive = [Victim(pod, "the RayCluster is suspended") for pod in now.observed.pods if not pod.is_terminating]
+    if not phase.ends_pods:  # what is in flight is not asked for again
+        alive = [victim for victim in alive if not victim.pod.uid]
+    return replace(_end(alive, delete_suspended), is_status_gated=True)
 
 
 def refuse_invalid(now: Situation) -> Plan:
@@ -193,8 +151,8 @@ def ensure_autoscaler_rights(now: Situation) -> Plan:
 
 
 def hold_while_suspended(now: Situation) -> Plan:
-    """No pod is made for a suspended cluster; suspending a running one is not built yet (condition Unsupported)."""
-    return Plan(is_last=True) if is_suspended(now.cluster) else NOTHING
+    """Services and rights are kept, no pod is made (RC:SU-1)."""
+    return Plan(is_last=suspension_of(now.cluster) is not Suspension.NONE)
 
 
 def hold_unprotected(now: Situation) -> Plan:
@@ -216,7 +174,7 @@ def ensure_one_head(now: Situation) -> Plan:
     victims = [Victim(head, how_it_ended(head)) for head in finished]
     victims += [Victim(head, f"{rest[0].name} is this cluster's head") for head in rest[1:]]
     if victims:
-        return _end(victims, _delete_head)
+        return _end(victims, delete_head)
     if rest or any(not now.observed.is_lost(head) for head in now.observed.heads):
         return NOTHING
     lost = head_loss(now.cluster, now.observed)
@@ -248,7 +206,7 @@ def drop_removed_groups(now: Situation) -> Plan:
     stays = {victim: now.scaling.last_stay_of(victim.pod) for victim in removed_groups(wanted, now.observed.workers)}
     left_s = [(until - now.observed.seen_at).total_seconds() for until in stays.values() if until not in (None, LATER)]
     due = [victim for victim, until in stays.items() if until is None or until <= now.observed.seen_at]
-    return _end(due, _delete_worker) + Plan(look_again_in=min((left for left in left_s if left > 0), default=None))
+    return _end(due, delete_worker) + Plan(look_again_in=min((left for left in left_s if left > 0), default=None))
 
 
 def tell_kept_failures(now: Situation) -> Plan:
@@ -259,6 +217,7 @@ def tell_kept_failures(now: Situation) -> Plan:
 STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
     leave_to_others,
     leave_to_garbage_collection,
+    end_suspended,
     refuse_invalid,
     ensure_head_service,
     ensure_headless_worker_service,
@@ -283,14 +242,6 @@ def wanted_lookups(cluster: RayCluster) -> tuple[Lookup, ...]:
 def is_someone_elses(cluster: RayCluster) -> bool:
     """Whether another controller manages it."""
     return cluster.spec.managed_by not in (None, "", names.MANAGED_BY_US)
-
-
-def is_suspended(cluster: RayCluster) -> bool:
-    """Asked to be, or still so from before: only an explicit `suspend: false` ends a suspension (RC:SU-4)."""
-    if cluster.spec.suspend is not None:
-        return cluster.spec.suspend
-    conditions = cluster.status.get("conditions") or ()
-    return any(is_condition_true(conditions, kind) for kind in (names.SUSPENDING, names.SUSPENDED))
 
 
 class _Circumstances(TypedDict):
@@ -353,7 +304,7 @@ def _shrink(group: WorkerGroupSpec, decision: GroupPlan | ReplicaPlan, circumsta
     """Who goes, which names mean nobody, and when a worker that exited 0 has rested enough."""
     remarks = (_remark_on_strangers(group, decision.strangers),) if decision.strangers else ()
     rest = Plan(remarks=remarks, look_again_in=min(circumstances["resting_names"].values(), default=None))
-    return _end(decision.victims, _delete_worker) + rest
+    return _end(decision.victims, delete_worker) + rest
 
 
 def _unless_refused(now: Situation, group: str, creates: Callable[[], Iterable[Action]]) -> Plan:
@@ -406,20 +357,6 @@ def _end(victims: Iterable[Victim], delete: Callable[[Victim], Delete]) -> Plan:
         actions=tuple(delete(victim) for victim in chosen if victim.pod.uid),
         unwanted=frozenset(victim.pod.name for victim in chosen if not victim.pod.uid),
     )
-
-
-def _delete_worker(victim: Victim) -> Delete:
-    return _delete(victim, names.DELETED_WORKER_POD, names.FAILED_TO_DELETE_WORKER_POD, victim.pod.group)
-
-
-def _delete_head(victim: Victim) -> Delete:
-    return _delete(victim, names.DELETED_HEAD_POD, names.FAILED_TO_DELETE_HEAD_POD, names.HEAD_GROUP)
-
-
-def _delete(victim: Victim, because: str, otherwise: str, group: str) -> Delete:
-    pod = victim.pod
-    because = names.OOM_KILLED if is_out_of_memory(pod) else because
-    return Delete(PODS, pod.namespace, pod.name, pod.uid, because, otherwise, group, victim.why)
 
 
 def _remark_on_strangers(group: WorkerGroupSpec, strangers: Sequence[str]) -> Remark:

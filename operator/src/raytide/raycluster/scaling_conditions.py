@@ -18,8 +18,8 @@ from raytide.api import names
 from raytide.api.conditions import ConditionJson, Saying, find_condition, moment_of
 from raytide.api.raycluster import RayCluster
 from raytide.api.scaling import Why
-from raytide.raycluster.plan import is_suspended
 from raytide.raycluster.scaling import STALE_AFTER, Scaling, clamp, clamp_replicas, is_stale
+from raytide.raycluster.suspension import Suspension, suspension_of
 
 CONTENDED_AFTER: Final = timedelta(seconds=10)
 SETTLED_AFTER: Final = timedelta(seconds=15)
@@ -30,7 +30,7 @@ _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
 
 def scaling_sayings(cluster: RayCluster, scaling: Scaling, now: datetime) -> dict[str, Saying | None]:
     """The three conditions by type; None where there is nothing to say, as while the cluster is suspended."""
-    if is_suspended(cluster):
+    if suspension_of(cluster) is not Suspension.NONE:
         return dict.fromkeys((names.AUTOSCALER_DOWN, names.REPLICAS_CONTENDED, names.SCALING_LIMITED))
     return {
         names.AUTOSCALER_DOWN: autoscaler_down(cluster, scaling, now),

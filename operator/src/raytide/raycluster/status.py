@@ -18,10 +18,11 @@ from raytide.api.config import AutoscalerMode
 from raytide.api.merge_patch import merge_difference
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.plan import Plan, is_suspended, sooner
+from raytide.raycluster.planned import Plan, sooner
 from raytide.raycluster.scaling import Scaling, scaling_of, wanted_pods
 from raytide.raycluster.scaling_conditions import next_look_in
 from raytide.raycluster.status_conditions import conditions_of, invalid_conditions
+from raytide.raycluster.suspension import Suspension, suspension_of, suspension_sayings
 from raytide.raycluster.totals import desired_resources, max_workers, min_workers
 
 READY: Final = "ready"
@@ -45,9 +46,13 @@ def status(
     """The whole status as it should read now; equal to the one read when nothing changed."""
     old = cluster.status
     new: Status = {**old, **_seen(cluster, observed)}
+    phase = suspension_of(cluster)
     if todo.violations:
-        # The generation is not observed: nothing was done about it (RM:I9).
-        new["conditions"] = invalid_conditions(old.get("conditions") or (), todo.violations, now)
+        # The generation is not observed: nothing was done about it (RM:I9). A suspension goes on.
+        is_on = phase is not Suspension.NONE
+        besides = suspension_sayings(phase, has_pods=bool(observed.pods)) if is_on else None
+        new["conditions"] = invalid_conditions(old.get("conditions") or (), todo.violations, now, besides)
+        new |= _entered(cluster, _suspended_state(cluster, phase, observed), now) if is_on else {}
     else:
         new["observedGeneration"] = max(cluster.metadata.generation, int(old.get("observedGeneration") or 0))
         scaling = scaling_of(cluster, observed, mode)
@@ -166,13 +171,20 @@ def _entered(cluster: RayCluster, state: str, now: datetime) -> Status:
 def _next_state(cluster: RayCluster, observed: Observed, new: Status, *, has_trouble: bool, is_over: bool) -> str:
     """What `state` becomes; `is_over` says that a `ready` which is no longer earned has been borne long enough."""
     before = str(cluster.status.get("state") or "")
-    if is_suspended(cluster):
-        return before if observed.pods else SUSPENDED
+    phase = suspension_of(cluster)
+    if phase is not Suspension.NONE:
+        return _suspended_state(cluster, phase, observed)
     has_all = len(observed.pods) == new["desiredWorkerReplicas"] + 1
     are_well = all(pod.is_running_and_not_unready and not pod.is_terminating for pod in observed.pods)
     if not has_trouble and has_all and are_well:  # a dying pod is none of those that are wanted (RM:I9)
         return READY
     return "" if is_over else before
+
+
+def _suspended_state(cluster: RayCluster, phase: Suspension, observed: Observed) -> str:
+    """As it was, until the last pod has gone: whoever waits for the room may have it then, not before (RC:SU-2)."""
+    before = str(cluster.status.get("state") or "")
+    return before if observed.pods or phase is Suspension.RESUMING else SUSPENDED
 
 
 def _unwell_since(conditions: Sequence[Mapping[str, Any]]) -> datetime | None:

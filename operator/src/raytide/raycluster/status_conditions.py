@@ -7,7 +7,7 @@ when a status does (RC:K-6). Called by status.py.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import reduce
 from typing import Final
@@ -27,9 +27,10 @@ from raytide.api.pod import PodView
 from raytide.api.pod_trouble import is_namespace_terminating, trouble_of, trouble_of_refusal
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.plan import HEADLESS_SLOT, RIGHTS_SLOT, SERVICE_SLOT, is_suspended
+from raytide.raycluster.plan import HEADLESS_SLOT, RIGHTS_SLOT, SERVICE_SLOT
 from raytide.raycluster.scaling import Scaling, wanted_pods
 from raytide.raycluster.scaling_conditions import scaling_sayings
+from raytide.raycluster.suspension import Suspension, suspension_of, suspension_sayings
 from raytide.raycluster.validation import Violation, unsupported
 
 FAILURE_CLASS: Final = {
@@ -41,6 +42,7 @@ FAILURE_CLASS: Final = {
     names.FAILED_TO_DELETE_HEAD_POD: "FailedDeleteHeadPod",
     names.FAILED_TO_CREATE_WORKER_POD: "FailedCreateWorkerPod",
     names.FAILED_TO_DELETE_WORKER_POD: "FailedDeleteWorkerPod",
+    names.FAILED_TO_DELETE_POD_COLLECTION: "FailedDeleteAllPods",
 }
 """ReplicaFailure's reason by event reason; those of services and rights are ours, KubeRay has none."""
 
@@ -63,11 +65,10 @@ def conditions_of(
         names.HEAD_POD_READY: head_pod_ready(observed.heads),
         names.REPLICA_FAILURE: replica_failure(observed, outcomes),
     }
-    if not is_suspended(cluster):
-        if not is_condition_true(conditions, names.PROVISIONED):
-            sayings[names.PROVISIONED] = provisioned(observed.pods)
-        sayings[names.SUSPENDED] = Saying(names.SUSPENDED, status=False, reason=names.SUSPENDED)
-        sayings[names.SUSPENDING] = Saying(names.SUSPENDING, status=False, reason=names.SUSPENDING)
+    is_stored_as_suspended = is_condition_true(conditions, names.SUSPENDED)
+    if not is_stored_as_suspended and not is_condition_true(conditions, names.PROVISIONED):
+        sayings[names.PROVISIONED] = provisioned(observed.pods)
+    sayings |= suspension_sayings(suspension_of(cluster), has_pods=bool(observed.pods))
     sayings[names.WORKERS_MISSING] = workers_missing(cluster, observed, scaling, outcomes)
     sayings |= scaling_sayings(cluster, scaling, observed.seen_at)
     sayings[names.UNSUPPORTED] = unsupported_fields(cluster)
@@ -76,10 +77,13 @@ def conditions_of(
 
 
 def invalid_conditions(
-    conditions: Sequence[ConditionJson], faults: Sequence[Violation], now: datetime
+    conditions: Sequence[ConditionJson],
+    faults: Sequence[Violation],
+    now: datetime,
+    besides: Mapping[str, Saying] | None = None,
 ) -> list[dict[str, object]]:
-    """The conditions as they were, plus every fault of the spec."""
-    return _told(tuple(conditions), {names.INVALID: invalid(faults)}, now)
+    """The conditions as they were, plus every fault of the spec, and `besides` what goes on all the same."""
+    return _told(tuple(conditions), {**(besides or {}), names.INVALID: invalid(faults)}, now)
 
 
 def _told(conditions: Conditions, sayings: dict[str, Saying | None], now: datetime) -> list[dict[str, object]]:
@@ -171,7 +175,7 @@ def workers_missing(
     cluster: RayCluster, observed: Observed, scaling: Scaling, outcomes: Sequence[Outcome]
 ) -> Saying | None:
     """Per group how many wanted workers are not ready, and the cause a person would act on (SC:S21)."""
-    if is_suspended(cluster):
+    if suspension_of(cluster) is not Suspension.NONE:
         return None
     refused = {group: text for (group, _), text in _refusals(observed, outcomes)}
     found = [

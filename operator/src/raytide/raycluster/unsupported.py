@@ -63,8 +63,6 @@ def _of_spec(cluster: RayCluster) -> Iterator[Unsupported]:
         yield Unsupported("spec.headGroupSpec.enableIngress", "no Ingress is made")
     if spec.head_group_spec.ingress_options is not None:
         yield Unsupported("spec.headGroupSpec.ingressOptions", "no Ingress is made that would follow them")
-    if spec.suspend:
-        yield Unsupported("spec.suspend", "no pod is created, pods that run keep running")
     if (spec.upgrade_strategy or {}).get("type") == "Recreate":
         yield Unsupported("spec.upgradeStrategy.type", "a changed template takes effect on new pods only")
 

@@ -1,0 +1,283 @@
+"""KubeRay's suspension: what is stored first, what follows from it, and what a change of mind or a crash cannot undo."""
+
+import itertools
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from raytide.api import names
+from raytide.api.actions import Create, Delete, Outcome, Result
+from raytide.api.conditions import find_condition, is_condition_true
+from raytide.api.config import ClusterConfig
+from raytide.api.meta import SERVICE_ACCOUNTS
+from raytide.api.pod import PodView, pod_from_manifest
+from raytide.raycluster.observed import Observed
+from raytide.raycluster.plan import plan
+from raytide.raycluster.status import status, status_patch
+from raytide.raycluster.suspension import Suspension, suspension_of
+
+from builders import dying, group, head, head_service, parsed, pod
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PODS = (head(), pod("demo-cpu-worker-aaaaa"), pod("demo-cpu-worker-bbbbb"))
+INVALID = {"workerGroupSpecs": [group(low=5, high=1)]}
+
+
+def stored(**true):
+    """A status in which these conditions are stored."""
+    return {
+        "conditions": [
+            {"type": kind, "status": str(value), "reason": kind, "lastTransitionTime": "2025-12-31T00:00:00Z"}
+            for kind, value in ((names.SUSPENDED, true["suspended"]), (names.SUSPENDING, true["suspending"]))
+        ]
+    }
+
+
+SUSPENDING = stored(suspended=False, suspending=True)
+SUSPENDED = stored(suspended=True, suspending=False)
+RUNNING = stored(suspended=False, suspending=False)
+BOTH = stored(suspended=True, suspending=True)
+
+
+@dataclass
+class Life:
+    """A cluster and its pods, pass after pass; pods told to go are gone at the next pass."""
+
+    suspend: bool | None = None
+    status: dict = field(default_factory=dict)
+    pods: tuple[PodView, ...] = PODS
+    spec: dict = field(default_factory=dict)
+    passes: int = 0
+    can_write_status: bool = True
+
+    @property
+    def cluster(self):
+        spec = {**self.spec, **({} if self.suspend is None else {"suspend": self.suspend})}
+        return parsed(status=self.status, **spec)
+
+    def pass_once(self):
+        """One pass; gives the writes as words."""
+        self.passes += 1
+        observed = Observed(pods=self.pods, services=(head_service(),))
+        suffixes = itertools.count(self.passes * 100)
+        config = ClusterConfig()
+        todo = plan(self.cluster, observed, config, lambda prefix: f"{prefix}{next(suffixes):05d}")
+        gone = {action.uid for action in todo.actions if isinstance(action, Delete)}
+        born = [pod_from_manifest(action.manifest) for action in todo.actions if isinstance(action, Create)]
+        self.pods = tuple(pod for pod in (*self.pods, *born) if pod.uid not in gone or not pod.uid)
+        outcomes = tuple(Outcome(action, Result.DONE) for action in todo.actions)
+        computed = status(
+            self.cluster,
+            Observed(pods=self.pods, services=(head_service(),)),
+            todo,
+            outcomes,
+            NOW + timedelta(seconds=self.passes),
+        )
+        patch = status_patch(self.cluster, computed)
+        if patch and self.can_write_status:
+            self.status = computed
+        words = {Create: "create", Delete: "delete"}
+        written = [words[type(action)] for action in todo.actions]
+        return written, bool(patch), todo.is_status_gated
+
+    def is_true(self, kind):
+        return is_condition_true(self.status.get("conditions", ()), kind)
+
+
+# --- the phases --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("RC §5.4", "RC:SU-4")
+@pytest.mark.parametrize(
+    ("conditions", "suspend", "phase"),
+    [
+        pytest.param({}, None, Suspension.NONE, id="nothing stored, nothing asked"),
+        pytest.param(RUNNING, False, Suspension.NONE, id="running"),
+        pytest.param(RUNNING, True, Suspension.REQUESTED, id="asked for, not stored"),
+        pytest.param(SUSPENDING, True, Suspension.SUSPENDING, id="stored"),
+        pytest.param(SUSPENDING, None, Suspension.SUSPENDING, id="the field was removed: it is completed"),
+        pytest.param(SUSPENDING, False, Suspension.SUSPENDING, id="the field went back: it is completed"),
+        pytest.param(BOTH, False, Suspension.SUSPENDING, id="both stored: completed, and so repaired"),
+        pytest.param(SUSPENDED, True, Suspension.SUSPENDED, id="suspended"),
+        pytest.param(SUSPENDED, None, Suspension.SUSPENDED, id="removing the field resumes nothing"),
+        pytest.param(SUSPENDED, False, Suspension.RESUMING, id="only an explicit false does"),
+    ],
+)
+def test_the_phase_is_derived_from_what_is_stored_and_then_from_the_spec(conditions, suspend, phase):
+    spec = {} if suspend is None else {"suspend": suspend}
+    assert suspension_of(parsed(status=conditions, **spec)) is phase
+
+
+# --- a whole life ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("FD:RC-B4", "RC §5.4", "RC:SU-2")
+def test_suspending_is_stored_before_the_first_delete_and_the_state_follows_the_last_pod():
+    life = Life()
+    life.pass_once()
+    assert life.status["state"] == "ready"
+    life.suspend = True
+    assert life.pass_once() == ([], True, True)
+    assert life.is_true(names.SUSPENDING)
+    assert not life.is_true(names.SUSPENDED)
+    assert life.status["state"] == "ready"
+    assert life.pass_once() == (["delete"] * 3, True, True)
+    assert life.is_true(names.SUSPENDED)
+    assert not life.is_true(names.SUSPENDING)
+    assert life.status["state"] == "suspended"
+    assert not life.is_true(names.PROVISIONED)
+    provisioned = find_condition(life.status["conditions"], names.PROVISIONED)
+    assert (provisioned["reason"], provisioned["message"]) == (
+        "RayClusterPodsProvisioning",
+        "the RayCluster has been suspended",
+    )
+    assert life.pass_once()[:2] == ([], False)
+
+
+@pytest.mark.rule("FD:RC-B4")
+def test_a_pod_that_is_still_ending_keeps_the_cluster_active():
+    """Whoever waits for the room of a suspended cluster asks its state: it must not be given away before it is free."""
+    life = Life(suspend=True, status={**SUSPENDING, "state": "ready"}, pods=(dying("demo-cpu-worker-aaaaa"),))
+    life.pass_once()
+    assert life.status["state"] == "ready"
+    assert life.is_true(names.SUSPENDING)
+    life.pods = ()
+    life.pass_once()
+    assert life.status["state"] == "suspended"
+    assert life.is_true(names.SUSPENDED)
+
+
+@pytest.mark.rule("RC §5.4", "RC:SU-2")
+def test_a_resume_is_stored_before_the_first_pod_is_made():
+    life = Life(suspend=False, status={**SUSPENDED, "state": "suspended"}, pods=())
+    assert life.pass_once() == ([], True, True)
+    assert not life.is_true(names.SUSPENDED)
+    assert life.status["state"] == "suspended"
+    written, _, is_gated = life.pass_once()
+    assert (written, is_gated) == (["create"] * 3, False)
+    assert life.status["state"] == "suspended"
+    life.pods = PODS
+    life.pass_once()
+    assert life.status["state"] == "ready"
+    assert life.is_true(names.PROVISIONED)
+
+
+@pytest.mark.rule("RC:SU-3")
+def test_a_cluster_that_is_created_suspended_never_has_a_pod():
+    life = Life(suspend=True, pods=())
+    assert [life.pass_once()[0] for _ in range(4)] == [[]] * 4
+    assert life.is_true(names.SUSPENDED)
+    assert [condition["type"] for condition in life.status["conditions"]] == [
+        names.HEAD_POD_READY,
+        names.PROVISIONED,
+        names.SUSPENDED,
+        names.SUSPENDING,
+    ]
+
+
+# --- what cannot undo it -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("FD:RC-B7", "RC §5.4")
+@pytest.mark.parametrize("suspend", [None, False], ids=["the field is absent", "the field is false"])
+def test_a_suspension_that_is_stored_is_completed_whatever_the_spec_says_now(suspend):
+    life = Life(suspend=suspend, status={**SUSPENDING, "state": "ready"})
+    written, _, _ = life.pass_once()
+    assert written == ["delete"] * 3
+    assert life.is_true(names.SUSPENDED)
+    assert life.status["state"] == "suspended"
+    later = [life.pass_once()[0] for _ in range(2)]
+    assert later == ([[], []] if suspend is None else [[], ["create"] * 3])
+
+
+@pytest.mark.rule("RC §5.4")
+@pytest.mark.parametrize("suspend", [True, False], ids=["suspend", "resume"])
+def test_while_the_status_cannot_be_written_no_pod_comes_or_goes(suspend):
+    life = Life(suspend=suspend, status=RUNNING if suspend else SUSPENDED, pods=PODS if suspend else ())
+    life.can_write_status = False
+    assert [life.pass_once()[0] for _ in range(3)] == [[]] * 3
+
+
+@pytest.mark.rule("FD:RC-B4")
+def test_an_invalid_spec_does_not_stop_a_suspension_half_way():
+    life = Life(suspend=True, spec=INVALID)
+    assert life.pass_once() == ([], True, True)
+    assert life.pass_once()[0] == ["delete"] * 3
+    assert life.is_true(names.SUSPENDED)
+    assert life.is_true(names.INVALID)
+    assert life.status["state"] == "suspended"
+
+
+def test_a_pod_that_comes_late_goes_too():
+    life = Life(suspend=True, status=SUSPENDED, pods=(pod("demo-cpu-worker-late1"),))
+    assert life.pass_once()[0] == ["delete"]
+
+
+@pytest.mark.rule("D6")
+@pytest.mark.parametrize("conditions", [RUNNING, SUSPENDING, SUSPENDED])
+def test_a_create_in_flight_is_looked_for_and_not_asked_for_again(conditions):
+    unseen = pod("demo-cpu-worker-aaaaa", uid="")
+    observed = Observed(pods=(unseen,), services=(head_service(),))
+    todo = plan(parsed(suspend=True, status=conditions), observed, ClusterConfig(), str)
+    assert (todo.actions, todo.unwanted) == ((), {unseen.name})
+
+
+@pytest.mark.rule("RC:SU-1")
+def test_services_are_made_while_suspended():
+    todo = plan(parsed(suspend=True, status=SUSPENDED), Observed(), ClusterConfig(), str)
+    assert [action.name for action in todo.actions] == ["demo-head-svc"]
+
+
+def test_a_missing_service_account_does_not_hold_up_a_suspension():
+    cluster = parsed(suspend=True, status=SUSPENDING, enableInTreeAutoscaling=True)
+    template = cluster.spec.head_group_spec.template
+    template["spec"]["serviceAccountName"] = "absent"
+    observed = Observed(pods=PODS[1:], services=(head_service(),), absent=frozenset({(SERVICE_ACCOUNTS, "absent")}))
+    todo = plan(cluster, observed, ClusterConfig(), str)
+    assert [type(action) for action in todo.actions] == [Delete, Delete]
+
+
+# --- what is told ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("RC:SU-6")
+def test_the_deletes_carry_kuberays_reasons_and_a_uid():
+    todo = plan(
+        parsed(suspend=True, status=SUSPENDING), Observed(pods=PODS, services=(head_service(),)), ClusterConfig(), str
+    )
+    assert {(action.because, action.otherwise) for action in todo.actions} == {
+        ("DeletedPod", "FailedToDeletePodCollection")
+    }
+    assert all(action.uid for action in todo.actions)
+    refused = tuple(Outcome(action, Result.REFUSED, message="denied") for action in todo.actions)
+    cluster = parsed(suspend=True, status=SUSPENDING)
+    computed = status(cluster, Observed(pods=PODS, services=(head_service(),)), todo, refused, NOW)
+    failure = find_condition(computed["conditions"], names.REPLICA_FAILURE)
+    assert (failure["status"], failure["reason"]) == ("True", "FailedDeleteAllPods")
+
+
+@pytest.mark.parametrize("phase", [SUSPENDING, SUSPENDED])
+def test_nothing_is_missing_while_suspended(phase):
+    missing = {"type": names.WORKERS_MISSING, "status": "True"}
+    before = {"conditions": [*phase["conditions"], missing]}
+    life = Life(suspend=True, status=before, pods=())
+    life.pass_once()
+    assert find_condition(life.status["conditions"], names.WORKERS_MISSING) is None
+
+
+# --- one group ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("RC:SU-7", "RC:WG-1")
+def test_a_suspended_group_goes_alone_and_comes_back():
+    on, off = group("on", 1), group("off", 2)
+    pods = (head(), pod("demo-on-worker-a", group="on"), pod("demo-off-worker-a", group="off"))
+    life = Life(pods=pods, spec={"workerGroupSpecs": [on, {**off, "suspend": True}]})
+    assert life.pass_once()[0] == ["delete"]
+    assert [each.group for each in life.pods] == ["headgroup", "on"]
+    assert (life.status["desiredWorkerReplicas"], life.status["maxWorkerReplicas"]) == (1, 10)
+    assert life.status["state"] == "ready"
+    assert not life.is_true(names.SUSPENDING)
+    life.spec = {"workerGroupSpecs": [on, off]}
+    assert life.pass_once()[0] == ["create", "create"]
