@@ -69,7 +69,7 @@
 - apiGroups: ["rbac.authorization.k8s.io"]
   resources: [rolebindings]
   verbs: [get, create]
-# optional: to pass it on: a role may grant only what its author has. The operator itself never writes a spec
+# optional: to let go of deleted RayClusters that KubeRay's finalizer holds, and to pass it on to autoscalers: a role may grant only what its author has. The operator never writes a spec
 - apiGroups: ["ray.io"]
   resources: [rayclusters]
   verbs: [patch]

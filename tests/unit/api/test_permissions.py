@@ -89,9 +89,11 @@ def test_a_training_job_is_never_created_and_never_replaced():
     }
 
 
-def test_the_right_to_write_a_raycluster_is_there_to_be_passed_on():
+@pytest.mark.rule("FD:RC-B1")
+def test_the_right_to_write_a_raycluster_is_there_for_a_finalizer_and_to_be_passed_on():
     written = [p for p in PERMISSIONS if p.resource == "rayclusters" and not set(p.verbs) <= {"get", "list", "watch"}]
-    assert [(p.verbs, p.purpose.partition(":")[0]) for p in written] == [(("patch",), "pass it on")]
+    purpose = "let go of deleted RayClusters that KubeRay's finalizer holds, and to pass it on to autoscalers"
+    assert [(p.verbs, p.purpose.partition(":")[0]) for p in written] == [(("patch",), purpose)]
 
 
 def test_a_scope_fits_whether_the_resource_has_a_namespace():

@@ -416,3 +416,87 @@ async def test_an_invalid_spec_and_a_lost_delete_do_not_stop_a_suspension(here):
     await asyncio.sleep(60)
     assert pods(here) == []
     assert is_stored(here, names.SUSPENDED)
+
+
+# --- deletion ----------------------------------------------------------------------------------------------------------
+
+FINALIZER = names.REDIS_CLEANUP_FINALIZER
+OTHER_FINALIZER = "example.com/hold"
+
+
+def held(here, *finalizers, **spec):
+    """A RayCluster that KubeRay's finalizer holds; its spec goes past the CRD, as an older one let it in."""
+    obj = {**raycluster(), "metadata": {"name": "demo", "namespace": "default", "finalizers": list(finalizers)}}
+    here.world.create(obj)
+    if spec:
+        here.world.store.update(CLUSTERS, {**here.world.cluster("demo"), "spec": {**obj["spec"], **spec}})
+
+
+@pytest.mark.rule("FD:RC-B1", "RC:FIN-4", "D14")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}}, id="fault tolerance on"),
+        pytest.param({}, id="fault tolerance off"),
+        pytest.param({"workerGroupSpecs": [group(low=5, high=1)]}, id="an invalid spec"),
+        pytest.param(
+            {"headGroupSpec": {**raycluster()["spec"]["headGroupSpec"], "rayStartParams": {"port": 6379}}},
+            id="a spec that cannot be read",
+        ),
+        pytest.param({"suspend": True}, id="suspended"),
+    ],
+)
+async def test_a_deleted_cluster_is_let_go_whatever_its_spec_says(here, spec):
+    held(here, FINALIZER, **spec)
+    await asyncio.sleep(5)
+    here.world.delete_cluster("demo")
+    await asyncio.sleep(1)
+    assert here.world.cluster("demo") is None, (here.wire.writes, here.room.controller._queue.__dict__)
+    (event,) = [e for e in here.world.store.list("events", "default") if e["action"] == "Cleanup"]
+    assert (event["type"], event["reason"]) == ("Warning", names.REDIS_CLEANUP_SKIPPED)
+    assert event["involvedObject"]["uid"] in event["message"]
+
+
+@pytest.mark.rule("FD:RC-B1")
+async def test_other_finalizers_stay_also_one_that_comes_in_between(here):
+    held(here, FINALIZER)
+    await asyncio.sleep(1)
+    patches = []
+
+    def comes_in_between(method, path):
+        if method == "PATCH" and path.endswith("/demo"):
+            patches.append(path)
+            if len(patches) == 1:
+                here.world.edit(CLUSTERS, "demo", None, lambda obj: obj["metadata"].update(labels={"a": "b"}))
+
+    here.world.edit(CLUSTERS, "demo", None, lambda obj: obj["metadata"]["finalizers"].append(OTHER_FINALIZER))
+    here.wire.instead = comes_in_between
+    here.world.delete_cluster("demo")
+    await asyncio.sleep(5)
+    assert here.world.cluster("demo")["metadata"]["finalizers"] == [OTHER_FINALIZER]
+    assert len(patches) == 2
+    here.wire.writes.clear()
+    await asyncio.sleep(3600)
+    assert here.wire.writes == []
+
+
+@pytest.mark.rule("FD:RC-B1")
+async def test_a_finalizer_that_may_not_be_removed_is_told_and_tried_again_slowly(here):
+    held(here, FINALIZER)
+    await asyncio.sleep(5)
+    forbidden = Response(403, b'{"kind":"Status","reason":"Forbidden","message":"no right"}', {})
+    here.wire.instead = lambda method, path: forbidden if method == "PATCH" and path.endswith("/demo") else None
+    here.world.delete_cluster("demo")
+    await asyncio.sleep(100)
+    assert 3 <= len(here.wire.times("PATCH", "demo")) <= 5
+    reasons = {event["reason"] for event in here.world.store.list("events", "default")}
+    assert names.FAILED_TO_REMOVE_FINALIZER in reasons
+    assert names.REDIS_CLEANUP_SKIPPED not in reasons
+
+
+@pytest.mark.rule("FD:RC-B1", "RC:REC-2")
+async def test_a_deleted_cluster_of_another_controller_is_left_alone(here):
+    held(here, FINALIZER, managedBy="kueue.x-k8s.io/multikueue")
+    here.world.delete_cluster("demo")
+    await asyncio.sleep(60)
+    assert here.world.cluster("demo")["metadata"]["finalizers"] == [FINALIZER]

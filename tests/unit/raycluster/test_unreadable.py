@@ -66,7 +66,6 @@ def test_it_is_told_once():
         ({}, True),
         ({"spec": {"managedBy": "somebody/else"}}, False),
         ({"spec": None}, True),
-        ({"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}}, False),
     ],
 )
 def test_whose_it_is(change, is_ours):

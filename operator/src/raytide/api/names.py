@@ -109,6 +109,11 @@ OOM_KILLED: Final = "OOMKilled"
 """Kubernetes' reason of a container that used up its memory; as an event: why a pod was deleted."""
 HEAD_POD_LOST: Final = "HeadPodLost"
 KEPT_FAILED_POD: Final = "KeptFailedPod"
+FORCE_DELETED_STUCK_CLUSTER: Final = "ForceDeletedStuckCluster"
+REDIS_CLEANUP_FAILED: Final = "RedisCleanupFailed"
+REDIS_CLEANUP_SKIPPED: Final = "RedisCleanupSkipped"
+"""This one and the two around it are ours: KubeRay has a clean-up Job and says nothing when it failed."""
+FAILED_TO_REMOVE_FINALIZER: Final = "FailedToRemoveFinalizer"
 
 # --- condition types and reasons (RC §1.6) -------------------------------------------------------------------------
 REPLICA_FAILURE: Final = "ReplicaFailure"

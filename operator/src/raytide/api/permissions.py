@@ -132,7 +132,8 @@ PERMISSIONS: Final = (
     Permission(
         RAYCLUSTERS,
         ("patch",),
-        "pass it on: a role may grant only what its author has. The operator itself never writes a spec",
+        "let go of deleted RayClusters that KubeRay's finalizer holds, and to pass it on to autoscalers: a role may grant "
+        "only what its author has. The operator never writes a spec",
         is_required=False,
     ),
     Permission(PODS, ("patch",), "pass it on to Ray's autoscaler", is_required=False, mode="ray"),

@@ -30,6 +30,7 @@ from raytide.kube.expectations import Expectations
 from raytide.kube.reading import read_live
 from raytide.kube.status_writing import StatusWriting
 from raytide.kube.telling import Telling
+from raytide.raycluster.deletion import Deletion, deletion, is_being_deleted
 from raytide.raycluster.failures import kept_groups
 from raytide.raycluster.observed import Observed, Refusal, observe
 from raytide.raycluster.plan import plan, wanted_lookups
@@ -131,6 +132,8 @@ class RayClusterReconciler:
         if obj is None:
             self._forget(key)
             return None
+        if is_being_deleted(obj):
+            return await self._let_go(obj, key)
         try:
             cluster = RayCluster.parse(obj)
         except ValidationError as error:
@@ -146,6 +149,20 @@ class RayClusterReconciler:
         applied = await self._apply(cluster, todo)
         look_again_in = await self._report(cluster, seen_at, todo, applied)
         return self._end(cluster, todo, applied, look_again_in)
+
+    async def _let_go(self, obj: Manifest, key: Key) -> float | None:
+        """It is being deleted: whatever its spec says, no finalizer that is ours to release holds it for ever."""
+        acting, metadata = self._wires.acting, obj["metadata"]
+        acting.forget(key)  # what is in flight for it is asked for no more
+        pods = self._wires.children.pods(key)
+        todo = deletion(obj, pods, self._clock.now()) if is_ours_to_judge(obj) else Deletion()
+        if todo.release is None:
+            self._saw(key, metadata.get("resourceVersion", ""))
+            return todo.look_again_in
+        applied = await acting.apply(key, metadata["uid"], (todo.release,))
+        is_released = all(outcome.result is Result.DONE for outcome in applied.outcomes)
+        self._wires.telling.tell(obj, applied.outcomes, (todo.remark,) if todo.remark and is_released else ())
+        return acting.look_again_in(key, applied, (), is_continued=False)
 
     # --- observe, apply ------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 Takes the cluster, what is observed of it, the settings and a source of names, and lists the writes in order: services,
 the autoscaler's rights, head pod, worker groups. It is a pure function: the same input gives the same plan, and once
-everything asked for is there the plan is empty. A cluster that is somebody else's, being deleted or invalid gets no
-writes at all; what runs keeps running. Called by the controller; rules RC §2.2, RC:HP-1..6, RC §4, RM:I2, RM:I5, D5.
+everything asked for is there the plan is empty. A cluster that is somebody else's or invalid gets no writes at all; what
+runs keeps running. One that is being deleted is deletion.py's. Called by the controller; rules RC §2.2, RC:HP-1..6, RC §4, RM:I2, RM:I5, D5.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -74,13 +74,6 @@ def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: 
 def leave_to_others(now: Situation) -> Plan:
     """A cluster that another controller manages is none of our business (RC:REC-2)."""
     return Plan(is_reported=False, is_last=True) if is_someone_elses(now.cluster) else NOTHING
-
-
-def leave_to_garbage_collection(now: Situation) -> Plan:
-    """Whoever deletes a cluster needs nothing from us: every child has an owner reference (RC:REC-5, D14)."""
-    if now.cluster.metadata.deletion_timestamp:
-        return Plan(is_reported=False, is_last=True)
-    return NOTHING
 
 
 def end_suspended(now: Situation) -> Plan:
@@ -216,7 +209,6 @@ def tell_kept_failures(now: Situation) -> Plan:
 
 STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
     leave_to_others,
-    leave_to_garbage_collection,
     end_suspended,
     refuse_invalid,
     ensure_head_service,

@@ -18,11 +18,10 @@ from raytide.raycluster.validation import Violation
 
 
 def is_ours_to_judge(obj: Mapping[str, Any]) -> bool:
-    """Whether it is neither being deleted nor managed by somebody else, as far as can be read."""
+    """Whether no other controller manages it, as far as can be read."""
     spec = obj.get("spec")
     managed_by = spec.get("managedBy") if isinstance(spec, Mapping) else None
-    is_ours = not isinstance(managed_by, str) or managed_by in ("", names.MANAGED_BY_US)
-    return is_ours and not obj["metadata"].get("deletionTimestamp")
+    return not isinstance(managed_by, str) or managed_by in ("", names.MANAGED_BY_US)
 
 
 def unreadable_patch(obj: Mapping[str, Any], faults: tuple[Violation, ...], now: datetime) -> dict[str, Any] | None:

@@ -70,7 +70,7 @@ def _of_spec(cluster: RayCluster) -> Iterator[Unsupported]:
 _STAYS_IN_REDIS: Final = "the state of the GCS stays in Redis when the cluster is deleted"
 
 _ANNOTATIONS: Final = {
-    names.FT_DELETION_TIMEOUT_ANNOTATION: "the state of the GCS stays in Redis, so its clean-up is not waited for",
+    names.FT_DELETION_TIMEOUT_ANNOTATION: "no clean-up Job is made; one that KubeRay began is waited for so long",
     names.IN_PLACE_RESIZE_ANNOTATION: "pods are resized in place by Ray's own autoscaler only (autoscaler.mode ray)",
 }
 """Annotations that ask for something by being there."""
