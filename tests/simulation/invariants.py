@@ -17,7 +17,7 @@ from raytide.kube.transport import Response, Transport
 
 from simulation.census import Census
 from simulation.replica_judge import ReplicaJudge
-from simulation.wishes import Wish, wish_of
+from simulation.wishes import Wish, is_stored_as_suspended, is_suspended, wish_of
 from simulation.world import RAYCLUSTERS, World
 
 WRITES_PER_SECOND = 10
@@ -146,6 +146,9 @@ class Judge(Notes):
                 self._note_wellness(uid)
                 self.replicas.note_pod(uid, change)
                 if change.type == "ADDED":
+                    cluster = self.world.cluster(self._names[uid])
+                    if cluster and cluster["metadata"]["uid"] == uid and is_stored_as_suspended(cluster):
+                        self._note_count(f"made while the cluster is suspended: {change.key.name}")
                     self._count(uid, change.entry.labels.get("ray.io/group", ""))
 
     def _note_wellness(self, uid: str) -> None:
@@ -169,8 +172,12 @@ class Judge(Notes):
     # --- what is done ----------------------------------------------------------------------------------------------
     def before_patch(self, path: str, body: dict[str, Any]) -> None:
         """The spec is the user's and the autoscaler's (RM:I7)."""
-        del body
-        if "/rayclusters/" in path and not path.endswith("/status"):
+        releases = not body.keys() - {"metadata"} and not body["metadata"].keys() - {
+            "finalizers",
+            "uid",
+            "resourceVersion",
+        }
+        if "/rayclusters/" in path and not path.endswith("/status") and not releases:
             self.note(f"the operator wrote a spec: PATCH {path}")
 
     def after_create(self, obj: dict[str, Any]) -> None:
@@ -213,6 +220,9 @@ class Judge(Notes):
         if owner is None:
             self.note(f"deletes a pod of a stranger: {name}")
             return
+        cluster = self.world.cluster(self._names[owner])
+        if cluster and is_suspended(cluster) and not is_stored_as_suspended(cluster):
+            self.note(f"deleted before the suspension was stored: {name}")
         group = entry.labels.get("ray.io/group", "")
         pod = next((pod for pod in self.census.live_in(owner, group) if pod.uid == entry.uid), None)
         is_named = any(name in wish.named for wish in self.wishes[owner])

@@ -23,7 +23,7 @@ from simulation.census import Census, as_counts
 from simulation.invariants import Judge
 from simulation.operator_under_test import LEASE, OperatorUnderTest, WorldClock
 from simulation.wire import InProcess, StorePast, Troubles
-from simulation.wishes import RECORD, hosts_by_group, named_workers, wanted, wish_of
+from simulation.wishes import RECORD, hosts_by_group, is_suspended, named_workers, wanted, wish_of
 from simulation.world import NAMESPACE, RAYCLUSTERS, Kubelets, World
 
 ESR_S = 60.0
@@ -218,7 +218,10 @@ class Stage:
     def _difference_of(self, cluster: dict[str, Any]) -> str:
         uid = cluster["metadata"]["uid"]
         have = self.census.alive(uid)
-        want = {"headgroup": 1, **{k: v for k, v in wanted(cluster).items() if v}}
+        want = {"headgroup": 0 if is_suspended(cluster) else 1, **{k: v for k, v in wanted(cluster).items() if v}}
+        want = {group: count for group, count in want.items() if count}
+        if is_suspended(cluster) and (cluster.get("status") or {}).get("state") != "suspended":
+            return "it does not say that it is suspended"
         if have != want:
             return f"have {have}, want {want}"
         services = self.world.store.find("services", NAMESPACE, f"{cluster['metadata']['name']}-head-svc")

@@ -10,6 +10,7 @@ from simulation.demand_scenarios import BY_DEMAND
 from simulation.matrix import Point, inject, learn, points_of
 from simulation.multi_host_scenarios import MULTI_HOST
 from simulation.scenarios import SCENARIOS, Scenario
+from simulation.suspension_scenarios import SUSPENSION
 
 pytestmark = pytest.mark.looptime
 
@@ -29,11 +30,15 @@ RULES = (
     "RM:I16",
     "RM:I19",
     "D19",
+    "FD:RC-B1",
+    "FD:RC-B4",
 )
 
 
 @pytest.mark.rule(*RULES)
-@pytest.mark.parametrize("scenario", [*SCENARIOS, *MULTI_HOST, *AUTOSCALED], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize(
+    "scenario", [*SCENARIOS, *SUSPENSION, *MULTI_HOST, *AUTOSCALED], ids=lambda scenario: scenario.name
+)
 def test_a_life_ends_the_same_whatever_goes_wrong_once(scenario: Scenario, request: pytest.FixtureRequest) -> None:
     """A sample of the points, the same in every run; `make simulation` tells more of them."""
     tell(scenario, request.config.getoption("--points"))

@@ -44,6 +44,8 @@ def wish_of(cluster: Mapping[str, Any]) -> Wish:
 
 def wanted(cluster: Mapping[str, Any]) -> dict[str, int]:
     """Group -> number of worker pods (RC:WG-2, D19)."""
+    if is_suspended(cluster):
+        return {group["groupName"]: 0 for group in groups_of(cluster)}
     decided, counts = decisions(cluster), {}
     for group in groups_of(cluster):
         low, high = group.get("minReplicas") or 0, group.get("maxReplicas", MOST)
@@ -53,6 +55,17 @@ def wanted(cluster: Mapping[str, Any]) -> dict[str, int]:
             replicas = replicas if is_foreign else decision["replicas"]
         counts[group["groupName"]] = max(low, min(replicas, high)) * group.get("numOfHosts", 1)
     return counts
+
+
+def is_suspended(cluster: Mapping[str, Any]) -> bool:
+    """Whether it is to have no pods."""
+    return cluster["spec"].get("suspend") is True
+
+
+def is_stored_as_suspended(cluster: Mapping[str, Any]) -> bool:
+    """Whether its status says that a suspension has begun, and not that it is over (RC §5.4)."""
+    kinds = ("RayClusterSuspending", "RayClusterSuspended")
+    return any(c["type"] in kinds and c["status"] == "True" for c in _conditions(cluster))
 
 
 def hosts_by_group(cluster: Mapping[str, Any]) -> dict[str, int]:
