@@ -32,9 +32,10 @@ Json = dict[str, Any]
 TWO_HEADS = "02-head-only~two-heads"
 NEEDS_NEW_SERVICES = ("01-minimal~service-of-an-earlier-cluster", "07-multi-host~services-of-an-earlier-cluster")
 SERVICES_WITHOUT_OWNER = ("01-minimal~service-without-owner", "07-multi-host~services-without-owner")
-ENDING = ("01-minimal~suspending", "07-multi-host~suspending", "08-ft-redis~deleting")
-"""Something is under way that has to be finished."""
-STEADY = [name for name in starts() if name not in (TWO_HEADS, *NEEDS_NEW_SERVICES, *ENDING)]
+SUSPENDING = ("01-minimal~suspending", "07-multi-host~suspending")
+DELETING = "08-ft-redis~deleting"
+"""These three were recorded in the middle of something that has to be finished."""
+STEADY = [name for name in starts() if name not in (TWO_HEADS, *NEEDS_NEW_SERVICES, *SUSPENDING, DELETING)]
 """Nothing whatever is to be done for these."""
 REFUSED = {
     "09-ft-rocksdb": "KubeRay made nothing of it either: the feature gate is off",
@@ -268,10 +269,64 @@ def storage_of(head: Json) -> dict[str, Json]:
     return {name: env[name] for name in ("RAY_REDIS_ADDRESS", "RAY_external_storage_namespace")}
 
 
+@pytest.mark.rule("FD:RC-B4", "FD:RC-B7")
+async def test_suspending_and_resuming_goes_on(taken):
+    """Also of clusters that ask for what is not built, and of those that KubeRay had suspended."""
+    await for_all(taken, [*WITHOUT_PODS, *LIVING], suspend_and_resume)
+
+
+async def suspend_and_resume(taken: Taken) -> None:
+    loaded, before = taken.loaded, taken.loaded.pods()
+    set_suspend(loaded, value=True)
+    await until("it is suspended", lambda: loaded.status().get("state") == "suspended")
+    assert loaded.api.pods(loaded.namespace) == []
+    set_suspend(loaded, value=False)
+    await until("its pods are there again", lambda: len(loaded.pods()) >= max(1, len(before)))
+    assert not before.items() & loaded.pods().items()
+
+
+def set_suspend(loaded: Loaded, *, value: bool) -> None:
+    loaded.api.edit(loaded.namespace, loaded.name, lambda obj: obj["spec"].update(suspend=value))
+
+
+@pytest.mark.rule("FD:RC-B7")
+async def test_what_kuberay_began_to_suspend_is_suspended_even_if_that_is_taken_back(taken):
+    """KubeRay stored `RayClusterSuspending` and was switched off while pods were ending."""
+    await for_all(taken, SUSPENDING, finish_suspending)
+
+
+async def finish_suspending(taken: Taken) -> None:
+    loaded = taken.loaded
+    is_taken_back = loaded.start.startswith("07-")
+    if is_taken_back:
+        set_suspend(loaded, value=False)
+    dying = loaded.api.pods(loaded.namespace)
+    assert all("deletionTimestamp" in pod["metadata"] for pod in dying), "nothing is added to a suspension"
+    for pod in dying:
+        loaded.api.edit(
+            loaded.namespace, pod["metadata"]["name"], lambda obj: obj["metadata"].pop("finalizers"), "pods"
+        )
+    if is_taken_back:
+        await until("its pods are there again", lambda: len(loaded.pods()) == len(dying))
+        assert not {pod["metadata"]["uid"] for pod in dying} & set(loaded.pods().values())
+    else:
+        await until("it is suspended", lambda: loaded.status().get("state") == "suspended")
+        assert loaded.api.pods(loaded.namespace) == []
+
+
+@pytest.mark.rule("FD:RC-B1")
+async def test_a_deletion_that_kuberay_began_ends_with_its_clean_up(taken):
+    loaded = taken[DELETING].loaded
+    assert not loaded.is_gone(), "as long as the clean-up runs"
+    for pod in loaded.api.pods(loaded.namespace):  # a Job controller may have made one of its own
+        loaded.api.set_pod_status(loaded.namespace, pod["metadata"]["name"], phase="Succeeded")
+    await until("it is gone", loaded.is_gone)
+
+
+@pytest.mark.rule("FD:RC-B1")
 async def test_deletion_goes_on(taken):
-    """Everything goes, the RayCluster included."""
-    chosen = [start for start in STEADY if start not in HELD_BY_A_FINALIZER]
-    await for_all(taken, [*chosen, TWO_HEADS, *NEEDS_NEW_SERVICES], delete)
+    """Everything goes, the RayCluster included, and no finalizer of KubeRay's holds it."""
+    await for_all(taken, [*STEADY, *SUSPENDING, TWO_HEADS, *NEEDS_NEW_SERVICES], delete)
 
 
 async def delete(taken: Taken) -> None:
