@@ -13,13 +13,14 @@ from raytide.raycluster.plan import plan
 from builders import dying, group, head, head_service, pod, raycluster
 
 pytestmark = pytest.mark.rule("FD:RC-B15")
+SUSPENDING = {"type": names.SUSPENDING, "status": "True"}
 ASKED = {names.KEEP_FAILED_PODS_ANNOTATION: "true"}
 
 
-def cluster(*groups, annotations=ASKED, **spec):
+def cluster(*groups, annotations=ASKED, conditions=(), **spec):
     obj = raycluster(*groups)
     obj["metadata"]["annotations"] = annotations
-    return RayCluster.parse({**obj, "spec": {**obj["spec"], **spec}})
+    return RayCluster.parse({**obj, "spec": {**obj["spec"], **spec}, "status": {"conditions": [*conditions]}})
 
 
 def failed(name, at="", **fields):
@@ -71,6 +72,7 @@ def test_each_group_keeps_one_and_a_hundred_failures_leave_one():
         pytest.param(cluster(group(replicas=1), annotations={}), id="nobody asked for it"),
         pytest.param(cluster(group(replicas=1), enableInTreeAutoscaling=True), id="beside an autoscaler"),
         pytest.param(cluster(group(replicas=1), suspend=True), id="a suspended cluster"),
+        pytest.param(cluster(group(replicas=1), conditions=[SUSPENDING]), id="one whose suspension is not finished"),
         pytest.param(cluster(group("other", replicas=1)), id="its group left the spec"),
     ],
 )

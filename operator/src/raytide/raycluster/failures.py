@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from raytide.api import names
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster
+from raytide.raycluster.suspension import Suspension, suspension_of
 
 FAILED = "Failed"
 
@@ -21,7 +22,7 @@ def kept_groups(cluster: RayCluster) -> frozenset[str]:
     there is a worker on its way out; none of a suspended cluster, which has no pods.
     """
     is_asked_for = cluster.metadata.annotations.get(names.KEEP_FAILED_PODS_ANNOTATION, "").lower() == "true"
-    if not is_asked_for or cluster.is_autoscaled or cluster.spec.suspend:
+    if not is_asked_for or cluster.is_autoscaled or suspension_of(cluster) is not Suspension.NONE:
         return frozenset()
     return frozenset(group.group_name for group in cluster.spec.worker_group_specs if group.num_of_hosts == 1)
 
