@@ -19,7 +19,8 @@ QUIET_S: Final = 2.0
 LOOK_EVERY_S: Final = 0.2
 LOOKS: Final = 300
 OUR_PASSES: Final = 'raytide_passes{controller="raycluster"}'
-THEIR_PASSES: Final = 'controller_runtime_reconcile_total{controller="raycluster-controller",result="success"}'
+THEIR_PASSES: Final = 'controller_runtime_reconcile_total{controller="raycluster'
+"""However they ended; older versions have `raycluster-controller`."""
 OTHER_KINDS: Final = {"rayjobs": "RayJob", "rayservices": "RayService", "raycronjobs": "RayCronJob"}
 """KubeRay's manager does not start without them."""
 
@@ -42,12 +43,11 @@ async def _passed(port: int, metric: str, passes: int) -> None:
 
 
 async def _scraped(port: int, metric: str) -> float:
-    """The value of that metric; 0 as long as nobody serves it."""
+    """The sum of the series that begin so; 0 as long as nobody serves them."""
     with suppress(aiohttp.ClientConnectionError):
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
-            for line in (await response.text()).splitlines():
-                if line.startswith(f"{metric} "):
-                    return float(line.rpartition(" ")[2])
+            lines = (await response.text()).splitlines()
+            return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(metric))
     return 0.0
 
 
