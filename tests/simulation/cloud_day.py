@@ -23,6 +23,7 @@ from simulation.cloud_world import Cloud, CloudRay, CloudWorld
 from simulation.demand_scenarios import demanded
 from simulation.invariants import Judge
 from simulation.manifests import NAME, new_cluster
+from simulation.ray_world import NOTICED_S
 from simulation.stage import heard_by
 from simulation.world import Kubelets
 
@@ -59,6 +60,8 @@ class Day:
     allowed: int = 0
     since_s: float = 0.0
     """When the present demand arose."""
+    noticed_s: float = 0.0
+    """So much later Ray may know of it."""
 
     def note(self, text: str) -> None:
         """Something is wrong."""
@@ -85,7 +88,7 @@ class Day:
         """So much work from now on, and what follows from it."""
         need = -(-tasks // self.hosts) * self.hosts
         self.allowed += max(0, need - len(self.alive()))
-        self.since_s = self.stage.loop.time()
+        self.since_s, self.noticed_s = self.stage.loop.time(), 0.0
         self.stage.ray.ask(tasks)
         await self._served(tasks)
         if not self.stage.judge.violations:
@@ -106,7 +109,7 @@ class Day:
         refused = [o for o in offers if o.is_refused]
         said_no_s = max((o.answer_s if self.has_events else NODE_S for o in refused), default=0.0)
         needs_s = max((o.needs_s for o in offers if not o.is_refused), default=0.0)
-        return self.since_s + said_no_s + needs_s + JOIN_S + MARGIN_S
+        return self.since_s + self.noticed_s + said_no_s + needs_s + JOIN_S + MARGIN_S
 
     def _judge_made(self) -> None:
         """As many as were needed, once more for each that got no machine or lost it."""
@@ -137,7 +140,7 @@ class Day:
         self.stage.world.cloud.offers[victim.pod].is_taken = True
         await self.stage.pass_time(self.stage.rng.uniform(30.0, 120.0))
         self.stage.world.cloud.granted.discard(victim.pod)
-        self.since_s = self.stage.loop.time() + 4.0  # so long the GCS may take to notice
+        self.since_s, self.noticed_s = self.stage.loop.time(), NOTICED_S[1]
         self.stage.world.evict(victim.pod)
         await self.stage.pass_time(5.0)
         await self._served(tasks)
