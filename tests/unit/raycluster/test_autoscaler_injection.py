@@ -1,13 +1,19 @@
 """Which autoscaler runs beside a head, and what head and workers look like then (RC §3.7, RC:POD-6, RC:POD-19, RC:VOL-2)."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raytide.api.config import AutoscalerConfig, PodConfig
+from raytide.api.config import AutoscalerConfig, ClusterConfig, PodConfig
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.construction.autoscaler import chosen_autoscaler
+from raytide.raycluster.observed import Observed
+from raytide.raycluster.plan import plan
 from raytide.raycluster.pods import build_head_pod, build_worker_template
+from raytide.raycluster.ray_version import parse_ray_version
+from raytide.raycluster.validation_facts import OLDEST_TESTED_RAY
 
 from builders import group, parsed, template
 
@@ -63,6 +69,8 @@ BRANCHES = {
     "the old variable on": ({}, "1"),
     "the old variable off": ({}, "0"),
 }
+TOO_OLD = "no version, Ray before 2.47"
+"""No branch of Ray's: ours is not tested with such a Ray."""
 KUBERAYS = {
     "no version, Ray before 2.47": (None, None, None),
     "no version, Ray from 2.47 on": (None, None, None),
@@ -97,7 +105,8 @@ def test_with_rays_autoscaler_every_branch_is_kuberays(name):
 @pytest.mark.parametrize("name", BRANCHES)
 def test_with_ours_only_the_variable_differs_where_nobody_chose(name):
     variable, *policies = KUBERAYS[name]
-    assert seen(name, OURS) == (variable or "true", *policies)
+    ours = variable if name == TOO_OLD else variable or "true"
+    assert seen(name, OURS) == (ours, *policies)
 
 
 @pytest.mark.rule("RC:AS-3")
@@ -108,11 +117,54 @@ def test_who_chooses_v1_gets_rays_autoscaler_which_alone_has_it(name):
 
 
 @pytest.mark.rule("RC:AS-3")
-@pytest.mark.parametrize("name", sorted(BRANCHES.keys() - {"v1", "the old variable off"}))
+@pytest.mark.parametrize("name", sorted(BRANCHES.keys() - {"v1", "the old variable off", TOO_OLD}))
 def test_everybody_else_gets_ours(name):
     sidecar = sidecar_of(branch(name), OURS)
     assert (sidecar["command"], sidecar["args"]) == (["raytide", "autoscaler"], OPTIONS_OF_BOTH)
     assert sidecar["image"] == "registry.example/raytide:1"
+
+
+@pytest.mark.rule("FD:RC-B6")
+@pytest.mark.parametrize(
+    ("ray_version", "options", "mode", "is_told"),
+    [
+        pytest.param("2.40.0", None, "raytide", True, id="no choice"),
+        pytest.param("2.46.9", {"version": "v2"}, "raytide", True, id="v2, which both programs have"),
+        pytest.param("2.40.0", {"version": "v1"}, "raytide", False, id="v1: the cluster chose"),
+        pytest.param("2.40.0", {"image": "mine"}, "raytide", False, id="an image: the cluster chose"),
+        pytest.param("2.40.0", None, "ray", False, id="the install chose"),
+    ],
+)
+def test_beside_a_ray_that_ours_is_not_tested_with_rays_autoscaler_runs_as_under_kuberay(
+    ray_version, options, mode, is_told
+):
+    cluster = autoscaled(rayVersion=ray_version, **({"autoscalerOptions": options} if options else {}))
+    config = PodConfig(
+        operator_version="raytide-1.2.3", autoscaler=AutoscalerConfig(mode, "registry.example/raytide:1")
+    )
+    kuberays, ours = head_of(cluster, RAYS), head_of(cluster, config)
+    assert (ray_env(ours), ours.get("restartPolicy")) == (ray_env(kuberays), kuberays.get("restartPolicy"))
+    what = ("image", "command", "args", "env", "resources")
+    their_sidecar, our_sidecar = sidecar_of(cluster, RAYS), sidecar_of(cluster, config)
+    assert [our_sidecar.get(key) for key in what] == [their_sidecar.get(key) for key in what]
+    told = plan(cluster, Observed(), ClusterConfig(pods=config), lambda prefix: f"{prefix}aaaaa").remarks
+    events = [(each.event_type, each.reason) for each in told if ray_version in each.note]
+    assert events == ([("Normal", "UsingRayAutoscaler")] if is_told else [])
+
+
+@pytest.mark.rule("FD:RC-B6")
+@pytest.mark.parametrize("ray_version", ["", "nightly", "2.47.0", "2.52.0", "3.0.0"])
+def test_beside_any_other_ray_ours_runs_and_nothing_is_said(ray_version):
+    cluster = autoscaled(rayVersion=ray_version)
+    assert chosen_autoscaler(cluster, OURS.autoscaler) == "raytide"
+    assert plan(cluster, Observed(), ClusterConfig(pods=OURS), lambda prefix: f"{prefix}aaaaa").remarks == ()
+
+
+@pytest.mark.rule("FD:RC-B6")
+def test_the_oldest_ray_is_one_that_is_tested():
+    text = (Path(__file__).parents[3] / "tools" / "ray_versions.py").read_text()
+    tested = min(map(parse_ray_version, re.findall(r'"(2\.\d+\.\d+)"', text)))
+    assert tested[:2] == OLDEST_TESTED_RAY[:2]
 
 
 @pytest.mark.parametrize(

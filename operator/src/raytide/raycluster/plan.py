@@ -27,10 +27,11 @@ from raytide.raycluster.pod_names import Namer, head_pod_name, replica_name, unu
 from raytide.raycluster.pods import build_head_pod, build_worker_template, host_pod, worker_pod
 from raytide.raycluster.protection import missing_protection
 from raytide.raycluster.rbac import EVENT_REASONS, Lookup, build_rights, lookups, named_service_account
+from raytide.raycluster.remarks import remarks_on
 from raytide.raycluster.replicas import NewHost, ReplicaPlan, plan_replicas
 from raytide.raycluster.scaling import LATER, Scaling, resting, scaling_of
 from raytide.raycluster.suspension import Suspension, suspension_of
-from raytide.raycluster.validation import unsupported, violations, warnings
+from raytide.raycluster.validation import violations
 from raytide.raycluster.validation_facts import is_head_restart_disabled
 
 SERVICE_SLOT: Final = ""
@@ -93,9 +94,9 @@ def end_suspended(now: Situation) -> Plan:
 def refuse_invalid(now: Situation) -> Plan:
     """An invalid spec stops every write, and says so; what runs keeps running (RC §1.3)."""
     faults = violations(now.cluster, now.config)
-    remarks = [Remark(fault.event_reason, str(fault)) for fault in (*faults, *warnings(now.cluster))]
-    remarks += [Remark(names.UNSUPPORTED_FIELD, str(each)) for each in unsupported(now.cluster) if not faults]
-    return Plan(violations=faults, remarks=tuple(remarks), is_last=bool(faults))
+    if not faults:
+        return Plan(remarks=remarks_on(now.cluster, now.config))
+    return Plan(violations=faults, remarks=tuple(Remark(each.event_reason, str(each)) for each in faults), is_last=True)
 
 
 def ensure_head_service(now: Situation) -> Plan:

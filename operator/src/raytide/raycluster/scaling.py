@@ -19,7 +19,7 @@ from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.scaling import DecisionRecord, GroupDecision, clamp_between, parse_record
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.validation_facts import is_rays_autoscaler_asked_for
+from raytide.raycluster.validation_facts import needs_rays_autoscaler
 
 DRAINS_REMOVED_GROUPS: Final = 2
 """The first version of a record whose sidecar says when workers of removed groups may go."""
@@ -107,7 +107,7 @@ def scaling_of(cluster: RayCluster, observed: Observed, mode: AutoscalerMode = "
     if record is None:
         return Scaling(cluster.is_autoscaled, is_record_due=_is_record_due(cluster, observed, mode))
     fault = fault_of(record, cluster, observed)
-    if fault is not None and (mode == "ray" or is_rays_autoscaler_asked_for(cluster)):
+    if fault is not None and (mode == "ray" or needs_rays_autoscaler(cluster)):
         return Scaling(True)  # left over from before: whoever scales it now leaves no record, as in KubeRay
     if fault is None or (record.cluster == cluster.metadata.uid and not is_stale(cluster, observed.seen_at)):
         return Scaling(True, record, fault)
@@ -115,7 +115,7 @@ def scaling_of(cluster: RayCluster, observed: Observed, mode: AutoscalerMode = "
 
 
 def _is_record_due(cluster: RayCluster, observed: Observed, mode: AutoscalerMode) -> bool:
-    is_ours = cluster.is_autoscaled and mode == "raytide" and not is_rays_autoscaler_asked_for(cluster)
+    is_ours = cluster.is_autoscaled and mode == "raytide" and not needs_rays_autoscaler(cluster)
     if not is_ours or cluster.metadata.annotations.get(names.AUTOSCALER_ANNOTATION) == names.PAUSED:
         return False
     head = observed.head

@@ -12,8 +12,11 @@ from raytide.api import names
 from raytide.api.conditions import is_condition_true
 from raytide.api.meta import Manifest
 from raytide.api.raycluster import AutoscalerOptions, RayCluster
+from raytide.raycluster.ray_version import parse_ray_version
 
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
+OLDEST_TESTED_RAY: Final = (2, 47, 0)
+"""From here on our autoscaler is tested (`make ray-versions`), and V2 is what Ray takes by itself."""
 
 
 def pod_spec(template: Manifest) -> Manifest:
@@ -77,7 +80,18 @@ def mounts(container: Manifest) -> list[dict[str, Any]]:
     return list(container.get("volumeMounts") or ())
 
 
-def is_rays_autoscaler_asked_for(cluster: RayCluster) -> bool:
+def needs_rays_autoscaler(cluster: RayCluster) -> bool:
+    """Whether Ray's own autoscaler has to run: the cluster chose it, or its Ray is older than what ours is tested with."""
+    return is_rays_autoscaler_chosen(cluster) or is_before_oldest_tested_ray(cluster)
+
+
+def is_before_oldest_tested_ray(cluster: RayCluster) -> bool:
+    """Whether `rayVersion` names a Ray with which our autoscaler was never tried (FD:RC-B6); what says nothing does not."""
+    version = parse_ray_version(cluster.spec.ray_version)
+    return version is not None and version < OLDEST_TESTED_RAY
+
+
+def is_rays_autoscaler_chosen(cluster: RayCluster) -> bool:
     """Whether the cluster asks for Ray's own autoscaler instead of ours.
 
     It does so by an image or a command of its own, which belong to Ray's program, and by choosing V1, which nobody else

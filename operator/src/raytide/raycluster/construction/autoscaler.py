@@ -16,7 +16,7 @@ from raytide.api.raycluster import AutoscalerOptions, RayCluster
 from raytide.raycluster.construction.draft import Draft, Site, has_named, listed
 from raytide.raycluster.construction.environment import add_env, build_field, build_literal
 from raytide.raycluster.rbac import service_account_name
-from raytide.raycluster.validation_facts import AUTOSCALER_V2_ENV, has_env, is_rays_autoscaler_asked_for
+from raytide.raycluster.validation_facts import AUTOSCALER_V2_ENV, has_env, needs_rays_autoscaler
 
 LOGS: Final = "ray-logs"
 LOGS_PATH: Final = "/tmp/ray"  # noqa: S108 - a mount point inside the pod
@@ -33,8 +33,8 @@ _RESOURCES: Final = {"cpu": "500m", "memory": "512Mi"}
 
 
 def chosen_autoscaler(cluster: RayCluster, config: AutoscalerConfig) -> AutoscalerMode:
-    """Whose program runs beside this head: ours, unless the install or the cluster asks for Ray's."""
-    return "ray" if is_rays_autoscaler_asked_for(cluster) else config.mode
+    """Whose program runs beside this head: ours, unless the install or the cluster asks for Ray's, or its Ray is too old."""
+    return "ray" if needs_rays_autoscaler(cluster) else config.mode
 
 
 # --- steps -----------------------------------------------------------------------------------------------------------
@@ -95,8 +95,8 @@ def _with_logs(container: Manifest) -> Manifest:
 def _version_env(site: Site, *, is_ours: bool) -> tuple[Manifest, ...]:
     """Which autoscaler the GCS and `ray status` expect: as the version says.
 
-    Without a version it is what Ray takes for itself, V2 from 2.47 on. Our own speaks V2 only, so an older Ray is told;
-    every Ray is, because the version in the spec need not be that of the image.
+    Without a version it is what Ray takes for itself, V2 from 2.47 on. Our own speaks V2 only and so Ray is told, because
+    the version in the spec need not be that of the image.
     """
     options = site.cluster.spec.autoscaler_options
     version = options.version if options is not None else ""
