@@ -9,8 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from raytide.api.config import ClusterConfig
+from raytide.api.raycluster import RayCluster
 from raytide.kube.client import Client
 from raytide.kube.transport import Response
+from raytide.raycluster.objects import build_head_service
+from raytide.raycluster.rbac import build_rights
 from raytide.raycluster.room import RayClusterRoom, RoomOptions
 from unit.raycluster.test_controller import IdleWorld, VirtualClock, Wire
 
@@ -138,7 +141,7 @@ async def test_a_role_of_somebody_elses_is_left_alone_and_the_user_is_told_whose
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "Role",
             "metadata": {"name": "demo", "namespace": "default"},
-            "rules": [],
+            "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}],
         }
         here.world.store.create("roles.rbac.authorization.k8s.io", theirs)
         create(here)
@@ -154,6 +157,25 @@ async def test_a_role_of_somebody_elses_is_left_alone_and_the_user_is_told_whose
         await asyncio.sleep(31)
         assert len(pods(here)) == 3
         assert condition(here, "ReplicaFailure") == {}
+
+
+@pytest.mark.rule("FD:RC-B9")
+async def test_what_a_restored_backup_brought_without_owners_is_used():
+    """Velero drops owner references: everything has its right name and nobody's uid."""
+    async with living() as here:
+        cluster = RayCluster.parse(raycluster(enableInTreeAutoscaling=True))
+        config = ClusterConfig()
+        manifests = [manifest for _, manifest in build_rights(cluster, config.autoscaler)]
+        kinds = [*KINDS, "services"]
+        for kind, manifest in zip(kinds, [*manifests, build_head_service(cluster, config.pods)], strict=True):
+            metadata = {key: value for key, value in manifest["metadata"].items() if key != "ownerReferences"}
+            here.world.store.create(kind, {**manifest, "metadata": metadata})
+        create(here)
+        await asyncio.sleep(20)
+        assert len(pods(here)) == 3
+        assert condition(here, "ReplicaFailure") == {}
+        assert {what for method, what in written(here) if method == "POST"} == {"pods"}
+        assert here.world.cluster("demo")["status"]["head"]["serviceName"] == "demo-head-svc"
 
 
 async def test_an_answer_that_was_lost_is_settled_by_looking():

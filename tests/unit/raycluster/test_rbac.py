@@ -5,9 +5,9 @@ import pytest
 from raytide.api import names
 from raytide.api.config import AutoscalerConfig, ClusterConfig, PodConfig
 from raytide.api.meta import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
-from raytide.raycluster.observed import Observed, Refusal
+from raytide.raycluster.observed import Observed, Refusal, observe
 from raytide.raycluster.plan import RIGHTS_SLOT, plan, wanted_lookups
-from raytide.raycluster.rbac import Lookup, build_rights, service_account_name
+from raytide.raycluster.rbac import Lookup, build_rights, grants_no_more, service_account_name
 
 from builders import group, head, head_service, parsed, template
 
@@ -93,14 +93,16 @@ def test_the_binding_gives_the_role_to_the_account_of_the_head(name, account, ro
 @pytest.mark.rule("RC:RB-1", "D3")
 def test_three_names_are_looked_for():
     expected = {Lookup(SERVICE_ACCOUNTS, "demo"), Lookup(ROLES, "demo"), Lookup(ROLE_BINDINGS, "demo")}
-    assert set(wanted_lookups(autoscaled())) == expected
+    assert set(wanted_lookups(autoscaled(), ClusterConfig())) == expected
 
 
 @pytest.mark.rule("RC:RB-2")
 def test_the_users_account_only_has_to_exist():
-    assert Lookup(SERVICE_ACCOUNTS, "mine", has_to_be_ours=False) in wanted_lookups(autoscaled(account="mine"))
+    assert Lookup(SERVICE_ACCOUNTS, "mine", has_to_be_ours=False) in wanted_lookups(
+        autoscaled(account="mine"), ClusterConfig()
+    )
     assert SERVICE_ACCOUNTS not in {
-        each.resource for each in wanted_lookups(autoscaled(account="mine")) if each.name != "mine"
+        each.resource for each in wanted_lookups(autoscaled(account="mine"), ClusterConfig()) if each.name != "mine"
     }
 
 
@@ -110,7 +112,7 @@ def test_nothing_is_looked_for_where_nothing_is_written():
         update={"metadata": dying.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})}
     )
     for cluster in (parsed(), dying, autoscaled(managedBy="kueue.x-k8s.io/multikueue")):
-        assert wanted_lookups(cluster) == ()
+        assert wanted_lookups(cluster, ClusterConfig()) == ()
 
 
 # --- when it is created ------------------------------------------------------------------------------------------------
@@ -173,3 +175,71 @@ def test_a_refusal_is_waited_for_and_holds_up_no_workers_of_a_head_that_runs():
     todo = decide(cluster, head(), absent=ALL_ABSENT, refusals=refused)
     assert told(todo) == ["Pod demo-cpu-worker-00000"]
     assert todo.look_again_in == 7.0
+
+
+# --- what was there before -----------------------------------------------------------------------------------------------
+
+
+def role_with(*rules):
+    return {**rights(autoscaled())[ROLES], "rules": list(rules)}
+
+
+OWN = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"], "resourceNames": ["demo"]}
+
+
+@pytest.mark.rule("FD:RC-B9")
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        pytest.param([], True, id="nothing"),
+        pytest.param([PODS_READ, OWN], True, id="the same"),
+        pytest.param([{**PODS_READ, "resourceNames": ["a"]}], True, id="less: one pod by name"),
+        pytest.param([{**OWN, "verbs": ["get"]}], True, id="less: reading"),
+        pytest.param([{**OWN, "resourceNames": []}], False, id="every RayCluster, as KubeRay's"),
+        pytest.param([{**OWN, "resourceNames": ["other"]}], False, id="another RayCluster"),
+        pytest.param([{**PODS_READ, "verbs": ["delete"]}], False, id="another verb"),
+        pytest.param([{**PODS_READ, "resources": ["secrets"]}], False, id="another resource"),
+        pytest.param([{**PODS_READ, "verbs": ["*"]}], False, id="everything"),
+        pytest.param([PODS_READ, {**PODS_READ, "apiGroups": ["*"]}], False, id="one rule too many"),
+    ],
+)
+def test_a_role_that_was_there_is_used_if_it_allows_no_more_than_ours(rules, expected):
+    assert grants_no_more(role_with(*rules), role_with(PODS_READ, OWN)) == expected
+
+
+@pytest.mark.rule("FD:RC-B9")
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param({}, True, id="the same"),
+        pytest.param({"subjects": []}, False, id="nobody"),
+        pytest.param(
+            {"subjects": [{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}]},
+            False,
+            id="somebody else",
+        ),
+        pytest.param(
+            {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "demo"}},
+            False,
+            id="another role",
+        ),
+    ],
+)
+def test_a_binding_that_was_there_is_used_if_it_binds_our_account_to_our_role(change, expected):
+    ours = rights(autoscaled())[ROLE_BINDINGS]
+    assert grants_no_more({**ours, **change}, ours) == expected
+
+
+@pytest.mark.rule("FD:RC-B9")
+@pytest.mark.parametrize(
+    ("service", "expected"),
+    [
+        pytest.param(head_service(owner_uid=""), True, id="nobody's, of the right name"),
+        pytest.param(head_service(owner_uid="", name="other"), False, id="nobody's, of another name"),
+        pytest.param(head_service(owner_uid="", node_type=""), False, id="nobody's, with other labels"),
+        pytest.param(head_service(owner_uid="uid-of-another"), False, id="another's"),
+    ],
+)
+def test_a_head_service_that_was_there_is_used_if_nobody_owns_it_and_workers_find_it(service, expected):
+    observed = observe("uid-demo", pods=(), services=(service,), head_service_name="demo-head-svc")
+    assert (observed.head_service is not None) == expected

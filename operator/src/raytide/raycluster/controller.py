@@ -32,6 +32,7 @@ from raytide.kube.status_writing import StatusWriting
 from raytide.kube.telling import Telling
 from raytide.raycluster.deletion import Deletion, deletion, is_being_deleted
 from raytide.raycluster.failures import kept_groups
+from raytide.raycluster.objects import head_service_name
 from raytide.raycluster.observed import Observed, Refusal, observe
 from raytide.raycluster.plan import plan, wanted_lookups
 from raytide.raycluster.planned import Plan, sooner
@@ -138,7 +139,7 @@ class RayClusterReconciler:
             cluster = RayCluster.parse(obj)
         except ValidationError as error:
             return await self._report_unreadable(obj, key, error)
-        await self._wires.unwatched.look(key, cluster.metadata.uid, wanted_lookups(cluster))
+        await self._wires.unwatched.look(key, cluster.metadata.uid, wanted_lookups(cluster, self._config))
         await self._look_for_room(cluster)
         seen_at = self._clock.now()
         observed = self._observe(cluster, seen_at)
@@ -180,14 +181,19 @@ class RayClusterReconciler:
         pods = children.pods(key)
         # Only what this cluster owns may end what is in flight: an earlier cluster's service has the same name.
         mine = [pod for pod in pods if pod.owner_uid == uid]
-        services = [service for service in children.services(key) if service.owner_uid == uid]
+        services = children.services(key)
+        owned_services = [service for service in services if service.owner_uid == uid]
         return observe(
             uid,
             pods=(
                 *self._wires.pods_in_flight.overlay(key, uid, mine),
                 *(pod for pod in pods if pod.owner_uid != uid),
             ),
-            services=self._wires.services_in_flight.overlay(key, uid, services),
+            services=(
+                *self._wires.services_in_flight.overlay(key, uid, owned_services),
+                *(service for service in services if service.owner_uid != uid),
+            ),
+            head_service_name=head_service_name(cluster),
             foreign_names=frozenset(pod.name for pod in found if pod is not None and pod.owner_uid != uid),
             unready_nodes=children.unready_nodes(key),
             refusals=self._waiting(cluster),

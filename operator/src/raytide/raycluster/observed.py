@@ -101,6 +101,7 @@ def observe(
     *,
     pods: Iterable[PodView],
     services: Iterable[ServiceView],
+    head_service_name: str = "",
     foreign_names: frozenset[str] = frozenset(),
     unready_nodes: frozenset[str] = frozenset(),
     refusals: tuple[Refusal, ...] = (),
@@ -110,6 +111,8 @@ def observe(
 ) -> Observed:
     """The snapshot of what `cluster_uid` controls; pods that only carry the label stay outside.
 
+    So do services, but for a head service of the name `head_service_name` that nobody owns, as after a restored backup: it is
+    the one by which the workers look for their head, and another of the name cannot be made (FD:RC-B9).
     The last failed worker of each of `kept_groups` is kept.
     """
     mine, others = [], set(foreign_names)
@@ -123,7 +126,12 @@ def observe(
     return Observed(
         pods=tuple(pod for pod in mine if pod.name not in kept_names),
         kept=kept,
-        services=tuple(service for service in services if service.owner_uid == cluster_uid),
+        services=tuple(
+            service
+            for service in services
+            if service.owner_uid == cluster_uid
+            or (not service.owner_uid and service.is_head_service and service.name == head_service_name)
+        ),
         foreign_names=frozenset(others),
         unready_nodes=unready_nodes,
         refusals=refusals,

@@ -227,9 +227,9 @@ STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
 # --- what the steps share --------------------------------------------------------------------------------------------
 
 
-def wanted_lookups(cluster: RayCluster) -> tuple[Lookup, ...]:
+def wanted_lookups(cluster: RayCluster, config: ClusterConfig) -> tuple[Lookup, ...]:
     """What has to be looked for by name before a plan is made; nothing for a cluster that gets no writes."""
-    return () if is_someone_elses(cluster) else lookups(cluster)
+    return () if is_someone_elses(cluster) else lookups(cluster, config.autoscaler)
 
 
 def is_someone_elses(cluster: RayCluster) -> bool:

@@ -2,11 +2,14 @@
 
 Takes the cluster, gives its service account, role and role binding as KubeRay names and labels them (RC §2.4, RC:RB-1 to
 RC:RB-5), with rights to its own RayCluster alone (SC:S10, RM:I12). They are created once and never changed (D8); a service
-account that the head's template names is the user's affair and only has to exist. Pure; called by plan.py, and asked for
+account that the head's template names is the user's affair and only has to exist. What was there before without an owner, as
+after a restored backup, is used if it grants no more than ours would. Pure; called by plan.py, and asked for
 names by pod construction.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Final
 
 from raytide.api import names
@@ -37,6 +40,9 @@ class Lookup:
     resource: Resource
     name: str
     has_to_be_ours: bool = True
+    """Whether one of that name that the cluster does not own is none, unless it has no owner and is as good as `ours`."""
+    ours: Manifest | None = field(default=None, compare=False)
+    """What would be created."""
 
 
 def named_service_account(cluster: RayCluster) -> str:
@@ -50,13 +56,42 @@ def service_account_name(cluster: RayCluster) -> str:
     return named_service_account(cluster) or names.check_name(cluster.metadata.name)
 
 
-def lookups(cluster: RayCluster) -> tuple[Lookup, ...]:
+def lookups(cluster: RayCluster, config: AutoscalerConfig) -> tuple[Lookup, ...]:
     """What has to be there for an autoscaler; nothing where none runs or the cluster is going."""
     if not cluster.is_autoscaled or cluster.metadata.deletion_timestamp:
         return ()
-    name = names.check_name(cluster.metadata.name)
-    account = Lookup(SERVICE_ACCOUNTS, service_account_name(cluster), not named_service_account(cluster))
-    return account, Lookup(ROLES, name), Lookup(ROLE_BINDINGS, name)
+    name, ours = names.check_name(cluster.metadata.name), dict(build_rights(cluster, config))
+    is_named = bool(named_service_account(cluster))
+    account = Lookup(SERVICE_ACCOUNTS, service_account_name(cluster), not is_named, ours[SERVICE_ACCOUNTS])
+    return account, *(Lookup(resource, name, ours=ours[resource]) for resource in (ROLES, ROLE_BINDINGS))
+
+
+def grants_no_more(live: Manifest, ours: Manifest) -> bool:
+    """Whether an object that was there before may stand for the one that we would make (FD:RC-B9).
+
+    An account grants nothing by itself. A role must not allow what ours does not, a binding has to be of our role and to
+    nobody but our account.
+    """
+    if ours["kind"] == ROLES.kind:
+        allowed = set(_granted(ours))
+        return all(right in allowed or (*right[:3], _ANY_NAME) in allowed for right in _granted(live))
+    if ours["kind"] == ROLE_BINDINGS.kind:
+        return all(live.get(field_name) == ours[field_name] for field_name in ("roleRef", "subjects"))
+    return True
+
+
+_ANY_NAME: Final = ""
+
+
+def _granted(role: Manifest) -> Iterator[tuple[str, str, str, str]]:
+    """Every right of a role: group, resource, verb, and the only name for which it holds."""
+    for rule in role.get("rules") or ():
+        yield from product(
+            rule.get("apiGroups") or (),
+            rule.get("resources") or (),
+            rule.get("verbs") or (),
+            rule.get("resourceNames") or (_ANY_NAME,),
+        )
 
 
 def build_rights(cluster: RayCluster, config: AutoscalerConfig) -> tuple[tuple[Resource, Manifest], ...]:

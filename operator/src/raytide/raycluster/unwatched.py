@@ -16,7 +16,7 @@ from raytide.api.actions import Outcome, Result
 from raytide.api.errors import Refused
 from raytide.api.meta import Key, Manifest, Resource
 from raytide.kube.client import Client
-from raytide.raycluster.rbac import Lookup
+from raytide.raycluster.rbac import Lookup, grants_no_more
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,8 @@ class Unwatched:
 
     - `look` asks for what is not known, and only for that; a read that is refused counts as "not there", so that the
       create tells what is wrong.
-    - An object counts as there if the cluster owns it, or if it need not be ours.
+    - An object counts as there if the cluster owns it, if it need not be ours, or if nobody owns it and it grants no more
+      than ours would.
     - Another uid of the cluster, and `clear` at the beginning of a term, start anew.
     """
 
@@ -106,7 +107,9 @@ class Unwatched:
         except Refused as refused:
             log.info("cannot look for %s %s: %s", lookup.resource.kind, lookup.name, refused)
             return False
-        return live is not None and (not lookup.has_to_be_ours or _is_alive_and_owned(live, uid))
+        if live is None or not lookup.has_to_be_ours:
+            return live is not None
+        return not live["metadata"].get("deletionTimestamp") and _is_usable(live, uid, lookup)
 
     def _answer(self, *, is_there: bool, has_to_be_ours: bool = True) -> _Answer:
         absent_for_s = ABSENT_FOR_S if has_to_be_ours else NOT_OURS_FOR_S
@@ -119,7 +122,8 @@ class Unwatched:
         return book
 
 
-def _is_alive_and_owned(live: Manifest, uid: str) -> bool:
-    metadata = live["metadata"]
-    owners = metadata.get("ownerReferences", ())
-    return not metadata.get("deletionTimestamp") and any(owner.get("uid") == uid for owner in owners)
+def _is_usable(live: Manifest, uid: str, lookup: Lookup) -> bool:
+    owners = live["metadata"].get("ownerReferences") or ()
+    if owners:
+        return any(owner.get("uid") == uid for owner in owners)
+    return lookup.ours is not None and grants_no_more(live, lookup.ours)
