@@ -92,18 +92,24 @@ class Fate:
 
     @property
     def has_our_autoscaler(self) -> bool:
-        """Ours runs where the file asks for none of its own: no image, no command, and not V1."""
+        """Ours runs where the file asks for none of its own: no image, no command, not V1, and no Ray that is too old."""
         spec = self.spec["spec"]
         options = spec.get("autoscalerOptions") or {}
         env = spec["headGroupSpec"]["template"]["spec"]["containers"][0].get("env", ())
         is_v1 = options.get("version") == "v1" or {"name": V2_ENV, "value": "0"} in env
-        is_own = any(options.get(field) for field in ("image", "command", "args")) or is_v1
+        is_own = any(options.get(field) for field in ("image", "command", "args")) or is_v1 or self.has_old_ray
         return bool(spec.get("enableInTreeAutoscaling")) and self.mode == "raytide" and not is_own
 
     @property
     def has_projected_token(self) -> bool:
         """Whoever's autoscaler the file asks for, unless the install says that Ray's is the rule."""
         return bool(self.spec["spec"].get("enableInTreeAutoscaling")) and self.mode == "raytide"
+
+    @property
+    def has_old_ray(self) -> bool:
+        """Whether it names a Ray before 2.47, with which our autoscaler is not tested."""
+        numbers = re.match(r"v?(\d+)\.(\d+)", str(self.spec["spec"].get("rayVersion", "")))
+        return numbers is not None and (int(numbers[1]), int(numbers[2])) < (2, 47)
 
     @property
     def is_recorded_as_invalid(self) -> bool:
@@ -256,7 +262,7 @@ KNOWN: Final = (
         _has_an_account_of_ours,
     ),
     Known(
-        "our own autoscaler speaks V2, which Ray before 2.47 has to be told",
+        "our own autoscaler speaks V2, which Ray is told because its image may be older than its rayVersion",
         rf"Pod head/[^.]*\.spec\.containers\.[^.]*\.env\.{V2_ENV}",
         _leaves_the_version_open,
     ),
@@ -300,6 +306,11 @@ KNOWN: Final = (
         "a condition of ours: names the fields that have no effect yet",
         r"status conditions\.Unsupported",
         lambda fate, _: bool(fate.unsupported),
+    ),
+    Known(
+        "an event of ours: Ray's autoscaler runs, because ours is not tested with so old a Ray (FD:RC-B6)",
+        r"event UsingRayAutoscaler",
+        lambda fate, _: fate.has_old_ray and bool(fate.spec["spec"].get("enableInTreeAutoscaling")),
     ),
     Known(
         "a warning of ours: names a field that has no effect yet (FD:RC-B3)",
