@@ -283,6 +283,12 @@ KNOWN: Final = (
         _has_missing_workers,
     ),
     Known(
+        "KubeRay calls a cluster provisioned (AllPodRunningAndReadyFirstTime) as soon as the pods that are there run, however"
+        " many are wanted (FD:RC-B20)",
+        r"status conditions\.RayClusterProvisioned\.(status|reason)",
+        _has_missing_workers,
+    ),
+    Known(
         "KubeRay cuts the names of long groups to one prefix; ours tells them apart by a hash (D15)",
         r"Pod worker/.*\.metadata\.name",
         lambda fate, place: _is_cut(fate, place.removesuffix(".metadata.name")),

@@ -71,6 +71,28 @@ def test_a_listed_difference_is_shown_with_its_reason_and_passes(capsys):
     assert "1 × not built yet: auth" in capsys.readouterr().out
 
 
+@pytest.mark.rule("FD:RC-B20")
+@pytest.mark.parametrize(("ready", "is_meant"), [(0, True), (2, False)])
+def test_not_provisioned_is_meant_where_kuberays_cluster_lacked_workers(ready, is_meant):
+    def change(status):
+        return lambda record: next(iter(record["status"].values())).update(status)
+
+    def unprovisioned(record):
+        (status,) = record["status"].values()
+        for each in status["conditions"]:
+            if each["type"] == "RayClusterProvisioned":
+                each |= {"status": "False", "reason": "RayClusterPodsProvisioning"}
+
+    recorded = captured("01-minimal", change({"readyWorkerReplicas": ready})).record
+    ours = captured("01-minimal", change({"readyWorkerReplicas": ready}), unprovisioned)
+    found = compare(ours.fate_beside(recorded))
+    assert {each.place for each in found} == {
+        "status conditions.RayClusterProvisioned.status",
+        "status conditions.RayClusterProvisioned.reason",
+    }
+    assert all(bool(each.reason) == is_meant for each in found)
+
+
 def test_an_autoscaler_that_is_missing_is_no_difference_that_is_meant(capsys):
     ours = captured("03-autoscaling-default", without_container("autoscaler"))
     assert golden.report({"03-autoscaling-default": ours}, REFERENCE) == 1

@@ -235,6 +235,34 @@ def test_head_pod_ready(pods, expected):
 
 
 @pytest.mark.rule("RC §1.6")
+@pytest.mark.rule("FD:RC-B20", "RC §1.6")
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        pytest.param((head(), *WORKERS), "True", id="head and all workers"),
+        pytest.param((head(),), "False", id="no worker, for the API refused them"),
+        pytest.param((head(), WORKERS[0]), "False", id="one of two workers"),
+        pytest.param(WORKERS, "False", id="no head"),
+        pytest.param((head(), WORKERS[0], dying("demo-cpu-worker-b")), "False", id="a worker on its way out"),
+        pytest.param((head(), *WORKERS, pod("demo-cpu-worker-c")), "True", id="one worker more than wanted"),
+        pytest.param((head(), *WORKERS, pending("demo-cpu-worker-c")), "False", id="a pod that is not ready"),
+        pytest.param((head(), WORKERS[0], pod("x", group="gpu")), "False", id="a worker of a group that is gone"),
+    ],
+)
+def test_provisioned_says_that_every_wanted_pod_was_ready(pods, expected):
+    assert condition(compute(parsed(), *pods), names.PROVISIONED)["status"] == expected
+
+
+@pytest.mark.rule("FD:RC-B21", "RC §1.6")
+def test_conditions_stand_in_the_order_in_which_kuberay_first_sets_them():
+    at_once = compute(parsed(), head(ready=NOT_READY), outcomes=[refused()])
+    first = [names.REPLICA_FAILURE, names.HEAD_POD_READY, names.PROVISIONED, names.SUSPENDED, names.SUSPENDING]
+    assert [each["type"] for each in at_once["conditions"]][:5] == first
+    cluster = later(parsed(), compute(parsed(), head(), WORKERS[0]))
+    late = [each["type"] for each in compute(cluster, head(), WORKERS[0], outcomes=[refused()])["conditions"]]
+    assert late.index(names.REPLICA_FAILURE) > late.index(names.SUSPENDING), "set when the others stood there"
+
+
 def test_provisioned_sticks():
     cluster = later(parsed(), compute(parsed(), head(), *WORKERS))
     assert condition(compute(cluster), names.PROVISIONED)["status"] == "True"

@@ -61,13 +61,13 @@ def conditions_of(
 ) -> list[dict[str, object]]:
     """All conditions of a valid cluster; `faults` are why it gets no new pods all the same (FD:RC-B3)."""
     conditions: Conditions = tuple(cluster.status.get("conditions") or ())
-    sayings: dict[str, Saying | None] = {  # in the order in which KubeRay writes them, then ours
-        names.HEAD_POD_READY: head_pod_ready(observed.heads),
+    sayings: dict[str, Saying | None] = {  # in the order in which KubeRay first sets them, then ours
         names.REPLICA_FAILURE: replica_failure(observed, outcomes),
+        names.HEAD_POD_READY: head_pod_ready(observed.heads),
     }
     is_stored_as_suspended = is_condition_true(conditions, names.SUSPENDED)
     if not is_stored_as_suspended and not is_condition_true(conditions, names.PROVISIONED):
-        sayings[names.PROVISIONED] = provisioned(observed.pods)
+        sayings[names.PROVISIONED] = provisioned(cluster, observed, scaling)
     sayings |= suspension_sayings(suspension_of(cluster), has_pods=bool(observed.pods))
     sayings[names.WORKERS_MISSING] = workers_missing(cluster, observed, scaling, outcomes)
     sayings |= scaling_sayings(cluster, scaling, observed.seen_at)
@@ -126,9 +126,19 @@ def _default_head_reason(is_ready: bool) -> str:  # noqa: FBT001 - the one thing
     return "HeadPodRunningAndReady" if is_ready else "Unknown"
 
 
-def provisioned(pods: Sequence[PodView]) -> Saying:
-    """True the first time all pods run; the caller lets it stick (RC §1.6)."""
-    if pods and all(pod.is_running_and_not_unready for pod in pods):
+def provisioned(cluster: RayCluster, observed: Observed, scaling: Scaling) -> Saying:
+    """True the first time that head and all wanted workers run; the caller lets it stick (RC §1.6).
+
+    KubeRay does not count, and calls a cluster provisioned whose workers could not even be created (FD:RC-B20).
+    """
+    are_well = all(pod.is_running_and_not_unready for pod in observed.pods)
+    staying = [pod for pod in observed.pods if not pod.is_terminating]
+    counts = Counter(pod.group for pod in staying if pod.is_worker)
+    are_all = any(pod.is_head for pod in staying) and all(
+        counts[group.group_name] >= wanted_pods(group, scaling.order_of(group))
+        for group in cluster.spec.worker_group_specs
+    )
+    if are_well and are_all:
         return Saying(
             names.PROVISIONED,
             status=True,
