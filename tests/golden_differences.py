@@ -37,6 +37,7 @@ FEATURES: Final = {
     r"spec\.upgradeStrategy\.type": "upgrade",
     r"metadata\.annotations\[ray\.io/enable-serve-service\]": "serve service",
     r"spec\.networkPolicy": "network policy",
+    r"metadata\.(labels|annotations)\[(ray\.io/(gang|priority)-|volcano|yunikorn|kai\.).*\]": "batch scheduling",
 }
 """To which feature that is not built yet a field named in the condition `Unsupported` belongs."""
 
@@ -61,6 +62,7 @@ LACKING: Final = {
     "upgrade": (),
     "serve service": (r"Service .*-serve-svc",),
     "network policy": (r"NetworkPolicy .*",),
+    "batch scheduling": (r"PodGroup .*",),
 }
 """What may differ while the feature is not built: only what it would have made."""
 
@@ -223,6 +225,13 @@ def _has_projected_token(fate: Fate, _place: str) -> bool:
     return fate.has_projected_token
 
 
+def _has_clamped_replicas(fate: Fate, _place: str) -> bool:
+    counts = (
+        (each.get("replicas") or 0, each.get("minReplicas", 0), each.get("maxReplicas", 0)) for each in fate.groups
+    )
+    return any(replicas and not low <= replicas <= high for replicas, low, high in counts)
+
+
 def _fails_closed(fate: Fate, _place: str) -> bool:
     """It asks for protection that is not built and does not accept to run without: ours makes no pod, and says so."""
     return "raytide.io/allow-insecure" in fate.invalid
@@ -317,6 +326,11 @@ KNOWN: Final = (
         "an event of ours: Ray's autoscaler runs, because ours is not tested with so old a Ray (FD:RC-B6)",
         r"event UsingRayAutoscaler",
         lambda fate, _: fate.has_old_ray and bool(fate.spec["spec"].get("enableInTreeAutoscaling")),
+    ),
+    Known(
+        "a warning of ours: a group gets another number of replicas than it asks for (FD:RC-B13)",
+        r"event ReplicasClamped",
+        _has_clamped_replicas,
     ),
     Known(
         "a warning of ours: names a field that has no effect yet (FD:RC-B3)",

@@ -104,6 +104,11 @@ class RayClusterSchema:
     def _core(self, name: str) -> Schema:
         return self._types.schema(name)
 
+    def _list_field(self, name: str, field: str) -> Schema:
+        """A list of Kubernetes' outside a pod template: one value as in KubeRay's CRD, so that a double name is no refusal."""
+        schema = self._core_field(name, field)
+        return {key: value for key, value in schema.items() if not key.startswith("x-kubernetes-list-")}
+
     def _core_field(self, name: str, field: str) -> Schema:
         schema: Schema = self._core(name)["properties"][field]
         return schema
@@ -166,7 +171,7 @@ class RayClusterSchema:
         properties = {
             "args": build_list(STRING),
             "command": build_list(STRING),
-            "env": self._core_field("Container", "env"),
+            "env": self._list_field("Container", "env"),
             "envFrom": self._core_field("Container", "envFrom"),
             "idleTimeoutSeconds": COUNT,
             "image": STRING,
@@ -175,7 +180,7 @@ class RayClusterSchema:
             "securityContext": self._core("SecurityContext"),
             "upscalingMode": build_enum("Default", "Aggressive", "Conservative"),
             "version": build_enum("v1", "v2"),
-            "volumeMounts": self._core_field("Container", "volumeMounts"),
+            "volumeMounts": self._list_field("Container", "volumeMounts"),
         }
         return build_object(properties, **{"x-kubernetes-validations": rules.autoscaler_rules()})
 
@@ -209,7 +214,7 @@ class RayClusterSchema:
 
     def _history_server_options(self) -> Schema:
         collector = {
-            "env": self._core_field("Container", "env"),
+            "env": self._list_field("Container", "env"),
             "image": STRING,
             "imagePullPolicy": STRING,
             "resources": self._core("ResourceRequirements"),

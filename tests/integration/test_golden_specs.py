@@ -28,6 +28,7 @@ NOT_BUILT = {
     "10-ft-annotation": {"metadata.annotations[ray.io/ft-enabled]"},
     "16-ingress": {"spec.headGroupSpec.enableIngress"},
     "30-recreate": {"spec.upgradeStrategy.type"},
+    "37-login-shell-and-domain": {"metadata.labels[ray.io/priority-class-name]"},
     "32-enable-serve": {"metadata.annotations[ray.io/enable-serve-service]"},
 }
 """The fields that must stand in `Unsupported`."""
@@ -85,6 +86,7 @@ LISTED = {
     },
     "21-suspend": {"event DeletedPod"},
     "22-group-suspend": {"event DeletedWorkerPod"},
+    "28-clamped-replicas": {"event ReplicasClamped"},
     "33-workers-to-delete": {"event InvalidRayClusterSpec"},
 }
 """Where the files differ that ask for nothing unbuilt.

@@ -31,6 +31,11 @@ from raytide.api.lease import LeaseTiming
 GATES_NOT_BUILT: Final = frozenset({"KubernetesWAS"})
 """Switching one of them on would be ignored in silence: no field of a RayCluster asks for the feature."""
 
+GATES_WITHOUT_EFFECT: Final = frozenset(
+    {"RayClusterStatusConditions", "RayCronJob", "RayServiceIncrementalUpgrade", "SidecarSubmitterRestart"}
+)
+"""Of features that are always on, or of kinds that are not managed: accepted, and told at start when somebody switches them."""
+
 VARIABLES_WITHOUT_EFFECT: Final = (
     "ENABLE_GCS_FT_REDIS_CLEANUP",
     "USE_INGRESS_ON_OPENSHIFT",
@@ -226,6 +231,12 @@ class Settings(BaseSettings):
 def variables_without_effect(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Which variables of KubeRay's operator are set that change nothing here (docs/compatibility.md)."""
     return tuple(name for name in VARIABLES_WITHOUT_EFFECT if environ.get(name))
+
+
+def gates_without_effect(gates: frozenset[str]) -> tuple[str, ...]:
+    """Which of KubeRay's feature gates were switched, as `NAME=value`, although that changes nothing here."""
+    found = [(gate, gate in gates) for gate in sorted(GATES_WITHOUT_EFFECT)]
+    return tuple(f"{gate}={str(is_on).lower()}" for gate, is_on in found if is_on != (gate in DEFAULT_FEATURE_GATES))
 
 
 def parse_namespaces(text: str) -> tuple[str, ...]:

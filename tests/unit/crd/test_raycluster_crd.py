@@ -192,3 +192,17 @@ def test_the_defaults_of_the_model_are_those_of_the_crd():
         0,
     )
     assert bare.num_of_hosts == group.num_of_hosts
+
+
+@pytest.mark.rule("FD:RC-B13")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "spec.autoscalerOptions.env",
+        "spec.autoscalerOptions.envFrom",
+        "spec.autoscalerOptions.volumeMounts",
+        "spec.historyServerOptions.collectorOptions.env",
+    ],
+)
+def test_a_name_twice_in_the_options_is_as_good_as_in_kuberays_crd(path):
+    assert at(V1, path).get("x-kubernetes-list-type", "atomic") == "atomic"

@@ -9,6 +9,7 @@ from raytide.api.names import VERSION
 from raytide.cli.operator import NOT_BUILT, command
 from raytide.settings import (
     Settings,
+    gates_without_effect,
     parse_feature_gates,
     parse_max_load,
     parse_namespaces,
@@ -71,6 +72,34 @@ def test_a_gate_that_is_not_built_may_be_off():
 def test_variables_that_change_nothing_are_found():
     environ = {"ENABLE_WEBHOOKS": "true", "ENABLE_LOGIN_SHELL": "true", "USE_INGRESS_ON_OPENSHIFT": ""}
     assert variables_without_effect(environ) == ("ENABLE_WEBHOOKS",)
+
+
+@pytest.mark.rule("FD:RC-B13")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("", (), id="as they come"),
+        pytest.param(
+            "RayCronJob=true,SidecarSubmitterRestart=true", ("RayCronJob=true", "SidecarSubmitterRestart=true"), id="on"
+        ),
+        pytest.param("RayClusterStatusConditions=false", ("RayClusterStatusConditions=false",), id="off"),
+        pytest.param("RayCronJob=false,RayMultiHostIndexing=false", (), id="as it is anyway, or supported"),
+    ],
+)
+def test_gates_that_change_nothing_are_found(text, expected):
+    assert gates_without_effect(parse_feature_gates(text)) == expected
+
+
+@pytest.mark.rule("FD:RC-B13")
+def test_a_gate_that_changes_nothing_is_told_at_start(monkeypatch, caplog):
+    async def run_operator(_settings):
+        return 0
+
+    monkeypatch.setattr("raytide.main.run_operator", run_operator)
+    monkeypatch.setattr("raytide.runtime.logs.install", lambda _level: None)
+    with caplog.at_level("WARNING"):
+        assert CliRunner().invoke(command, ["--feature-gates", "RayCronJob=true"]).exit_code == 0
+    assert "feature gate RayCronJob=true has no effect" in caplog.text
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", ()), ("a", ("a",)), ("a, b,", ("a", "b"))])

@@ -80,6 +80,24 @@ def test_everything_about_authentication_is_named():
     assert named({"authOptions": options}) == []
 
 
+@pytest.mark.rule("FD:RC-B13")
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("labels", "ray.io/gang-scheduling-enabled"),
+        ("labels", "ray.io/priority-class-name"),
+        ("labels", "volcano.sh/queue-name"),
+        ("labels", "kai.scheduler/queue"),
+        ("labels", "yunikorn.apache.org/queue"),
+        ("annotations", "yunikorn.apache.org/task-groups"),
+    ],
+)
+def test_what_batch_schedulers_would_read_is_named(place, name):
+    obj = raycluster()
+    obj["metadata"][place] = {name: "x", "kueue.x-k8s.io/queue-name": "works"}
+    assert [entry.field for entry in unsupported(RayCluster.parse(obj))] == [f"metadata.{place}[{name}]"]
+
+
 def test_every_entry_says_what_happens_meanwhile():
     obj = raycluster(tlsOptions={"enabled": True}, upgradeStrategy={"type": "Recreate"})
     obj["metadata"]["annotations"] = ACCEPTED

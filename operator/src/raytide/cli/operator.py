@@ -16,6 +16,7 @@ import click
 from raytide.api.config import DEFAULT_ETCD_IMAGE, AutoscalerMode
 from raytide.settings import (
     Settings,
+    gates_without_effect,
     parse_feature_gates,
     parse_gpus,
     parse_max_load,
@@ -277,4 +278,6 @@ def command(
     logs.install(logging.getLevelNamesMapping()[log_level.upper()])
     for name in variables_without_effect(os.environ):
         log.warning("%s is set and has no effect, see docs/compatibility.md", name)
+    for switched in gates_without_effect(feature_gates):
+        log.warning("feature gate %s has no effect, see docs/compatibility.md", switched)
     raise SystemExit(asyncio.run(run_operator(settings)))

@@ -29,8 +29,13 @@ def missing_protection(cluster: RayCluster) -> tuple[Violation, ...]:
 
 def accepted_without(cluster: RayCluster) -> frozenset[str]:
     """The fields of `spec` without whose protection the cluster may run, because its annotation says so."""
+    return frozenset(waived_fields(cluster)) & frozenset(PROTECTIONS)
+
+
+def waived_fields(cluster: RayCluster) -> tuple[str, ...]:
+    """What stands between the commas of the annotation, whether it is a protection or not."""
     written = cluster.metadata.annotations.get(names.ALLOW_INSECURE_ANNOTATION, "")
-    return frozenset(word.strip() for word in written.split(",")) & frozenset(PROTECTIONS)
+    return tuple(word for part in written.split(",") if (word := part.strip()))
 
 
 def _asked_for(cluster: RayCluster) -> Iterator[tuple[str, Violation]]:

@@ -24,6 +24,7 @@ def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
         *_of_auth(cluster),
         *_of_spec(cluster),
         *_of_annotations(cluster),
+        *_of_schedulers(cluster),
     )
 
 
@@ -85,6 +86,31 @@ def _of_annotations(cluster: RayCluster) -> Iterator[Unsupported]:
     for name, message in _ANNOTATIONS.items():
         if annotations.get(name):
             yield _annotation(name, message)
+
+
+_OF_SCHEDULERS: Final = (
+    "ray.io/gang-scheduling-enabled",
+    "ray.io/priority-class-name",
+    "kai.scheduler/queue",
+    "volcano.sh/queue-name",
+    "volcano.sh/network-topology-mode",
+    "volcano.sh/network-topology-highest-tier",
+    "yunikorn.apache.org/app-id",
+    "yunikorn.apache.org/queue",
+    "yunikorn.apache.org/task-groups",
+)
+"""What KubeRay reads on a RayCluster on behalf of batch schedulers, as label or annotation."""
+
+
+def _of_schedulers(cluster: RayCluster) -> Iterator[Unsupported]:
+    metadata = cluster.metadata
+    for place, given in (("labels", metadata.labels), ("annotations", metadata.annotations)):
+        for name in _OF_SCHEDULERS:
+            if name in given:
+                message = (
+                    "no batch scheduler is told, so the pods get no queue and are scheduled one by one"
+                )
+                yield Unsupported(f"metadata.{place}[{name}]", message)
 
 
 def _annotation(name: str, message: str) -> Unsupported:

@@ -2,8 +2,9 @@
 
 `violations` takes the cluster and the settings and gives every fault, each with the rule it breaks, the field and what
 to write instead; `warnings` gives what is odd but allowed; `unsupported` names fields of features that are not built
-yet. It looks at nothing but the spec and its metadata, and never raises. The reconcile and the admission webhook ask
-the same question; the rules are RC:V-1..V-64, and most of them also stand in the CRD.
+yet. It looks at nothing but the object itself, and never raises. The reconcile and the admission webhook ask
+the same question; the rules are RC:V-1..V-65, and most of them also stand in the CRD. V-62, whether cert-manager is there, is
+not asked: TLS is not built, and a cluster that asks for it gets no pods (protection.py).
 """
 
 import re
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from raytide.api import names
+from raytide.api.conditions import is_condition_true
 from raytide.api.config import ClusterConfig
 from raytide.api.faults import Unsupported, Violation
 from raytide.api.raycluster import GroupSpec, RayCluster, WorkerGroupSpec
@@ -49,6 +51,7 @@ def violations(cluster: RayCluster, config: ClusterConfig) -> tuple[Violation, .
         *_suspend_violations(cluster, config),
         *_autoscaling_violations(cluster),
         *_upgrade_violations(cluster),
+        *_status_violations(cluster),
     )
 
 
@@ -224,6 +227,13 @@ def _restart_violations(cluster: RayCluster) -> Iterator[Violation]:
         if policy not in ("", "Never"):
             message = f"is {policy}; autoscaler v2 replaces pods, so write Never or leave it out"
             yield Violation(rule, f"{field}.template.spec.restartPolicy", message)
+
+
+def _status_violations(cluster: RayCluster) -> Iterator[Violation]:
+    conditions = cluster.status.get("conditions") or ()
+    if all(is_condition_true(conditions, kind) for kind in (names.SUSPENDING, names.SUSPENDED)):
+        message = f"says both {names.SUSPENDING} and {names.SUSPENDED}; remove one of the two with --subresource=status"
+        yield Violation("V-65", "status.conditions", message, names.INVALID_STATUS)
 
 
 def _upgrade_violations(cluster: RayCluster) -> Iterator[Violation]:

@@ -1,0 +1,77 @@
+"""What is told about a RayCluster that is made as it is written."""
+
+import pytest
+
+from raytide.api.config import ClusterConfig
+from raytide.api.raycluster import RayCluster
+from raytide.raycluster.observed import Observed
+from raytide.raycluster.plan import plan
+
+from builders import group, parsed, raycluster
+
+
+def told(cluster):
+    todo = plan(cluster, Observed(), ClusterConfig(), lambda prefix: f"{prefix}aaaaa")
+    return [(remark.event_type, remark.reason, remark.note) for remark in todo.remarks]
+
+
+@pytest.mark.rule("FD:RC-B13")
+@pytest.mark.parametrize(
+    ("groups", "note"),
+    [
+        pytest.param(
+            [group(replicas=9, high=5)],
+            "spec.workerGroupSpecs[0].replicas is 9, above maxReplicas: group cpu gets 5",
+            id="too many",
+        ),
+        pytest.param(
+            [group(), group("gpu", replicas=1, low=2)],
+            "spec.workerGroupSpecs[1].replicas is 1, below minReplicas: group gpu gets 2",
+            id="too few",
+        ),
+        pytest.param(
+            [group(str(i), replicas=9, high=5) for i in range(100)],
+            "spec.workerGroupSpecs[0].replicas is 9, above maxReplicas: group 0 gets 5; so it is with 99 more groups",
+            id="a hundred groups are one event",
+        ),
+    ],
+)
+def test_replicas_outside_their_bounds(groups, note):
+    assert told(parsed(*groups)) == [("Warning", "ReplicasClamped", note)]
+
+
+@pytest.mark.rule("FD:RC-B13")
+@pytest.mark.parametrize(
+    "counts",
+    [
+        pytest.param({"replicas": 5, "high": 5}, id="within the bounds"),
+        pytest.param({"replicas": 0, "low": 2}, id="none, which is what the CRD writes where nobody does"),
+        pytest.param({"replicas": None, "low": 2}, id="absent"),
+    ],
+)
+def test_replicas_that_surprise_nobody(counts):
+    assert told(parsed(group(**counts))) == []
+
+
+@pytest.mark.rule("FD:RC-B3")
+def test_a_word_that_waives_nothing():
+    obj = raycluster()
+    obj["metadata"]["annotations"] = {"raytide.io/allow-insecure": "authOptions,tls" + "x" * 500}
+    ((kind, reason, note),) = told(RayCluster.parse(obj))
+    assert (kind, reason) == ("Warning", "InvalidRayClusterSpec")
+    assert note.startswith("annotation raytide.io/allow-insecure names 'tlsxxx")
+    assert "authOptions, tlsOptions, networkPolicy" in note
+    assert len(note) < 300
+
+
+@pytest.mark.rule("FD:RC-B13", "RC:V-65")
+def test_a_status_that_contradicts_itself_is_told_and_stops_everything():
+    true = {"status": "True", "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    conditions = [{**true, "type": f"RayCluster{what}"} for what in ("Suspending", "Suspended")]
+    cluster = parsed(status={"conditions": conditions})
+    todo = plan(cluster, Observed(), ClusterConfig(), lambda prefix: f"{prefix}aaaaa")
+    assert [fault.rule for fault in todo.violations] == ["V-65"]
+    assert todo.actions == ()
+    ((kind, reason, note),) = told(cluster)
+    assert (kind, reason) == ("Warning", "InvalidRayClusterStatus")
+    assert "RayClusterSuspending" in note
