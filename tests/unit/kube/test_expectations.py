@@ -336,3 +336,23 @@ async def test_a_create_stored_below_what_was_known_is_awaited_by_its_uid_and_as
     world.version = 101
     assert [view.name for view in world.shows(View("w1", "u1", version="101"))] == ["w1"]
     assert world.due() == ()
+
+
+@pytest.mark.rule("FD:RC-B14")
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [("headgroup", "NotSatisfiedHeadExpectations"), ("cpu", "NotSatisfiedGroupExpectations")],
+)
+async def test_what_is_unseen_for_thirty_seconds_is_logged_once_in_kuberays_words(world, caplog, group, words):
+    action = Create(PODS, {"metadata": {"namespace": "ns", "name": "p"}}, "Created", group=group)
+    world.send(action)
+    world.accept(action, View("p", "uid-p", version="11"))
+    await asyncio.sleep(29)
+    world.due()
+    assert caplog.text == ""
+    await asyncio.sleep(1)
+    world.due()
+    world.due()
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{words}: create of p in group '{group}' of ")
+    assert "has not been seen for 30 s" in record.getMessage()

@@ -6,16 +6,20 @@ stays unseen for 30 seconds, or unknown, is asked for again by the very same req
 the controllers before they plan (D6).
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from raytide.api import names
 from raytide.api.actions import Create, Delete
 from raytide.api.meta import Key, Manifest
 from raytide.runtime.backoff import backoff_s
 from raytide.runtime.clock import Clock
 
 V = TypeVar("V")
+
+log = logging.getLogger(__name__)
 
 
 def version_of(manifest: Manifest | None) -> int | None:
@@ -147,8 +151,24 @@ class Expectations(Generic[V]):
         if any(not entry.has_asked_relist for entry in due):
             self._ask_relist()
         for entry in due:
+            if not entry.has_asked_relist and not entry.is_doubtful:
+                self._say_unseen(key, entry)
             entry.has_asked_relist = True
         return tuple(entry.action for entry in due)
+
+    def _say_unseen(self, key: Key, entry: _Entry) -> None:
+        """In the words in which KubeRay logs the same, because people look for them (FD:RC-B14)."""
+        who = "Head" if entry.action.group == names.HEAD_GROUP else "Group"
+        verb = "create" if isinstance(entry.action, Create) else "delete"
+        log.warning(
+            "NotSatisfied%sExpectations: %s of %s in group %r of %s has not been seen for %g s; it is repeated, and a list asked for",
+            who,
+            verb,
+            entry.action.name,
+            entry.action.group,
+            key,
+            self._patience_s,
+        )
 
     def look_again_in(self, key: Key) -> float | None:
         """Seconds until something may be due; None when nothing is in flight."""

@@ -107,9 +107,7 @@ def _of_schedulers(cluster: RayCluster) -> Iterator[Unsupported]:
     for place, given in (("labels", metadata.labels), ("annotations", metadata.annotations)):
         for name in _OF_SCHEDULERS:
             if name in given:
-                message = (
-                    "no batch scheduler is told, so the pods get no queue and are scheduled one by one"
-                )
+                message = "no batch scheduler is told, so the pods get no queue and are scheduled one by one"
                 yield Unsupported(f"metadata.{place}[{name}]", message)
 
 
