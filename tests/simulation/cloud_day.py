@@ -5,14 +5,12 @@ no record. The judge counts: no pod is made twice for one demand, no healthy rep
 and no demand waits longer than the groups that were asked for it need, and ten seconds (FD:AS-A1 to FD:AS-A3).
 """
 
-import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import looptime
-
+import virtual_time
 from raytide.autoscaler.settings import read_settings
 from raytide.sandbox.apiserver.store import Change
 from raytide.sandbox.faults import Answer
@@ -148,8 +146,7 @@ class Day:
 
 def live_through(seed: int) -> list[str]:
     """One day; what was wrong with it."""
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        return runner.run(_play(seed))
+    return virtual_time.run(_play(seed))
 
 
 async def _play(seed: int) -> list[str]:

@@ -6,6 +6,8 @@ import pytest
 
 from simulation.cloud_day import live_through
 
+pytestmark = pytest.mark.looptime
+
 
 @pytest.mark.timeout(3600)
 @pytest.mark.rule("FD:AS-A1", "FD:AS-A2", "FD:AS-A3", "FD:AS-A6", "FD:AS-A8")
