@@ -76,3 +76,12 @@ def test_a_status_that_names_the_same_million_indices_again_and_again_is_read_in
     found = indices_in(",".join(["0-99999"] * 10_000))
     assert len(found) <= MOST + 1
     assert time.process_time() - began < 2
+
+
+@pytest.mark.rule("FD:SEC-F1")
+def test_large_pods_are_built_a_few_at_a_time():
+    world = JobWorld(low=600, high=600, trainer={"env": [{"name": f"A{n}", "value": "1"} for n in range(20_000)]})
+    world.reconcile()  # service and membership
+    todo = world.reconcile()
+    assert 1 <= len([each for each in todo.actions if isinstance(each, Create)]) <= 5
+    assert todo.is_continued

@@ -11,23 +11,25 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel
 
-from raytide.api.actions import MOST_WRITES
 from raytide.api.faults import Violation
 
-MOST_GROUPS: Final = MOST_WRITES
-"""Worker groups of a RayCluster: one plan has a create for each of them, so that none waits for another."""
+MOST_GROUPS: Final = 300
+"""Worker groups of a RayCluster. Each costs a template in a plan, 0.2 ms, and a plan has a create for each of them
+(`actions.MOST_WRITES`), so that none waits for another."""
 MOST_REPLICAS: Final = 1_000_000
 """Replicas of one worker group; `maxReplicas` may be any int32, because KubeRay's default is the largest."""
 MOST_HOSTS: Final = 10_000
 """Hosts of one replica (`numOfHosts`)."""
 MOST_NAMES: Final = 10_000
 """Names in one `workersToDelete`."""
-MOST_INSTANCES: Final = 5_000
+MOST_INSTANCES: Final = 3_000
 """Trainers or parameter servers of a TrainingJob; the ConfigMap that lists more would not fit into 1 MiB."""
 MOST_PORTS: Final = 100
 """`ports_num` and `ports_num_for_sparse`, each."""
 MOST_SIZES: Final = 1_000
 """Entries of `scaling.allowedSizes`."""
+MOST_BUILT_BYTES: Final = 2_000_000
+"""What users wrote about the pods that one plan builds, as JSON: a pod of 600 KB takes 10 ms, so a plan has three of them."""
 MOST_SCHEDULING_BYTES: Final = 64 * 1024
 """What the scheduler reads of one role's pod, as JSON: containers' resources, selectors, affinity, tolerations."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from raytide.api.faults import Violation
-from raytide.api.limits import MOST_GROUPS, MOST_HOSTS, MOST_REPLICAS, limited
+from raytide.api.limits import MOST_GROUPS, MOST_HOSTS, MOST_NAMES, MOST_REPLICAS, limited
 from raytide.api.meta import Key, Manifest
 from raytide.api.raycluster_shape import RayClusterShape, readable_status
 from raytide.api.value import ObjectMeta, Value
@@ -20,7 +20,7 @@ from raytide.api.value import ObjectMeta, Value
 class ScaleStrategy(Value):
     """`scaleStrategy`: names of pods to delete first, written by the autoscaler or by a user."""
 
-    workers_to_delete: tuple[str, ...] = ()
+    workers_to_delete: tuple[str, ...] = Field(default=(), max_length=MOST_NAMES)
 
 
 class GroupSpec(Value):

@@ -16,7 +16,7 @@ from raytide.runtime.clock import Clock
 
 REMARKS_APART_S: Final = 600.0
 REFUSALS_APART_S: Final = 60.0
-MOST_REMARKS: Final = 20
+MOST_REMARKS: Final = 25
 """Of one object in one pass: whoever acts on them sees the next."""
 MOST_TOPICS: Final = 100
 """Remarks, and refusals, that are remembered for one object: what a tenant's object can take of our memory and of etcd's."""

@@ -10,12 +10,13 @@ not asked: TLS is not built, and a cluster that asks for it gets no pods (protec
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 from raytide.api import names
 from raytide.api.conditions import is_condition_true
 from raytide.api.config import ClusterConfig
-from raytide.api.faults import Unsupported, Violation
+from raytide.api.faults import Unsupported, Violation, first_faults
 from raytide.api.raycluster import GroupSpec, RayCluster, WorkerGroupSpec
 from raytide.raycluster.ray_version import parse_ray_version
 from raytide.raycluster.unsupported import unsupported
@@ -41,17 +42,19 @@ _RESOURCE_PARAMS: Final = ("num-cpus", "num-gpus", "memory", "resources")
 
 
 def violations(cluster: RayCluster, config: ClusterConfig) -> tuple[Violation, ...]:
-    """Every fault of the cluster, in the order of the rules; empty means valid."""
-    return (
-        *_name_violations(cluster),
-        *_group_violations(cluster.spec.head_group_spec, "spec.headGroupSpec", "head", first_rule=3),
-        *_unique_names(cluster),
-        *(fault for i, group in enumerate(cluster.spec.worker_group_specs) for fault in _worker(cluster, group, i)),
-        *option_violations(cluster, config),
-        *_suspend_violations(cluster, config),
-        *_autoscaling_violations(cluster),
-        *_upgrade_violations(cluster),
-        *_status_violations(cluster),
+    """The faults of the cluster, in the order of the rules; empty means valid."""
+    return first_faults(
+        chain(
+            _name_violations(cluster),
+            _group_violations(cluster.spec.head_group_spec, "spec.headGroupSpec", "head", first_rule=3),
+            _unique_names(cluster),
+            (fault for i, group in enumerate(cluster.spec.worker_group_specs) for fault in _worker(cluster, group, i)),
+            option_violations(cluster, config),
+            _suspend_violations(cluster, config),
+            _autoscaling_violations(cluster),
+            _upgrade_violations(cluster),
+            _status_violations(cluster),
+        )
     )
 
 

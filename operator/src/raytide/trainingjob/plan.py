@@ -12,10 +12,14 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
+import msgspec
+
 from raytide.api import training_names as names
 from raytide.api.actions import MOST_WRITES, Action, Create, Delete, Patch, Remark
 from raytide.api.config import JobConfig
 from raytide.api.job_pod import JobPod
+from raytide.api.job_shape import role_spec
+from raytide.api.limits import MOST_BUILT_BYTES
 from raytide.api.merge_patch import merge_difference
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS
 from raytide.api.trainingjob import TrainingJob
@@ -265,7 +269,7 @@ def _start(now: Situation, role: str, indices: Iterable[int], most: int = MOST_W
     taken = {pod.name for pod in now.observed.of(role)} | now.observed.foreign_names
     free = (index for index in indices if pod_name(now.job, role, index) not in taken)
     missing = list(islice(free, MOST_WRITES + 1))
-    most = min(most, MOST_WRITES)
+    most = min(most, _most_built(now, role))
     if not missing:
         return NOTHING
     wait_s = now.counts.wait_s(now.observed.seen_at)
@@ -294,6 +298,21 @@ STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
     start_pservers,
     start_trainers,
 )
+
+
+def _most_built(now: Situation, role: str) -> int:
+    """How many pods of a role one plan may build: each is built for itself, and nobody else is served meanwhile."""
+    spec, said = now.job.spec, role_spec(now.job, role)
+    written = [
+        said.env,
+        said.envs,
+        said.template,
+        said.tolerations,
+        said.node_selector,
+        spec.volumes,
+        spec.volume_mounts,
+    ]
+    return max(1, min(MOST_WRITES, MOST_BUILT_BYTES // len(msgspec.json.encode(written))))
 
 
 def _has_meeting_place(now: Situation) -> bool:

@@ -5,6 +5,7 @@ mounts, probes, hooks. Volumes and mounts go to all three roles, where upstream 
 their containers, because the job decides what a failure means. Called by objects.py.
 """
 
+from functools import lru_cache
 from typing import Any, Final
 
 from raytide.api.job_shape import scheduling_spec
@@ -50,7 +51,7 @@ def _main_container(site: Site, outlined: Manifest) -> Manifest:
         "image": spec.image,
         **_pull_policy(site),
         **start_command(site),
-        "ports": [{"name": name, "containerPort": number} for name, number in ports(site).items()],
+        "ports": list(_port_entries(tuple(ports(site).items()))),
         "env": environment(site),
     }
     if mounts := [*spec.volume_mounts, *_membership_mounts(site)]:
@@ -62,6 +63,12 @@ def _main_container(site: Site, outlined: Manifest) -> Manifest:
     if said.pre_stop_cmd:
         container["lifecycle"] = {"preStop": {"exec": {"command": _hook(said.pre_stop_cmd)}}}
     return container
+
+
+@lru_cache(maxsize=64)
+def _port_entries(named: tuple[tuple[str, int], ...]) -> tuple[Manifest, ...]:
+    """One list for all pods of a role: nobody changes what is built."""
+    return tuple({"name": name, "containerPort": number} for name, number in named)
 
 
 def ports(site: Site) -> dict[str, int]:

@@ -1,0 +1,44 @@
+"""One tenant's object, however it is made, is felt by no other: the real operator in 512 MiB beside a hundred clusters.
+
+Each object of `hostile_objects.py` is stored past admission. Its user is told where something is wrong; a healthy neighbour
+grows meanwhile; no step of a loop takes much longer than 100 ms of CPU, and the operator's memory stays far below its limit.
+"""
+
+import pytest
+import pytest_asyncio
+
+from hostile_objects import HOSTILE
+from hostile_stage import HostileStage
+
+LONGEST_STEP_S = 0.1
+SLACK = 3.0
+"""CPU time counts no waiting, but on a machine that is shared each second of it does less."""
+MOST_MIB = 256
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(200)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("hostile")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(folder):
+    stage = HostileStage(folder)
+    try:
+        await stage.start()
+        yield stage
+    finally:
+        await stage.stop()
+
+
+@pytest.mark.rule("FD:SEC-F1", "FD:SEC-F6", "FD:SEC-F12", "PF:P7F")
+@pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
+async def test_nobody_else_notices(stage, hostile):
+    try:
+        cost = await stage.meet(hostile)
+    finally:
+        await stage.clear()
+    assert cost["peak_mib"] < MOST_MIB
+    assert cost["cpu_s"] < LONGEST_STEP_S * SLACK, cost["step"]
