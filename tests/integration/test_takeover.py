@@ -302,16 +302,21 @@ async def finish_suspending(taken: Taken) -> None:
         set_suspend(loaded, value=False)
     dying = loaded.api.pods(loaded.namespace)
     assert all("deletionTimestamp" in pod["metadata"] for pod in dying), "nothing is added to a suspension"
-    for pod in dying:
-        loaded.api.edit(
-            loaded.namespace, pod["metadata"]["name"], lambda obj: obj["metadata"].pop("finalizers"), "pods"
-        )
+    release(loaded, dying)
     if is_taken_back:
         await until("its pods are there again", lambda: len(loaded.pods()) == len(dying))
         assert not {pod["metadata"]["uid"] for pod in dying} & set(loaded.pods().values())
     else:
         await until("it is suspended", lambda: loaded.status().get("state") == "suspended")
         assert loaded.api.pods(loaded.namespace) == []
+
+
+def release(loaded: Loaded, pods: list[Json]) -> None:
+    """What the recording held by a finalizer may end."""
+    for pod in pods:
+        loaded.api.edit(
+            loaded.namespace, pod["metadata"]["name"], lambda obj: obj["metadata"].pop("finalizers"), "pods"
+        )
 
 
 @pytest.mark.rule("FD:RC-B1")
@@ -332,6 +337,7 @@ async def test_deletion_goes_on(taken):
 async def delete(taken: Taken) -> None:
     loaded = taken.loaded
     loaded.api.delete(loaded.namespace, loaded.name)
+    release(loaded, [pod for pod in loaded.api.pods(loaded.namespace) if pod["metadata"].get("finalizers")])
     await until("it is gone", loaded.is_gone)
     owned = [key for key in taken.before if key[0] == "Pod"]
     await until("its pods are gone", lambda: not loaded.children().keys() & owned, within_s=COLLECTED_S)
