@@ -9,9 +9,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from oracle_cases import Case
-from raytide.autoscaler.model import COUNTABLE, Cause, Instance, SchedulingInput, Status
+from raytide.autoscaler.model import COUNTABLE, Cause, Instance, SchedulingInput, Status, amounts_of
 from raytide.autoscaler.scheduling.fleet import Fleet
+from raytide.autoscaler.scheduling.reading import Reader
 from raytide.autoscaler.scheduling.schedule import schedule
+from raytide.autoscaler.scheduling.shapes import Vocabulary
 from unit.scheduling.questions import ask, group, pending, tasks
 
 thorough = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
@@ -216,3 +218,56 @@ def test_of_each_demand_what_is_not_placed_is_told_and_no_more(question):
     assert len({one.request for one in decision.unplaced}) == len(decision.unplaced)
     assert set(decision.impossible) <= set(decision.unplaced)
     assert set(decision.impossible_gangs) <= set(decision.unplaced_gangs)
+
+
+# --- what no request asks for ------------------------------------------------------------------------------------------
+
+
+def beside(question: SchedulingInput, rng: random.Random, *, is_in_use: bool) -> SchedulingInput:
+    """Every running node has an object store and placement groups of others, in use by a share of its own or not.
+
+    Each is idle for a time of its own, because which of equally idle nodes ends is a matter of their use.
+    """
+    instances = []
+    for number, instance in enumerate(question.instances):
+        changed = replace(instance, idle_ms=1 + number * 997 % 400_000)
+        if instance.status is Status.RAY_RUNNING:
+            own = {"object_store_memory": 4 << 30}
+            own |= {f"CPU_group_{rng.randrange(4)}_{rng.randrange(9):032x}": 2 for _ in range(rng.randrange(3))}
+            used = {name: rng.randrange(amount + 1) for name, amount in own.items()}
+            left = {name: amount - used[name] * is_in_use for name, amount in own.items()}
+            changed = replace(
+                changed,
+                total=tuple(sorted((dict(instance.total) | dict(amounts_of(own))).items())),
+                available=tuple(
+                    sorted((dict(instance.available) | dict(amounts_of({n: a for n, a in left.items() if a}))).items())
+                ),
+            )
+        instances.append(changed)
+    return replace(question, instances=tuple(instances))
+
+
+def classes(question: SchedulingInput) -> int:
+    """How many kinds of nodes a decision tells apart at first."""
+    reader = Reader(Vocabulary(question), question.types, is_exact=False)
+    return len({node.home for node in reader.nodes(question.instances)})
+
+
+@pytest.mark.rule("FD:AS-A4")
+@thorough
+@given(questions(), st.integers(0, 2**48))
+def test_what_no_request_asks_for_changes_no_decision_and_makes_no_further_class(question, seed):
+    unused = beside(question, random.Random(seed), is_in_use=False)
+    in_use = beside(question, random.Random(seed), is_in_use=True)
+    assert schedule(in_use) == schedule(unused)
+    asked = frozenset(Vocabulary(question).resources)
+    kinds = {
+        (
+            *(i.node_type, i.is_head, i.status, i.labels, i.dynamic_labels),
+            tuple(pair for pair in i.total if pair[0] in asked or pair[0] == "GPU"),
+            tuple(pair for pair in i.available if pair[0] in asked),
+            sum(name not in asked for name, _ in i.total),
+        )
+        for i in question.instances
+    }
+    assert classes(in_use) == classes(unused) <= len(kinds)

@@ -65,7 +65,7 @@ class Traits:
     is_head: bool
     is_running: bool
     total: Amounts
-    """Without what was left out of the comparison as the node's own."""
+    """Without what was kept apart as the node's own."""
     total_mask: int
     is_gpu_node: bool
     books: tuple[BookTraits, BookTraits]
@@ -99,7 +99,7 @@ class Node:
         self.use = use
         """Mean share in use, without what this decision places (AS:S-10)."""
         self.own = own
-        """Resources only this node has, such as its address; nobody asks for them."""
+        """Totals that no request names and that its class therefore leaves out, such as its address."""
         self.cause: Cause | None = None
         self.position = -1
         """In the order of the fleet; negative before it belongs to one."""

@@ -1,9 +1,10 @@
 """Which nodes does a decision plan with?
 
 Turns instances into nodes of a class each: a running one with what Ray says of it, any other with what its type will
-give (AS:S-2..S-4). Resources that only one node has and nobody asks for, such as its address, are kept apart, so that
-equal nodes are equal. Instances that cannot come to run, and draining ones, are no capacity (B-6), unless Ray itself
-is to be imitated. Pure; called by schedule.py.
+give (AS:S-2..S-4). Resources that no request names, such as a node's address, its object store and the placement groups
+of others, are kept apart, so that nodes are equal if no request can tell them apart. Instances that cannot come to run,
+and draining ones, are no capacity (B-6). If Ray itself is to be imitated, both count as Ray counts them: of what is not
+asked for only addresses are kept apart, because Ray's score depends on the rest. Pure; called by schedule.py.
 """
 
 from bisect import bisect_left
@@ -16,8 +17,12 @@ from raytide.autoscaler.scheduling.shapes import IMPLICIT, Vocabulary
 
 _FIRST_OWN, _BEHIND_OWN = ("node:", 0), ("node;", 0)
 """Resources named `node:…` stand between these two in sorted amounts."""
+_PLACEMENT_GROUP = "_group_"
+"""In the name of every resource that Ray adds to a node for a placement group on it."""
 _Alike: TypeAlias = tuple[str, bool, Amounts, Amounts, Labels, int]
 """Node type, head?, total, available, labels, resources kept apart."""
+_Home: TypeAlias = tuple[str, bool, bool, Amounts, Amounts, Labels, int]
+"""Node type, head?, GPU node?, total and available of what is asked for, labels, unused resources besides."""
 
 
 class Reader:
@@ -30,7 +35,8 @@ class Reader:
         self._types: Mapping[str, NodeType] = {one.name: one for one in types}
         self._is_exact = is_exact
         self._is_conserving_gpu = is_conserving_gpu
-        self._running: dict[_Alike, tuple[NodeClass, float]] = {}
+        self._running: dict[_Alike, tuple[NodeClass, float, Amounts]] = {}
+        self._homes: dict[_Home, NodeClass] = {}
         self._typed: dict[tuple[str, bool, Fate], NodeClass] = {}
         self._traits: dict[tuple[object, ...], Traits] = {}
 
@@ -72,16 +78,33 @@ class Reader:
         known = self._running.get(alike)
         if known is None:
             known = self._running[alike] = self._read_class(alike)
-        return Node(known[0], instance, known[1], own)
+        home, use, unasked = known
+        return Node(home, instance, use, own + unasked)
 
-    def _read_class(self, alike: _Alike) -> tuple[NodeClass, float]:
+    def _read_class(self, alike: _Alike) -> tuple[NodeClass, float, Amounts]:
+        """The class, the share in use, and the totals that nobody asks for."""
         type_name, is_head, total, available, labels, zeros = alike
-        if not self._is_exact:
+        is_gpu_node = self._is_gpu_node(total)
+        unasked: Amounts = ()
+        if self._is_exact:
+            use = _use(total, available, zeros)
+        else:
             whole = dict(total)
             available = tuple((name, min(amount, whole.get(name, amount))) for name, amount in available)
-        traits = self._traits_of(type_name, total, available, zeros, is_head=is_head, is_running=True)
-        free = (self._vector(available), self._vector(total))
-        return NodeClass(traits, free, labels), _use(total, available, zeros)
+            use = _use(total, available, zeros)
+            index = self.vocabulary.index
+            unasked = tuple(pair for pair in total if pair[0] not in index)
+            total = tuple(pair for pair in total if pair[0] in index)
+            available = tuple(pair for pair in available if pair[0] in index)
+            zeros += sum(amount > 0 and _PLACEMENT_GROUP not in name for name, amount in unasked)
+        key = (type_name, is_head, is_gpu_node, total, available, labels, zeros)
+        home = self._homes.get(key)
+        if home is None:
+            traits = self._traits_of(
+                type_name, total, available, zeros, is_head=is_head, is_running=True, is_gpu_node=is_gpu_node
+            )
+            home = self._homes[key] = NodeClass(traits, (self._vector(available), self._vector(total)), labels)
+        return home, use, unasked
 
     def _read_pending(self, instance: Instance) -> Node | None:
         node_type = self._types.get(instance.node_type)
@@ -98,7 +121,10 @@ class Reader:
         known = self._typed.get(key)
         if known is None:
             total = node_type.resources
-            traits = self._traits_of(node_type.name, total, total, 0, is_head=is_head, is_running=False)
+            is_gpu_node = self._is_gpu_node(total)
+            traits = self._traits_of(
+                node_type.name, total, total, 0, is_head=is_head, is_running=False, is_gpu_node=is_gpu_node
+            )
             asked = self.vocabulary.labels
             labels = tuple(pair for pair in node_type.labels if pair[0] in asked)
             vector = self._vector(total)
@@ -118,13 +144,25 @@ class Reader:
         known = dict(amounts)
         return tuple(known.get(n, UNIT if n.startswith(IMPLICIT) else 0) for n in self.vocabulary.resources)
 
+    def _is_gpu_node(self, total: Amounts) -> bool:
+        """Whether the score keeps it for those that name a GPU."""
+        return self._is_conserving_gpu and any(name == "GPU" and amount > 0 for name, amount in total)
+
     def _traits_of(
-        self, type_name: str, total: Amounts, available: Amounts, zeros: int, *, is_head: bool, is_running: bool
+        self,
+        type_name: str,
+        total: Amounts,
+        available: Amounts,
+        zeros: int,
+        *,
+        is_head: bool,
+        is_running: bool,
+        is_gpu_node: bool,
     ) -> Traits:
         index = self.vocabulary.index
         unasked = tuple(pair for pair in available if pair[0] not in index)
         present = tuple(name for name, _ in available if name in index)
-        key = (type_name, is_head, is_running, total, unasked, present, zeros)
+        key = (type_name, is_head, is_running, is_gpu_node, total, unasked, present, zeros)
         known = self._traits.get(key)
         if known is None:
             node_type = self._types.get(type_name)
@@ -135,7 +173,7 @@ class Reader:
                 is_running,
                 total,
                 sum(1 << index[name] for name, _ in total if name in index),
-                self._is_conserving_gpu and any(name == "GPU" and amount > 0 for name, amount in total),
+                is_gpu_node,
                 (self._book(total, available, zeros), self._book(total, total, zeros)),
             )
         return known
