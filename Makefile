@@ -10,7 +10,7 @@ SHARED := $(if $(filter-out 0 1,$(WORKERS)),--numprocesses $(WORKERS) --dist wor
 # kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
 BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
 export PATH := $(PATH)$(if $(BUILT_TOOLS),:$(BUILT_TOOLS))
-FIGURES := SB1 P1 P2 GANGS GROWTH P3 P5 P6 P6K P7 P7F P8 P12 TAKEOVER P7S P9 S1 P10 P10GROWTH PUBLISHED TRAINING_DAY REACTION
+FIGURES := SB1 P1 P1B P1C P2 GANGS GROWTH P3 P5 P6 P6K P7 P7F P8 P12 TAKEOVER P7S P9 S1 P10 P10GROWTH PUBLISHED TRAINING_DAY REACTION
 ON_CONTROL_PLANE := P3 P5 P6K P12
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
@@ -72,7 +72,7 @@ mutate: setup ## eighteen deliberate mutations must each turn the simulation red
 golden: setup control-plane tools ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir MODE=ray)
 	@PYTHONPATH=tests $(BIN)/python tools/golden.py $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)") $(if $(MODE),--autoscaler-mode "$(MODE)")
 
-bench: setup ## one figure: make bench P=P6 (SB1, P1, P2, GANGS, GROWTH, P6, P7, P7F, P8, TAKEOVER, P10, P10GROWTH, PUBLISHED, TRAINING_DAY, REACTION; on a real control plane P3, P5, P6K, P12)
+bench: setup ## one figure: make bench P=P6 (SB1, P1, P1B, P1C, P2, GANGS, GROWTH, P6, P7, P7F, P8, TAKEOVER, P10, P10GROWTH, PUBLISHED, TRAINING_DAY, REACTION; on a real control plane P3, P5, P6K, P12)
 	@test -n "$(filter $(ASKED),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
 	@$(if $(filter $(ASKED),$(ON_CONTROL_PLANE)),$(MAKE) -s control-plane)
 	@PYTHONPATH=tests $(BIN)/python bench/$(shell echo $(P) | tr A-Z a-z).py

@@ -1,9 +1,10 @@
 """Questions of known size for the benchmarks of the scheduler, and how they are timed.
 
 Nodes as in `performance.md` §1.2: worker types of 8 to 32 CPU, every third one with GPUs; `free` is the share of each
-node that is free, or every node has a random share of its own. Times are CPU seconds of one decision (the machine may be
+node that is free, or every node has a random share of its own. Of its object store, which no request names, every node
+has another amount in use, as in Ray, where it follows the bytes that tasks have put there. Times are CPU seconds of one decision (the machine may be
 busy), best and mean of at least five; Ray's own scheduler is asked in a process of its own, with a limit. Used by p1.py,
-p2.py and gangs.py.
+p1b.py, p1c.py, p2.py and gangs.py.
 """
 
 import multiprocessing
@@ -33,6 +34,8 @@ from raytide.autoscaler.scheduling.schedule import schedule
 from rig import result
 
 GIB = 1 << 30
+OBJECT_STORE = 4 * GIB
+"""Bytes per node."""
 ROUNDS = 5
 
 
@@ -50,7 +53,8 @@ def node_types(count: int, most: int = 100_000) -> tuple[NodeType, ...]:
 def running(count: int, types: tuple[NodeType, ...], free: float | None, seed: int = 0) -> tuple[Instance, ...]:
     """The head and `count` running workers; `free` None: a random share of each resource of each node."""
     rng = random.Random(seed)
-    nodes = [_node(0, types[0], types[0].resources)]
+    store = random.Random(seed + 1)
+    nodes = [_node(0, types[0], types[0].resources, 0)]
     for number in range(1, count + 1):
         node_type = types[1 + rng.randrange(len(types) - 1)]
         left = []
@@ -58,13 +62,15 @@ def running(count: int, types: tuple[NodeType, ...], free: float | None, seed: i
             share = rng.random() if free is None else free
             unit = 10**9 * UNIT if name == "memory" and free is None else UNIT
             left.append((name, int(amount * share) // unit * unit))
-        nodes.append(_node(number, node_type, tuple(left)))
+        nodes.append(_node(number, node_type, tuple(left), store.randrange(OBJECT_STORE)))
     return tuple(nodes)
 
 
-def _node(number: int, node_type: NodeType, left: Amounts) -> Instance:
+def _node(number: int, node_type: NodeType, left: Amounts, stored: int) -> Instance:
     """As the GCS shows it: a resource that is used up is missing; its address is a resource and its id a label."""
-    own = ((f"node:10.0.{number >> 8}.{number & 255}", UNIT), ("object_store_memory", 4 * GIB * UNIT))
+    address = (f"node:10.0.{number >> 8}.{number & 255}", UNIT)
+    own = (address, ("object_store_memory", OBJECT_STORE * UNIT))
+    own_left = (address, ("object_store_memory", (OBJECT_STORE - stored) * UNIT))
     node_id = f"{number:056x}"
     return Instance(
         f"pod-{number:05d}",
@@ -74,7 +80,7 @@ def _node(number: int, node_type: NodeType, left: Amounts) -> Instance:
         pod=f"pod-{number:05d}",
         node_id=node_id,
         total=tuple(sorted((*node_type.resources, *own))),
-        available=tuple(sorted((*((name, amount) for name, amount in left if amount), *own))),
+        available=tuple(sorted((*((name, amount) for name, amount in left if amount), *own_left))),
         labels=(("ray.io/node-group", node_type.name), ("ray.io/node-id", node_id)),
     )
 
