@@ -10,7 +10,7 @@ SHARED := $(if $(filter-out 0 1,$(WORKERS)),--numprocesses $(WORKERS) --dist wor
 # kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
 BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
 export PATH := $(PATH)$(if $(BUILT_TOOLS),:$(BUILT_TOOLS))
-FIGURES := SB1 P1 P1B P1C P2 GANGS GROWTH P3 P5 P6 P6K P7 P7F P8 P12 TAKEOVER P7S P9 S1 P10 P10GROWTH PUBLISHED TRAINING_DAY REACTION
+FIGURES := SB1 P1 P1B P1C P2 GANGS GROWTH P3 P5 P6 P6K P7 P7F P8 P12 TAKEOVER P7S P9 P9B S1 P10 P10GROWTH PUBLISHED TRAINING_DAY REACTION
 ON_CONTROL_PLANE := P3 P5 P6K P12
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 

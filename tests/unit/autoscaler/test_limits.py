@@ -1,5 +1,6 @@
 """Which groups are blocked, since when, and what is left to reckon with."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -10,8 +11,9 @@ from raytide.api.pod import PodCondition, PodView
 from raytide.api.scaling import Backoff, Why
 from raytide.autoscaler.inputs.instances import Sight, instances
 from raytide.autoscaler.inputs.lifecycle import TimeLimits, Timers
-from raytide.autoscaler.inputs.limits import Evidence, Limits, delay_s, limit, refusal_of
+from raytide.autoscaler.inputs.limits import Evidence, Limits, delay_s, limit
 from raytide.autoscaler.inputs.node_types import NodeTypes
+from raytide.autoscaler.inputs.refusals import refusal_of
 from raytide.autoscaler.model import COUNTABLE, NodeStatus, NodeType, RayNode, Status, amounts_of
 
 from builders import head, pending, pod, waiting
@@ -492,3 +494,36 @@ def test_a_clock_that_ran_ahead_makes_no_back_off_longer():
     limits = story.look(0, HEAD, HEAD_NODE)
     assert limits.backoffs == {"spot": Backoff(2, NOW + timedelta(seconds=60))}
     assert story.look(5, HEAD, HEAD_NODE).backoffs == limits.backoffs  # settled once, not moved on with every look
+
+
+# --- what a look costs ---------------------------------------------------------------------------------------------
+
+
+class Counted(dict[str, Any]):
+    """How many of its entries were looked at."""
+
+    looks = 0
+
+    def __getitem__(self, key: str) -> Any:
+        self.looks += 1
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.looks += 1
+        return super().get(key, default)
+
+
+def looks_at_pods(groups: int, pods: int) -> int:
+    """Into the pods by name, for one judgement of a cluster of workers at work."""
+    types = NodeTypes(tuple(NodeType(f"g{n}", max_nodes=pods, resources=CPU4) for n in range(groups)))
+    things = [at_work(f"w{n}", f"g{n % groups}") for n in range(pods)]
+    sight = Sight([HEAD, *(pod for pod, _ in things)], [HEAD_NODE, *(node for _, node in things)], types, 1000.0)
+    found = instances(sight)
+    counted = Counted(found.pods)
+    limit(replace(found, pods=counted), types, Evidence(NOW, 1000.0))
+    return counted.looks
+
+
+@pytest.mark.rule("FD:AS-A15")
+def test_more_groups_do_not_look_at_the_pods_more_often():
+    assert looks_at_pods(20, 100) == looks_at_pods(2, 100)

@@ -147,9 +147,12 @@ def _with_room(node_type: NodeType, most: int, full: frozenset[str], limits: Lim
 def _within_minimum(question: SchedulingInput, sound: Sequence[Instance], limits: Limits) -> frozenset[str]:
     """Below its minimum a blocked group is asked for the same pods again, so nothing is won by giving them up."""
     counts = Counter(i.node_type for i in sound if i.status in COUNTABLE)
+    stuck_by_group: dict[str, list[Instance]] = {}
+    for instance in limits.stuck:
+        stuck_by_group.setdefault(instance.node_type, []).append(instance)
     kept: set[str] = set()
     for node_type in (kind for kind in question.types if kind.name in limits.blocked):
-        stuck = [i for i in limits.stuck if i.node_type == node_type.name]
+        stuck = stuck_by_group.get(node_type.name, [])
         kept.update(i.instance_id for i in stuck[: max(0, node_type.min_nodes - counts[node_type.name])])
     return frozenset(kept)
 

@@ -7,22 +7,21 @@ tried; a worker that registers clears it. Back-off lives in the record alone, so
 by tick.py before the scheduler.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from raytide.api import names
-from raytide.api.conditions import ConditionJson, find_condition, moment_of, timestamp
+from raytide.api.conditions import ConditionJson, moment_of, timestamp
 from raytide.api.pod import PodView
-from raytide.api.pod_trouble import Cause, trouble_of_refusal
+from raytide.api.pod_trouble import Cause
 from raytide.api.scaling import Backoff, Why
 from raytide.autoscaler.inputs.instances import Instances
 from raytide.autoscaler.inputs.lifecycle import DEFAULT_LIMITS, NO_RAY_NODE, Deaths, Stay, TimeLimits
 from raytide.autoscaler.inputs.node_autoscaler import UNKNOWN, NodeAutoscaler, wait_s
 from raytide.autoscaler.inputs.node_types import NodeTypes
+from raytide.autoscaler.inputs.refusals import refusal_of
 from raytide.autoscaler.inputs.startup import NOT_PLACED, Unready, limit_s, startup_of
 from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, NodeType, Status
 
@@ -105,8 +104,9 @@ def limit(
     recovery_s: float = RECOVERY_S,
 ) -> Limits:
     """What is left of types and instances when blocked groups and stuck nodes are taken out."""
+    facts = _Facts(found.by_group(), found.last_joined_s(), _newest(found))
     views = [
-        _view(node_type, found, evidence, time_limits)
+        _view(node_type, found, facts, evidence, time_limits)
         for node_type in types.types
         if not node_type.is_head and node_type.name not in types.suspended
     ]
@@ -156,17 +156,30 @@ class _Sticking:
     """False where others of the group registered later: then it is this one alone."""
 
 
-def _view(node_type: NodeType, found: Instances, evidence: Evidence, limits: TimeLimits) -> _View:
-    mine = [instance for instance in found.instances if instance.node_type == node_type.name]
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is looked up for every group and gathered once: groups times pods is too much for one tick."""
+
+    instances: Mapping[str, Sequence[Instance]]
+    """By group."""
+    last_joined_s: Mapping[str, float]
+    """By group."""
+    newest: datetime | None
+    """When the newest pod of all was created."""
+
+
+def _view(node_type: NodeType, found: Instances, facts: _Facts, evidence: Evidence, limits: TimeLimits) -> _View:
+    mine = facts.instances.get(node_type.name, ())
     old = _credible(evidence.backoffs.get(node_type.name), evidence.now)
     if old is not None and _has_recovered(old, mine, found, evidence):
         old = None
     is_resting = old is not None and evidence.now < old.until
-    judge = _Judge.of(node_type.name, found, evidence, limits, is_resting=is_resting)
+    last_joined_s = facts.last_joined_s.get(node_type.name, NEVER)
+    judge = _Judge.of(node_type.name, found, evidence, limits, is_resting=is_resting, last_joined_s=last_joined_s)
     sticking = [verdict for instance in mine if (verdict := judge.verdict(instance)) is not None]
     sticking += judge.crash_loop(mine, began_s=_began_s(old, evidence))
     proof = next((verdict for verdict in sticking if verdict.is_groups_fault), None)
-    backoff = _next_backoff(old, evidence.now, found, is_blocked=proof is not None)
+    backoff = _next_backoff(old, evidence.now, facts.newest, is_blocked=proof is not None)
     is_blocked = backoff is not None and evidence.now < backoff.until
     stuck = _stuck({verdict.instance.instance_id for verdict in sticking if verdict.instance is not None}, mine)
     if is_blocked:
@@ -230,8 +243,16 @@ class _Judge:
     node_autoscaler: NodeAutoscaler
 
     @classmethod
-    def of(cls, group: str, found: Instances, evidence: Evidence, limits: TimeLimits, *, is_resting: bool) -> "_Judge":
-        stays = [(found.pods[name], stay) for name, stay in found.timers.stays.items() if name in found.pods]
+    def of(
+        cls,
+        group: str,
+        found: Instances,
+        evidence: Evidence,
+        limits: TimeLimits,
+        *,
+        is_resting: bool,
+        last_joined_s: float,
+    ) -> "_Judge":
         others = (came_s for name, came_s in found.timers.came_s.items() if name != group)
         since_s = found.timers.stalled_s.get(group, evidence.now_s)
         return cls(
@@ -241,9 +262,7 @@ class _Judge:
             is_resting=is_resting,
             refused=refusal_of(evidence.conditions, group),
             is_silent=evidence.now_s - since_s > limits.silent_s and max(others, default=since_s) > since_s,
-            last_joined_s=max(
-                (s.joined_s for p, s in stays if p.group == group and s.joined_s is not None), default=NEVER
-            ),
+            last_joined_s=last_joined_s,
             deaths=found.timers.deaths.get(group),
             node_autoscaler=evidence.node_autoscaler,
         )
@@ -284,28 +303,6 @@ class _Judge:
 FLUKES: Final = 3
 """So many pods of a group that otherwise works may end early before it is the group's fault."""
 
-_ENTRY: Final = re.compile(r"(?:^|; )group ([^:;]+): ")
-
-
-def refusal_of(conditions: Sequence[ConditionJson], group: str) -> tuple[str, str] | None:
-    """(reason, the API's words) if creates of that group are refused, as the operator says in `ReplicaFailure`."""
-    condition = find_condition(conditions, names.REPLICA_FAILURE)
-    if condition is None or condition.get("status") != "True":
-        return None
-    message = str(condition.get("message") or "")
-    parts = _ENTRY.split(message)
-    texts = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name == group]
-    if len(parts) == 1 and f"-{group}-worker-" in message:  # KubeRay names the pod, not the group
-        texts = [message]
-    for trouble in (trouble_of_refusal("", text) for text in texts):
-        if trouble.cause is Cause.QUOTA or condition.get("reason") == CREATE_FAILED:
-            return trouble.cause, trouble.detail
-    return None
-
-
-CREATE_FAILED: Final = "FailedCreateWorkerPod"
-"""Why `ReplicaFailure` is True when a worker could not be created, in KubeRay's words and ours."""
-
 
 # --- back-off --------------------------------------------------------------------------------------------------------
 
@@ -315,7 +312,7 @@ def delay_s(n: int) -> float:
     return min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(max(n, 1) - 1, 10))
 
 
-def _next_backoff(old: Backoff | None, now: datetime, found: Instances, *, is_blocked: bool) -> Backoff | None:
+def _next_backoff(old: Backoff | None, now: datetime, newest: datetime | None, *, is_blocked: bool) -> Backoff | None:
     """The back-off that stands, the next one when what was tried failed too, or none when all is forgotten."""
     if old is not None and now < old.until:
         return old
@@ -323,7 +320,7 @@ def _next_backoff(old: Backoff | None, now: datetime, found: Instances, *, is_bl
         n = 1 if old is None else old.n + 1
         until = now + timedelta(seconds=delay_s(n))
         until = until.replace(microsecond=0) + timedelta(seconds=until.microsecond > 0)
-        return Backoff(n, until, _newest(found))
+        return Backoff(n, until, newest)
     if old is not None and now > old.until + timedelta(seconds=RECOVERY_S):
         return None
     return old

@@ -115,13 +115,11 @@ class _Round:
 
     def outcomes(self) -> Outcomes:
         """Targets first, then the reasons, which look at all of them."""
-        by_group: dict[str, list[Instance]] = {}
-        for instance in self.deciding.found.instances:
-            by_group.setdefault(instance.node_type, []).append(instance)
+        by_group = self.deciding.found.by_group()
         pending_s = self._pending_since()
         exits = _Exits(
             doomed={end.instance_id: end.cause for end in self.choice.decision.terminations},
-            ended=self._ended(pending_s),
+            ended=self._ended(pending_s, by_group),
             leaving_s=self._leaving_s(by_group),
         )
         unneeded_s: dict[str, float] = {}
@@ -196,12 +194,11 @@ class _Round:
 
     # --- what leaves -------------------------------------------------------------------------------------------------
 
-    def _ended(self, pending_s: Mapping[str, float]) -> frozenset[str]:
+    def _ended(self, pending_s: Mapping[str, float], by_group: Mapping[str, Sequence[Instance]]) -> frozenset[str]:
         """Pods that need no drain any more."""
         found = self.deciding.found
-        return (
-            found.to_end | dead_after_drain(found, self.memory) | self.choice.withdrawn | self._idle_pending(pending_s)
-        )
+        idle = self._idle_pending(pending_s, by_group)
+        return found.to_end | dead_after_drain(found, self.memory) | self.choice.withdrawn | idle
 
     def _pending_since(self) -> dict[str, float]:
         """Since when each pod without a Ray node is needed by nobody, where such pods are to end (AS:S-33)."""
@@ -213,7 +210,9 @@ class _Round:
             if i.status in STARTING and not i.is_head and i.pod and not self._is_needed(i)
         }
 
-    def _idle_pending(self, pending_s: Mapping[str, float]) -> frozenset[str]:
+    def _idle_pending(
+        self, pending_s: Mapping[str, float], by_group: Mapping[str, Sequence[Instance]]
+    ) -> frozenset[str]:
         """Those whose time is up, the oldest first, whole replicas, and none that the minimum asks for."""
         limit_s = self.snapshot.settings.pending_idle_timeout_s
         if limit_s is None:
@@ -221,7 +220,7 @@ class _Round:
         due = {name for name, since_s in pending_s.items() if self.snapshot.monotonic_s - since_s > limit_s}
         found: set[str] = set()
         for kind in self.deciding.types.types:
-            mine = [i for i in self.deciding.found.instances if i.node_type == kind.name and i.status in COUNTABLE]
+            mine = [i for i in by_group.get(kind.name, ()) if i.status in COUNTABLE]
             held = {i.replica for i in mine if i.replica and i.instance_id not in due}
             may_go = [i.instance_id for i in mine if i.instance_id in due and i.replica not in held]
             room = max(0, len(mine) - kind.min_nodes) // kind.num_of_hosts * kind.num_of_hosts

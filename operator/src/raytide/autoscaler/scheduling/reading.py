@@ -19,10 +19,8 @@ _FIRST_OWN, _BEHIND_OWN = ("node:", 0), ("node;", 0)
 """Resources named `node:…` stand between these two in sorted amounts."""
 _PLACEMENT_GROUP = "_group_"
 """In the name of every resource that Ray adds to a node for a placement group on it."""
-_Alike: TypeAlias = tuple[str, bool, Amounts, Amounts, Labels, int]
-"""Node type, head?, total, available, labels, resources kept apart."""
-_Home: TypeAlias = tuple[str, bool, bool, Amounts, Amounts, Labels, int]
-"""Node type, head?, GPU node?, total and available of what is asked for, labels, unused resources besides."""
+_Alike: TypeAlias = tuple[str, bool, bool, Amounts, Amounts, Labels, int]
+"""Node type, head?, GPU node?, total, available, labels, unused resources besides."""
 
 
 class Reader:
@@ -35,8 +33,8 @@ class Reader:
         self._types: Mapping[str, NodeType] = {one.name: one for one in types}
         self._is_exact = is_exact
         self._is_conserving_gpu = is_conserving_gpu
-        self._running: dict[_Alike, tuple[NodeClass, float, Amounts]] = {}
-        self._homes: dict[_Home, NodeClass] = {}
+        self._running: dict[_Alike, tuple[NodeClass, float]] = {}
+        self._homes: dict[_Alike, NodeClass] = {}
         self._typed: dict[tuple[str, bool, Fate], NodeClass] = {}
         self._traits: dict[tuple[object, ...], Traits] = {}
 
@@ -61,8 +59,42 @@ class Reader:
         return self._vector(home.traits.total)
 
     def _read_running(self, instance: Instance) -> Node:
+        return self._read_as_ray(instance) if self._is_exact else self._read_asked(instance)
+
+    def _read_asked(self, instance: Instance) -> Node:
+        """Only what some request names tells it apart; one pass, because hardly two nodes show the same amounts."""
+        index, free = self.vocabulary.index, dict(instance.available)
+        used, kinds, unused = 0.0, 0, 0
+        asked: list[tuple[str, int]] = []
+        left: list[tuple[str, int]] = []
+        own: list[tuple[str, int]] = []
+        is_gpu_node = False
+        for pair in instance.total:
+            name, amount = pair
+            if amount > 0:
+                kinds += 1
+                there = free.get(name, 0)
+                if there < amount:
+                    used += (amount / UNIT - there / UNIT) / (amount / UNIT)
+                is_gpu_node = is_gpu_node or name == "GPU"
+            if name not in index:
+                own.append(pair)
+                unused += amount > 0 and _PLACEMENT_GROUP not in name
+                continue
+            asked.append(pair)
+            if name in free:
+                left.append((name, min(amount, free[name])))
+        total, available, labels = tuple(asked), tuple(left), self._asked_labels(instance)
+        is_gpu_node = is_gpu_node and self._is_conserving_gpu
+        key = (instance.node_type, instance.is_head, is_gpu_node, total, available, labels, unused)
+        home = self._homes.get(key)
+        if home is None:
+            home = self._homes[key] = self._running_class(key)
+        return Node(home, instance, used / kinds if kinds else 0.0, tuple(own))
+
+    def _read_as_ray(self, instance: Instance) -> Node:
+        """All that Ray shows of it tells it apart, but for its address, if nobody asks for one."""
         total, available = instance.total, instance.available
-        labels = self._asked_labels(instance)
         first = bisect_left(total, _FIRST_OWN)
         own = total[first : bisect_left(total, _BEHIND_OWN, first)]
         if own and not self.vocabulary.node_resources:
@@ -74,37 +106,20 @@ class Reader:
                 own = ()
         else:
             own = ()
-        alike = (instance.node_type, instance.is_head, total, available, labels, len(own))
-        known = self._running.get(alike)
-        if known is None:
-            known = self._running[alike] = self._read_class(alike)
-        home, use, unasked = known
-        return Node(home, instance, use, own + unasked)
-
-    def _read_class(self, alike: _Alike) -> tuple[NodeClass, float, Amounts]:
-        """The class, the share in use, and the totals that nobody asks for."""
-        type_name, is_head, total, available, labels, zeros = alike
         is_gpu_node = self._is_gpu_node(total)
-        unasked: Amounts = ()
-        if self._is_exact:
-            use = _use(total, available, zeros)
-        else:
-            whole = dict(total)
-            available = tuple((name, min(amount, whole.get(name, amount))) for name, amount in available)
-            use = _use(total, available, zeros)
-            index = self.vocabulary.index
-            unasked = tuple(pair for pair in total if pair[0] not in index)
-            total = tuple(pair for pair in total if pair[0] in index)
-            available = tuple(pair for pair in available if pair[0] in index)
-            zeros += sum(amount > 0 and _PLACEMENT_GROUP not in name for name, amount in unasked)
-        key = (type_name, is_head, is_gpu_node, total, available, labels, zeros)
-        home = self._homes.get(key)
-        if home is None:
-            traits = self._traits_of(
-                type_name, total, available, zeros, is_head=is_head, is_running=True, is_gpu_node=is_gpu_node
-            )
-            home = self._homes[key] = NodeClass(traits, (self._vector(available), self._vector(total)), labels)
-        return home, use, unasked
+        labels = self._asked_labels(instance)
+        key = (instance.node_type, instance.is_head, is_gpu_node, total, available, labels, len(own))
+        known = self._running.get(key)
+        if known is None:
+            known = self._running[key] = (self._running_class(key), _use(total, available, len(own)))
+        return Node(known[0], instance, known[1], own)
+
+    def _running_class(self, key: _Alike) -> NodeClass:
+        type_name, is_head, is_gpu_node, total, available, labels, zeros = key
+        traits = self._traits_of(
+            type_name, total, available, zeros, is_head=is_head, is_running=True, is_gpu_node=is_gpu_node
+        )
+        return NodeClass(traits, (self._vector(available), self._vector(total)), labels)
 
     def _read_pending(self, instance: Instance) -> Node | None:
         node_type = self._types.get(instance.node_type)

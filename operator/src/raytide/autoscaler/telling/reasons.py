@@ -6,6 +6,7 @@ It promises the same words for the same situation, so that only a change of mind
 tick.py; codes are those of conditions and of pod_trouble.py (SC:S21, B-14).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,6 +22,7 @@ from raytide.autoscaler.model import (
     Gang,
     NodeType,
     Request,
+    Selector,
 )
 
 MAX_REACHED: Final = "MaxReached"
@@ -55,7 +57,8 @@ class Situation:
 
 def reasons(now: Situation) -> dict[str, tuple[Why, ...]]:
     """By group, only where there are any; most telling first."""
-    found = {kind.name: tuple(_of_group(kind, now)) for kind in now.types if not kind.is_head}
+    waiting = _waiting(now.decision)
+    found = {kind.name: tuple(_of_group(kind, now, waiting)) for kind in now.types if not kind.is_head}
     for group, message in now.problems.items():
         if group not in found:
             found[group or HEAD_TYPE] = (*found.get(group or HEAD_TYPE, ()), Why(INVALID_GROUP, 1, message))
@@ -68,12 +71,12 @@ def head_down(message: str) -> Why:
     return Why(HEAD_DOWN, 1, message)
 
 
-def _of_group(kind: NodeType, now: Situation) -> Iterable[Why]:
+def _of_group(kind: NodeType, now: Situation, all_waiting: Iterable[Demand]) -> Iterable[Why]:
     limit = now.limits.get(kind.name)
     if limit is not None:
         yield limit
     elif now.nodes.get(kind.name, 0) >= kind.max_nodes:
-        waiting = [demand for demand in _waiting(now.decision) if could_hold(kind, demand.request)]
+        waiting = [demand for demand in all_waiting if could_hold(kind, demand.request)]
         if waiting:
             yield Why(
                 MAX_REACHED,
@@ -102,12 +105,16 @@ def _of_cluster(now: Situation) -> Iterable[Why]:
 
 
 def _waiting(decision: Decision) -> list[Demand]:
-    """What found no place now although some node could hold it."""
+    """What found no place now although some node could hold it, by what is asked for: the same of many gangs is one."""
     impossible, impossible_gangs = set(decision.impossible), set(decision.impossible_gangs)
-    return [
+    waiting = [
         *(demand for demand in decision.unplaced if demand not in impossible),
         *_bundles(gang for gang in decision.unplaced_gangs if gang not in impossible_gangs),
     ]
+    counts: Counter[tuple[Amounts, tuple[Selector, ...]]] = Counter()
+    for demand in waiting:
+        counts[demand.request.amounts, demand.request.selectors] += demand.count
+    return [Demand(Request(amounts, selectors), count) for (amounts, selectors), count in counts.items()]
 
 
 def _bundles(gangs: Iterable[Gang]) -> list[Demand]:

@@ -1,0 +1,26 @@
+"""What is said about groups that are not as large as wanted, and at which cost."""
+
+import pytest
+
+from raytide.autoscaler.inputs.fitting import could_hold
+from raytide.autoscaler.model import Decision, Demand, Gang, NodeType, Request, amounts_of
+from raytide.autoscaler.telling import reasons as module
+from raytide.autoscaler.telling.reasons import Situation, reasons
+
+TWO_CPUS = amounts_of({"CPU": 2})
+
+
+def spread(group: str, bundles: int) -> Gang:
+    return Gang(group, tuple(Request(TWO_CPUS, anti_affinity=(f"_PG_{group}", "")) for _ in range(bundles)))
+
+
+@pytest.mark.rule("FD:AS-A15")
+def test_many_gangs_that_ask_for_the_same_are_compared_with_each_full_group_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "could_hold", lambda kind, request: asked.append(request) or could_hold(kind, request))
+    types = tuple(NodeType(f"g{n}", max_nodes=1, resources=amounts_of({"CPU": 4})) for n in range(5))
+    gangs = tuple(spread(f"{n:02x}", 8) for n in range(20))
+    decision = Decision(unplaced=(Demand(Request(TWO_CPUS), 3),), unplaced_gangs=gangs)
+    found = reasons(Situation(types, decision, {kind.name: 1 for kind in types}))
+    assert len(asked) == len(types)
+    assert [why.message for why in found["g0"]] == ["{CPU: 2} x 163 wait: the group is at its maximum of 1"]
