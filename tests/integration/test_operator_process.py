@@ -147,6 +147,7 @@ async def test_probes(cluster, operators, tmp_path, namespace):
         "[+]queue",
         "[+]kinds",
         "[+]rights",
+        "[+]sharing",
         "[+]optional-nodes",
         "[+]optional-trainingjob-nodes",
         "ok",

@@ -17,6 +17,8 @@ from simulation.world import NODES
 
 IDLE_S = 8
 """After so many seconds without work a worker may go."""
+BACKOFF_S = 40.0
+"""The first back-off of a blocked group, and a tick or two."""
 
 
 def demanded(name: str, most: int, hosts: int = 1, least: int = 0) -> dict[str, Any]:
@@ -79,6 +81,7 @@ async def withdrawn(stage: AutoscaledStage) -> None:
     stage.ray.ask(3)
     stage.trouble_until = until_s
     await stage.settle()
+    await stage.pass_time(BACKOFF_S)  # the group's reason stands in the record until then, and goes by the clock
 
 
 async def turned_busy(stage: AutoscaledStage) -> None:
