@@ -216,11 +216,11 @@ async def test_a_bug_in_a_decision_is_logged_and_the_next_tick_decides(stage, ca
     stage.ask_for(3)
     decide, broken = looping.plan_tick, []
 
-    def sometimes(snapshot, memory):
+    def sometimes(snapshot, memory, on_progress):
         if len(broken) < 2:
             broken.append(memory)
             raise KeyError("a bug")
-        return decide(snapshot, memory)
+        return decide(snapshot, memory, on_progress)
 
     monkeypatch.setattr(looping, "plan_tick", sometimes)
     async with stage.running():
@@ -294,9 +294,11 @@ async def test_the_state_of_two_ticks_does_not_share_a_snapshot(stage, monkeypat
     """What a plan says of memory is what the next one gets, whatever became of the writes."""
     memories, decide = [], looping.plan_tick
 
-    def watch(snapshot, memory):
+    def watch(snapshot, memory, on_progress):
         memories.append(memory)
-        return replace(decide(snapshot, memory), memory=replace(memory, report_version=memory.report_version + 1))
+        return replace(
+            decide(snapshot, memory, on_progress), memory=replace(memory, report_version=memory.report_version + 1)
+        )
 
     monkeypatch.setattr(looping, "plan_tick", watch)
     async with stage.running():

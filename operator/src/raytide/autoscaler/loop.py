@@ -17,7 +17,7 @@ from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Key
 from raytide.autoscaler.gcs import GcsClient
 from raytide.autoscaler.inputs.node_autoscaler import Presence
-from raytide.autoscaler.model import Drained, GcsState, Report
+from raytide.autoscaler.model import Drained, GcsState, OnProgress, Report, unwatched
 from raytide.autoscaler.node_events import NodeEvents
 from raytide.autoscaler.ordering.orders import Answers, Drain, Level, LogLine, Memory, Snapshot, TickPlan, TickSettings
 from raytide.autoscaler.provider import Provider, Written
@@ -101,11 +101,13 @@ class Autoscaler:
         key: Key,
         settings: LoopSettings | None = None,
         on_tick: Sequence[Callable[[Tick], None]] = (),
+        on_progress: OnProgress = unwatched,
     ) -> None:
         self._gcs = gcs
         self._clock = clock
         self._settings = settings or LoopSettings()
         self._on_tick = tuple(on_tick)
+        self._on_progress = on_progress
         self._woken = asyncio.Event()
         self.provider = Provider(
             client, key, clock=clock, on_pods_changed=self._woken.set, api_version=self._settings.api_version
@@ -198,7 +200,7 @@ class Autoscaler:
         if self._decided is not None and would_repeat(*self._decided, snapshot):
             return Tick(self._clock.monotonic() - began_s, self._decided[1], snapshot.gcs)
         self._decided = None
-        plan = plan_tick(snapshot, self._memory)
+        plan = plan_tick(snapshot, self._memory, self._on_progress)
         self._memory = plan.memory
         _speak(plan.log)
         submitted = await self.provider.submit(plan.patch) if plan.patch else None

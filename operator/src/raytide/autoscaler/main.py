@@ -7,7 +7,6 @@ own, so that the parser of flags is not in its memory; rules AS §1.1, D11, D12.
 """
 
 import asyncio
-import faulthandler
 import itertools
 import logging
 import os
@@ -26,6 +25,7 @@ from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Key
 from raytide.api.names import GCS_SERVER_PORT, VERSION
 from raytide.autoscaler import gcs as ray
+from raytide.autoscaler.alarm import Alarm
 from raytide.autoscaler.gcs_access import gcs_access
 from raytide.autoscaler.gcs_channel import connect_gcs
 from raytide.autoscaler.loop import UNAUTHENTICATED, Autoscaler, LoopSettings, NotLetIn, Tick
@@ -50,9 +50,6 @@ REMIND_EVERY: Final = 60
 """So many questions without an answer between two log lines: a minute, then five."""
 IN_POD: Final = "KUBERNETES_SERVICE_HOST"
 """Set by the kubelet in every container."""
-HEARTBEAT_S: Final = 10.0
-STUCK_S: Final = 60.0
-"""An event loop that has not turned for so long never will: the process says where it stands and ends."""
 LONGEST_TICK_S: Final = 300.0
 """Every call of a tick has a deadline, the API server's by far the longest."""
 
@@ -148,7 +145,9 @@ class Sidecar:
         """Until cancelled, or `NotLetIn`."""
         log.info("raytide autoscaler %s of RayCluster %s, GCS at %s", VERSION, self._whose.key, self.gcs_address)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_beat())
+            clock = Clock()
+            alarm = Alarm(clock)
+            tasks.create_task(alarm.beat())
             health = text_of({"loop": self._check})
             await self._serve(self._settings.health_port, {"/healthz": health}, "health page")
             gcs = connect_gcs(self.gcs_address, gcs_access(environ))
@@ -159,7 +158,6 @@ class Sidecar:
             transport = await self._access.open_transport()
             self._closing.push_async_callback(transport.close)
             api = self._settings.api
-            clock = Clock()
             self._autoscaler = Autoscaler(
                 Client(transport, clock=clock, version=VERSION, timeout_s=api.timeout_s),
                 gcs,
@@ -167,6 +165,7 @@ class Sidecar:
                 key=self._whose.key,
                 settings=loop_settings(self._settings),
                 on_tick=(self._files.note, self._note_session, self._metrics.note),
+                on_progress=alarm.note_progress,
             )
             await self._autoscaler.run()
 
@@ -367,16 +366,6 @@ class _Question:
 async def _look_at_version(gcs: ray.GcsClient) -> None:
     if not await ray.is_autoscaler_v2(gcs):
         log.warning("Ray was started for its autoscaler V1; decisions are made as V2 makes them all the same")
-
-
-async def _beat() -> None:
-    """As long as the event loop turns, the alarm is put off; if not, the process says where it stands and ends."""
-    try:
-        while True:
-            faulthandler.dump_traceback_later(STUCK_S, exit=True)
-            await asyncio.sleep(HEARTBEAT_S)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 
 def _on_end(stop: asyncio.Event, life_line: int | None) -> None:

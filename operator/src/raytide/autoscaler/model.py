@@ -6,7 +6,7 @@ Nothing here decides anything, and everything may be hashed and compared. Made b
 and instances.py (what Kubernetes says); read by schedule.py and all that follows it (AS §2, D5).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -255,6 +255,14 @@ class Instance:
     def is_unmanaged(self) -> bool:
         """Whether somebody joined it to the cluster by hand."""
         return not self.node_type
+
+
+OnProgress: TypeAlias = Callable[[], None]
+"""Called again and again during a long decision, for those who have to know that it goes on."""
+
+
+def unwatched() -> None:
+    """Where nobody has to know."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from raytide.api.scaling import MAX_NAMES_PER_GROUP, DecisionRecord, GroupDecision, Why, encode_record, parse_record
+from raytide.autoscaler.model import OnProgress, unwatched
 from raytide.autoscaler.ordering.deciding import DEMAND_LAG_S, Deciding, decide
 from raytide.autoscaler.ordering.drains import (
     DrainTerms,
@@ -43,15 +44,16 @@ LONGEST_DOUBT_S: Final = 30.0
 """So long after the last write reasons are written although nodes keep joining."""
 
 
-def plan_tick(snapshot: Snapshot, memory: Memory) -> TickPlan:
-    """Everything that follows from this snapshot."""
+def plan_tick(snapshot: Snapshot, memory: Memory, on_progress: OnProgress = unwatched) -> TickPlan:
+    """Everything that follows from this snapshot; `on_progress` is called again and again meanwhile."""
     snapshot = with_own_pods(snapshot)
     standing = standing_of(snapshot, memory)
     why_not = _why_hands_off(snapshot)
     if why_not:
         return TickPlan(memory=memory, why_not=why_not, record=standing.record)
-    deciding = decide(snapshot, memory, standing)
+    deciding = decide(snapshot, memory, standing, on_progress)
     outcomes = group_outcomes(snapshot, memory, standing, deciding)
+    on_progress()
     orders = {**outcomes.orders(), **removed_orders(snapshot, standing, deciding.found.instances)}
     writing = _writing(snapshot, memory, standing, orders, outcomes.cluster_why, joined_s=deciding.joined_s)
     words = words_of(memory, standing, deciding, outcomes, writing.written)

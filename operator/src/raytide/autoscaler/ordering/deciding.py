@@ -8,6 +8,7 @@ demand lags behind (AS:G-6), so that work it has already taken is not counted tw
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from raytide.autoscaler.inputs.fallback import Choice, choose
@@ -16,7 +17,7 @@ from raytide.autoscaler.inputs.lifecycle import Stage
 from raytide.autoscaler.inputs.limits import Evidence, Limits, limit
 from raytide.autoscaler.inputs.node_types import NodeTypes, asked_resources, node_types
 from raytide.autoscaler.inputs.upscaling import Launches, launches
-from raytide.autoscaler.model import GcsState, Instance, SchedulingInput
+from raytide.autoscaler.model import GcsState, Instance, OnProgress, SchedulingInput, unwatched
 from raytide.autoscaler.ordering.orders import Memory, Snapshot
 from raytide.autoscaler.ordering.standing import Standing
 from raytide.autoscaler.scheduling.schedule import schedule
@@ -40,7 +41,7 @@ class Deciding:
     why_not: str = ""
 
 
-def decide(snapshot: Snapshot, memory: Memory, standing: Standing) -> Deciding:
+def decide(snapshot: Snapshot, memory: Memory, standing: Standing, on_progress: OnProgress = unwatched) -> Deciding:
     """See and decide."""
     state = snapshot.gcs or GcsState()
     types = node_types(snapshot.cluster["spec"], state.nodes, asked_resources(state))
@@ -53,8 +54,10 @@ def decide(snapshot: Snapshot, memory: Memory, standing: Standing) -> Deciding:
         return Deciding(types, found, joined_s, why_not="the head's Ray node is not running")
     limits = limit(found, types, _evidence(snapshot, standing), time_limits, snapshot.settings.recovery_s)
     question = _question(snapshot, memory, types, found, joined_s)
-    choice = choose(question, limits, schedule)
-    speed = launches(choice, schedule, is_conservative=types.is_conservative)
+    on_progress()
+    scheduler = partial(schedule, on_progress=on_progress)
+    choice = choose(question, limits, scheduler)
+    speed = launches(choice, scheduler, is_conservative=types.is_conservative)
     return Deciding(types, found, joined_s, limits, choice, speed)
 
 

@@ -9,22 +9,28 @@ takes, and a winner wins as often in a row as nothing changes (AS §7.4). Change
 from collections.abc import Iterable, Sequence
 from itertools import count as counting
 
+from raytide.autoscaler.model import OnProgress, unwatched
 from raytide.autoscaler.scheduling.contest import Candidate, Contest, Market, Pool
 from raytide.autoscaler.scheduling.fleet import Fate, Fill, Fleet, Free, Move, Node, Plan
 from raytide.autoscaler.scheduling.shapes import Run, Shape
 
 
-def pack(fleet: Fleet, runs: Sequence[Run], book: int, market: Market) -> Plan:
-    """Place the runs on the fleet's nodes, then on new ones; what remains is left over (AS §2.3)."""
+def pack(fleet: Fleet, runs: Sequence[Run], book: int, market: Market, on_progress: OnProgress = unwatched) -> Plan:
+    """Place the runs on the fleet's nodes, then on new ones; what remains is left over (AS §2.3).
+
+    `on_progress` is called for every line of nodes that is looked at and for every one that wins.
+    """
     plan = Plan(book, [run.shape for run in runs])
     contest = Contest(runs, book, market, is_exact=fleet.is_exact)
     for tier in _tiers(fleet, plan):
         for members in tier:
+            on_progress()
             contest.admit(members[0].home, members[0].position, members=members)
         while (winner := contest.best()) is not None:
+            on_progress()
             _fill_existing(contest, winner, plan)
     if contest.is_open:
-        _launch(contest, market, plan)
+        _launch(contest, market, plan, on_progress)
     plan.left = [Run(shape, n) for shape, n in zip(contest.shapes, contest.counts, strict=True) if n]
     return plan
 
@@ -89,7 +95,7 @@ def _fill_existing(contest: Contest, winner: Candidate, plan: Plan) -> None:
         contest.enter(winner)
 
 
-def _launch(contest: Contest, market: Market, plan: Plan) -> None:
+def _launch(contest: Contest, market: Market, plan: Plan, on_progress: OnProgress) -> None:
     """Launch the best type, fill its node, and so on (AS:S-20); a replica begun is launched to its end (B-8)."""
     numbers = counting()
     pools = {pool.home: pool for pool in market.pools}
@@ -97,6 +103,7 @@ def _launch(contest: Contest, market: Market, plan: Plan) -> None:
         if pool.room >= pool.type.num_of_hosts:
             contest.admit(pool.home, next(numbers), pool=pool)
     while (winner := contest.best()) is not None:
+        on_progress()
         pool = pools[winner.home]
         plan.is_tied = plan.is_tied or contest.is_tied(winner)
         hosts = pool.type.num_of_hosts

@@ -12,7 +12,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from raytide.autoscaler.model import Cause, Decision, Demand, Gang, NodeType, Request, SchedulingInput, Termination
+from raytide.autoscaler.model import (
+    Cause,
+    Decision,
+    Demand,
+    Gang,
+    NodeType,
+    OnProgress,
+    Request,
+    SchedulingInput,
+    Termination,
+    unwatched,
+)
 from raytide.autoscaler.scheduling.fleet import CONSTRAINT, DEMAND, Fate, Node, NodeClass
 from raytide.autoscaler.scheduling.ray_exact import decide_as_ray
 from raytide.autoscaler.scheduling.reading import Reader
@@ -30,9 +41,9 @@ MOST_ROUNDS = 16
 """Each round but the last launches something more; in practice the second is the last."""
 
 
-def schedule(question: SchedulingInput) -> Decision:
-    """Decide."""
-    return decide_as_ray(question) if question.is_ray_exact else _Scheduler(question).decide()
+def schedule(question: SchedulingInput, on_progress: OnProgress = unwatched) -> Decision:
+    """Decide; `on_progress` is called for every placement."""
+    return decide_as_ray(question) if question.is_ray_exact else _Scheduler(question, on_progress).decide()
 
 
 @dataclass(slots=True)
@@ -59,8 +70,9 @@ class _Draft:
 class _Scheduler:
     """One question and what is read of it once."""
 
-    def __init__(self, question: SchedulingInput) -> None:
+    def __init__(self, question: SchedulingInput, on_progress: OnProgress) -> None:
         self._question = question
+        self._on_progress = on_progress
         self._types = {one.name: one for one in question.types}
         self._turns = {one.name: turn for turn, one in enumerate(question.types)}
         self._reader = Reader(
@@ -117,7 +129,15 @@ class _Scheduler:
             node.forget()
         launched = Counter(node.type_name for node in coming)
         occupied = self._occupied + launched
-        session = Session(question, question.types, self._reader, nodes, occupied, launched=launched)
+        session = Session(
+            question,
+            question.types,
+            self._reader,
+            nodes,
+            occupied,
+            launched=launched,
+            on_progress=self._on_progress,
+        )
         draft = _Draft(session)
         if question.constraint:
             plan = session.plan(question.constraint, CONSTRAINT)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from raytide.autoscaler.model import Amounts, Demand, NodeType, SchedulingInput
+from raytide.autoscaler.model import Amounts, Demand, NodeType, OnProgress, SchedulingInput, unwatched
 from raytide.autoscaler.scheduling.contest import Market, Pool
 from raytide.autoscaler.scheduling.fleet import Fate, Fleet, Node, Plan
 from raytide.autoscaler.scheduling.packing import pack
@@ -33,6 +33,7 @@ class Session:
         occupied: Counter[str],
         *,
         launched: Counter[str] | None = None,
+        on_progress: OnProgress = unwatched,
     ) -> None:
         self.fleet = Fleet(reader.vocabulary, is_exact=question.is_ray_exact)
         self.fleet.settle(nodes)
@@ -43,6 +44,7 @@ class Session:
         self._question = question
         self._types = types
         self._reader = reader
+        self._on_progress = on_progress
 
     def runs(self, demands: Iterable[Demand]) -> list[Run]:
         """Demands in the order of placement."""
@@ -50,7 +52,8 @@ class Session:
 
     def plan(self, demands: Iterable[Demand], book: int, *, is_launching: bool = True) -> Plan:
         """Where these would go."""
-        return pack(self.fleet, self.runs(demands), book, self._market(is_launching=is_launching))
+        market = self._market(is_launching=is_launching)
+        return pack(self.fleet, self.runs(demands), book, market, self._on_progress)
 
     def accept(self, plan: Plan) -> None:
         """Let a plan happen."""

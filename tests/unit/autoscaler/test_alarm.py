@@ -1,0 +1,85 @@
+"""The alarm ends a process that is stuck, and never one whose decision goes on."""
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from raytide.autoscaler.alarm import STUCK_S, Alarm
+from raytide.autoscaler.model import SchedulingInput
+from raytide.autoscaler.ordering.orders import Memory
+from raytide.autoscaler.scheduling.schedule import schedule
+from raytide.autoscaler.tick import plan_tick
+from unit.autoscaler.scaling_world import World
+from unit.scheduling.questions import HEAD, group, head, running, spread, tasks
+
+SHORT = """
+    import asyncio, sys, time
+    from raytide.autoscaler import alarm
+    from raytide.runtime.clock import Clock
+    alarm.STUCK_S, alarm.SELDOM_S = 0.5, 0.05
+
+    async def main():
+        one = alarm.Alarm(Clock())
+        beating = asyncio.create_task(one.beat())
+        await asyncio.sleep(0)
+        ends_at = time.monotonic() + 2
+        while time.monotonic() < ends_at:
+            {body}
+        beating.cancel()
+
+    asyncio.run(main())
+"""
+
+
+def ended_with(body: str) -> int:
+    """The exit code of a process that blocks its event loop four times as long as the alarm allows."""
+    program = textwrap.dedent(SHORT).format(body=body)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False).returncode
+
+
+@pytest.mark.rule("FD:AS-A4")
+def test_a_process_that_is_stuck_ends_and_one_whose_decision_goes_on_does_not():
+    assert ended_with("pass") == 1
+    assert ended_with("one.note_progress()") == 0
+
+
+@pytest.mark.rule("FD:AS-A4")
+@pytest.mark.looptime
+async def test_the_alarm_is_put_off_by_progress_but_not_for_every_step():
+    class Hands:
+        at_s = 0.0
+
+        def monotonic(self) -> float:
+            return self.at_s
+
+    hands = Hands()
+    ends: list[float] = []
+    alarm = Alarm(hands, ends.append)
+    beating = asyncio.create_task(alarm.beat())
+    await asyncio.sleep(0)
+    for _ in range(1000):
+        hands.at_s += 0.5
+        alarm.note_progress()
+    assert ends == [STUCK_S] * 501
+    beating.cancel()
+
+
+@pytest.mark.rule("FD:AS-A4")
+def test_a_decision_says_for_every_gang_and_every_line_of_nodes_that_it_goes_on():
+    steps: list[None] = []
+    nodes = [running(f"n{number}", "g", CPU=number + 1) for number in range(20)]
+    gangs = tuple(spread(f"{number:02x}", 2, CPU=1) for number in range(30))
+    question = SchedulingInput((HEAD, group("g", most=100, CPU=4)), (head(), *nodes), (tasks(5, CPU=1),), gangs=gangs)
+    assert schedule(question, lambda: steps.append(None)) == schedule(question)
+    assert len(steps) >= len(gangs) * 2
+
+
+@pytest.mark.rule("FD:AS-A4")
+def test_a_tick_says_that_it_goes_on():
+    world, steps = World(), []
+    world.step()
+    plan_tick(world.snapshot(), Memory(), lambda: steps.append(None))
+    assert steps
