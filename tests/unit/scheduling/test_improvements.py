@@ -147,7 +147,8 @@ def test_the_part_of_a_constraint_that_fits_is_launched():
 @pytest.mark.rule("AS:B-15")
 def test_a_node_that_a_waiting_gang_needs_is_not_idle():
     nodes = [running(f"n{i}", "g", idle_s=600, CPU=4) for i in range(3)]
-    waiting = ask([group("g", most=3, CPU=4)], nodes, gangs=(spread("pg", 4, CPU=1),))
+    without_more = replace(group("g", most=4, CPU=4), available=0)
+    waiting = ask([without_more], nodes, gangs=(spread("pg", 4, CPU=1),))
     assert waiting.terminations == ()
     assert len(waiting.unplaced_gangs) == 1
     hopeless = ask([group("g", most=3, CPU=4)], nodes, gangs=(spread("pg", 4, CPU=9),))
@@ -213,3 +214,20 @@ def test_more_free_than_there_is_counts_as_all_free():
     ours, rays = both([group("g", CPU=4)], [odd], [tasks(2, CPU=4)])
     assert ours.launches == {"g": 1}
     assert rays.launches == {}, "Ray puts both on a node of four CPUs"
+
+
+@pytest.mark.rule("FD:AS-A5")
+def test_a_gang_above_the_maximum_keeps_no_idle_node():
+    nodes = [running(f"n{i}", "g", idle_s=3600, CPU=4) for i in range(10)]
+    gangs = (spread("p", 16, CPU=4),)
+    ours, rays = both([group("g", most=10, CPU=4)], nodes, gangs=gangs, idle_timeout_s=60.0)
+    assert len(ended(ours)) == len(ended(rays)) == 10
+    assert ours.unplaced_gangs == gangs
+
+
+@pytest.mark.rule("FD:AS-A5")
+def test_a_gang_within_the_maximum_keeps_its_nodes_though_its_group_gets_none_now():
+    nodes = [running(f"n{i}", "g", idle_s=3600, CPU=4) for i in range(10)]
+    blocked = replace(group("g", most=16, CPU=4), available=0)
+    ours, _ = both([blocked], nodes, gangs=(spread("p", 16, CPU=4),), idle_timeout_s=60.0)
+    assert ended(ours) == {}

@@ -10,7 +10,7 @@ go whole (B-8), a constraint that fits in part launches that part (B-15), nodes 
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raytide.autoscaler.model import (
     Cause,
@@ -171,7 +171,9 @@ class _Scheduler:
         impossible = tuple(demand for demand in draft.unplaced if not possible.request(demand.request))
         impossible_gangs = tuple(gang for gang in draft.unplaced_gangs if not possible.gang(gang))
         launches = launches_of(session.fleet, question.types)
-        self._hold(session, [gang for gang in draft.unplaced_gangs if gang not in impossible_gangs])
+        waiting = [gang for gang in draft.unplaced_gangs if gang not in impossible_gangs]
+        if waiting:
+            self._hold(session, self._within_limits(waiting))
         end_idle(self._replicas, question, lambda node: _is_used(node.home))
         staying = [node for one in session.fleet.classes() for node in one.members if node.cause is None]
         used = {one for one in session.fleet.classes() if _is_used(one)}
@@ -190,6 +192,36 @@ class _Scheduler:
             cluster_resources=resources_of(staying),
             needed=frozenset(n.instance.instance_id for n in staying if n.instance is not None and n.home in used),
         )
+
+    def _within_limits(self, gangs: Iterable[Gang]) -> list[Gang]:
+        """Those that would fit if nothing else were there, or nothing else ran on what is there.
+
+        A gang above the maxima waits for a person, and nodes that are held for it would be held for ever.
+        """
+        question = self._question
+        types = [replace(one, available=None) for one in question.types]
+        staying = [node.twin() for node in self._nodes if node.cause is None]
+        bare = [node.twin() for node in staying if node.is_head or not node.type_name]
+        heads = Counter(node.type_name for node in bare if node.is_head)
+        sessions = (
+            Session(question, types, self._reader, bare, heads, on_progress=self._on_progress),
+            Session(question, types, self._reader, staying, self._occupied, on_progress=self._on_progress),
+        )
+        known: dict[object, bool] = {}
+        found = []
+        for gang in gangs:
+            lines = (gang.bundles, *gang.alternatives)
+            alike = tuple(
+                tuple((b.amounts, b.selectors, b.affinity is None, b.anti_affinity is None) for b in line)
+                for line in lines
+            )
+            if alike not in known:
+                known[alike] = any(
+                    not session.plan(_demands(line), CONSTRAINT).left for session in sessions for line in lines
+                )
+            if known[alike]:
+                found.append(gang)
+        return found
 
     @staticmethod
     def _hold(session: Session, gangs: Iterable[Gang]) -> None:
