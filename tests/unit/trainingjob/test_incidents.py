@@ -151,3 +151,16 @@ def test_a_disruption_that_lasts_is_not_written_in_every_pass():
     all_fail(world, 1)
     assert world.status["restarts"] == 0, "the node is still away"
     assert world.status["failures"]["disruptionTime"] > first
+
+
+@pytest.mark.rule("FD:SH-B2")
+def test_a_crash_loop_comes_to_its_end_although_a_node_stays_away():
+    world = JobWorld(**EIGHT, backoffLimit=3).run()
+    world.pod("trainer-0", node_name="node-9")
+    world.unready_nodes = frozenset({"node-9"})
+    world.settle()
+    for _ in range(12):
+        all_fail(world, 5)
+        made_anew(world)
+    assert world.condition(names.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED
+    assert world.status["trainer"]["failed"] <= 7, "those of the first 15 minutes are the node's"

@@ -8,7 +8,7 @@ later and ends is an incident of its own, so that a crash loop still comes to it
 (FD:SH-B1, FD:SH-B2).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -33,25 +33,33 @@ class Incidents:
     """When the last one that counts began."""
     disrupted_at: datetime | None = None
     """When the cluster last took one of the job's pods, or its node was away."""
+    is_lasting: bool = field(default=False, compare=False)
+    """Whether that can be seen now; not kept in the status."""
 
     @property
     def total(self) -> int:
         """Of all roles."""
         return sum(self.by_role.values())
 
-    def with_disruption(self, observed: Observed) -> "Incidents":
-        """The same, with a disruption that can be seen now noted as of now."""
-        if not any(_is_being_taken(pod, observed) for pod in observed.pods):
-            return self
-        return replace(self, disrupted_at=observed.seen_at.replace(microsecond=0))
+    def with_disruption(self, observed: Observed, ended: Sequence[JobPod]) -> "Incidents":
+        """The same, with a disruption that can be seen now noted as of now; `ended` are the pods that failed since.
 
-    def covers(self, pods: Iterable[JobPod]) -> bool:
-        """Whether the last disruption that was noted is one for all of these pods; it need not be noted again then."""
-        return self.disrupted_at is not None and all(_was_there(pod, self.disrupted_at) for pod in pods)
+        One that lasts (a node that stays away) is noted once, and anew when pods of that time end: pods that are made
+        later, and end again and again, must not live on it for ever.
+        """
+        taken = [pod for pod in observed.pods if _is_being_taken(pod, observed)]
+        if not taken:
+            return self
+        noted = self.disrupted_at
+        is_known = noted is not None and all(_was_there(pod, noted) for pod in taken)
+        if is_known and noted is not None and not any(_was_there(pod, noted) for pod in ended):
+            return replace(self, is_lasting=True)
+        return replace(self, disrupted_at=observed.seen_at.replace(microsecond=0), is_lasting=True)
 
     def follows_disruption(self, pod: JobPod, now: datetime) -> bool:
-        """Whether the pod ended because the cluster had taken a peer of it."""
-        return _belongs(pod, self.disrupted_at, now)
+        """Whether the pod ended because the cluster had taken a peer of it, or takes it still and has no other yet."""
+        is_recent = self.disrupted_at is not None and (now - self.disrupted_at).total_seconds() <= INCIDENT_S
+        return (is_recent and self.is_lasting) or _belongs(pod, self.disrupted_at, now)
 
     def with_failures(self, pods: Sequence[JobPod], now: datetime) -> "Incidents":
         """The same, with these pods counted that failed by themselves: at most one incident more.

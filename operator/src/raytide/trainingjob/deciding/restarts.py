@@ -100,7 +100,6 @@ class Tally:
 def tally(job: TrainingJob, observed: Observed, record: SharingRecord | None = None) -> Tally:
     """What the status counted, and what ended since; `record` tells of resizes."""
     old = _counted_before(job)
-    incidents = old.incidents.with_disruption(observed)
     ended = [pod for pod in observed.pods if pod.is_finished and pod.uid]
     # Whoever was told to go may obey with exit code 0: that is neither a success nor a failure.
     uncounted = [pod for pod in ended if pod.uid not in old.counted and not pod.is_terminating]
@@ -110,11 +109,10 @@ def tally(job: TrainingJob, observed: Observed, record: SharingRecord | None = N
     left_early = [pod for pod in uncounted if pod.has_succeeded and pod.role != names.TRAINER and not completed]
     waits = {pod.uid: _farewell_s(pod, observed.seen_at) for pod in left_early}
     due = [pod for pod in uncounted if pod.has_failed or waits.get(pod.uid, 1.0) <= 0]
+    incidents = old.incidents.with_disruption(observed, due)
     fresh = tuple(Ending(pod, _fault(job, pod, incidents, record, observed.seen_at)) for pod in due)
     own = [ending.pod for ending in fresh if ending.fault not in UNCOUNTED]
-    # A disruption that lasts costs one write, not one per pass.
-    noted = old.incidents if not fresh and old.incidents.covers(observed.pods) else incidents
-    counted = noted.with_failures(own, observed.seen_at)
+    counted = incidents.with_failures(own, observed.seen_at)
     return Tally(
         failed_by_role=Counter(old.failed_by_role)
         + Counter(ending.pod.role for ending in fresh if ending.fault is not Fault.CLUSTER),
@@ -123,7 +121,7 @@ def tally(job: TrainingJob, observed: Observed, record: SharingRecord | None = N
         counted=frozenset(pod.uid for pod in ended if pod.uid in old.counted),
         fresh=fresh,
         incidents=counted,
-        in_a_row=_in_a_row(old, fresh, observed.seen_at, is_new=counted.total > noted.total),
+        in_a_row=_in_a_row(old, fresh, observed.seen_at, is_new=counted.total > incidents.total),
         last_at=observed.seen_at.replace(microsecond=0) if fresh else old.last_at,
         look_again_in=min((wait_s for wait_s in waits.values() if wait_s > 0), default=None),
     )
