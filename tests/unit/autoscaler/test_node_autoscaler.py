@@ -194,6 +194,34 @@ async def test_nothing_is_asked_while_no_pod_waits_and_little_while_one_does():
 
 
 @pytest.mark.looptime
+@pytest.mark.rule("FD:AS-A2", "SC:S17")
+async def test_a_pod_that_waits_for_days_where_nobody_adds_nodes_costs_few_questions_and_hides_no_newer_one():
+    told = Told()
+    for _ in range(60):
+        await told.look("a")
+        await asyncio.sleep(1)
+    told.asked = 0
+    for _ in range(60):
+        await told.look("a")
+        await asyncio.sleep(1)
+    assert told.asked <= 2 * 4, "two sources, every 20 s"
+    assert told.events.look_again_s is None
+    await told.look("a", "b")
+    told.say("b", "TriggeredScaleUp")
+    await asyncio.sleep(3)
+    assert (await told.look("a", "b")).answer("b") is True
+
+
+@pytest.mark.looptime
+@pytest.mark.rule("FD:AS-A2")
+async def test_where_the_setting_says_absent_no_answer_is_waited_for():
+    told = Told(Presence.ABSENT)
+    await told.look("a")
+    assert told.asked == 0
+    assert told.events.look_again_s is None
+
+
+@pytest.mark.looptime
 @pytest.mark.rule("FD:AS-A2")
 async def test_without_the_right_it_is_asked_once_in_ten_minutes_and_the_setting_counts():
     told = Told(Presence.PRESENT)

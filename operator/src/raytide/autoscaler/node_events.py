@@ -1,7 +1,7 @@
 """What does a node autoscaler say about our pods?
 
-Lists its events, chosen by their source, and only while a pod waits that no node can take: every few seconds until there
-is an answer for each, less often then; never more than a few pages. Where the Role has no such right, as under KubeRay, it
+Lists its events, chosen by their source, and only while a pod waits that no node can take: every few seconds for the first
+answer about each, less often once there is one or none has come for a while; never more than a few pages. Where the Role has no such right, as under KubeRay, it
 says so once and asks again later; trouble costs an answer and never a decision. Called by loop.py; read by
 inputs/node_autoscaler.py.
 """
@@ -26,8 +26,10 @@ from raytide.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 ASK_EVERY_S: Final = 2.0
+ANSWER_S: Final = 30.0
+"""So long a first answer about a pod is looked for often: node autoscalers look every ten seconds."""
 LOOK_AGAIN_S: Final = 20.0
-"""Once every waiting pod has an answer: it may change."""
+"""Once every waiting pod has an answer, or has been given none in that time: it may change."""
 REFUSED_S: Final = 600.0
 MOST_PAGES: Final = 10
 
@@ -70,6 +72,8 @@ class NodeEvents:
         self._next_s = 0.0
         self._is_open = False
         """Whether a pod waits for a first answer."""
+        self._since_s: dict[str, float] = {}
+        """By pod that waits, since when it was seen to."""
 
     @property
     def look_again_s(self) -> float | None:
@@ -80,13 +84,28 @@ class NodeEvents:
         """What is known about these pods."""
         waiting = [pod for pod in pods if pod.is_worker and not pod.is_terminating and _is_unschedulable(pod)]
         now_s = self._clock.monotonic()
+        self._note(waiting, now_s)
         if self._known.presence is not Presence.ABSENT and waiting and now_s >= self._next_s:
             await self._ask(waiting)
-            is_open = any(self._known.answer(pod.name) is None for pod in waiting)
             if self._known.is_readable:
-                self._next_s = self._clock.monotonic() + (ASK_EVERY_S if is_open else LOOK_AGAIN_S)
-        self._is_open = self._known.is_readable and any(self._known.answer(pod.name) is None for pod in waiting)
+                self._next_s = self._clock.monotonic() + (ASK_EVERY_S if self._is_any_open(now_s) else LOOK_AGAIN_S)
+        self._is_open = self._is_any_open(now_s)
         return self._known
+
+    def _note(self, waiting: Sequence[PodView], now_s: float) -> None:
+        """Since when each of them waits; an answer about a new one is looked for soon."""
+        before = self._since_s
+        self._since_s = {pod.name: before.get(pod.name, now_s) for pod in waiting}
+        if self._known.is_readable and self._since_s.keys() - before.keys():
+            self._next_s = min(self._next_s, now_s + ASK_EVERY_S)
+
+    def _is_any_open(self, now_s: float) -> bool:
+        """Whether a first answer may come soon; where nobody adds nodes none ever does, and a pod may wait for days."""
+        if self._known.presence is Presence.ABSENT or not self._known.is_readable:
+            return False
+        return any(
+            now_s - since_s < ANSWER_S and self._known.answer(name) is None for name, since_s in self._since_s.items()
+        )
 
     async def _ask(self, waiting: Sequence[PodView]) -> None:
         events: list[PodEvent] = []
