@@ -178,6 +178,32 @@ async def test_a_create_with_an_unknown_outcome_is_repeated_and_makes_no_second_
     assert here.wire.times("POST", "pods")
 
 
+@pytest.mark.rule("D6", "FD:RC-B3", "PF:P8")
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"authOptions": {"mode": "token"}}, id="asks for protection"),
+        pytest.param({"workerGroupSpecs": [group(low=5, high=1)]}, id="is invalid"),
+    ],
+)
+@pytest.mark.parametrize(
+    "answer", ["lost", Unavailable("no answer", is_outcome_unknown=True)], ids=["made", "not made"]
+)
+async def test_a_create_in_doubt_is_looked_for_once_when_nothing_may_be_made_any_more(here, change, answer):
+    here.wire.instead = lambda method, path: answer if (method, path[-4:]) == ("POST", "pods") else None
+    create(here, group(replicas=1))
+    await asyncio.sleep(0.2)
+    made, reads = len(pods(here)), []
+    here.world.edit(CLUSTERS, "demo", None, lambda obj: obj["spec"].update(change))
+    await asyncio.sleep(0.2)
+    here.wire.writes.clear()
+    here.wire.read_instead = reads.append
+    await asyncio.sleep(60)
+    assert here.wire.times("POST", "pods") == []
+    assert len(pods(here)) == made
+    assert len(reads) < 10
+
+
 @pytest.mark.rule("D6", "D15")
 async def test_a_create_that_nobody_has_seen_is_not_repeated_after_its_pod_was_told_to_go(here):
     born = []

@@ -276,6 +276,22 @@ async def test_a_create_without_an_answer_is_repeated_and_makes_no_second_pod(he
     assert set(pods(here)) == {"demo-trainer-0", "demo-trainer-1"}
 
 
+@pytest.mark.rule("D6", "PF:P8")
+async def test_a_create_in_doubt_is_looked_for_once_when_the_job_has_become_invalid(here):
+    lost = Unavailable("no answer", is_outcome_unknown=True)
+    here.wire.instead = lambda method, path: lost if (method, path[-4:]) == ("POST", "pods") else None
+    create(here)
+    await asyncio.sleep(0.2)
+    change = {"min-instance": 5, "max-instance": 1}
+    here.world.edit(JOBS, "demo", None, lambda job: job["spec"]["trainer"].update(change))
+    await asyncio.sleep(0.2)
+    here.wire.writes.clear()
+    passes = here.room.controller.passes
+    await asyncio.sleep(60)
+    assert here.wire.times("POST", "pods") == []
+    assert here.room.controller.passes - passes < 10
+
+
 def with_any_schema(world):
     """As an older CRD, that lets everything in."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -45,14 +45,23 @@ class Acting:
         self._executor = Executor(client, clock=clock, overlays=overlays, is_crowded=is_crowded)
 
     async def again(
-        self, key: Key, owner_uid: str, actions: Iterable[Action], unwanted: Collection[str] = ()
+        self,
+        key: Key,
+        owner_uid: str,
+        actions: Iterable[Action],
+        unwanted: Collection[str] = (),
+        *,
+        may_create: bool = True,
     ) -> tuple[Action, ...]:
-        """The requests to be sent once more beside `actions`; `unwanted` are names of creates in flight."""
+        """The requests to be sent once more beside `actions`; `unwanted` are names of creates in flight.
+
+        Without `may_create` every create that is due is looked for instead, so that none stays due for ever.
+        """
         due = [action for overlay in self.overlays.values() for action in overlay.due(key, owner_uid)]
         going = {action.name for action in actions if isinstance(action, Delete)}
         again: list[Action] = []
         for action in due:
-            if isinstance(action, Create) and action.name in unwanted:
+            if isinstance(action, Create) and (action.name in unwanted or not may_create):
                 await self._executor.look_for(action, key=key, owner_uid=owner_uid)
             elif not (isinstance(action, Create) and action.name in going):
                 again.append(action)

@@ -216,6 +216,8 @@ class Expectations(Generic[V]):
         if book is None or entry is None:
             return
         entry.is_doubtful = False
+        if entry.due_at <= (now := self._clock.monotonic()):  # it was looked for, not sent again
+            entry.due_at = now + self._patience_s
         entry.version = None if live is None else version_number(self._version_of(live))
         if isinstance(action, Create) and live is not None:
             self._check_version(entry)

@@ -16,7 +16,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from raytide.api import names
-from raytide.api.actions import Create, Delete, Outcome, Remark, Result
+from raytide.api.actions import Create, Outcome, Remark, Result
 from raytide.api.config import ClusterConfig
 from raytide.api.meta import RAYCLUSTERS, Key, Manifest
 from raytide.api.pod import PodView
@@ -209,9 +209,8 @@ class RayClusterReconciler:
     async def _apply(self, cluster: RayCluster, todo: Plan) -> Applied:
         key, uid = cluster.key, cluster.metadata.uid
         acting = self._wires.acting
-        again = await acting.again(key, uid, todo.actions, todo.unwanted)
-        if todo.violations or todo.unprotected:  # nothing is made; a suspension goes on
-            again = tuple(one for one in again if todo.is_status_gated and isinstance(one, Delete))
+        is_held = bool(todo.violations or todo.unprotected)  # nothing is made; a delete that was begun is finished
+        again = await acting.again(key, uid, todo.actions, todo.unwanted, may_create=not is_held)
         self._refusals.give_up(key, todo.given_up, self._clock.monotonic())
         for group in todo.needs_no_replica:
             self._refusals.begin_replicas_at(key, group, self._clock.monotonic())

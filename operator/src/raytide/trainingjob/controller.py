@@ -176,7 +176,7 @@ class TrainingJobReconciler:
 
     async def _apply(self, job: TrainingJob, todo: Plan) -> Applied:
         key, uid, acting = job.key, job.metadata.uid, self._wires.acting
-        again = () if todo.violations else await acting.again(key, uid, todo.actions, todo.unwanted)
+        again = await acting.again(key, uid, todo.actions, todo.unwanted, may_create=not todo.violations)
         applied = await acting.apply(key, uid, todo.actions, again)
         self._refusals.note(key, uid, job.metadata.generation, applied.outcomes, self._clock.monotonic())
         return applied
