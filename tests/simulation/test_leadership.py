@@ -47,6 +47,10 @@ def is_of_pods(call: Call) -> bool:
     return call.is_write and call.plural == "pods"
 
 
+def is_of_events(call: Call) -> bool:
+    return call.is_write and call.plural == "events"
+
+
 def is_of_lease(call: Call) -> bool:
     return call.plural == "leases"
 
@@ -116,10 +120,10 @@ def test_a_killed_leader_is_succeeded_within_the_lease_and_five_seconds() -> Non
 def test_a_leader_that_ends_with_writes_unanswered_lets_its_lease_run_out(*, is_broken: bool) -> None:
     async def tell(stage: Stage) -> None:
         leader, first = stage.leader(), stage.holder()
-        leader.script.of_calls.append(Rule(Delay(1.9), is_of_pods, times=32))
-        leader.script.of_calls.append(Rule(Delay(9.6), is_of_pods, times=None))
+        leader.script.of_calls.append(Rule(Delay(1.9), is_of_pods, times=1))
+        leader.script.of_calls.append(Rule(Delay(9.9), is_of_pods, times=None))  # sent after the end was asked for
         scale(stage, 45)
-        await stage.pass_time(2.5)
+        await stage.pass_time(1.5)
         if is_broken:
             leader.operator.break_down()
         else:
@@ -127,6 +131,21 @@ def test_a_leader_that_ends_with_writes_unanswered_lets_its_lease_run_out(*, is_
         await stage.pass_time(1.0)
         assert stage.holder() == first
         await stage.pass_time(35.0)
+        assert stage.holder() not in (None, first)
+        leader.script.clear()
+
+    play(tell)
+
+
+@pytest.mark.rule("FD:REL-D", "RM:I19")
+def test_a_leader_that_ends_while_it_posts_an_event_gives_its_lease_back() -> None:
+    async def tell(stage: Stage) -> None:
+        leader, first = stage.leader(), stage.holder()
+        leader.script.of_calls.append(Rule(Delay(0.5), is_of_events, times=None))
+        scale(stage, 8)
+        await stage.pass_time(0.3)
+        await leader.operator.stop()
+        await stage.pass_time(5.0)
         assert stage.holder() not in (None, first)
         leader.script.clear()
 

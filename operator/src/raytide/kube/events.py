@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2s
@@ -34,6 +35,8 @@ QUEUE_LENGTH: Final = 1000
 MOST_OF_ONE: Final = 100
 """Of these places one object has at most so many: a flood about one is no silence about others."""
 NOTE_LENGTH: Final = 1024
+FINISH_S: Final = 2.0
+"""At the end of a term an event under way gets so long to be answered: in doubt it would hold up the next leader."""
 SERIES_S: Final = 360.0
 """A repetition within this time belongs to the same series (as with client-go)."""
 PATCH_INTERVAL_S: Final = 60.0
@@ -77,6 +80,7 @@ class Recorder:
         self._waiting: deque[_Said] = deque()
         self._waiting_about: Counter[str] = Counter()
         self._has_work = asyncio.Event()
+        self._is_posting = asyncio.Lock()
         self._said: TTLCache[_Topic, _Said] = TTLCache(4096, SERIES_S, timer=clock.monotonic)
 
     def record(
@@ -108,10 +112,21 @@ class Recorder:
                     said = self._waiting.popleft()
                     said.is_waiting = False
                     self._waiting_about -= Counter([_about(said)])  # forgets who has none left
-                    await self._post(said)
+                    async with self._is_posting:
+                        await self._post(said)
                 self._has_work.clear()
         finally:
             self._drop_waiting()
+
+    async def finish(self) -> None:
+        """Drop what waits, and return when the request under way is answered, or two seconds are over.
+
+        Called before `run` is cancelled: a write that is cut off keeps the lease from being given back (FD:REL-D).
+        """
+        self._drop_waiting()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_S), self._is_posting:
+                pass
 
     def _drop_waiting(self) -> None:
         self.dropped += len(self._waiting)

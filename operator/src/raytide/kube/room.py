@@ -183,6 +183,7 @@ class Room(ABC):
         async with asyncio.TaskGroup() as tasks:
             posting = tasks.create_task(never_ending("event recorder", self.recorder.run()))
             await self.controller.run()
+            await self.recorder.finish()
             posting.cancel()
 
     async def stop(self) -> None:
