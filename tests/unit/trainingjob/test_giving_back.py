@@ -1,5 +1,7 @@
 """A job whose minimum cannot start gives its room back, gang or not, and the API's refusals are told to the sharing pass."""
 
+from dataclasses import replace
+
 import pytest
 
 from raytide.api import training_names as names
@@ -85,6 +87,7 @@ def test_a_gang_whose_pods_are_refused_gives_its_room_back_soon():
     assert is_forbidden(world.job)
     assert world.condition(names.WAITING)["reason"] == "CreationForbidden"
     world.pass_time(60)
+    world.refusals = (replace(FORBIDDEN, times=3),)
     world.settle()
     assert world.condition(names.ADMITTED)["reason"] == names.GANG_TIMEOUT
     assert "gold" in world.condition(names.ADMITTED)["message"]
@@ -95,6 +98,19 @@ def test_a_gang_whose_pods_are_refused_gives_its_room_back_soon():
     world.admit()
     world.run()
     assert "admission" not in world.status
+
+
+@pytest.mark.rule("FD:SEC-F3")
+def test_one_refusal_ends_no_gang_whose_images_are_pulled():
+    world = JobWorld(startPolicy="Gang", low=3, high=3, pendingTimeoutSeconds=3600).settle()
+    world.admit(3)
+    world.settle()
+    world.pass_time(600)
+    world.end("trainer-1", 137, reason="Evicted")
+    world.refusals = (FORBIDDEN,)
+    world.settle()
+    assert world.condition(names.ADMITTED)["status"] == "True"
+    assert world.trainers == [0, 2]
 
 
 @pytest.mark.rule("FD:SEC-F3")

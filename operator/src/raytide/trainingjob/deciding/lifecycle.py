@@ -29,6 +29,8 @@ ALL_FAILED: Final = "AllTrainersFailed"
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 FORBIDDEN_TIMEOUT_S: Final = 60
 """So long an admitted gang whose pods the API server refuses keeps its room."""
+REFUSED_FOR_GOOD: Final = 3
+"""So often in a row, which are 60 s for trainers: one refusal must not end pods whose images have been pulled for an hour."""
 _PHASES_SINCE: Final = frozenset({names.PHASE_RUNNING, names.PHASE_SCALING})
 """Phases of a job all of whose minimum has run since it began."""
 MOST_NAMED: Final = 5
@@ -76,7 +78,8 @@ def has_run(job: TrainingJob) -> bool:
 
 def start_limit_s(job: TrainingJob, observed: Observed) -> float:
     """How long its minimum may take to start; not long where the API server refuses its pods (FD:SEC-F3)."""
-    return min(job.pending_timeout_s, FORBIDDEN_TIMEOUT_S) if refused_roles(observed) else job.pending_timeout_s
+    is_refused = bool(refused_roles(observed, at_least=REFUSED_FOR_GOOD))
+    return min(job.pending_timeout_s, FORBIDDEN_TIMEOUT_S) if is_refused else job.pending_timeout_s
 
 
 def gang_time_left_s(job: TrainingJob, observed: Observed) -> float | None:
@@ -105,9 +108,12 @@ def chance_left_s(job: TrainingJob, observed: Observed) -> float | None:
     return _left_s(since, job.pending_timeout_s, observed)
 
 
-def refused_roles(observed: Observed) -> frozenset[str]:
-    """Roles whose pods the API server refuses for another reason than a quota, which only time or a person can change."""
-    roles = (each for each in observed.refusals if each.group in names.ROLES)
+def refused_roles(observed: Observed, at_least: int = 1) -> frozenset[str]:
+    """Roles whose pods the API server refuses for another reason than a quota, which only time or a person can change.
+
+    `at_least` is how many passes in a row it has refused them.
+    """
+    roles = (each for each in observed.refusals if each.group in names.ROLES and each.times >= at_least)
     return frozenset(each.group for each in roles if trouble_of_refusal("", each.message).cause is not Cause.QUOTA)
 
 
