@@ -74,4 +74,4 @@ def test_a_status_that_contradicts_itself_is_told_and_stops_everything():
     assert todo.actions == ()
     ((kind, reason, note),) = told(cluster)
     assert (kind, reason) == ("Warning", "InvalidRayClusterStatus")
-    assert "RayClusterSuspending" in note
+    assert "RayClusterSuspending and RayClusterSuspended are both True; the suspension is completed" in note

@@ -235,7 +235,7 @@ def _restart_violations(cluster: RayCluster) -> Iterator[Violation]:
 def _status_violations(cluster: RayCluster) -> Iterator[Violation]:
     conditions = cluster.status.get("conditions") or ()
     if all(is_condition_true(conditions, kind) for kind in (names.SUSPENDING, names.SUSPENDED)):
-        message = f"says both {names.SUSPENDING} and {names.SUSPENDED}; remove one of the two with --subresource=status"
+        message = f"{names.SUSPENDING} and {names.SUSPENDED} are both True; the suspension is completed, which sets the first to False"
         yield Violation("V-65", "status.conditions", message, names.INVALID_STATUS)
 
 
