@@ -19,6 +19,7 @@ import yaml
 from kube_tools import find_tool
 from operator_process import OperatorProcess
 from plane_admin import PlaneAdmin
+from raytide.api.limits import MOST_GROUPS
 
 from builders import group, raycluster, template
 from kube_plane import KubePlane, eventually
@@ -33,7 +34,7 @@ ENFORCED = {f"pod-security.kubernetes.io/{how}": "restricted" for how in ("enfor
 LABEL = {"metadata": {"labels": {"mine": "yes"}}}
 CHART = Path(__file__).parents[2] / "helm" / "raytide"
 ADMISSION, POLICY = "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"
-MANY = 500
+MANY = MOST_GROUPS
 """Groups of a very large RayCluster."""
 BYSTANDER = {"metadata": {"name": "bystander"}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}}
 
