@@ -146,6 +146,10 @@ def scene(kube_plane, tmp_path_factory):
             60,
         )
         yield Scene(kube_plane, namespace, token)
+    # Pods that are left would wait for the nodes of other tests, where there is no kubelet to end them.
+    kube_plane.request_json("DELETE", f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters")
+    kube_plane.request_json("DELETE", f"{core}/pods", {"kind": "DeleteOptions", "gracePeriodSeconds": 0})
+    eventually(lambda: not kube_plane.request_json("GET", f"{core}/pods")[1]["items"], "its pods are gone")
 
 
 @pytest.mark.rule("SC:S10", "RC:RB-4")
