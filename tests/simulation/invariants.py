@@ -9,6 +9,7 @@ end of a run (I14–I16, I18, I19) is asked in stage.py.
 import asyncio
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -103,6 +104,7 @@ class Judge(Notes):
         self._shrunk: Counter[tuple[str, str]] = Counter()
         self._grown: Counter[tuple[str, str]] = Counter()
         self._late: Counter[tuple[str, str]] = Counter()
+        self._late_names: set[str] = set()
         self._taken: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._was_well: dict[str, set[int]] = defaultdict(set)
         self._status: dict[str, tuple[int, str]] = {}
@@ -147,9 +149,15 @@ class Judge(Notes):
                 self.replicas.note_pod(uid, change)
                 if change.type == "ADDED":
                     cluster = self.world.cluster(self._names[uid])
-                    if cluster and cluster["metadata"]["uid"] == uid and is_stored_as_suspended(cluster):
+                    is_late = change.key.name in self._late_names
+                    if (
+                        cluster
+                        and cluster["metadata"]["uid"] == uid
+                        and is_stored_as_suspended(cluster)
+                        and not is_late
+                    ):
                         self._note_count(f"made while the cluster is suspended: {change.key.name}")
-                    self._count(uid, change.entry.labels.get("ray.io/group", ""))
+                    self._count(uid, change.entry.labels.get("ray.io/group", ""), change.key.name)
 
     def _note_wellness(self, uid: str) -> None:
         """Which wishes are fulfilled at this instant, head and workers Ready?"""
@@ -162,12 +170,14 @@ class Judge(Notes):
         """A create commits long after its sender gave up, and perhaps after its sender was killed.
 
         Then nobody can know of it: a successor may have made another pod in its stead, and has to end one of the two. So
-        each such pod may be one too many and one more to delete; nothing else is forgiven.
+        each such pod may be one too many and one more to delete, and it may come while others that are no longer wanted are
+        still being deleted; nothing else is forgiven.
         """
         obj = msgspec.json.decode(body) if body else {}
         if obj.get("kind") == "Pod":
             owner, group = obj["metadata"]["ownerReferences"][0]["uid"], obj["metadata"]["labels"]["ray.io/group"]
             self._late[owner, group] += 1
+            self._late_names.add(obj["metadata"]["name"])
 
     # --- what is done ----------------------------------------------------------------------------------------------
     def before_patch(self, path: str, body: dict[str, Any]) -> None:
@@ -196,14 +206,14 @@ class Judge(Notes):
             if len(services - {f"{owner['name']}-headless"}) > 1:
                 self._note_count(f"{len(services)} services of {owner['name']}: {sorted(services)}")
 
-    def _count(self, uid: str, group: str) -> None:
+    def _count(self, uid: str, group: str, pod: str) -> None:
         """A pod has just been committed: was it one too many, or one for which there was no reason (RM:I1–I3)?"""
         late, name = self._late[uid, group], f"{self._names[uid]}/{group}"
         read = min(self._read_wish[uid].values(), default=0)
         counts = (wish.counts.get(group, 0) for wish in self.wishes[uid][read:])
         most = 1 if group == "headgroup" else max(counts, default=0)
         alive, made = len(self.census.live_in(uid, group)), self.census.made[uid, group]
-        if alive > most + late:
+        if alive > most + late and pod not in self._late_names:
             self._note_count(f"{alive} live pods of {name}, wanted at most {most}")
         reasons = self._grown[uid, group] + self.census.ended[uid, group] + late
         if made > reasons:
@@ -257,6 +267,10 @@ def is_judged(method: str, path: str) -> bool:
     return method != "GET" and "/events" not in path and "/leases" not in path
 
 
+SENDER: ContextVar[str] = ContextVar("SENDER")
+"""Which operator sent the request that is carried out; the tasks that a fault starts for a request know it too."""
+
+
 class Door:
     """Carries one operator's requests on and looks at each: a Transport around a Transport."""
 
@@ -277,6 +291,7 @@ class Door:
     async def request(self, method: str, path: str, *, body: bytes | None = None, **rest: Any) -> Response:
         """One call, looked at before and after."""
         is_write = is_judged(method, path)
+        SENDER.set(self._identity())
         if is_write:
             self._before_write(method, path, body)
         response = await self._inner.request(method, path, body=body, **rest)

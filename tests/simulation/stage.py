@@ -20,7 +20,7 @@ from raytide.sandbox.fault_script import Script
 from raytide.sandbox.faulty import Faulty
 
 from simulation.census import Census, as_counts
-from simulation.invariants import Judge
+from simulation.invariants import SENDER, Judge
 from simulation.operator_under_test import LEASE, OperatorUnderTest, WorldClock
 from simulation.wire import InProcess, StorePast, Troubles
 from simulation.wishes import RECORD, hosts_by_group, is_suspended, named_workers, wanted, wish_of
@@ -67,7 +67,7 @@ class Replica:
             identity=f"operator-{number}",
             is_elected=is_elected,
         )
-        self.wire.witness = lambda request: stage.judge.witness(self.operator.identity, request.method, request.path)
+        self.wire.witness = lambda request: stage.judge.witness(SENDER.get(), request.method, request.path)
 
 
 class Stage:

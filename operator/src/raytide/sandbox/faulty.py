@@ -166,9 +166,12 @@ class Faulty:
 
     async def _on_the_way(self, for_s: float, method: str, path: str, **rest: Any) -> Any:
         """It arrives, even if its sender gives up or is ended meanwhile."""
+        is_awaited = True
 
         async def arrive() -> Any:
             await asyncio.sleep(for_s)
+            if not is_awaited:
+                self._on_late_commit(rest.get("body"))
             return await self._sent(method, path, **rest)
 
         arriving = asyncio.get_running_loop().create_task(arrive())
@@ -177,6 +180,7 @@ class Faulty:
         try:
             return await asyncio.shield(arriving)
         except asyncio.CancelledError:
+            is_awaited = False
             arriving.add_done_callback(lambda task: task.cancelled() or task.exception())
             raise
 
