@@ -225,7 +225,9 @@ def build_status() -> Schema:
     }
     trainer = {**counts, "completedIndexes": STRING, "failedIndexes": STRING, "fulfillment": {"type": "number"}}
     properties = {
-        "admission": build_object({"timeouts": INT32, "forbidden": {"type": "boolean"}}),
+        "admission": build_object(
+            {"timeouts": INT32, "forbidden": {"type": "boolean"}, "repeatedlyForbidden": {"type": "boolean"}}
+        ),
         "completionTime": TIME,
         "conditions": build_conditions(),
         "failures": build_object(failures),

@@ -106,6 +106,7 @@ SPEC_WORDS = {
     "status.selector": "The trainers' labels, for kubectl scale and autoscalers.",
     "status.startTime": "When the job was allowed to begin, or to go on after a suspension.",
     "status.admission.forbidden": "Whether the API server refused its pods for another reason than a quota.",
+    "status.admission.repeatedlyForbidden": "Whether it refused them at least three times in a row.",
     "status.admission.timeouts": "How often in a row its minimum did not start in time.",
     "status.failures": "What the back-off goes by.",
     "status.failures.disruptionTime": "When the cluster last took one of the job's pods, or its node was away.",

@@ -16,6 +16,7 @@ from unit.sharing.test_participants import NOW, job, made, node, ordered, pod_of
 NODES = [node(f"n{i}") for i in range(3)]
 SOON = timedelta(seconds=1)
 FORBIDDEN = {"admission": {"forbidden": True}}
+REPEATEDLY = {"admission": {"forbidden": True, "repeatedlyForbidden": True}}
 
 
 def waiting_pod(index):
@@ -121,13 +122,23 @@ def test_a_gang_that_was_refused_before_takes_only_free_room():
     assert resizes_of(divide(free)) == {"j": 2}
 
 
-@pytest.mark.rule("FD:SEC-F3")
-def test_what_the_api_refuses_holds_no_room_and_is_taken_back():
-    refused = job("refused", 2, 20, replicas=20, record=ordered(20), status=FORBIDDEN)
+def with_refused(status):
+    """A job of which 18 trainers have not come, and one that would take their room."""
+    refused = job("refused", 2, 20, replicas=20, record=ordered(20), status=status)
     other = job("other", 1, 22, replicas=1, metadata={"uid": "uid-other"})
     pods = [pod_of(0, "n0", job="refused"), pod_of(1, "n0", job="refused")]
     pods.append(pod_of(0, "n1", uid="uid-other", job="other"))
-    division = divide(made([refused, other], pods, NODES))
+    return made([refused, other], pods, NODES)
+
+
+@pytest.mark.rule("FD:SEC-F3")
+def test_one_refusal_takes_no_trainer_back_and_holds_no_room():
+    assert resizes_of(divide(with_refused(FORBIDDEN))) == {"other": 21}
+
+
+@pytest.mark.rule("FD:SEC-F3")
+def test_what_the_api_refuses_holds_no_room_and_is_taken_back():
+    division = divide(with_refused(REPEATEDLY))
     assert resizes_of(division) == {"refused": -18, "other": 21}
     back = next(one for one in division.resizes if one.id.name == "refused")
     assert (back.reason, back.message) == (

@@ -6,7 +6,7 @@ import pytest
 
 from raytide.api import training_names as names
 from raytide.api.actions import Refusal
-from raytide.api.job_admission import is_forbidden, may_be_admitted_at
+from raytide.api.job_admission import is_forbidden, is_repeatedly_forbidden, may_be_admitted_at
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import LONGEST_PENDING_S
 from raytide.trainingjob.validation import violations, warnings
@@ -85,6 +85,7 @@ def test_a_gang_whose_pods_are_refused_gives_its_room_back_soon():
     world.refusals = (FORBIDDEN,)
     world.settle()
     assert is_forbidden(world.job)
+    assert not is_repeatedly_forbidden(world.job)
     assert world.condition(names.WAITING)["reason"] == "CreationForbidden"
     world.pass_time(60)
     world.refusals = (replace(FORBIDDEN, times=3),)
@@ -111,6 +112,20 @@ def test_one_refusal_ends_no_gang_whose_images_are_pulled():
     world.settle()
     assert world.condition(names.ADMITTED)["status"] == "True"
     assert world.trainers == [0, 2]
+
+
+@pytest.mark.rule("FD:SEC-F3")
+def test_trainers_are_taken_back_for_three_refusals_in_a_row():
+    world = JobWorld(low=2, high=4).settle()
+    for times, repeatedly in ((1, False), (2, False), (3, True)):
+        world.refusals = (replace(FORBIDDEN, times=times),)
+        world.settle()
+        assert is_forbidden(world.job)
+        assert is_repeatedly_forbidden(world.job) == repeatedly, times
+    world.refusals = ()
+    world.settle()
+    assert not is_forbidden(world.job)
+    assert not is_repeatedly_forbidden(world.job)
 
 
 @pytest.mark.rule("FD:SEC-F3")

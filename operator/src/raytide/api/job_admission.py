@@ -57,6 +57,12 @@ def is_forbidden(job: TrainingJob) -> bool:
     return isinstance(admission, Mapping) and admission.get("forbidden") is True
 
 
+def is_repeatedly_forbidden(job: TrainingJob) -> bool:
+    """Whether it refused them several times in a row: a single refusal may be gone at the next try."""
+    admission = job.status.get("admission")
+    return isinstance(admission, Mapping) and admission.get("repeatedlyForbidden") is True
+
+
 def may_be_admitted_at(job: TrainingJob) -> datetime | None:
     """Before which moment its gang should not be admitted; None when nothing is in the way.
 

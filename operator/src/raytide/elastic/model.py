@@ -152,6 +152,8 @@ class Participant:
     """How many of `current` have no pod yet: where a quota is below zero they are refused, and nobody gives room for them."""
     is_forbidden: bool = False
     """Whether the API refuses to create its pods: those that have none hold no room, and nobody gives any for them."""
+    is_repeatedly_forbidden: bool = False
+    """Whether it refused them several times in a row: those above the floor are taken back."""
     unschedulable: int = 0
     """How many of `current` have pods for which kube-scheduler has found no node."""
     is_doubted: bool = False
@@ -191,6 +193,12 @@ class Participant:
     def unplaceable(self) -> int:
         """How many of `current` will get no node, however much room there is."""
         return (self.uncreated if self.is_forbidden else 0) + (self.unschedulable if self.is_doubted else 0)
+
+    @property
+    def wanted_in_vain(self) -> int:
+        """How many of those are taken back: what the API refused for the first time may be accepted at the next try."""
+        refused = self.uncreated if self.is_repeatedly_forbidden else 0
+        return refused + (self.unschedulable if self.is_doubted else 0)
 
     def score_at(self, instances: int) -> Fraction:
         """The fulfilment score at that size; 1 where floor and ceiling are equal (TJ §3 row 13)."""

@@ -155,7 +155,7 @@ def _uncharge_impossible(share: Share, room: Room, load: LoadBudget) -> None:
 def _uncharge_unplaceable(share: Share, load: LoadBudget) -> None:
     """The same for instances that get no node whatever room there is; those above the floor are taken back in this plan."""
     above = share.size - share.of.floor if share.of.is_scaling_enabled else 0
-    staying = min(share.of.unplaceable, share.instances.loose) - max(0, above)
+    staying = min(share.of.unplaceable, share.instances.loose) - min(share.of.wanted_in_vain, max(0, above))
     if staying > 0:
         load.spend_limits(share.instances.pod, -staying)
 

@@ -48,10 +48,10 @@ def _waiting(state: State, share: Share, line: "_Line") -> tuple[str, int]:
         share.taken_back = _behind(pod_name(first, share.of.id.namespace))
         share.taken_back_in_full = _behind(first)
         return NO_ROOM, loose
-    if share.of.unplaceable:
-        reason = CREATION_FORBIDDEN if share.of.is_forbidden else UNSCHEDULABLE
-        share.taken_back = share.taken_back_in_full = _TOLD[reason].format(min(share.of.unplaceable, loose))
-        return reason, min(share.of.unplaceable, loose)
+    if in_vain := min(share.of.wanted_in_vain, loose):
+        reason = CREATION_FORBIDDEN if share.of.is_repeatedly_forbidden else UNSCHEDULABLE
+        share.taken_back = share.taken_back_in_full = _TOLD[reason].format(in_vain)
+        return reason, in_vain
     if waiting := min(share.of.unplaced_for_long, loose):
         share.taken_back = f"{share.of.unplaced_for_long} of them had no node for {NO_NODE_S} s"
         share.taken_back_in_full = share.taken_back

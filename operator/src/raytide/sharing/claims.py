@@ -21,6 +21,7 @@ from raytide.api.job_admission import (
     given_back_at,
     is_admitted,
     is_forbidden,
+    is_repeatedly_forbidden,
     may_be_admitted_at,
 )
 from raytide.api.sharing import SharingRecord, parse_record
@@ -54,6 +55,8 @@ class Claim:
     """Whether a trainer has ended well: from then on nobody begins and nobody is told to go."""
     is_forbidden: bool = False
     """Whether the API refused its pods when they were last asked for."""
+    is_repeatedly_forbidden: bool = False
+    """Whether it did so several times in a row."""
     given_up: int = 0
     """Trainers that failed for good: they have a place in the size, and no pod."""
 
@@ -108,6 +111,7 @@ def claim_of(job: TrainingJob, *, live_trainers: int, gpus: frozenset[str]) -> C
         live=live_trainers,
         has_succeeded=bool(_trainer_status(job).get("succeeded")),
         is_forbidden=is_forbidden(job),
+        is_repeatedly_forbidden=is_repeatedly_forbidden(job),
         given_up=given_up(job),
     )
 

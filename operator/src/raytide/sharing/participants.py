@@ -62,6 +62,7 @@ class Sharer:
             leaves_first=trainers.leaves_first,
             uncreated=trainers.uncreated,
             is_forbidden=is_forbidden,
+            is_repeatedly_forbidden=claim.is_repeatedly_forbidden,
             unschedulable=sum(pod.is_unschedulable for pod in trainers.kept),
             unplaced_for_long=unplaced_for_long,
             sizes=_sizes(claim, floor, ceiling),

@@ -109,7 +109,7 @@ def _status(status: Mapping[str, Any]) -> Manifest:
     if isinstance(status.get("startTime"), str):
         kept["startTime"] = status["startTime"][:_LONGEST_NAME]
     if isinstance(admission, Mapping):
-        kept["admission"] = {name: admission.get(name) for name in ("timeouts", "forbidden")}
+        kept["admission"] = {name: admission.get(name) for name in ("timeouts", "forbidden", "repeatedlyForbidden")}
     if isinstance(trainer, Mapping):
         kept["trainer"] = {name: _cut(trainer[name]) for name in _KEPT_OF_TRAINERS if name in trainer}
     if isinstance(conditions, list):

@@ -20,6 +20,7 @@ from raytide.api.merge_patch import merge_difference
 from raytide.api.sharing import MAX_RESIZES
 from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob.deciding.lifecycle import (
+    REFUSED_FOR_GOOD,
     Verdict,
     deadline_left_s,
     gang_time_left_s,
@@ -213,7 +214,12 @@ def _admission(now: Situation, todo: Plan, conditions: Sequence[Mapping[str, Any
     is_over_it = admitted.get("reason") == names.GANG_READY or not (now.is_gang or todo.is_gang_late)
     times = 0 if is_over_it else gang_timeouts(now.job) + int(todo.is_gang_late)
     refused = bool(refused_roles(now.observed)) or (not now.may_have_pods and is_forbidden(now.job))
-    return {**({"timeouts": times} if times else {}), **({"forbidden": True} if refused else {})} or None
+    repeatedly = bool(refused_roles(now.observed, at_least=REFUSED_FOR_GOOD))
+    return {
+        **({"timeouts": times} if times else {}),
+        **({"forbidden": True} if refused else {}),
+        **({"repeatedlyForbidden": True} if repeatedly else {}),
+    } or None
 
 
 def _phase(now: Situation, end: Verdict | None, conditions: Sequence[Mapping[str, Any]]) -> str:
