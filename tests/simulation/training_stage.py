@@ -37,6 +37,7 @@ from simulation.world import Kubelets
 
 RESTED = timedelta(hours=1)
 """After so long no cool-down and no distance between admissions lasts any more."""
+START_ORDER = (names.MASTER, names.PSERVER, names.TRAINER)
 SHARING = SharingConfig()
 
 
@@ -135,7 +136,9 @@ class TrainingStage(Stage):
         want = {role: count for role, count in wish.counts.items() if count}
         if names.TRAINER in want:
             want[names.TRAINER] -= given_up(job)
-        if (have := self.census.alive(uid)) != {role: count for role, count in want.items() if count}:
+        have, held_back = self.census.alive(uid), self._held_back(job)
+        due = {role: min(count, have.get(role, 0)) if role in held_back else count for role, count in want.items()}
+        if have != {role: count for role, count in due.items() if count}:
             return f"have {have}, want {want}"
         if not has_ended(job) and told.get("observedGeneration") != job["metadata"]["generation"]:
             return "its status is of another generation"
@@ -150,6 +153,19 @@ class TrainingStage(Stage):
         if want and (difference := self._wrong_members(job)):
             return difference
         return self._unexplained(job, ready)
+
+    def _held_back(self, job: dict[str, Any]) -> tuple[str, ...]:
+        """Roles that start after one whose pods have no node: they come when it is ready, and the job says what it waits for."""
+        if condition(job, names.WAITING).get("status") != "True":
+            return ()
+        pods = [
+            entry.obj()
+            for _, entry in self.world.store.entries("pods")
+            if job["metadata"]["uid"] in entry.owners and not entry.is_terminating
+        ]
+        homeless = {pod["metadata"]["labels"][names.ROLE_LABEL] for pod in pods if not pod["spec"].get("nodeName")}
+        first = next((place for place, role in enumerate(START_ORDER) if role in homeless), len(START_ORDER))
+        return START_ORDER[first + 1 :]
 
     def _is_in_the_way(self, name: str, job: dict[str, Any]) -> bool:
         """Whoever is going has to be gone, and whoever failed replaced; those that ended well stay for their logs."""
@@ -167,7 +183,8 @@ class TrainingStage(Stage):
         listed = [member["name"] for member in members]
         alive = [pod.name for pod in self.census.live_in(metadata["uid"], names.TRAINER)]
         done = [pod.name for pod in self.census.members(metadata["uid"]) if not pod.is_alive]
-        if not set(alive) <= set(listed) <= {*alive, *done}:
+        expected = {*alive, *done} if names.TRAINER not in self._held_back(job) else {*alive, *listed}
+        if not set(alive) <= set(listed) <= expected:
             return f"its members are {listed}, its trainers {alive}"
         service = self.world.store.find("services", metadata["namespace"], metadata["name"])
         return "" if service and service.owners == (metadata["uid"],) else "its service is missing or another job's"
