@@ -53,6 +53,7 @@ def no_uid_precondition(patch: pytest.MonkeyPatch) -> None:
 def no_retry(patch: pytest.MonkeyPatch) -> None:
     """A write whose outcome is unknown is never repeated."""
     patch.setattr(Expectations, "due", lambda self, key, owner_uid: ())
+    patch.setattr(Expectations, "look_again_in", lambda self, key: None)  # else it would look again without a pause
 
 
 def no_owner_reference(patch: pytest.MonkeyPatch) -> None:
