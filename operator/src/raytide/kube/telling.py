@@ -61,7 +61,7 @@ class Telling:
     - Every write that was done is told, in every pass.
     - A remark is told once for one generation of an object, however long it stands; an operator that starts tells it again.
     - A remark that was gone for ten minutes is news when it comes back; one that comes and goes faster is not.
-    - Of very many remarks in one pass the first twenty are told, and how many more there are.
+    - Of very many remarks in one pass the first 25 are told, and how many more there are.
     - A refusal of the same group for the same purpose is told once a minute.
     - Of one object a hundred remarks, and as many refusals, are remembered; further ones are not told.
     """
