@@ -4,9 +4,9 @@ import pytest
 
 from raytide.api import names
 from raytide.api.config import ClusterConfig
-from raytide.api.pod import ContainerView
+from raytide.api.pod import ContainerView, pod_from_manifest
 from raytide.api.raycluster import RayCluster
-from raytide.raycluster.failures import kept_groups
+from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.observed import observe
 from raytide.raycluster.plan import plan
 
@@ -25,12 +25,12 @@ def cluster(*groups, annotations=ASKED, conditions=(), **spec):
 
 def failed(name, at="", **fields):
     ended = ContainerView("ray-worker", "terminated", "OOMKilled", exit_code=137, finished_at=at)
-    return pod(name, phase="Failed", containers=(ended,), **fields)
+    return pod(name, phase="Failed", containers=(ended,), ended_at=at, **fields)
 
 
 def seen(found, *pods):
-    kept = kept_groups(found)
-    return observe(found.metadata.uid, pods=(head(), *pods), services=[head_service()], kept_groups=kept)
+    kept, named = kept_groups(found), names_to_delete(found)
+    return observe(found.metadata.uid, pods=(head(), *pods), services=[head_service()], kept_groups=kept, named=named)
 
 
 def decide(found, *pods):
@@ -57,6 +57,69 @@ def test_it_makes_room_for_the_next_one_that_fails():
     )
     todo = decide(cluster(group(replicas=1)), before, after, pod("demo-cpu-worker-b"))
     assert words(todo) == [("Delete", "demo-cpu-worker-z")]
+
+
+def test_one_that_its_user_names_goes_and_the_failure_before_it_stays():
+    named = group(replicas=1, scaleStrategy={"workersToDelete": ["demo-cpu-worker-a"]})
+    before, last = (
+        failed("demo-cpu-worker-z", "2026-01-01T00:00:00Z"),
+        failed("demo-cpu-worker-a", "2026-01-01T00:01:00Z"),
+    )
+    assert words(decide(cluster(named), last, pod("demo-cpu-worker-b"))) == [("Delete", "demo-cpu-worker-a")]
+    assert [each.name for each in seen(cluster(named), before, last).kept] == ["demo-cpu-worker-z"]
+
+
+@pytest.mark.parametrize(
+    ("status", "ended_at"),
+    [
+        pytest.param(
+            {
+                "conditions": [
+                    {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": "2026-01-01T03:00:00Z"}
+                ]
+            },
+            "2026-01-01T03:00:00Z",
+            id="an evicted pod ends when it is marked",
+        ),
+        pytest.param(
+            {
+                "conditions": [
+                    {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": "2026-01-01T03:00:00Z"}
+                ],
+                "containerStatuses": [{"name": "ray", "state": {"terminated": {"finishedAt": "2026-01-01T03:00:30Z"}}}],
+            },
+            "2026-01-01T03:00:30Z",
+            id="a container that needs its time to end ends it",
+        ),
+        pytest.param(
+            {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T03:00:00Z"}]},
+            "2026-01-01T03:00:00Z",
+            id="else when it was ready for the last time",
+        ),
+        pytest.param(
+            {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T03:00:00Z"}]},
+            "",
+            id="nothing that it says is its end",
+        ),
+    ],
+)
+def test_when_a_failed_pod_ended(status, ended_at):
+    labels = {names.CLUSTER_LABEL: "demo", names.GROUP_LABEL: "cpu", names.NODE_TYPE_LABEL: "worker"}
+    metadata = {"name": "demo-cpu-worker-a", "namespace": "default", "uid": "a", "labels": labels}
+    manifest = {"metadata": metadata, "spec": {}, "status": {"phase": "Failed", "reason": "Evicted", **status}}
+    assert pod_from_manifest(manifest).ended_at == ended_at
+
+
+def test_an_old_pod_that_was_evicted_last_is_the_last_failure():
+    evicted = pod(
+        "demo-cpu-worker-a",
+        phase="Failed",
+        reason="Evicted",
+        creation_timestamp="2026-01-01T00:00:00Z",
+        ended_at="2026-01-01T03:00:00Z",
+    )
+    crashed = failed("demo-cpu-worker-z", "2026-01-01T02:00:00Z", creation_timestamp="2026-01-01T01:00:00Z")
+    assert [each.name for each in seen(cluster(group(replicas=2)), evicted, crashed).kept] == ["demo-cpu-worker-a"]
 
 
 def test_each_group_keeps_one_and_a_hundred_failures_leave_one():

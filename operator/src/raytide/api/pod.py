@@ -77,6 +77,8 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     scheduled: PodCondition = NO_CONDITION
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
+    ended_at: str = ""
+    """When a pod that has ended did so, as far as its status says; empty for others."""
     node_name: str = ""
     pod_ip: str = ""
     restart_policy: str = ""
@@ -173,6 +175,7 @@ class ConditionDocument(msgspec.Struct, gc=False):
     status: str = ""
     reason: str | None = None
     message: str | None = None
+    last_transition_time: str | None = msgspec.field(default=None, name="lastTransitionTime")
 
 
 class StateDetail(msgspec.Struct, gc=False, rename="camel"):
@@ -268,6 +271,7 @@ def view_of(pod: PodDocument) -> PodView:
         scheduled=condition_view(conditions.get("PodScheduled")),
         creation_timestamp=meta.creation_timestamp or "",
         deletion_timestamp=meta.deletion_timestamp or "",
+        ended_at=_ended_at(status) if status.phase in FINISHED_PHASES else "",
         node_name=intern(spec.node_name or ""),
         pod_ip=status.pod_ip or "",
         restart_policy=intern(spec.restart_policy or ""),
@@ -282,6 +286,20 @@ def view_of(pod: PodDocument) -> PodView:
 def _index(text: str) -> int | None:
     # Annotations may be long, and Python refuses to read numbers of thousands of digits.
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _INDEX_LENGTH else None
+
+
+def _ended_at(status: PodStatusDocument) -> str:
+    """The last that is known of it: a container's end, its eviction, or since when it is not ready.
+
+    The status of a pod that was evicted, or whose node was lost, may say nothing about its containers' ends.
+    """
+    statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    ends = [each.state.terminated.finished_at for each in statuses if each.state and each.state.terminated]
+    conditions = {condition.type: condition for condition in status.conditions or ()}
+    for kind, word in (("DisruptionTarget", "True"), ("Ready", "False")):
+        if (found := conditions.get(kind)) is not None and found.status == word:
+            ends.append(found.last_transition_time)
+    return max((end for end in ends if end), default="")
 
 
 def condition_view(found: ConditionDocument | None) -> PodCondition:

@@ -31,7 +31,7 @@ from raytide.kube.reading import read_live
 from raytide.kube.status_writing import StatusWriting
 from raytide.kube.telling import Telling
 from raytide.raycluster.deletion import Deletion, deletion, is_being_deleted
-from raytide.raycluster.failures import kept_groups
+from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.objects import head_service_name
 from raytide.raycluster.observed import Observed, Refusal, observe
 from raytide.raycluster.plan import plan, wanted_lookups
@@ -176,7 +176,7 @@ class RayClusterReconciler:
     def _observe(self, cluster: RayCluster, seen_at: datetime) -> Observed:
         """Everything at this instant: no await in here. `seen_at` is one moment for the whole pass."""
         key, uid, children = cluster.key, cluster.metadata.uid, self._wires.children
-        named = {name for group in cluster.spec.worker_group_specs for name in group.scale_strategy.workers_to_delete}
+        named = names_to_delete(cluster)
         found = (children.pod(key.namespace, name) for name in named)
         pods = children.pods(key)
         # Only what this cluster owns may end what is in flight: an earlier cluster's service has the same name.
@@ -199,6 +199,7 @@ class RayClusterReconciler:
             refusals=self._waiting(cluster),
             absent=self._wires.unwatched.absent(key, uid),
             kept_groups=kept_groups(cluster),
+            named=named,
             seen_at=seen_at,
         )
 

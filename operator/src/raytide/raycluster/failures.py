@@ -27,11 +27,19 @@ def kept_groups(cluster: RayCluster) -> frozenset[str]:
     return frozenset(group.group_name for group in cluster.spec.worker_group_specs if group.num_of_hosts == 1)
 
 
-def last_failures(pods: Iterable[PodView], groups: Collection[str]) -> tuple[PodView, ...]:
-    """Of each of these groups the worker that failed last and is not being deleted."""
+def names_to_delete(cluster: RayCluster) -> frozenset[str]:
+    """What the `workersToDelete` of all groups name; no failed worker of that name stays."""
+    return frozenset(
+        name for group in cluster.spec.worker_group_specs for name in group.scale_strategy.workers_to_delete
+    )
+
+
+def last_failures(pods: Iterable[PodView], groups: Collection[str], named: Collection[str]) -> tuple[PodView, ...]:
+    """Of each of these groups the worker that failed last, is not being deleted and is not `named` to be."""
     last: dict[str, PodView] = {}
     for pod in pods:
-        if pod.is_worker and pod.group in groups and pod.phase == FAILED and pod.uid and not pod.is_terminating:
+        is_failed_worker = pod.is_worker and pod.group in groups and pod.phase == FAILED
+        if is_failed_worker and pod.uid and not pod.is_terminating and pod.name not in named:
             known = last.get(pod.group)
             if known is None or _ended_at(pod) > _ended_at(known):
                 last[pod.group] = pod
@@ -39,5 +47,5 @@ def last_failures(pods: Iterable[PodView], groups: Collection[str]) -> tuple[Pod
 
 
 def _ended_at(pod: PodView) -> tuple[str, str]:
-    """When its last container ended, else when the pod was made; by name when that is the same."""
-    return max((each.finished_at for each in pod.containers), default="") or pod.creation_timestamp, pod.name
+    """When it ended, else when it was made; by name when that is the same."""
+    return pod.ended_at or pod.creation_timestamp, pod.name

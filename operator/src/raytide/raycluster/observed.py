@@ -107,13 +107,14 @@ def observe(
     refusals: tuple[Refusal, ...] = (),
     absent: frozenset[tuple[Resource, str]] = frozenset(),
     kept_groups: Collection[str] = (),
+    named: Collection[str] = (),
     seen_at: datetime = BEFORE_EVERYTHING,
 ) -> Observed:
     """The snapshot of what `cluster_uid` controls; pods that only carry the label stay outside.
 
     So do services, but for a head service of the name `head_service_name` that nobody owns, as after a restored backup: it is
     the one by which the workers look for their head, and another of the name cannot be made (FD:RC-B9).
-    The last failed worker of each of `kept_groups` is kept.
+    The last failed worker of each of `kept_groups` is kept, unless it is `named` in `workersToDelete`.
     """
     mine, others = [], set(foreign_names)
     for pod in pods:
@@ -121,7 +122,7 @@ def observe(
             mine.append(pod)
         else:
             others.add(pod.name)
-    kept = last_failures(mine, kept_groups)
+    kept = last_failures(mine, kept_groups, named)
     kept_names = {pod.name for pod in kept}
     return Observed(
         pods=tuple(pod for pod in mine if pod.name not in kept_names),
