@@ -18,7 +18,6 @@ import msgspec
 
 from raytide.api.meta import Key, Resource
 from raytide.api.names import OPERATOR
-from raytide.api.node import NodeView
 from raytide.kube.client import Client
 from raytide.kube.events import Recorder
 from raytide.kube.expectations import Expectations, Reader
@@ -241,20 +240,6 @@ class Room(ABC):
         elif old is not None:
             self.on_seen(old, True)
             self.ring(old.key)
-
-
-# --- nodes -----------------------------------------------------------------------------------------------------------
-
-
-def unready_nodes(nodes: Informer[NodeView], names: Iterable[str]) -> frozenset[str]:
-    """Those of the named nodes that do not answer: they are not Ready, or their Node object is gone (FD:RC-B10).
-
-    A node that is not in the list counts as gone only while the whole list is known and followed. Where nodes may not be
-    read the answer is empty.
-    """
-    is_complete = nodes.is_synced and not nodes.trouble
-    found = {name: nodes.get("", name) for name in names if name}
-    return frozenset(name for name, node in found.items() if (not node.is_ready if node is not None else is_complete))
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from raytide.kube.acting import Acting
 from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations, Reader
 from raytide.kube.informer import Informer
+from raytide.kube.nodes import DeadNodes
 from raytide.kube.room import RoomOptions
 from raytide.kube.status_writing import StatusWriting
 from raytide.kube.telling import Telling
@@ -53,6 +54,7 @@ class TrainingJobRoom(room.Room):
             if_forbidden="a dying pod on a dead node keeps its name until it is gone",
         )
         self.optional_streams = (self.nodes,)
+        self.dead_nodes = DeadNodes(self.nodes)
         self.measures = Measures(clock)
         self._wires = self._build_wires()
         self.reconciler = TrainingJobReconciler(
@@ -89,6 +91,7 @@ class TrainingJobRoom(room.Room):
 
     def _on_node(self, old: NodeView | None, new: NodeView | None) -> None:
         """A node came or went: its dying pods are lost, or lost no more."""
+        self.dead_nodes.note(old, new)
         node = new or old
         if node is not None and has_readiness_changed(old, new):
             self._ring_dying({node.name})
@@ -100,7 +103,8 @@ class TrainingJobRoom(room.Room):
     async def _ring_lost(self) -> None:
         """No news come of a Node that was deleted before nodes could be listed."""
         await self.nodes.wait_synced()
-        self._ring_dying(room.unready_nodes(self.nodes, {pod.node_name for pod in self.pods.all()}))
+        self._ring_dying(self.dead_nodes.unready(self.pods.all()))
+        await self.dead_nodes.follow(self._ring_dying)
 
     # --- wiring ------------------------------------------------------------------------------------------------------
 
@@ -156,7 +160,7 @@ class Informed:
 
     def unready_nodes(self, key: Key) -> frozenset[str]:
         """Nodes of that job's pods that are not Ready or are gone."""
-        return room.unready_nodes(self._room.nodes, {pod.node_name for pod in self._room.pods.by_index(key)})
+        return self._room.dead_nodes.unready(self._room.pods.by_index(key))
 
 
 def _job_of(view: JobPod | JobObject) -> Key:
