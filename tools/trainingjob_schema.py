@@ -222,6 +222,7 @@ def build_status() -> Schema:
         "incidents": {"type": "object", "additionalProperties": INT32},
         "incidentTime": TIME,
         "disruptionTime": TIME,
+        "resizeIncidentTimes": {"type": "array", "items": {**STRING, "format": "date-time"}},
     }
     trainer = {**counts, "completedIndexes": STRING, "failedIndexes": STRING, "fulfillment": {"type": "number"}}
     properties = {

@@ -112,6 +112,7 @@ SPEC_WORDS = {
     "status.failures.disruptionTime": "When the cluster last took one of the job's pods, or its node was away.",
     "status.failures.incidentTime": "When the last failure that counts began; pods from before then that end with it are part of it.",
     "status.failures.incidents": "Failures that count for the limits, by the role in which each began; pods that end together are one.",
+    "status.failures.resizeIncidentTimes": "When the last failures that are attributed to a resize began; they count against no limit.",
     "status.failures.counted": "Pods that have ended, are still there, and have been counted.",
     "status.trainer.completedIndexes": "Trainers that ended well, as in 0-3,5.",
     "status.trainer.failedIndexes": "Trainers that failed for good and are not replaced.",

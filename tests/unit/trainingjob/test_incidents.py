@@ -4,6 +4,7 @@ import pytest
 
 from raytide.api import training_names as names
 from raytide.api.pod import PodCondition
+from raytide.trainingjob.deciding.incidents import MOST_BY_RESIZE
 from raytide.trainingjob.deciding.lifecycle import BACKOFF_LIMIT_EXCEEDED, POD_FAILED, TOO_MANY_FAILED
 
 from job_world import JobWorld
@@ -123,6 +124,39 @@ def test_trainers_that_do_not_survive_a_resize_count_against_no_limit():
     assert len(world.trainers) == 6
     all_fail(world, 3)
     assert world.condition(names.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED, "what was made after the resize knows it"
+
+
+@pytest.mark.rule("FD:SH-B1", "FD:SH-B2")
+def test_a_job_that_is_resized_every_ten_minutes_and_crashes_in_between_comes_to_its_end():
+    world = JobWorld(**EIGHT, backoffLimit=3).run()
+    world.pass_time(60)
+    for size in [6, 8] * 6:
+        world.order(size)
+        world.settle()
+        world.let_go()
+        world.run()
+        world.pass_time(300)
+        all_fail(world, 3)
+        if world.condition(names.FAILED):
+            break
+        made_anew(world)
+    assert world.condition(names.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED
+    assert (world.status["restarts"], world.status["trainer"]["failed"]) == (4, 10), "three in each hour are the resizes'"
+
+
+@pytest.mark.rule("FD:SH-B1", "FD:SH-B2")
+def test_three_resizes_an_hour_that_a_job_does_not_survive_count_against_no_limit():
+    world = JobWorld(**EIGHT, backoffLimit=0).run()
+    for size in [6, 8] * 6:
+        world.pass_time(1200)
+        world.order(size, "Reclaimed")
+        world.settle()
+        world.let_go()
+        all_fail(world, *range(6), apart_s=1.0)
+        made_anew(world)
+        assert not world.condition(names.FAILED)
+    assert len(world.status["failures"]["resizeIncidentTimes"]) <= MOST_BY_RESIZE
+    assert world.status["restarts"] == 0
 
 
 @pytest.mark.rule("FD:SH-B2")

@@ -194,6 +194,7 @@ def _failures(counts: Tally) -> Status | None:
         "counted": counted,
         "inARow": counts.in_a_row,
         **({"incidents": dict(incidents.by_role)} if incidents.by_role else {}),
+        **({"resizeIncidentTimes": [timestamp(each) for each in incidents.by_resize]} if incidents.by_resize else {}),
         **{name: timestamp(moment) for name, moment in moments.items() if moment is not None},
     }
 

@@ -21,7 +21,7 @@ from raytide.api.index_ranges import indices_in
 from raytide.api.job_pod import JobPod
 from raytide.api.sharing import SharingRecord
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.deciding.incidents import NO_INCIDENTS, Incidents, follows_resize, incidents_in
+from raytide.trainingjob.deciding.incidents import NO_INCIDENTS, Incidents, incidents_in
 from raytide.trainingjob.observed import Observed
 
 FIRST_WAIT_S: Final = 10.0
@@ -110,6 +110,7 @@ def tally(job: TrainingJob, observed: Observed, record: SharingRecord | None = N
     waits = {pod.uid: _farewell_s(pod, observed.seen_at) for pod in left_early}
     due = [pod for pod in uncounted if pod.has_failed or waits.get(pod.uid, 1.0) <= 0]
     incidents = old.incidents.with_disruption(observed, due)
+    incidents = incidents.with_resizes(record, _retried(job, due, incidents, observed.seen_at), observed.seen_at)
     fresh = tuple(Ending(pod, _fault(job, pod, incidents, record, observed.seen_at)) for pod in due)
     own = [ending.pod for ending in fresh if ending.fault not in UNCOUNTED]
     counted = incidents.with_failures(own, observed.seen_at)
@@ -148,7 +149,9 @@ def _fault(job: TrainingJob, pod: JobPod, incidents: Incidents, record: SharingR
     fault = fault_of(job, pod)
     if fault is Fault.CLUSTER:
         return fault
-    if incidents.follows_disruption(pod, now) or (fault is Fault.TRANSIENT and follows_resize(pod, record, now)):
+    if incidents.follows_disruption(pod, now) or (
+        fault is Fault.TRANSIENT and incidents.follows_resize(pod, record, now)
+    ):
         return Fault.PEER
     return fault
 
@@ -184,6 +187,11 @@ def _counted_before(job: TrainingJob) -> Tally:
         in_a_row=_whole(failures.get("inARow")),
         last_at=moment_of(str(failures.get("lastTime"))),
     )
+
+
+def _retried(job: TrainingJob, due: list[JobPod], incidents: Incidents, now: datetime) -> list[JobPod]:
+    """Those that failed by themselves and may try again."""
+    return [pod for pod in due if fault_of(job, pod) is Fault.TRANSIENT and not incidents.follows_disruption(pod, now)]
 
 
 def _given_up(fresh: tuple[Ending, ...]) -> set[int]:
