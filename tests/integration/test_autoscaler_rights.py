@@ -164,6 +164,17 @@ def test_it_may_read_pods_and_read_and_patch_its_own_raycluster(scene):
     assert scene.status("GET", f"{scene.core}/pods?watch=true&timeoutSeconds=1") == 200
 
 
+OWN_FIELD = "fieldSelector=metadata.name%3Da"
+
+
+@pytest.mark.rule("FD:AS-A16", "SE:C8")
+def test_it_may_list_and_watch_its_own_raycluster(scene):
+    code, listed = scene.plane.request_json("GET", f"{scene.clusters}?{OWN_FIELD}&limit=500", token=scene.token)
+    assert (code, [each["metadata"]["name"] for each in listed["items"]]) == (200, ["a"])
+    assert scene.status("GET", f"{scene.clusters}?{OWN_FIELD}&limit=1") == 200
+    assert scene.status("GET", f"{scene.clusters}?{OWN_FIELD}&watch=1&timeoutSeconds=1") == 200
+
+
 def patched(path, value):
     return [{"op": "add", "path": path, "value": value}]
 
@@ -303,6 +314,10 @@ FORBIDDEN = {
     "read another RayCluster": ("GET", "{clusters}/b", None),
     "patch another RayCluster": ("PATCH", "{clusters}/b", LABEL),
     "list RayClusters": ("GET", "{clusters}", None),
+    "list another RayCluster": ("GET", "{clusters}?fieldSelector=metadata.name%3Db", None),
+    "watch RayClusters": ("GET", "{clusters}?watch=1&timeoutSeconds=1", None),
+    "watch another RayCluster": ("GET", "{clusters}?fieldSelector=metadata.name%3Db&watch=1&timeoutSeconds=1", None),
+    "watch all but another": ("GET", "{clusters}?fieldSelector=metadata.name%21%3Db&watch=1&timeoutSeconds=1", None),
     "make a RayCluster": ("POST", "{clusters}", {"metadata": {"name": "c"}}),
     "delete its own RayCluster": ("DELETE", "{clusters}/a", None),
     "write its own status": ("PATCH", "{clusters}/a/status", {"status": {"state": "ready"}}),

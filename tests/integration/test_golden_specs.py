@@ -167,7 +167,8 @@ def test_our_autoscaler_may_write_to_its_own_raycluster_and_to_nothing_else(seen
     written = [
         rule for rule in seen[file].objects[f"Role {name}"]["rules"] if set(rule["verbs"]) - {"get", "list", "watch"}
     ]
-    own = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"], "resourceNames": [name]}
+    verbs = ["get", "list", "watch", "patch"]
+    own = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": verbs, "resourceNames": [name]}
     assert written == [own]
 
 

@@ -7,7 +7,7 @@ of the API where a test says so, and keeps a journal of requests and drains in t
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -21,7 +21,7 @@ from raytide.autoscaler.loop import Autoscaler, LoopSettings, Tick
 from raytide.autoscaler.model import HEAD_TYPE, Demand, Request, amounts_of
 from raytide.autoscaler.ordering.orders import TickSettings
 from raytide.kube.client import Client
-from raytide.kube.transport import Response
+from raytide.kube.transport import Response, StreamRefused
 from raytide.runtime.clock import Clock
 from raytide.sandbox.apiserver.messages import Request as ApiRequest
 from raytide.sandbox.apiserver.routes import Api
@@ -36,7 +36,7 @@ KEY = Key("default", "demo")
 CLUSTERS = "rayclusters.ray.io"
 
 Interceptor = Callable[[str, str, bytes], Response | Exception | None]
-"""(method, path, body) -> an answer instead of the API's, or None."""
+"""(method, path, body) -> an answer instead of the API's, or None; the method of a watch is WATCH."""
 
 
 class VirtualClock(Clock):
@@ -53,11 +53,14 @@ class Front:
         self.intercept: Interceptor = lambda _method, _path, _body: None
         self.after: Interceptor = lambda _method, _path, _body: None
         self.delay_s = 0.0
+        self.selected: set[tuple[str, str]] = set()
+        """What was listed or watched, and by which selectors."""
 
     async def request(self, method, path, *, query=None, headers=None, body=None, timeout_s):
         loop = asyncio.get_running_loop()
         what = f"{method} {path.rpartition('/')[2]}"
         self.journal.append(what if not body else f"{what} {body.decode()}")
+        self._note_selector(path, query)
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.sleep(self.delay_s)
@@ -76,9 +79,26 @@ class Front:
                 return instead
         return answer
 
-    def stream(self, path, *, query=None, headers=None, silence_s) -> AsyncIterator[bytes]:
-        self.journal.append("WATCH pods")
-        return self._inner.stream(path, query=query, headers=headers, silence_s=silence_s)
+    async def stream(self, path, *, query=None, headers=None, silence_s) -> AsyncIterator[bytes]:
+        self.journal.append(f"WATCH {path.rpartition('/')[2]}")
+        self._note_selector(path, query)
+        instead = self.intercept("WATCH", path, b"")
+        if isinstance(instead, Exception):
+            raise instead
+        if instead is not None:
+            raise StreamRefused(instead)
+        yield b""  # it is open
+        async with aclosing(self._inner.stream(path, query=query, headers=headers, silence_s=silence_s)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def _note_selector(self, path, query) -> None:
+        selectors = (query or {}).get("labelSelector", ""), (query or {}).get("fieldSelector", "")
+        self.selected.add((path.rpartition("/")[2], "&".join(filter(None, selectors))))
+
+    def cut(self) -> None:
+        """Every open watch ends at once."""
+        self._inner.cut()
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -95,7 +115,9 @@ class Stage:
         definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         assert api.handle(ApiRequest("POST", definitions, {}, {}, yaml_to_json(CRD))).status == 201
         self.journal: list[str] = []
-        self.front = Front(InProcess(api), self.journal)
+        self.lag_s = 0.0
+        """How late watches tell what happened."""
+        self.front = Front(InProcess(api, lag_s=lambda: self.lag_s), self.journal)
         self.gcs = GcsWorld()
         self.ticks: list[Tick] = []
         cluster = raycluster(*(groups or [group("cpu", replicas=0, low=0, high=10)]), enableInTreeAutoscaling=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -686,3 +687,46 @@ async def test_a_server_that_was_away_is_back_for_us_after_ten_seconds():
         world.wire.responder = lambda _: listed(pod("a", 1), version=5)
         await settled(10.1)
         assert world.names == ["a"]
+
+
+# --- what is optional, and what is narrowed ------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("FD:AS-A16")
+async def test_the_question_for_the_version_keeps_to_the_selectors():
+    world = World(label_selector="a=b", field_selector="metadata.name=a")
+    world.wire.answers += [listed(version=5)] * 2
+    world.wire.streams += [[55], [HANG]]
+    async with running(world):
+        await settled(60)
+    asked = [call.query for call in world.wire.of("GET") if call.query.get("limit") == "1"]
+    assert asked == [{"limit": "1", "labelSelector": "a=b", "fieldSelector": "metadata.name=a"}]
+
+
+@pytest.mark.rule("FD:AS-A16")
+async def test_an_optional_watch_that_is_forbidden_is_asked_for_rarely_and_followed_once_it_is_allowed(caplog):
+    caplog.set_level(logging.INFO, logger="raytide")
+    world = World(if_forbidden="nothing is followed", forbidden_s=300.0)
+    world.wire.answers += [listed(version=5)] * 3
+    world.wire.streams += [[refusal(403, "Forbidden")], [refusal(403, "Forbidden")], [b"", HANG]]
+    async with running(world):
+        await settled(290)
+        assert (world.informer.is_synced, world.informer.is_following) == (True, False)
+        await settled(290)
+        assert len(world.wire.of("GET")) == 2
+        await settled(30)
+        assert (world.informer.is_following, world.informer.trouble) == (True, "")
+    assert len([r for r in caplog.records if "nothing is followed" in r.message]) == 1
+
+
+async def test_it_follows_only_while_a_stream_is_open():
+    world = World()
+    world.wire.answers.append(listed(version=5))
+    world.wire.streams += [[b"", 20, Unavailable("connection reset")], [5, b"", HANG]]
+    async with running(world):
+        await settled(10)
+        assert world.informer.is_following
+        await settled(12)
+        assert not world.informer.is_following
+        await settled(10)
+        assert world.informer.is_following

@@ -40,8 +40,9 @@ def told(todo):
 
 
 @pytest.mark.rule("RC:RB-4", "SC:S10", "RM:I12")
-def test_it_may_read_pods_and_write_to_its_own_raycluster():
-    own = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"], "resourceNames": [LONG]}
+def test_it_may_read_pods_and_follow_and_write_its_own_raycluster():
+    verbs = ["get", "list", "watch", "patch"]
+    own = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": verbs, "resourceNames": [LONG]}
     assert rights(autoscaled(LONG))[ROLES]["rules"] == [PODS_READ, EVENTS_READ, own]
 
 
@@ -184,7 +185,8 @@ def role_with(*rules):
     return {**rights(autoscaled())[ROLES], "rules": list(rules)}
 
 
-OWN = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"], "resourceNames": ["demo"]}
+VERBS = ["get", "list", "watch", "patch"]
+OWN = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": VERBS, "resourceNames": ["demo"]}
 
 
 @pytest.mark.rule("FD:RC-B9")
@@ -195,6 +197,7 @@ OWN = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "
         pytest.param([PODS_READ, OWN], True, id="the same"),
         pytest.param([{**PODS_READ, "resourceNames": ["a"]}], True, id="less: one pod by name"),
         pytest.param([{**OWN, "verbs": ["get"]}], True, id="less: reading"),
+        pytest.param([{**OWN, "verbs": ["get", "patch"]}], True, id="less: without a watch, as before"),
         pytest.param([{**OWN, "resourceNames": []}], False, id="every RayCluster, as KubeRay's"),
         pytest.param([{**OWN, "resourceNames": ["other"]}], False, id="another RayCluster"),
         pytest.param([{**PODS_READ, "verbs": ["delete"]}], False, id="another verb"),

@@ -1,16 +1,19 @@
 """What does Kubernetes say about our cluster, and how is an order given?
 
-The RayCluster is read by one GET per tick, because its Role has no watch on it under KubeRay; its pods are followed by a
-watch, so that no tick lists them (PF:P9). A JSON patch goes out as it was planned, and comes back as one of three
-outcomes; nothing is ever repeated here, since the next tick decides afresh and writes absolute numbers (B-4, B-25). Called by
-loop.py; rules AS §4.1, RC §12.
+The RayCluster and its pods are each followed by a watch, so that no tick lists or reads anything (PF:P9, SC:S17); where the
+Role has no watch on the RayCluster, as under KubeRay, a tick reads it by one GET. A JSON patch goes out as it was planned,
+and comes back as one of three outcomes; nothing is ever repeated here, since the next tick decides afresh and writes
+absolute numbers (B-4, B-25). Called by loop.py; rules AS §4.1, RC §12.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from raytide.api import names
 from raytide.api.errors import Refused, Unavailable
@@ -19,10 +22,13 @@ from raytide.api.pod import PodView, decode_pod
 from raytide.autoscaler.ordering.orders import Operation
 from raytide.kube.client import Client, PatchKind
 from raytide.kube.informer import Informer
+from raytide.kube.reflector import version_number
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
+FORBIDDEN_S: Final = 300.0
+"""How often the watch of the RayCluster is asked for while the Role lacks the right: Roles are seldom changed (FD:AS-A16)."""
 TEST_FAILED: Final = frozenset({409, 422})
 """Somebody else was faster, or the object is another by now: not a fault, look again."""
 
@@ -50,7 +56,8 @@ class Submitted:
 class Provider:
     """One RayCluster and its pods.
 
-    - `cluster` is the object as it is now; None when it is gone. Raises `Unavailable` or `Refused`.
+    - `cluster` is the object as the watch shows it, never older than a write of ours or an earlier answer; None when it is
+      gone. While nothing follows it, or a patch did not come back as written, it is read. Raises `Unavailable` or `Refused`.
     - `pods` are those with the cluster's label, dying ones too, from memory; ask `is_synced` first.
     - `on_pods_changed` is called at every change of a pod.
     """
@@ -67,6 +74,20 @@ class Provider:
         self.key = key
         self._client = client
         self._resource = Resource("ray.io", api_version, "rayclusters", "RayCluster")
+        self._known = 0
+        """The newest resourceVersion that a GET or a patch of ours was answered with."""
+        self._must_read = False
+        """A patch did not come back as written: what the watch shows may be older than what stood in its way."""
+        self._clusters = Informer[Manifest](
+            client,
+            self._resource,
+            clock=clock,
+            decoder=msgspec.json.decode,
+            field_selector=f"metadata.name={key.name}",
+            namespaces=(key.namespace,),
+            if_forbidden="each turn reads the RayCluster",
+            forbidden_s=FORBIDDEN_S,
+        )
         self._pods = Informer[PodView](
             client,
             PODS,
@@ -78,12 +99,19 @@ class Provider:
         )
 
     async def run(self) -> None:
-        """Follow the pods until cancelled."""
-        await self._pods.run()
+        """Follow the pods and the RayCluster until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._pods.run())
+            tasks.create_task(self._clusters.run())
 
     async def cluster(self) -> Manifest | None:
-        """The RayCluster, read now."""
-        return await self._client.get(self._resource, self.key)
+        """The RayCluster, from memory where that is as good as reading it."""
+        followed = self._clusters.get(*self.key) if self._clusters.is_following else None
+        if followed is not None and not self._must_read and _version(followed) >= self._known:
+            return followed
+        read = await self._client.get(self._resource, self.key)
+        self._must_read, self._known = False, _version(read)
+        return read
 
     async def wait_synced(self) -> None:
         """Return when all pods have been seen once."""
@@ -113,13 +141,25 @@ class Provider:
                 kind=PatchKind.JSON,
                 field_manager=names.AUTOSCALER_FIELD_MANAGER,
             )
-        except Refused as refused:
-            if refused.status in TEST_FAILED:
-                log.info("the RayCluster has changed meanwhile, deciding anew: %s", refused)
-                return Submitted(Written.OUTRUN)
-            log.warning("the API server refuses the patch: %s (%d %s)", refused, refused.status, refused.reason)
-            return Submitted(Written.REFUSED)
-        except Unavailable as trouble:
-            log.warning("it is not known whether the patch was written, deciding anew: %s", trouble)
-            return Submitted(Written.UNKNOWN)
+        except (Refused, Unavailable) as trouble:
+            self._must_read = True
+            return Submitted(_outcome(trouble))
+        self._known = _version(cluster)
         return Submitted(Written.YES, cluster)
+
+
+def _outcome(trouble: Refused | Unavailable) -> Written:
+    """What became of a patch that did not come back as written; says so."""
+    if isinstance(trouble, Unavailable):
+        log.warning("it is not known whether the patch was written, deciding anew: %s", trouble)
+        return Written.UNKNOWN
+    if trouble.status in TEST_FAILED:
+        log.info("the RayCluster has changed meanwhile, deciding anew: %s", trouble)
+        return Written.OUTRUN
+    log.warning("the API server refuses the patch: %s (%d %s)", trouble, trouble.status, trouble.reason)
+    return Written.REFUSED
+
+
+def _version(cluster: Manifest | None) -> int:
+    """Its resourceVersion; 0 for none."""
+    return 0 if cluster is None else version_number(cluster["metadata"].get("resourceVersion", ""))

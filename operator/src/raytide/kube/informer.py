@@ -14,7 +14,7 @@ import msgspec
 
 from raytide.api.meta import Key, Resource
 from raytide.kube.client import Client
-from raytide.kube.reflector import SILENCE_S, AnyObject, ObjectMeta, Reflector, version_number
+from raytide.kube.reflector import FORBIDDEN_S, SILENCE_S, AnyObject, ObjectMeta, Reflector, version_number
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -50,10 +50,12 @@ class Informer(Generic[V]):
         silence_s: float = SILENCE_S,
         name: str = "",
         if_forbidden: str = "",
+        forbidden_s: float = FORBIDDEN_S,
     ) -> None:
         """`namespaces` None means all of them, with one list and one watch; `silence_s` after which a watch is dead.
 
-        `if_forbidden` makes it optional: it says what is not done while the API does not allow to list it.
+        `if_forbidden` makes it optional: it says what is not done while the API does not allow to list or watch it, which
+        is tried again every `forbidden_s`.
         """
         self.resource = resource
         self.name = name or resource.plural
@@ -71,6 +73,7 @@ class Informer(Generic[V]):
                 field_selector=field_selector,
                 silence_s=silence_s,
                 if_forbidden=if_forbidden,
+                forbidden_s=forbidden_s,
             )
 
     async def run(self) -> None:
@@ -97,6 +100,11 @@ class Informer(Generic[V]):
     def is_synced(self) -> bool:
         """True once everything has been listed."""
         return all(reflector.lists for reflector in self._reflectors.values())
+
+    @property
+    def is_following(self) -> bool:
+        """Whether every change is told as it happens: everything has been listed, and every stream is open."""
+        return self.is_synced and all(reflector.is_open for reflector in self._reflectors.values())
 
     @property
     def is_listable(self) -> bool | None:

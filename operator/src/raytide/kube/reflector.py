@@ -15,7 +15,7 @@ import msgspec
 
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Resource
-from raytide.kube.client import GARBAGE, Client, Page
+from raytide.kube.client import GARBAGE, PAGE_SIZE, Client, Page
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
 
@@ -29,7 +29,7 @@ HEALTHY_S: Final = 10.0
 RESUMES: Final = 3
 RELIST_INTERVAL_S: Final = 10.0
 FORBIDDEN_S: Final = 30.0
-"""How often a list that is optional is asked for again while it is forbidden (FD:REL-B)."""
+"""How often an optional collection is asked for again while it is forbidden (FD:REL-B)."""
 LONGEST_WAIT_S: Final = 30.0
 """Not even a `Retry-After` makes us wait longer: after 75 s without a sign of life the kubelet restarts us (FD:REL-E)."""
 AWAY_S: Final = 4.0
@@ -101,8 +101,8 @@ class Reflector:
     - Failures in a row wait 0.2 s, 0.4 s, … 30 s, and as long as the server asked, but never more than 30 s; 10 good seconds
       start that anew. A server that is merely away is tried every 4 s: after an outage it must not be waited for much longer.
     - A kind that the server does not serve has no objects; it is asked for after 1 s, 2 s, … 30 s, until it is there.
-    - An optional collection (`if_forbidden` says what is not done without it) that may not be listed is asked for every 30 s:
-      a RoleBinding may be created after the Deployment.
+    - An optional collection (`if_forbidden` says what is not done without it) that may not be listed or watched is asked for
+      every `forbidden_s`: a RoleBinding may be created after the Deployment.
     - A stream that ends well but brought neither an event nor a bookmark makes it ask whether the server's version is below
       ours: a store that was restored from an older snapshot says nothing to watches from its future (RM:F10, FD:REL-C).
     - `signed_at` moves with every answer, a refusal included, and every line; but not with lists while the streams bring
@@ -125,6 +125,7 @@ class Reflector:
         field_selector: str = "",
         silence_s: float = SILENCE_S,
         if_forbidden: str = "",
+        forbidden_s: float = FORBIDDEN_S,
     ) -> None:
         self.version = ""
         self.lists = 0
@@ -134,6 +135,8 @@ class Reflector:
         self.is_listable: bool | None = None
         """Whether the server lets us list it: no while the kind is not there or forbidden, None until it has said."""
         self.trouble = ""
+        self.is_open = False
+        """Whether a stream is open, so that what happens now is told."""
         self._client = client
         self._resource = resource
         self._namespace = namespace
@@ -154,6 +157,9 @@ class Reflector:
         self._reading: asyncio.Timeout | None = None
         self._silence_s = silence_s
         self._if_forbidden = if_forbidden
+        self._forbidden_s = forbidden_s
+        self._told = ""
+        """Which missing right was logged last."""
         self._lines = 0
         self._fruitless = 0
         self._is_deaf = False
@@ -222,10 +228,7 @@ class Reflector:
                 self.is_listable = False
             if isinstance(trouble, Refused) and trouble.is_not_found:
                 return self._is_absent()
-            before, self.trouble = self.trouble, f"cannot list {self._what}: {trouble}"
-            if self._if_forbidden and isinstance(trouble, Refused) and trouble.status == 403:
-                return self._is_forbidden(is_new=self.trouble != before)
-            return self._wait_s("cannot list", trouble)
+            return self._refused("list", trouble) or self._wait_s("cannot list", trouble)
         self._sink.replace()
         self.version, self.trouble, self.is_listable = version, "", True
         self.lists += 1
@@ -238,12 +241,13 @@ class Reflector:
             self._progress.notify_all()
         return 0.0
 
-    def _pages(self) -> AsyncIterator[Page]:
+    def _pages(self, *, page_size: int = PAGE_SIZE) -> AsyncIterator[Page]:
         return self._client.pages(
             self._resource,
             self._namespace,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
+            page_size=page_size,
         )
 
     async def _watch(self) -> float:
@@ -264,10 +268,11 @@ class Reflector:
         except (Unavailable, Refused, _MustList) as error:
             trouble = error
             self._note_answer(error)
-            if isinstance(error, Refused) and error.status != 410:
-                self.trouble = f"cannot watch {self._what}: {error}"
+            if isinstance(error, Refused) and error.status != 410 and (wait_s := self._refused("watch", error)):
+                self._must_list = True
+                return wait_s
         finally:
-            self._reading = None
+            self._reading, self.is_open = None, False
         lasted_s = self._clock.monotonic() - opened_at
         if _is_silence(trouble):
             self._is_deaf = self._is_deaf or not self._lines
@@ -289,13 +294,16 @@ class Reflector:
         log.log(level, "%s: the API server does not serve it (yet)", self.trouble)
         return wait_s
 
-    def _is_forbidden(self, *, is_new: bool) -> float:
-        """The process does without it, and asks again: rights may be granted while it runs."""
-        if is_new:
-            log.info(
-                "%s; until that is allowed, %s; asking every %.0f s", self.trouble, self._if_forbidden, FORBIDDEN_S
-            )
-        return FORBIDDEN_S
+    def _refused(self, verb: str, trouble: Exception) -> float:
+        """How long to wait for a right that is optional, since it may be granted while we run; 0 for any other trouble."""
+        self.trouble = f"cannot {verb} {self._what}: {trouble}"
+        if not (self._if_forbidden and isinstance(trouble, Refused) and trouble.status == 403):
+            return 0.0
+        if self.trouble != self._told:
+            words = "%s; until that is allowed, %s; asking every %.0f s"
+            log.info(words, self.trouble, self._if_forbidden, self._forbidden_s)
+        self._told = self.trouble
+        return self._forbidden_s
 
     @property
     def _what(self) -> str:
@@ -342,7 +350,7 @@ class Reflector:
         rest = b""
         async with aclosing(chunks):
             async for chunk in chunks:
-                self.trouble = ""  # it is open, and may have nothing to say for a minute
+                self.trouble, self.is_open = "", True  # it may have nothing to say for a minute
                 if chunk or not self._is_mute:
                     self._note_stream()
                 if chunk:
@@ -354,8 +362,7 @@ class Reflector:
 
     async def _check_version(self) -> None:
         """Raise when the collection's version is below the one we watch from; one small page, and only after a silent stream."""
-        pages = self._client.pages(self._resource, self._namespace, label_selector=self._label_selector, page_size=1)
-        async with aclosing(cast("AsyncGenerator[Page, None]", pages)):
+        async with aclosing(cast("AsyncGenerator[Page, None]", self._pages(page_size=1))) as pages:
             async for page in pages:
                 if version_number(page.resource_version) < version_number(self.version):
                     raise _MustList(f"the server is at version {page.resource_version}, we had seen {self.version}")

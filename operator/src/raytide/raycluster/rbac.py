@@ -109,14 +109,16 @@ def build_service_account(cluster: RayCluster) -> Manifest:
 
 
 def build_role(cluster: RayCluster, *, may_resize_pods: bool) -> Manifest:
-    """To read pods and what events say about them, and to read and write this one RayCluster (RC:RB-4).
+    """To read pods and what events say about them, and to follow and write this one RayCluster (RC:RB-4, FD:AS-A16).
 
     Pods have names nobody knows beforehand, so their rights cannot be narrowed: `may_resize_pods` is for Ray's own
-    autoscaler, which resizes pods in place, and lets it write to every pod of the namespace.
+    autoscaler, which resizes pods in place, and lets it write to every pod of the namespace. A name does narrow list and
+    watch of RayClusters, as the API server lets only requests for that `metadata.name` pass; Ray's asks for neither.
     """
     pods = ["get", "list", "watch", *(["patch"] if may_resize_pods else [])]
     resizing = [{"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]}] if may_resize_pods else []
-    own = {"apiGroups": [RAYCLUSTERS.group], "resources": [RAYCLUSTERS.plural], "verbs": ["get", "patch"]}
+    following = [] if may_resize_pods else ["list", "watch"]
+    own = {"apiGroups": [RAYCLUSTERS.group], "resources": [RAYCLUSTERS.plural], "verbs": ["get", *following, "patch"]}
     events = [] if may_resize_pods else [{"apiGroups": [""], "resources": ["events"], "verbs": ["list"]}]
     rules: list[dict[str, Any]] = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": pods},

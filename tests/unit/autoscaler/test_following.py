@@ -1,0 +1,143 @@
+"""How the sidecar reads its own RayCluster: by a watch where its Role allows that, by a GET per turn where not (FD:AS-A16)."""
+
+import asyncio
+
+import pytest
+
+from raytide.api.errors import Unavailable
+from raytide.autoscaler.provider import FORBIDDEN_S, Written
+from unit.autoscaler.loop_stage import CLUSTERS, KEY, Stage
+from unit.kube.scripted import answer, refusal
+
+pytestmark = [pytest.mark.looptime, pytest.mark.rule("FD:AS-A16")]
+
+TEN_MINUTES_S = 600
+MOST_REQUESTS = 30
+"""In ten minutes of nothing: a thousand sidecars ask 50 times a second."""
+
+
+@pytest.fixture
+async def stage():
+    return Stage()
+
+
+def kuberays_role(method, path, _body):
+    """It may get and patch its RayCluster, neither list nor watch it."""
+    return refusal(403, "Forbidden") if path.endswith("/rayclusters") and method in ("GET", "WATCH") else None
+
+
+def without_watch(method, path, _body):
+    return refusal(403, "Forbidden") if path.endswith("/rayclusters") and method == "WATCH" else None
+
+
+def cut_off(method, path, _body):
+    """Neither a list nor a watch of the RayCluster is answered; single objects are."""
+    return Unavailable("connection reset") if path.endswith("/rayclusters") and method in ("GET", "WATCH") else None
+
+
+async def test_an_idle_sidecar_asks_the_api_server_for_next_to_nothing(stage):
+    async with stage.running():
+        await stage.until("a first turn", lambda: stage.ticks)
+        before, turns = len(stage.journal), len(stage.ticks)
+        await asyncio.sleep(TEN_MINUTES_S)
+        asked = stage.journal[before:]
+    assert len(stage.ticks) - turns == pytest.approx(TEN_MINUTES_S / 5, abs=2)
+    assert len(asked) <= MOST_REQUESTS, asked
+    assert stage.count("GET demo") == 0
+
+
+async def test_it_asks_for_no_other_raycluster_and_no_other_pods(stage):
+    async with stage.running():
+        await asyncio.sleep(TEN_MINUTES_S)
+        stage.front.cut()
+        await asyncio.sleep(TEN_MINUTES_S)
+    assert stage.front.selected == {("rayclusters", "metadata.name=demo"), ("pods", "ray.io/cluster=demo")}
+
+
+@pytest.mark.parametrize("role", [kuberays_role, without_watch], ids=["as KubeRay's", "may list"])
+async def test_where_the_role_has_no_watch_it_reads_once_per_turn_and_asks_for_the_watch_rarely(stage, role):
+    stage.front.intercept = role
+    stage.ask_for(3)
+    async with stage.running():
+        await stage.until("three replicas", lambda: stage.group["replicas"] == 3)
+        before, turns, gets = len(stage.journal), len(stage.ticks), stage.count("GET demo")
+        await asyncio.sleep(TEN_MINUTES_S)
+        turned = len(stage.ticks) - turns
+        tries = [entry for entry in stage.journal[before:] if entry in ("GET rayclusters", "WATCH rayclusters")]
+        assert stage.count("GET demo") - gets == pytest.approx(turned, abs=1)
+        assert 1 <= len(tries) <= 2 * TEN_MINUTES_S / FORBIDDEN_S
+        stage.front.intercept = lambda *_: None
+        await asyncio.sleep(FORBIDDEN_S + 1)
+        gets = stage.count("GET demo")
+        await asyncio.sleep(TEN_MINUTES_S)
+    assert stage.count("GET demo") - gets <= 1
+
+
+async def test_while_the_watch_is_broken_it_reads_once_per_turn(stage):
+    async with stage.running():
+        await stage.until("a first turn", lambda: stage.ticks)
+        stage.front.intercept = cut_off
+        stage.front.cut()
+        await asyncio.sleep(30)
+        stage.ask_for(3)
+        stage.edit(lambda obj: obj["spec"]["workerGroupSpecs"][0].update(maxReplicas=2))
+        await stage.until("as many as the new maximum lets", lambda: stage.group["replicas"] == 2)
+        await asyncio.sleep(300)
+        assert {tick.skipped for tick in stage.ticks} == {""}
+        assert {tick.written for tick in stage.ticks} == {None, Written.YES}
+        stage.front.intercept = lambda *_: None
+        await asyncio.sleep(60)
+        gets = stage.count("GET demo")
+        await asyncio.sleep(60)
+    assert stage.count("GET demo") == gets
+
+
+async def test_after_a_write_of_its_own_nothing_is_decided_on_an_older_version(stage):
+    stage.lag_s = 40.0
+    async with stage.running():
+        await stage.until("a first turn", lambda: stage.ticks)
+        await asyncio.sleep(60)
+        stage.ask_for(3)
+        await stage.until("three replicas", lambda: stage.group["replicas"] == 3)
+        await asyncio.sleep(100)
+        gets = stage.count("GET demo")
+        await asyncio.sleep(30)
+    assert stage.count("PATCH") == 1
+    assert stage.count("GET demo") == gets > 0
+
+
+async def test_after_a_patch_that_was_outrun_it_reads_what_is_there_now(stage):
+    stage.lag_s = 40.0
+    async with stage.running():
+        await stage.until("a first turn", lambda: stage.ticks)
+        await asyncio.sleep(60)
+        stage.edit(lambda obj: obj["spec"]["workerGroupSpecs"][0].update(maxReplicas=2))
+        stage.ask_for(3)
+        took_s = await stage.until("two replicas", lambda: stage.group["replicas"] == 2)
+    assert took_s < 15
+    assert [tick.written for tick in stage.ticks if tick.written] == [Written.OUTRUN, Written.YES]
+
+
+async def test_a_raycluster_that_is_gone_is_asked_for(stage):
+    async with stage.running():
+        await stage.until("a first turn", lambda: stage.ticks)
+        stage.store.delete(CLUSTERS, *KEY)
+        await stage.until("gone", lambda: stage.ticks[-1].skipped == "gone")
+
+
+@pytest.mark.rule("RM:F10")
+async def test_a_version_that_went_back_with_a_restored_store_does_not_make_it_read_for_ever(stage):
+    def from_a_future_that_was_undone(method, path, _body):
+        if method != "PATCH":
+            return None
+        cluster = stage.cluster
+        return answer({**cluster, "metadata": {**cluster["metadata"], "resourceVersion": "1000000"}})
+
+    stage.front.after = from_a_future_that_was_undone
+    stage.ask_for(3)
+    async with stage.running():
+        await stage.until("three replicas", lambda: stage.group["replicas"] == 3)
+        await asyncio.sleep(20)
+        gets = stage.count("GET demo")
+        await asyncio.sleep(60)
+    assert stage.count("GET demo") == gets == 1
