@@ -141,7 +141,9 @@ def test_a_job_that_is_resized_every_ten_minutes_and_crashes_in_between_comes_to
             break
         made_anew(world)
     assert world.condition(names.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED
-    assert (world.status["restarts"], world.status["trainer"]["failed"]) == (4, 10), "three in each hour are the resizes'"
+    assert (world.status["restarts"], world.status["trainer"]["failed"]) == (4, 10), (
+        "three in each hour are the resizes'"
+    )
 
 
 @pytest.mark.rule("FD:SH-B1", "FD:SH-B2")

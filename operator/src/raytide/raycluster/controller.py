@@ -18,16 +18,15 @@ from pydantic import ValidationError
 from raytide.api import names
 from raytide.api.actions import Create, Outcome, Remark, Result
 from raytide.api.config import ClusterConfig
-from raytide.api.meta import RAYCLUSTERS, Key, Manifest
+from raytide.api.meta import Key, Manifest
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster
 from raytide.api.service import ServiceView
 from raytide.api.value import faults_of
 from raytide.kube.acting import Acting
 from raytide.kube.apply import Applied
-from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations
-from raytide.kube.reading import read_live
+from raytide.kube.reading import LiveReader
 from raytide.kube.status_writing import StatusWriting
 from raytide.kube.telling import Telling
 from raytide.raycluster.deletion import Deletion, deletion, is_being_deleted
@@ -83,7 +82,7 @@ class Children(Protocol):
 class Wires:
     """What a pass needs to reach the world."""
 
-    client: Client
+    reading: LiveReader
     children: Children
     pods_in_flight: Expectations[PodView]
     services_in_flight: Expectations[ServiceView]
@@ -129,7 +128,7 @@ class RayClusterReconciler:
         """One pass; returns in how many seconds to look again, None when only news matter."""
         children = self._wires.children
         shown = partial(children.cluster_version, key)
-        obj = await read_live(self._wires.client, RAYCLUSTERS, key, shown=shown, relist=children.relist_clusters)
+        obj = await self._wires.reading.read(key, shown=shown, relist=children.relist_clusters)
         if obj is None:
             self._forget(key)
             return None

@@ -24,6 +24,7 @@ from raytide.kube.client import Client
 from raytide.kube.expectations import Reader
 from raytide.kube.informer import Informer
 from raytide.kube.nodes import DeadNodes
+from raytide.kube.reading import LiveReader
 from raytide.kube.status_writing import StatusWriting
 from raytide.kube.telling import Telling
 from raytide.raycluster.controller import RayClusterReconciler, Wires
@@ -101,6 +102,7 @@ class RayClusterRoom(room.Room):
     def start_over(self) -> None:
         """Forget what an earlier term had in flight, and what it was told."""
         self._wires.acting.clear()
+        self._wires.reading.clear()
         self._wires.unwatched.clear()
 
     # --- ringing -----------------------------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ class RayClusterRoom(room.Room):
             clock, Reader(decode_service, service_from_manifest), self.services, self.headless_services
         )
         return Wires(
-            client=client,
+            reading=LiveReader(client, RAYCLUSTERS, clock=clock),
             children=Informed(self),
             pods_in_flight=pods_in_flight,
             services_in_flight=services_in_flight,

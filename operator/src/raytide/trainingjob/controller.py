@@ -20,14 +20,13 @@ from raytide.api.actions import Outcome, Refusal, Remark
 from raytide.api.config import JobConfig
 from raytide.api.job_object import JobObject
 from raytide.api.job_pod import JobPod
-from raytide.api.meta import TRAININGJOBS, Key, Manifest
+from raytide.api.meta import Key, Manifest
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.value import faults_of
 from raytide.kube.acting import Acting
 from raytide.kube.apply import Applied
-from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations
-from raytide.kube.reading import read_live
+from raytide.kube.reading import LiveReader
 from raytide.kube.refusals import Held, Refusals
 from raytide.kube.status_writing import StatusWriting
 from raytide.kube.telling import Telling
@@ -79,7 +78,7 @@ class Children(Protocol):
 class Wires:
     """What a pass needs to reach the world."""
 
-    client: Client
+    reading: LiveReader
     children: Children
     pods_in_flight: Expectations[JobPod]
     services_in_flight: Expectations[JobObject]
@@ -124,7 +123,7 @@ class TrainingJobReconciler:
         """One pass; returns in how many seconds to look again, None when only news matter."""
         children = self._wires.children
         shown = partial(children.job_version, key)
-        obj = await read_live(self._wires.client, TRAININGJOBS, key, shown=shown, relist=children.relist_jobs)
+        obj = await self._wires.reading.read(key, shown=shown, relist=children.relist_jobs)
         if obj is None:
             self._forget(key)
             return None

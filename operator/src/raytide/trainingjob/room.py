@@ -23,6 +23,7 @@ from raytide.kube.client import Client
 from raytide.kube.expectations import Expectations, Reader
 from raytide.kube.informer import Informer
 from raytide.kube.nodes import DeadNodes
+from raytide.kube.reading import LiveReader
 from raytide.kube.room import RoomOptions
 from raytide.kube.status_writing import StatusWriting
 from raytide.kube.telling import Telling
@@ -82,6 +83,7 @@ class TrainingJobRoom(room.Room):
     def start_over(self) -> None:
         """Forget what an earlier term had in flight."""
         self._wires.acting.clear()
+        self._wires.reading.clear()
 
     # --- ringing -----------------------------------------------------------------------------------------------------
 
@@ -120,7 +122,7 @@ class TrainingJobRoom(room.Room):
             PODS: pods_in_flight,
         }
         return Wires(
-            client=client,
+            reading=LiveReader(client, TRAININGJOBS, clock=clock),
             children=Informed(self),
             pods_in_flight=pods_in_flight,
             services_in_flight=services_in_flight,
