@@ -22,6 +22,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "operator" / "src")]
 from simulation import test_following_demand, test_training_histories  # noqa: E402 - the path first
 from simulation.autoscaled_scenarios import AUTOSCALED  # noqa: E402 - same
 from simulation.demand_scenarios import BY_DEMAND, LARGE_BY_DEMAND  # noqa: E402 - same
+from simulation.foreign_hands import FOREIGN  # noqa: E402 - same
 from simulation.matrix import Point, Told, inject, learn, points_of  # noqa: E402 - same
 from simulation.multi_host_scenarios import MULTI_HOST  # noqa: E402 - same
 from simulation.scenarios import LARGE, SCENARIOS  # noqa: E402 - same
@@ -44,7 +45,7 @@ VERY_LARGE = frozenset(scenario.name for scenario in (*LARGE, *LARGE_BY_DEMAND))
 FEWER = VERY_LARGE | {scenario.name for scenario in TRAINING}
 BY_NAME = {
     scenario.name: scenario
-    for scenario in (*SCENARIOS, *MULTI_HOST, *AUTOSCALED, *BY_DEMAND, *TRAINING, *LARGE, *LARGE_BY_DEMAND)
+    for scenario in (*SCENARIOS, *FOREIGN, *MULTI_HOST, *AUTOSCALED, *BY_DEMAND, *TRAINING, *LARGE, *LARGE_BY_DEMAND)
 }
 RANDOM = {HISTORIES: "HISTORIES", LAUNCHES: "LAUNCHES", JOB_HISTORIES: "JOB_HISTORIES"}
 """Kind -> the variable of make that says how many."""

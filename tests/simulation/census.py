@@ -71,7 +71,7 @@ class Citizen:
 
 
 class Census:
-    """Everybody who is owned by a RayCluster."""
+    """Everybody who is owned by a RayCluster and carries its label."""
 
     def __init__(self, store: Store) -> None:
         self.born: Counter[tuple[str, str]] = Counter()
@@ -81,7 +81,9 @@ class Census:
         self.gone: Counter[tuple[str, str]] = Counter()
         """(cluster name, group) -> how many pods are gone for good."""
         self.ended: Counter[tuple[str, str]] = Counter()
-        """(owner uid, group) -> how many pods live no more, terminating ones included."""
+        """(owner uid, group) -> how many pods live no more, terminating ones and those that others took away included."""
+        self.brought: Counter[tuple[str, str]] = Counter()
+        """(owner uid, group) -> how many pods came into the group because others changed their labels."""
         self._by_uid: dict[str, Citizen] = {}
         self._alive: dict[str, dict[str, dict[str, Citizen]]] = defaultdict(lambda: defaultdict(dict))
         self._members: dict[str, dict[str, Citizen]] = defaultdict(dict)
@@ -109,11 +111,13 @@ class Census:
         return Counter({group: sum(pod.is_ready for pod in pods.values()) for group, pods in groups})
 
     def _on_pod(self, change: Change) -> None:
-        known = self._by_uid.get(change.entry.uid)
-        if known is None and change.type == "DELETED":
-            return
-        citizen = self._seen(change)
-        if citizen is None:
+        known, citizen = self._by_uid.get(change.entry.uid), self._seen(change)
+        if known is not None and (citizen is None or _place(citizen) != _place(known)):
+            self._release(known)
+            if citizen is not None and change.type != "DELETED":
+                self.brought[citizen.owner_uid, citizen.group] += 1
+            known = None
+        if citizen is None or (known is None and change.type == "DELETED"):
             return
         if known is None:
             self.born[citizen.cluster, citizen.group] += 1
@@ -122,9 +126,19 @@ class Census:
             self.ended[citizen.owner_uid, citizen.group] += 1
         self._note(citizen)
         if change.type == "DELETED":
-            self.gone[citizen.cluster, citizen.group] += 1
-            del self._by_uid[citizen.uid]
-            del self._members[citizen.owner_uid][citizen.uid]
+            self._forget(citizen)
+
+    def _release(self, known: Citizen) -> None:
+        """Others took it away from its cluster or group: by its owner or by a label."""
+        if known.is_alive:
+            self.ended[known.owner_uid, known.group] += 1
+            del self._alive[known.owner_uid][known.group][known.uid]
+        self._forget(known)
+
+    def _forget(self, citizen: Citizen) -> None:
+        self.gone[citizen.cluster, citizen.group] += 1
+        del self._by_uid[citizen.uid]
+        del self._members[citizen.owner_uid][citizen.uid]
 
     def _note(self, citizen: Citizen) -> None:
         self._by_uid[citizen.uid] = self._members[citizen.owner_uid][citizen.uid] = citizen
@@ -139,11 +153,12 @@ class Census:
         entry = change.entry
         pod = decode_pod(entry.raw)
         owner = next((each for each in pod.metadata.owner_references if each.kind == "RayCluster"), None)
-        if owner is None:
+        if owner is None or entry.labels.get("ray.io/cluster") != owner.name or "ray.io/node-type" not in entry.labels:
             return None
         is_alive = not entry.is_terminating and pod.status.phase not in ENDED and change.type != "DELETED"
         is_ready = is_alive and any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
-        group = entry.labels.get("ray.io/group", "")
+        is_head = entry.labels["ray.io/node-type"] == "head"  # whatever becomes of its other labels
+        group = "headgroup" if is_head else entry.labels.get("ray.io/group", "")
         return Citizen(
             uid=entry.uid,
             name=change.key.name,
@@ -157,6 +172,11 @@ class Census:
             is_alive=is_alive,
             is_ready=is_ready,
         )
+
+
+def _place(citizen: Citizen) -> tuple[str, str]:
+    """Where it belongs."""
+    return citizen.owner_uid, citizen.group
 
 
 def as_counts(counter: Counter[tuple[str, str]]) -> dict[str, Any]:

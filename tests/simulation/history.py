@@ -1,7 +1,7 @@
 """What happens to a RayCluster in its life?
 
 Draws one history from a seed: at least twenty events (edits by users and autoscalers, pods that die, nodes of no quota,
-watches that lag or break, an operator that is killed at a write or never hears its answer), told to a running stage one
+others that edit what is not theirs, watches that lag or break, an operator that is killed at a write or never hears its answer), told to a running stage one
 by one. Afterwards the troubles end, the world is given time, and everything must be exactly as wanted. Same seed, same
 history.
 """
@@ -33,6 +33,7 @@ from raytide.sandbox.faults import (
     WatchFault,
 )
 
+from simulation import foreign_hands
 from simulation.manifests import NAME, NEIGHBOUR, find, group, new_cluster, stranger
 from simulation.stage import Replica, Stage, heard_by
 from simulation.wishes import wanted
@@ -250,6 +251,13 @@ class Life:
         self._tell(f"{kind} at write {after} from now")
         self.stage.leader().script.of_calls.append(Rule(kind, is_write, skip=after))
 
+    def foreign_hands(self) -> None:
+        """Others edit what belongs to the cluster (RM:F12)."""
+        hands, pod = self.rng.choice(foreign_hands.HANDS), self._any_pod()
+        if pod and self.world.cluster(NAME):
+            self._tell(f"foreign hands: {hands.__name__} {pod}")
+            hands(self.stage, pod)
+
     def restart(self) -> None:
         self._tell("operator killed")
         self.stage.kill()
@@ -272,7 +280,7 @@ class Life:
         doings = [self.scale] * 6 + [self.rebound, self.add_group, self.remove_group] + [self.name_workers] * 3
         doings += [self.pod_ends] * 3 + [self.pod_vanishes, self.lag, self.lag, self.cut] + [self.fault] * 5
         doings += [self.restart, self.recreate, self.spoil, self.spoil, self.away, self.reads_fail, self.rights_go]
-        doings += [self.quota]
+        doings += [self.quota] + [self.foreign_hands] * 3
         if self.is_replicated:
             doings += [self.lease_away, self.cut_off, self.replace] * 2
         self.stage.open()
@@ -287,6 +295,7 @@ class Life:
         for replica in self.stage.replicas:
             replica.script.clear()
         self.stage.lag_s = 0.0
+        foreign_hands.let_go(self.world)
         await self._settle()
         if not self.judge.has_enough.is_set():
             await self._look_again()

@@ -8,8 +8,10 @@ end of a run (I14–I16, I18, I19) is asked in stage.py.
 
 import asyncio
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -24,6 +26,10 @@ from simulation.world import RAYCLUSTERS, World
 WRITES_PER_SECOND = 10
 ENOUGH = 20
 """So many violations make a run red enough: a product that runs wild would make it endless."""
+BLIND = timedelta(seconds=150)
+"""So long a watch may be deaf, lagging or away, one after the other; by then an operator knows who owns what."""
+LAGGING = timedelta(seconds=15)
+"""So late a watch may show what an operator judges a cluster by that it has read live: a lag, and a line that is held up."""
 
 
 class Notes:
@@ -106,8 +112,13 @@ class Judge(Notes):
         self._late: Counter[tuple[str, str]] = Counter()
         self._late_names: set[str] = set()
         self._taken: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._ready: dict[str, deque[tuple[datetime, Counter[str]]]] = defaultdict(deque)
+        """Cluster uid -> how many pods of each group were Ready of late, and from when on."""
         self._was_well: dict[str, set[int]] = defaultdict(set)
         self._status: dict[str, tuple[int, str]] = {}
+        self._is_overlooking = False
+        self._given_away: dict[str, datetime] = {}
+        """Pod uid -> when others took it away from a RayCluster."""
         world.store.subscribe(self._on_cluster, RAYCLUSTERS)
         world.store.subscribe(self._on_pod, "pods")
 
@@ -143,6 +154,8 @@ class Judge(Notes):
         self._read_wish[uid][identity] = self._wish_at[uid, metadata["resourceVersion"]]
 
     def _on_pod(self, change: Any) -> None:
+        if change.type == "MODIFIED" and set(change.previous.owners) - set(change.entry.owners):
+            self._given_away[change.entry.uid] = self.world.now()
         for uid in change.entry.owners:
             if uid in self.wishes:
                 self._note_wellness(uid)
@@ -160,10 +173,13 @@ class Judge(Notes):
                     self._count(uid, change.entry.labels.get("ray.io/group", ""), change.key.name)
 
     def _note_wellness(self, uid: str) -> None:
-        """Which wishes are fulfilled at this instant, head and workers Ready?"""
-        ready = self.census.ready(uid)
+        """Which wishes are fulfilled at this instant, or were by what a lagging watch still shows, head and workers Ready?"""
+        seen, now = self._ready[uid], self.world.now()
+        seen.append((now, self.census.ready(uid)))
+        while seen[0][0] < now - LAGGING and len(seen) > 1 and seen[1][0] < now - LAGGING:
+            seen.popleft()
         for wish in self.wishes[uid][-3:]:
-            if ready["headgroup"] and all(ready[group] >= count for group, count in wish.counts.items()):
+            if any(r["headgroup"] and all(r[g] >= count for g, count in wish.counts.items()) for _, r in seen):
                 self._was_well[uid].add(wish.generation)
 
     def expect_late(self, body: bytes | None) -> None:
@@ -227,6 +243,8 @@ class Judge(Notes):
         if entry is None or entry.uid != asked or entry.is_terminating or plural != "pods":
             return
         owner = next((uid for uid in entry.owners if uid in self.wishes), None)
+        if entry.uid in self._given_away and self.world.now() - self._given_away[entry.uid] < BLIND:
+            return
         if owner is None:
             self.note(f"deletes a pod of a stranger: {name}")
             return
@@ -241,8 +259,19 @@ class Judge(Notes):
             return
         taken = self._taken[owner, group]
         taken.add(entry.uid)
-        if len(taken) > self._shrunk[owner, group] + self._late[owner, group]:
+        brought = self.census.brought[owner, group]
+        if len(taken) > self._shrunk[owner, group] + self._late[owner, group] + brought:
             self._note_count(f"deleted more of {self._names[owner]}/{group} than anybody asked for: {name}")
+
+    @contextmanager
+    def overlooking_statuses(self) -> Iterator[None]:
+        """What is stored meanwhile is not the operator's word; what it says next is compared with nothing before."""
+        self._is_overlooking = True
+        try:
+            yield
+        finally:
+            self._is_overlooking = False
+            self.forget_statuses()
 
     def forget_statuses(self) -> None:
         """The store went back to an older snapshot: what was reported after it was never reported."""
@@ -250,6 +279,8 @@ class Judge(Notes):
 
     def _judge_status(self, obj: dict[str, Any]) -> None:
         """A status was committed, perhaps without its writer hearing of it (RM:I9)."""
+        if self._is_overlooking:
+            return
         uid, name, told = obj["metadata"]["uid"], obj["metadata"]["name"], obj.get("status") or {}
         seen, state = told.get("observedGeneration") or 0, told.get("state") or ""
         seen_before, state_before = self._status.get(uid, (0, ""))

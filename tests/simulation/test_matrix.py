@@ -7,6 +7,7 @@ import pytest
 
 from simulation.autoscaled_scenarios import AUTOSCALED
 from simulation.demand_scenarios import BY_DEMAND
+from simulation.foreign_hands import FOREIGN
 from simulation.matrix import Point, inject, learn, points_of
 from simulation.multi_host_scenarios import MULTI_HOST
 from simulation.scenarios import SCENARIOS, Scenario
@@ -61,6 +62,15 @@ def tell(scenario: Scenario, most: int) -> None:
     sample = random.Random(scenario.name).sample(points, min(len(points), most))
     red = {str(point): told.violations for point in sample if (told := inject(scenario, reference, point)).violations}
     assert red == {}, "\n--- violations\n" + "\n".join(f"{point}: {found}" for point, found in red.items())
+
+
+@pytest.mark.rule(*RULES, "RM:F12")
+@pytest.mark.parametrize("scenario", FOREIGN, ids=lambda scenario: scenario.name)
+def test_a_life_among_foreign_hands_ends_the_same_whatever_goes_wrong_once(
+    scenario: Scenario, request: pytest.FixtureRequest
+) -> None:
+    """Others edit what is ours while a fault hits."""
+    tell(scenario, request.config.getoption("--points"))
 
 
 def test_every_fault_meets_every_call_and_line_of_a_life() -> None:
