@@ -444,6 +444,39 @@ async def test_an_invalid_spec_and_a_lost_delete_do_not_stop_a_suspension(here):
     assert is_stored(here, names.SUSPENDED)
 
 
+UNREADABLE = {"headGroupSpec": {**raycluster()["spec"]["headGroupSpec"], "rayStartParams": {"port": 6379}}}
+
+
+@pytest.mark.rule("FD:RC-B4", "RC §5.4")
+async def test_a_suspension_that_has_begun_ends_the_pods_although_the_spec_can_be_read_no_more(here):
+    create(here, group(replicas=2))
+    await asyncio.sleep(5)
+    assert len(pods(here)) == 3
+    begun = {"type": names.SUSPENDING, "status": "True", "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    obj = here.world.cluster("demo")
+    here.world.store.update(CLUSTERS, {**obj, "status": {"conditions": [begun]}}, subresource="status")
+    here.world.store.update(CLUSTERS, {**here.world.cluster("demo"), "spec": {**obj["spec"], **UNREADABLE}})
+    await asyncio.sleep(60)
+    assert pods(here) == []
+    assert is_stored(here, names.SUSPENDED)
+    assert is_stored(here, names.INVALID)
+    assert not is_stored(here, names.SUSPENDING)
+    here.wire.writes.clear()
+    await asyncio.sleep(600)
+    assert here.wire.writes == []
+
+
+@pytest.mark.rule("D21")
+async def test_a_cluster_whose_spec_can_be_read_no_more_keeps_its_pods(here):
+    create(here, group(replicas=2))
+    await asyncio.sleep(5)
+    obj = here.world.cluster("demo")
+    here.world.store.update(CLUSTERS, {**obj, "spec": {**obj["spec"], **UNREADABLE, "suspend": True}})
+    await asyncio.sleep(60)
+    assert len(pods(here)) == 3
+    assert is_stored(here, names.INVALID)
+
+
 # --- deletion ----------------------------------------------------------------------------------------------------------
 
 FINALIZER = names.REDIS_CLEANUP_FINALIZER

@@ -28,6 +28,10 @@ EVERYTHING = {key: value for _, spec in PROTECTED.values() for key, value in spe
 EACH = pytest.mark.parametrize(("field", "spec"), PROTECTED.values(), ids=PROTECTED)
 
 
+SUSPENDING = {"type": names.SUSPENDING, "status": "True"}
+SUSPENDED = {"type": names.SUSPENDED, "status": "True"}
+
+
 def cluster(spec, accepted="", *, groups=(), stored=None):
     obj = raycluster(*groups, **spec)
     if accepted:
@@ -109,9 +113,11 @@ def test_what_asks_for_no_protection_holds_nothing_up(spec):
 
 
 @pytest.mark.rule("FD:RC-B3")
-def test_a_suspended_cluster_is_not_told_about_pods_that_nobody_wants():
-    _, computed = look(cluster({**EVERYTHING, "suspend": True}))
-    assert invalid(computed) == ""
+@pytest.mark.parametrize("conditions", [[], [SUSPENDING], [SUSPENDED]], ids=["asked for", "begun", "suspended"])
+def test_a_suspension_hides_from_nobody_why_there_will_be_no_pods(conditions):
+    todo, computed = look(cluster({**EVERYTHING, "suspend": True}, stored={"conditions": conditions}))
+    assert new_pods(todo) == []
+    assert "spec.tlsOptions" in invalid(computed)
 
 
 @pytest.mark.rule("FD:RC-B3")

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from raytide.api import names
 from raytide.api.actions import Create, Outcome, Remark, Result
 from raytide.api.config import ClusterConfig
+from raytide.api.faults import Violation
 from raytide.api.meta import Key, Manifest
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster
@@ -33,14 +34,14 @@ from raytide.raycluster.deletion import Deletion, deletion, is_being_deleted
 from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.objects import head_service_name
 from raytide.raycluster.observed import Observed, Refusal, observe
-from raytide.raycluster.plan import plan, wanted_lookups
+from raytide.raycluster.plan import plan, plan_unreadable, wanted_lookups
 from raytide.raycluster.planned import Plan, sooner
 from raytide.raycluster.pod_names import Namer
 from raytide.raycluster.provisioning import forget_provisioned, note_provisioned
 from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup
 from raytide.raycluster.refusals import Refusals
 from raytide.raycluster.status import look_again_in, status, status_patch
-from raytide.raycluster.unreadable import is_ours_to_judge, unreadable_patch
+from raytide.raycluster.unreadable import as_suspended, is_ours_to_judge, unreadable_patch
 from raytide.raycluster.unwatched import Unwatched
 from raytide.runtime.clock import Clock
 
@@ -137,7 +138,7 @@ class RayClusterReconciler:
         try:
             cluster = RayCluster.parse(obj)
         except ValidationError as error:
-            return await self._report_unreadable(obj, key, error)
+            return await self._hold_unreadable(obj, key, faults_of(error))
         await self._wires.unwatched.look(key, cluster.metadata.uid, wanted_lookups(cluster, self._config))
         await self._look_for_room(cluster)
         seen_at = self._clock.now()
@@ -146,9 +147,27 @@ class RayClusterReconciler:
         if not todo.is_reported:
             self._saw(key, cluster.metadata.resource_version)
             return None
+        return await self._carry_out(cluster, seen_at, todo)
+
+    async def _carry_out(self, cluster: RayCluster, seen_at: datetime, todo: Plan) -> float | None:
         applied = await self._apply(cluster, todo)
         look_again_in = await self._report(cluster, seen_at, todo, applied)
         return self._end(cluster, todo, applied, look_again_in)
+
+    async def _hold_unreadable(self, obj: Manifest, key: Key, faults: tuple[Violation, ...]) -> float | None:
+        """Nothing of its spec is known: only a suspension that is stored goes on."""
+        if not is_ours_to_judge(obj):
+            self._saw(key, obj["metadata"].get("resourceVersion", ""))
+            return None
+        log.warning("cannot be read: %s", "; ".join(str(fault) for fault in faults))
+        cluster = as_suspended(obj)
+        if cluster is None:
+            await self._report_unreadable(obj, key, faults)
+            return None
+        seen_at = self._clock.now()
+        return await self._carry_out(
+            cluster, seen_at, plan_unreadable(cluster, self._observe(cluster, seen_at), faults)
+        )
 
     async def _let_go(self, obj: Manifest, key: Key) -> float | None:
         """It is being deleted: whatever its spec says, no finalizer that is ours to release holds it for ever."""
@@ -244,22 +263,15 @@ class RayClusterReconciler:
         next_look = look_again_in(cluster, observed, computed, now, mode=mode, tracks_readiness=tracks_readiness)
         return sooner(next_step, next_look)
 
-    async def _report_unreadable(self, obj: Manifest, key: Key, error: ValidationError) -> float | None:
-        version = obj["metadata"].get("resourceVersion", "")
-        if not is_ours_to_judge(obj):
-            self._saw(key, version)
-            return None
-        faults = faults_of(error)
-        log.warning("cannot be read: %s", "; ".join(str(fault) for fault in faults))
+    async def _report_unreadable(self, obj: Manifest, key: Key, faults: tuple[Violation, ...]) -> None:
         patch = unreadable_patch(obj, faults, self._clock.now())
         try:
             if patch:
                 await self._wires.writing.write(obj, key, patch)
             else:
-                self._saw(key, version)
+                self._saw(key, obj["metadata"].get("resourceVersion", ""))
         finally:  # where even the status is refused, the event is all that the user gets
             self._wires.telling.tell(obj, (), [Remark(fault.event_reason, str(fault)) for fault in faults])
-        return None
 
     # --- end ---------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Final, TypedDict
 from raytide.api import names
 from raytide.api.actions import MOST_WRITES, Action, Create, Delete, Remark
 from raytide.api.config import ClusterConfig
+from raytide.api.faults import Violation
 from raytide.api.meta import PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVICES, Manifest
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
@@ -69,6 +70,12 @@ def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: 
     return todo
 
 
+def plan_unreadable(cluster: RayCluster, observed: Observed, faults: Sequence[Violation]) -> Plan:
+    """A cluster of whose spec nothing is known: a stored suspension goes on, and the faults are told."""
+    situation = Situation(cluster, observed, ClusterConfig(), str, Scaling())
+    return end_suspended(situation) + _refused(faults)
+
+
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 
@@ -94,9 +101,7 @@ def end_suspended(now: Situation) -> Plan:
 def refuse_invalid(now: Situation) -> Plan:
     """An invalid spec stops every write, and says so; what runs keeps running (RC §1.3)."""
     faults = violations(now.cluster, now.config)
-    if not faults:
-        return Plan(remarks=remarks_on(now.cluster, now.config))
-    return Plan(violations=faults, remarks=tuple(Remark(each.event_reason, str(each)) for each in faults), is_last=True)
+    return _refused(faults) if faults else Plan(remarks=remarks_on(now.cluster, now.config))
 
 
 def ensure_head_service(now: Situation) -> Plan:
@@ -150,7 +155,10 @@ def hold_while_suspended(now: Situation) -> Plan:
 
 
 def hold_unprotected(now: Situation) -> Plan:
-    """No pod is made without the protection that its cluster asks for; those that run keep what they have (FD:RC-B3)."""
+    """No pod is made without the protection that its cluster asks for; those that run keep what they have (FD:RC-B3).
+
+    Whoever suspends or resumes a cluster is told so too, so this comes before `hold_while_suspended`.
+    """
     faults = missing_protection(now.cluster)
     remarks = tuple(Remark(fault.event_reason, str(fault)) for fault in faults)
     return Plan(unprotected=faults, remarks=remarks, is_last=bool(faults))
@@ -215,8 +223,8 @@ STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
     ensure_head_service,
     ensure_headless_worker_service,
     ensure_autoscaler_rights,
-    hold_while_suspended,
     hold_unprotected,
+    hold_while_suspended,
     ensure_one_head,
     drop_removed_groups,
     tell_kept_failures,
@@ -235,6 +243,11 @@ def wanted_lookups(cluster: RayCluster, config: ClusterConfig) -> tuple[Lookup, 
 def is_someone_elses(cluster: RayCluster) -> bool:
     """Whether another controller manages it."""
     return cluster.spec.managed_by not in (None, "", names.MANAGED_BY_US)
+
+
+def _refused(faults: Sequence[Violation]) -> Plan:
+    remarks = tuple(Remark(fault.event_reason, str(fault)) for fault in faults)
+    return Plan(violations=tuple(faults), remarks=remarks, is_last=True)
 
 
 class _Circumstances(TypedDict):
