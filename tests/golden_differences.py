@@ -43,16 +43,13 @@ FEATURES: Final = {
 
 RAY_CONTAINER = "<Ray container>"
 """Stands in a pattern for a name that the file chooses."""
+REDIS_FINALIZER: Final = "ray.io/gcs-ft-redis-cleanup-finalizer"
 HOSTS_ANNOTATION: Final = "raytide.io/num-of-hosts"
-RAY_START: Final = rf"Pod head/.*\.containers\.{RAY_CONTAINER}\.(args|env\.KUBERAY_GEN_RAY_START_CMD\.value)"
 SIDECAR: Final = r"Pod head/[^.]*\.spec\.containers\.autoscaler"
 V2_ENV: Final = "RAY_enable_autoscaler_v2"
 LACKING: Final = {
     "resizing in place": (),
-    "fault tolerance": (
-        r"finalizers",
-        r"status observedGeneration",  # KubeRay counts its own finalizer's write
-    ),
+    "fault tolerance": (),
     "ingress": (r"Ingress .*", r"event CreatedIngress"),
     "auth": (
         r"Pod .*\.env\.RAY_(AUTH_MODE|AUTH_TOKEN|ENABLE_K8S_TOKEN_AUTH)",
@@ -192,10 +189,10 @@ def _tells_its_hosts(fate: Fate, place: str) -> bool:
 
 
 def _is_narrower(fate: Fate, place: str) -> bool:
-    """Everything that our role allows, KubeRay's allows too, but for listing events: what keeps a pod from starting."""
+    """Everything that our role allows, KubeRay's allows too, but for listing events and following its own RayCluster."""
     key = place.removesuffix(".rules")
     theirs, ours = (_granted(record["objects"].get(key, {})) for record in (fate.recorded, fate.ours))
-    ours -= {("", "events", "list", False)}
+    ours -= {("", "events", "list", False), *(("ray.io", "rayclusters", verb, True) for verb in ("list", "watch"))}
     return bool(ours) and ours < theirs | {(group, resource, verb, True) for group, resource, verb, _ in theirs}
 
 
@@ -233,6 +230,25 @@ def _has_clamped_replicas(fate: Fate, _place: str) -> bool:
     return any(replicas and not low <= replicas <= high for replicas, low, high in counts)
 
 
+def _has_kuberays_finalizer(fate: Fate, _place: str) -> bool:
+    """KubeRay's own finalizer is all that is different, and it is there because of fault tolerance."""
+    theirs, ours = (record["finalizers"] for record in (fate.recorded, fate.ours))
+    names = theirs.keys() | ours.keys()
+    is_all = all(
+        [each for each in theirs.get(name, []) if each != REDIS_FINALIZER] == ours.get(name, []) for name in names
+    )
+    return "fault tolerance" in lacking(fate) and is_all
+
+
+def _counts_its_finalizer(fate: Fate, place: str) -> bool:
+    """One generation more: the write of that finalizer."""
+    theirs, ours = (
+        [status.get("observedGeneration", 0) for status in record["status"].values()]
+        for record in (fate.recorded, fate.ours)
+    )
+    return _has_kuberays_finalizer(fate, place) and theirs == [generation + 1 for generation in ours]
+
+
 def _fails_closed(fate: Fate, _place: str) -> bool:
     """It asks for protection that is not built and does not accept to run without: ours makes no pod, and says so."""
     return "raytide.io/allow-insecure" in fate.invalid
@@ -247,7 +263,8 @@ KNOWN: Final = (
         _fails_closed,
     ),
     Known(
-        "the autoscaler may write to its own RayCluster only (SC:S10), and list the events that tell why a pod does not start",
+        "the autoscaler may write to its own RayCluster only (SC:S10), follow it, and list the events that tell why a pod does"
+        " not start (FD:AS-A16)",
         r"Role .*\.rules",
         _is_narrower,
     ),
@@ -317,6 +334,16 @@ KNOWN: Final = (
         "a name that is no worker of the group is told (RM:I5)",
         r"event InvalidRayClusterSpec",
         _names_workers_to_delete,
+    ),
+    Known(
+        "not built yet: fault tolerance, for which KubeRay adds a finalizer of its own",
+        r"finalizers",
+        _has_kuberays_finalizer,
+    ),
+    Known(
+        "not built yet: fault tolerance, and KubeRay counts its own finalizer's write as a generation",
+        r"status observedGeneration",
+        _counts_its_finalizer,
     ),
     Known(
         "a condition of ours: names the fields that have no effect yet",

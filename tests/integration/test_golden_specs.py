@@ -36,6 +36,7 @@ NOT_BUILT = {
 FAILS_CLOSED = {"17-auth-token": "spec.authOptions.mode", "18-auth-secret-autoscaling": "spec.authOptions.mode"}
 """What asks for protection that is not built: nothing runs, and condition and event name the field."""
 
+FT = "08-ft-redis"
 HEAD = "Pod head/headgroup/0.spec"
 SIDECAR = {
     f"{HEAD}.containers.autoscaler.{field}"
@@ -228,6 +229,31 @@ def test_a_missing_feature_explains_nothing_in_a_file_that_does_not_ask_for_it()
     quiet["conditions"] = [each for each in quiet["conditions"] if each["type"] != names.UNSUPPORTED]
     places = {difference.place for difference in unlisted("16-ingress", replace(ours, raw_status=quiet))}
     assert {"Ingress with-ingress-head-ingress", "event CreatedIngress"} <= places
+
+
+@pytest.mark.rule("FD:REL-10")
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        pytest.param(lambda r, n: r["finalizers"].update({n: ["x"]}), "finalizers", id="a finalizer of ours"),
+        pytest.param(
+            lambda r, n: r["status"][n].update(observedGeneration=7),
+            "status observedGeneration",
+            id="a future generation",
+        ),
+        pytest.param(
+            lambda r, n: r["objects"]["Pod head/headgroup/0"]["spec"]["containers"][0].update(args=["sleep"]),
+            "Pod head/headgroup/0.spec.containers.ray-head.args",
+            id="another command of the head",
+        ),
+    ],
+)
+def test_fault_tolerance_explains_nothing_but_kuberays_finalizer_and_its_write(change, place):
+    ours = seen_of_all("apply")[FT]
+    assert unlisted(FT, ours) == []
+    changed = copy.deepcopy(ours.record)
+    change(changed, next(iter(changed["status"])))
+    assert place in {difference.place for difference in unlisted(FT, replace(ours, record=changed))}
 
 
 @pytest.mark.rule("FD:RC-B3")
