@@ -71,6 +71,25 @@ def test_what_was_released_is_tried_again_ever_later():
 
 
 @pytest.mark.rule("FD:SH-B6")
+@pytest.mark.parametrize(
+    ("hours_ago", "wait_s"),
+    [
+        pytest.param([0], 120, id="once"),
+        pytest.param([0, 24, 48, 72], 120, id="four times, each a day apart"),
+        pytest.param([0, 0.5, 24, 24.5], 240, id="twice now, and twice yesterday"),
+        pytest.param([0, 0.5, 1.0, 1.5, 2.0], 1800, id="five times in a row"),
+    ],
+)
+def test_only_what_was_released_in_a_row_makes_the_next_try_later(hours_ago, wait_s):
+    last = NOW - timedelta(seconds=wait_s - 10)
+    notes = [ResizeNote(last - timedelta(hours=ago), 20, 3, UNSCHEDULABLE) for ago in sorted(hours_ago, reverse=True)]
+    pods = [pod_of(i, f"n{i}") for i in range(3)]
+    waiting = Sharing(job(floor=2, ceiling=20, replicas=3, record=ordered(3, *notes)), pods, NODES)
+    assert resizes_of(waiting.share(NOW)) == {}
+    assert resizes_of(waiting.share(NOW + timedelta(seconds=12))) == {"j": 17}
+
+
+@pytest.mark.rule("FD:SH-B6")
 def test_a_minimum_that_finds_no_node_keeps_no_room_from_others():
     sharing = one_per_node(replicas=20, floor=20)
     other = job("other", 1, 9, metadata={"uid": "uid-other"}, replicas=1, record=None)

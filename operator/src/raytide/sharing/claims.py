@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final
 
 from raytide.api import training_names
@@ -35,6 +36,8 @@ FRESH_S: Final = 60
 """So long after a resize small differences to others count too: a crowd that arrives has met to the last step a minute
 later (SC:S25), and each correction of it makes the next ones smaller."""
 _IN_VAIN: Final = frozenset({UNSCHEDULABLE, CREATION_FORBIDDEN})
+IN_A_ROW: Final = timedelta(seconds=2 * LONGEST_DISTANCE_S)
+"""Tries in vain that lie further apart do not lengthen the wait."""
 _NO_RESIZE: Final = frozenset({ADMITTED, REACHING_MINIMUM})
 """A job that begins has not been resized: it may grow as soon as its pods are there."""
 
@@ -169,13 +172,20 @@ def rest_of(claim: Claim, now: datetime) -> Rest:
 
 
 def _tries_again_at(claim: Claim) -> datetime | None:
-    """When it may grow again after what it got was taken back, because it could not use it: ever later (FD:SH-B6)."""
+    """When it may grow again after what it got was taken back, because it could not use it: ever later (FD:SH-B6).
+
+    What was longer ago than a whole try and its wait says nothing about the nodes of today.
+    """
     notes = claim.record.resizes if claim.record is not None else ()
-    in_vain = [note.at for note in notes if note.reason in _IN_VAIN]
+    in_vain = sorted((note.at for note in notes if note.reason in _IN_VAIN), reverse=True)
     if not in_vain:
         return None
-    wait_s = min(LONGEST_DISTANCE_S, FIRST_DISTANCE_S * 2.0 ** len(in_vain))
-    return max(in_vain) + timedelta(seconds=wait_s)
+    times = 1
+    for later, earlier in pairwise(in_vain):
+        if later - earlier > IN_A_ROW:
+            break
+        times += 1
+    return in_vain[0] + timedelta(seconds=min(LONGEST_DISTANCE_S, FIRST_DISTANCE_S * 2.0**times))
 
 
 def _resized_at(claim: Claim, now: datetime) -> datetime | None:
