@@ -514,6 +514,9 @@ async def test_a_deleted_cluster_is_let_go_whatever_its_spec_says(here, spec):
     (event,) = [e for e in here.world.store.list("events", "default") if e["action"] == "Cleanup"]
     assert (event["type"], event["reason"]) == ("Warning", names.REDIS_CLEANUP_SKIPPED)
     assert event["involvedObject"]["uid"] in event["message"]
+    assert f"{FINALIZER} of RayCluster demo removed" in event["message"], (
+        "it is read where events of many are collected"
+    )
 
 
 @pytest.mark.rule("FD:RC-B1")

@@ -86,7 +86,8 @@ def _remark(obj: Mapping[str, Any], phases: set[str], is_running: bool) -> Remar
     else:
         reason, why = names.REDIS_CLEANUP_SKIPPED, "Raytide runs no clean-up Job"
     note = (
-        f"finalizer {names.REDIS_CLEANUP_FINALIZER} removed without cleaning up Redis ({why}): what the GCS stored "
+        f"finalizer {names.REDIS_CLEANUP_FINALIZER} of RayCluster {_text(obj, 'metadata', 'name')} removed without cleaning up "
+        f"Redis ({why}): what the GCS stored "
         f"under storage namespace {_storage_namespace(obj)} at {_redis_address(obj)} may still be there; remove it with "
         "cleanup_redis_storage of ray._private.gcs_utils, as the user guide shows"
     )
