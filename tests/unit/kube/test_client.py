@@ -8,6 +8,7 @@ import virtual_time
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import NODES, PODS, RAYCLUSTERS, Key
 from raytide.kube.client import Client, PatchKind
+from raytide.kube.transport import TooLarge
 from raytide.runtime.clock import Clock
 from unit.kube.scripted import ScriptedTransport, answer, refusal
 
@@ -145,6 +146,26 @@ async def test_a_list_is_read_page_by_page(client, wire):
     first, second = wire.calls
     assert first.query == {"limit": "500", "labelSelector": "a=b"}
     assert second.query["continue"] == "more"
+
+
+@pytest.mark.rule("FD:SEC-F1")
+async def test_pages_become_smaller_while_objects_are_large_and_larger_again(client, wire):
+    def page(more, size=0):
+        return answer({"metadata": {"resourceVersion": "7", "continue": more}, "items": [{"n": more, "x": "x" * size}]})
+
+    large = TooLarge("large", is_answer=True)
+    wire.answers += [large, large, large, page("a", 5 << 20), page("b", 5 << 20), page("c"), page("d"), page("")]
+    assert [item["n"] async for item in client.list(NODES)] == ["a", "b", "c", "d", ""]
+    assert [call.query["limit"] for call in wire.calls] == ["500", "125", "31", "7", "7", "7", "14", "28"]
+    assert [call.query.get("continue") for call in wire.calls] == [None] * 4 + ["a", "b", "c", "d"]
+
+
+@pytest.mark.rule("FD:SEC-F1")
+async def test_a_single_object_that_is_too_large_is_said(client, wire):
+    wire.answers += [TooLarge("the answer is larger than 16 MiB", is_answer=True)] * 6
+    with pytest.raises(TooLarge):
+        [item async for item in client.list(NODES)]
+    assert [call.query["limit"] for call in wire.calls] == ["500", "125", "31", "7", "1"]
 
 
 async def test_an_expired_list_says_so(client, wire):

@@ -2,14 +2,18 @@
 
 import asyncio
 import contextlib
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
+from urllib.parse import parse_qs
 
 import aiohttp
 import pytest
 
 from raytide.api.errors import Unavailable
-from raytide.kube.http import HttpTransport
-from raytide.kube.transport import StreamRefused
+from raytide.api.meta import RAYCLUSTERS
+from raytide.kube.client import Client
+from raytide.kube.http import MOST_BYTES, HttpTransport
+from raytide.kube.transport import StreamRefused, TooLarge
 from raytide.runtime.clock import Clock
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -189,3 +193,73 @@ async def test_no_body_leaves_after_its_time_even_if_the_machine_was_suspended()
             await send(transport, timeout_s=5.0)
     assert heard == []
     assert not trouble.value.is_outcome_unknown
+
+
+LARGE = b"x" * (1 << 20)
+
+
+def flooding(*, is_length_told: bool) -> Talk:
+    """An answer of a gigabyte, as far as it is read."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = b"Content-Length: 1073741824" if is_length_told else b"Transfer-Encoding: chunked"
+        writer.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1024):
+                writer.write(LARGE if is_length_told else chunk(LARGE))
+                await writer.drain()
+
+    return talk
+
+
+@pytest.mark.rule("FD:SEC-F1")
+@pytest.mark.parametrize("is_length_told", [True, False])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_answer_without_end_is_not_read_to_its_end(method, is_length_told):
+    async with serving(flooding(is_length_told=is_length_told)) as transport:
+        tracemalloc.start()
+        try:
+            with pytest.raises(TooLarge) as caught:
+                await send(transport, method)
+            assert tracemalloc.get_traced_memory()[1] < 3 * MOST_BYTES
+        finally:
+            tracemalloc.stop()
+    assert caught.value.is_outcome_unknown == (method == "POST")
+
+
+def listing(count: int) -> Talk:
+    """That many objects of a megabyte each, in pages of as many as are asked for."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while request := await reader.readuntil(b"\r\n\r\n"):
+                query = parse_qs(request.split()[1].decode().partition("?")[2])
+                begin = int(query.get("continue", ["0"])[0])
+                end = min(count, begin + int(query["limit"][0]))
+                more = str(end) if end < count else ""
+                writer.write(STREAM)
+                writer.write(chunk(b'{"metadata":{"resourceVersion":"7","continue":"%s"},"items":[' % more.encode()))
+                for number in range(begin, end):
+                    comma = b"," if number > begin else b""
+                    writer.write(chunk(comma + b'{"metadata":{"name":"n%d"},"spec":"%s"}' % (number, LARGE)))
+                    await writer.drain()
+                writer.write(chunk(b"]}") + b"0\r\n\r\n")
+                await writer.drain()
+
+    return talk
+
+
+@pytest.mark.rule("FD:SEC-F1")
+async def test_a_list_of_large_objects_takes_a_bounded_amount_of_memory():
+    async with serving(listing(300)) as transport:
+        client, found = Client(transport, clock=Clock()), 0
+        tracemalloc.start()
+        try:
+            async for page in client.pages(RAYCLUSTERS):
+                found += len(page.items)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert found == 300
+    assert peak < 4 * MOST_BYTES, f"{peak >> 20} MiB"

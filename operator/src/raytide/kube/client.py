@@ -18,7 +18,7 @@ import msgspec
 
 from raytide.api.errors import Refused, Unavailable
 from raytide.api.meta import Key, Manifest, Resource
-from raytide.kube.transport import Response, StreamRefused, Transport
+from raytide.kube.transport import Response, StreamRefused, TooLarge, Transport
 from raytide.runtime.clock import Clock
 
 T = TypeVar("T")
@@ -28,6 +28,8 @@ WriteGate: TypeAlias = Callable[[], float]
 
 FIELD_MANAGER: Final = "raytide"
 PAGE_SIZE: Final = 500
+LARGE_PAGE_BYTES: Final = 4 << 20
+"""A page of that many bytes is followed by none with more objects."""
 READ_ATTEMPTS: Final = 3
 LONGEST_RETRY_AFTER_S: Final = 300.0
 GARBAGE: Final = (msgspec.DecodeError, UnicodeDecodeError)
@@ -133,7 +135,8 @@ class Client:
     - Reads are tried three times while the server says "later" and for at most the call's deadline; writes are sent once.
     - 429 and 401 mean that a write did not happen; any 5xx leaves it unknown, because etcd may have got it.
     - Every delete carries the uid as a precondition.
-    - A list is read in pages of 500; an expired continue token is `Refused` with status 410: begin anew.
+    - A list is read in pages of 500, and in smaller ones where objects are large: what one page takes is bounded by the
+      transport, whatever tenants store. An expired continue token is `Refused` with status 410: begin anew.
     - Every write asks the gate: it gets min(`timeout_s`, what the gate grants), on our side and as `?timeout=`.
     """
 
@@ -256,15 +259,29 @@ class Client:
         if field_selector:
             query["fieldSelector"] = field_selector
         while True:
-            response = await self._read(resource.path(namespace), query=query)
+            body, most = await self._page(resource.path(namespace), query)
             try:
-                page = msgspec.json.decode(response.body, type=_Page)
+                page = msgspec.json.decode(body, type=_Page)
             except GARBAGE as error:
                 raise Unavailable(f"the list is not a list: {error}") from error
+            more = page.metadata.continue_
+            query["limit"] = str(min(page_size, most if len(body) > LARGE_PAGE_BYTES else 2 * most))
+            query["continue"] = more
             yield Page(tuple(page.items or ()), page.metadata.resource_version)
-            if not page.metadata.continue_:
+            if not more:
                 return
-            query["continue"] = page.metadata.continue_
+            del body, page  # the next page takes their place, not a place beside them
+
+    async def _page(self, path: str, query: Mapping[str, str]) -> tuple[bytes, int]:
+        """One page, and with how many objects at most; fewer than asked for where that would be too much to read."""
+        most = int(query["limit"])
+        while True:
+            try:
+                return (await self._read(path, query={**query, "limit": str(most)})).body, most
+            except TooLarge:
+                if most == 1:
+                    raise
+                most = max(1, most // 4)
 
     async def watch(
         self, resource: Resource, namespace: str | None = None, *, query: Mapping[str, str], silence_s: float
@@ -291,6 +308,8 @@ class Client:
                     "GET", path, query=query, headers=self._headers, timeout_s=max(left_s, 0.001)
                 )
                 return _accept(response)
+            except TooLarge:
+                raise
             except Unavailable as trouble:
                 wait_s = trouble.retry_after_s if trouble.retry_after_s is not None else 0.1 * 2**attempt
                 left_s = ends_at - self._clock.monotonic()

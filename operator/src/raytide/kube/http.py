@@ -15,10 +15,12 @@ from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from raytide.api.errors import Unavailable
-from raytide.kube.transport import Response, StreamRefused
+from raytide.kube.transport import Response, StreamRefused, TooLarge
 from raytide.runtime.clock import Clock
 
 OPEN_STREAM_S: Final = 10.0
+MOST_BYTES: Final = 16 << 20
+"""Of one answer: ten times the largest object that etcd stores, and several times a full page of usual ones."""
 
 
 class _Body(aiohttp.BytesPayload):
@@ -50,6 +52,7 @@ class HttpTransport:
     - Whatever the server answers is a `Response`; its header names are lower-case.
     - No answer in `timeout_s`, a connection refused, reset or closed half-way are `Unavailable`.
     - The outcome of a write is unknown exactly if its first byte had left before the trouble; without a body, always.
+    - An answer of more than 16 MiB is not read to its end: `TooLarge`, and the outcome of a write is unknown.
     - No body leaves after `timeout_s`, not even when the process was stopped or the machine suspended in between.
     - A stream gives an empty chunk when it is open and then bytes as they come, ends when the server ends it, and is
       `Unavailable` when it is not opened in ten seconds, after `silence_s` of silence, or when it breaks; a stream that is answered with something else than 200 is `StreamRefused` with that answer.
@@ -82,6 +85,9 @@ class HttpTransport:
                 allow_redirects=False,
             ) as response:
                 return await _whole(response)
+        except TooLarge as error:
+            error.is_outcome_unknown = method != "GET"
+            raise
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             is_unknown = method != "GET" and (sending is None or sending.has_left)
             raise Unavailable(_words(error, timeout_s), is_outcome_unknown=is_unknown) from error
@@ -123,7 +129,20 @@ class HttpTransport:
 
 
 async def _whole(response: aiohttp.ClientResponse) -> Response:
-    body = await response.read()
+    pieces, size = [], 0
+    if (response.content_length or 0) <= MOST_BYTES:
+        async for piece in response.content.iter_any():
+            size += len(piece)
+            if size > MOST_BYTES:
+                break
+            pieces.append(piece)
+        else:
+            return _response(response, b"".join(pieces))
+    response.close()  # what is left of it is not worth reading, and the connection cannot be used before
+    raise TooLarge(f"the answer is larger than {MOST_BYTES >> 20} MiB", is_answer=True)
+
+
+def _response(response: aiohttp.ClientResponse, body: bytes) -> Response:
     return Response(response.status, body, {name.lower(): value for name, value in response.headers.items()})
 
 

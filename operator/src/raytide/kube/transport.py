@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from raytide.api.errors import Unavailable
+
 
 @dataclass(frozen=True, slots=True)
 class Response:
@@ -28,6 +30,10 @@ class StreamRefused(Exception):  # noqa: N818 - an answer, not an error of ours
         self.response = response
 
 
+class TooLarge(Unavailable):
+    """The answer is larger than a transport reads in one piece; ask for less."""
+
+
 class Transport(Protocol):
     """One API server, reached somehow."""
 
@@ -41,7 +47,7 @@ class Transport(Protocol):
         body: bytes | None = None,
         timeout_s: float,
     ) -> Response:
-        """Send one request; raises `Unavailable` when no complete answer came within `timeout_s`."""
+        """Send one request; raises `Unavailable` when no complete answer came within `timeout_s`, `TooLarge` for one that is."""
         ...
 
     def stream(
