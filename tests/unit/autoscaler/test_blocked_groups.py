@@ -11,10 +11,11 @@ from raytide.api.conditions import timestamp
 from raytide.api.pod import PodCondition, PodView
 from raytide.api.scaling import Backoff, Why
 from raytide.autoscaler.inputs.fallback import choose
-from raytide.autoscaler.inputs.instances import Sight, instances
+from raytide.autoscaler.inputs.instances import instances
 from raytide.autoscaler.inputs.lifecycle import Timers
 from raytide.autoscaler.inputs.limits import Evidence, limit
 from raytide.autoscaler.inputs.node_types import NodeTypes
+from raytide.autoscaler.inputs.sight import Sight
 from raytide.autoscaler.model import Demand, NodeStatus, NodeType, RayNode, Request, SchedulingInput, Status, amounts_of
 from raytide.autoscaler.scheduling.schedule import schedule
 

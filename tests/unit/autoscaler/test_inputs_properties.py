@@ -1,18 +1,23 @@
 """What holds of instances and limits for whatever is seen."""
 
+import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raytide.api.pod import ContainerView, PodCondition
 from raytide.api.scaling import Backoff
-from raytide.autoscaler.inputs.instances import Instances, Sight, instances
+from raytide.autoscaler.inputs import instances as instances_module
+from raytide.autoscaler.inputs.instances import Instances, instances
 from raytide.autoscaler.inputs.lifecycle import Timers
 from raytide.autoscaler.inputs.limits import Evidence, limit
 from raytide.autoscaler.inputs.node_types import NodeTypes
+from raytide.autoscaler.inputs.sight import Sight
+from raytide.autoscaler.inputs.steady import Known
 from raytide.autoscaler.model import COUNTABLE, NodeStatus, NodeType, RayNode, Status, amounts_of
 
 from builders import head, pod
@@ -138,3 +143,69 @@ def test_limits_take_only_what_does_not_come(world, later_s, n, until_s):
         assert replace(after, available=None) == before, "a block ends nobody"
         assert after.available is None or 0 <= after.available <= before.max_nodes
     assert limits.blocked.keys() <= limits.backoffs.keys()
+
+
+# --- what is kept from look to look ----------------------------------------------------------------------------------
+
+
+LOOKS = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 5), min_size=len(NAMES), max_size=len(NAMES)),
+        st.lists(st.integers(0, 5), min_size=len(NAMES), max_size=len(NAMES)),
+        st.sets(st.sampled_from(NAMES), max_size=2),
+        st.sets(st.sampled_from([f"n{index}" for index in range(len(NAMES))]), max_size=2),
+        st.sampled_from([frozenset({"odd"}), frozenset({"odd"}), frozenset({"odd", "a"})]),
+        st.sampled_from([frozenset({"s"}), frozenset({"s"}), frozenset({"a"}), frozenset()]),
+        st.sampled_from([0.0, 5.0, 5.0, 200.0, 4000.0]),
+    ),
+    min_size=2,
+    max_size=8,
+)
+"""What is told at each look: of each name one of its forms, or that it is not there, and what is ordered about it."""
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), LOOKS)
+@pytest.mark.rule("PF:P9B")
+def test_what_was_known_before_changes_no_result(data, looks):
+    forms = [(None, pod(name, group="a"), msgspec.structs.replace(data.draw(PODS), name=name)) for name in NAMES]
+    nodes = [
+        (None, RayNode(f"n{i}", NodeStatus.RUNNING, name, "a", CPU, CPU), replace(data.draw(NODES), node_id=f"n{i}"))
+        for i, name in enumerate(NAMES)
+    ]
+    alive = RayNode("h", NodeStatus.IDLE, HEAD.name, "headgroup")
+    timers, known, now_s = Timers(), Known(), 1000.0
+    for which_pods, which_nodes, to_delete, drains, skipped, suspended, later_s in looks:
+        now_s += later_s
+        pods = [told(own, which) for own, which in zip(forms, which_pods, strict=True)]
+        rays = [told(own, which) for own, which in zip(nodes, which_nodes, strict=True)]
+        sight = Sight(
+            [HEAD, *filter(None, pods)],
+            [alive, *filter(None, rays)],
+            replace(TYPES, skipped=skipped, suspended=suspended),
+            now_s,
+            {"a": 3},
+            to_delete,
+            drains,
+        )
+        found, anew = instances(sight, timers, known=known), instances(sight, timers)
+        assert found == anew
+        assert len(found.known.steady) <= len(sight.pods)
+        timers, known = found.timers, found.known
+
+
+def told(forms, which):
+    """Mostly the very same object as before, now and then its like."""
+    return copy.copy(forms[1]) if which == 5 else forms[which if which < 3 else 1]
+
+
+def test_of_pods_that_stay_as_they_are_none_is_looked_at_again(monkeypatch):
+    pods = [HEAD, *(pod(name, group="a") for name in NAMES)]
+    rays = [RayNode("h", NodeStatus.IDLE, HEAD.name, "headgroup")]
+    rays += [RayNode(f"n{i}", NodeStatus.RUNNING, name, "a", CPU, CPU) for i, name in enumerate(NAMES)]
+    first = instances(Sight(pods, rays, TYPES, 1000.0))
+    looked = []
+    monkeypatch.setattr(instances_module._Look, "at", lambda _, one, *__: looked.append(one.name))
+    second = instances(Sight([*pods], [*rays], TYPES, 1005.0), first.timers, known=first.known)
+    assert looked == []
+    assert second.instances == first.instances

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from raytide.api import names
-from raytide.autoscaler.inputs.instances import Instances, Sight, instances
+from raytide.autoscaler.inputs.instances import Instances, instances
 from raytide.autoscaler.inputs.lifecycle import Ask, Stage, Stay, TimeLimits, Timers
 from raytide.autoscaler.inputs.node_types import NodeTypes
+from raytide.autoscaler.inputs.sight import Sight
 from raytide.autoscaler.model import COUNTABLE, Instance, NodeStatus, NodeType, RayNode, Status, amounts_of, labels_of
 
 from builders import dying, head, pending, pod

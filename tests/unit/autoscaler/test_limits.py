@@ -9,11 +9,12 @@ import pytest
 
 from raytide.api.pod import PodCondition, PodView
 from raytide.api.scaling import Backoff, Why
-from raytide.autoscaler.inputs.instances import Sight, instances
+from raytide.autoscaler.inputs.instances import instances
 from raytide.autoscaler.inputs.lifecycle import TimeLimits, Timers
 from raytide.autoscaler.inputs.limits import Evidence, Limits, delay_s, limit
 from raytide.autoscaler.inputs.node_types import NodeTypes
 from raytide.autoscaler.inputs.refusals import refusal_of
+from raytide.autoscaler.inputs.sight import Sight
 from raytide.autoscaler.model import COUNTABLE, NodeStatus, NodeType, RayNode, Status, amounts_of
 
 from builders import head, pending, pod, waiting

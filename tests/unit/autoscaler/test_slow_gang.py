@@ -9,10 +9,11 @@ import pytest
 from raytide.api.conditions import timestamp
 from raytide.api.scaling import Backoff
 from raytide.autoscaler.inputs.fallback import choose
-from raytide.autoscaler.inputs.instances import Sight, instances
+from raytide.autoscaler.inputs.instances import instances
 from raytide.autoscaler.inputs.lifecycle import Timers
 from raytide.autoscaler.inputs.limits import Evidence, limit
 from raytide.autoscaler.inputs.node_types import NodeTypes
+from raytide.autoscaler.inputs.sight import Sight
 from raytide.autoscaler.model import (
     COUNTABLE,
     Gang,

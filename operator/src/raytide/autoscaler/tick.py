@@ -30,6 +30,7 @@ from raytide.autoscaler.ordering.orders import (
     Memory,
     NamesPlan,
     Operation,
+    Refusal,
     Snapshot,
     TickPlan,
 )
@@ -263,8 +264,6 @@ def _next_memory(
 ) -> Memory:
     now_s = snapshot.monotonic_s
     silent_s = None if deciding.choice is not None else now_s if memory.silent_s is None else memory.silent_s
-    known = deciding.found.timers.stays.values()
-    there = {stay.node_id for stay in known}
     return replace(
         memory,
         wrote_s=now_s if writing.patch else memory.wrote_s,
@@ -275,10 +274,18 @@ def _next_memory(
         unneeded_s=outcomes.unneeded_s,
         pending_s=outcomes.pending_s,
         leaving_s=outcomes.leaving_s,
-        refusals={node_id: refusal for node_id, refusal in memory.refusals.items() if node_id in there},
+        refusals=_refusals_of_those_there(memory, deciding),
         timers=deciding.found.timers,
+        known=deciding.found.known,
         silent_s=silent_s,
     )
+
+
+def _refusals_of_those_there(memory: Memory, deciding: Deciding) -> Mapping[str, Refusal]:
+    if not memory.refusals:
+        return memory.refusals
+    there = {stay.node_id for stay in deciding.found.timers.stays.values()}
+    return {node_id: refusal for node_id, refusal in memory.refusals.items() if node_id in there}
 
 
 def _unrecorded(outcome: GroupOutcome) -> GroupDecision:

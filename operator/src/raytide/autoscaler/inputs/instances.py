@@ -28,35 +28,14 @@ from raytide.autoscaler.inputs.lifecycle import (
     paused,
     status_of,
 )
-from raytide.autoscaler.inputs.node_types import NodeTypes
+from raytide.autoscaler.inputs.sight import Seen, Sight, head_of
 from raytide.autoscaler.inputs.startup import startup_of
+from raytide.autoscaler.inputs.steady import UNKNOWN, Known, Steady
 from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, Instance, NodeStatus, NodeType, RayNode, Status
 
-HEAD_RESOURCE: Final = "node:__internal_head__"
-"""By which Ray marks the head's node (AS:G-4)."""
 MOST_ASKS: Final = 10_000
 """Of one group: `replicas: 2000000000` must not fill our memory."""
-NEWEST: Final = "~"
-"""Sorts after every timestamp."""
 NO_TIMERS: Final = Timers()
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What is seen at one moment."""
-
-    pods: Sequence[PodView]
-    """Every pod of the cluster, dying ones too."""
-    nodes: Sequence[RayNode]
-    types: NodeTypes
-    now_s: float
-    """Monotonic."""
-    wanted: Mapping[str, int] | None = None
-    """By group, the pods the operator is working towards (spec, record and limits together); None: `types.wanted`."""
-    to_delete: Collection[str] = ()
-    """Names in `workersToDelete`, of spec and record."""
-    drains: Collection[str] = ()
-    """Ids of Ray nodes that were asked to drain and have not refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +52,8 @@ class Instances:
     """Without it nothing is scaled (AS §3.4 k)."""
     pods: Mapping[str, PodView] = field(default_factory=dict)
     """By instance id."""
+    known: Known = field(default=UNKNOWN, compare=False, repr=False)
+    """For the next look."""
 
     def by_group(self) -> dict[str, list[Instance]]:
         """The instances of each group, in order."""
@@ -91,122 +72,93 @@ class Instances:
         return found
 
 
-def instances(sight: Sight, timers: Timers = NO_TIMERS, limits: TimeLimits = DEFAULT_LIMITS) -> Instances:
-    """Every instance of this moment, and the timers for the next."""
-    seen = _Seen.of(sight)
-    head = _head([pod for pod in seen.pods if pod.is_head], seen)
-    workers = [pod for pod in seen.pods if not pod.is_head]
-    is_head_running = _is_running(head, sight, seen)
+def instances(
+    sight: Sight, timers: Timers = NO_TIMERS, limits: TimeLimits = DEFAULT_LIMITS, known: Known = UNKNOWN
+) -> Instances:
+    """Every instance of this moment, the timers and what is known for the next."""
+    seen = Seen.of(sight, known)
+    head = head_of([pod for pod in seen.pods.pods if pod.is_head], seen)
+    workers = [pod for pod in seen.pods.pods if not pod.is_head]
+    look = _Look(sight, seen, timers, limits, _is_running(head, sight, seen))
+    there = workers if head is None else [head, *workers]
     stays: dict[str, Stay] = {}
     found: list[Instance] = []
-    for pod in workers if head is None else (head, *workers):
-        node = seen.node_of(pod)
-        stage = _stage(pod, node, sight, seen)
-        step = startup_of(pod).step if stage in NO_RAY_NODE else ""
-        stay = next_stay(timers.stays.get(pod.name), stage, node.node_id if node else "", sight.now_s, step)
-        stays[pod.name] = stay if is_head_running else paused(stay, sight.now_s)
-        status = status_of(stays[pod.name], sight.now_s, limits)
-        is_forgotten = stays[pod.name].stage is Stage.VANISHED and status in COUNTABLE
-        found.append(
-            _instance(pod, node, Status.RAY_RUNNING if is_forgotten else status, seen, is_forgotten=is_forgotten)
-        )
+    steady: dict[str, Steady] = {}
+    moving: list[PodView] = []
+    for pod in there:
+        node, held = seen.node_of(pod), seen.steady.get(pod.name)
+        if held is None or node is None or not look.holds(held, pod, node):
+            stay, instance = look.at(pod, node)
+            moving.append(pod)
+            held = Steady(pod, node, stay, instance) if node is not None and stay.stage is Stage.RUNNING else None
+        if held is not None:
+            steady[pod.name], stay, instance = held, held.stay, held.instance
+        stays[pod.name] = stay
+        found.append(instance)
     staying = [pod for pod in workers if stays[pod.name].stage is not Stage.LEAVING]
     asked, asks = _asked(sight, seen, staying, timers, limits)
-    every = (*(instance for instance in found if not _is_nothing(instance)), *asked, *_unmanaged(seen, head))
-    deaths = _deaths(workers, stays, timers, sight.now_s) if is_head_running else timers.deaths
+    moving = [pod for pod in moving if not pod.is_head]
+    came = {pod.group for pod in moving if pod.name not in timers.stays}
     return Instances(
-        instances=every,
+        instances=(*(instance for instance in found if not _is_nothing(instance)), *asked, *_unmanaged(seen, head)),
         timers=Timers(
             stays=stays,
             asks=asks,
-            stalled_s=_stalled(asks, workers, timers, sight.now_s),
-            came_s=_came(workers, timers, sight.now_s),
-            deaths=deaths,
+            stalled_s=_since(asks, came, timers.stalled_s, sight.now_s),
+            came_s=_since({pod.group for pod in workers}, came, timers.came_s, sight.now_s),
+            deaths=_deaths(moving, stays, timers, sight.now_s) if look.is_head_running else timers.deaths,
         ),
-        to_end=_to_end(workers, stays, seen, sight.now_s, limits),
+        to_end=_to_end(moving, stays, seen, sight.now_s, limits),
         overdue=_overdue(stays, sight.now_s, limits),
-        is_head_running=is_head_running,
-        pods={pod.name: pod for pod in (workers if head is None else (head, *workers))},
+        is_head_running=look.is_head_running,
+        pods={pod.name: pod for pod in there},
+        known=Known(seen.pods, seen.skipped, steady),
     )
 
 
-def _is_running(head: PodView | None, sight: Sight, seen: "_Seen") -> bool:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """At one pod after the other."""
+
+    sight: Sight
+    seen: Seen
+    timers: Timers
+    limits: TimeLimits
+    is_head_running: bool
+
+    def holds(self, held: Steady, pod: PodView, node: RayNode) -> bool:
+        """Whether a pod with a running Ray node is what it was, and nothing around it says otherwise."""
+        return (
+            held.pod is pod
+            and held.node is node
+            and self.timers.stays.get(pod.name) is held.stay
+            and node.node_id not in self.sight.drains
+            and (pod.is_head or (pod.name not in self.sight.to_delete and self.seen.is_in_spec(pod)))
+        )
+
+    def at(self, pod: PodView, node: RayNode | None) -> tuple[Stay, Instance]:
+        """Since when a pod is where it is, and its instance."""
+        now_s = self.sight.now_s
+        stage = _stage(pod, node, self.sight, self.seen)
+        step = startup_of(pod).step if stage in NO_RAY_NODE else ""
+        stay = next_stay(self.timers.stays.get(pod.name), stage, node.node_id if node else "", now_s, step)
+        stay = stay if self.is_head_running else paused(stay, now_s)
+        status = status_of(stay, now_s, self.limits)
+        is_forgotten = stay.stage is Stage.VANISHED and status in COUNTABLE
+        shown = Status.RAY_RUNNING if is_forgotten else status
+        return stay, _instance(pod, node, shown, self.seen, is_forgotten=is_forgotten)
+
+
+def _is_running(head: PodView | None, sight: Sight, seen: Seen) -> bool:
     if head is None:
         return seen.bare_head is not None
     return _stage(head, seen.node_of(head), sight, seen) is Stage.RUNNING
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The same sight, sorted and indexed."""
-
-    pods: tuple[PodView, ...]
-    """Heads and workers only, as they were created; others, such as a redis clean-up, are none of our business."""
-    node_by_pod: Mapping[str, RayNode]
-    types: Mapping[str, NodeType]
-    skipped: frozenset[str]
-    suspended: frozenset[str]
-    bare_head: RayNode | None
-    """The head's living Ray node, if it does not say in which pod it lives."""
-    bare: tuple[RayNode, ...]
-    """Living Ray nodes that nobody launched through the cluster."""
-
-    @classmethod
-    def of(cls, sight: Sight) -> "_Seen":
-        pods = sorted(
-            (pod for pod in sight.pods if pod.is_head or pod.is_worker),
-            key=lambda pod: (pod.creation_timestamp or NEWEST, pod.name),
-        )
-        names = {pod.name for pod in pods}
-        bare = [node for node in sight.nodes if not node.instance_id and node.is_alive]
-        return cls(
-            pods=tuple(pods),
-            node_by_pod=_node_by_pod(sight.nodes, names),
-            types=sight.types.by_name(),
-            skipped=sight.types.skipped,
-            suspended=sight.types.suspended,
-            bare_head=next((node for node in bare if _is_head_node(node)), None),
-            bare=tuple(node for node in bare if not _is_head_node(node)),
-        )
-
-    def node_of(self, pod: PodView) -> RayNode | None:
-        """The Ray node in that pod."""
-        return self.node_by_pod.get(pod.name) or (self.bare_head if pod.is_head else None)
-
-    def is_in_spec(self, pod: PodView) -> bool:
-        """Whether the operator keeps its group."""
-        return pod.group in self.skipped or (pod.group in self.types and pod.group not in self.suspended)
-
-
-def _node_by_pod(nodes: Iterable[RayNode], names: Collection[str]) -> dict[str, RayNode]:
-    """A pod's Ray node: a living one before any dead one, which it replaced."""
-    found: dict[str, RayNode] = {}
-    for node in nodes:
-        if node.instance_id in names:
-            known = found.get(node.instance_id)
-            if known is None or not known.is_alive:
-                found[node.instance_id] = node
-    return found
-
-
-def _is_head_node(node: RayNode) -> bool:
-    return any(name == HEAD_RESOURCE for name, _ in node.total)
-
-
-def _head(heads: Sequence[PodView], seen: _Seen) -> PodView | None:
-    """The one head: a living pod before a dying one, one with a living Ray node before one without (SC:S15)."""
-
-    def rank(pod: PodView) -> tuple[bool, bool]:
-        node = seen.node_by_pod.get(pod.name)
-        return pod.is_terminating or pod.is_finished, node is None or not node.is_alive
-
-    return min(heads, key=rank, default=None)
-
-
 # --- what is there ---------------------------------------------------------------------------------------------------
 
 
-def _stage(pod: PodView, node: RayNode | None, sight: Sight, seen: _Seen) -> Stage:
+def _stage(pod: PodView, node: RayNode | None, sight: Sight, seen: Seen) -> Stage:
     is_ordered = not pod.is_head and (pod.name in sight.to_delete or not seen.is_in_spec(pod))
     if pod.is_terminating or pod.is_finished or is_ordered:
         return Stage.LEAVING
@@ -219,7 +171,7 @@ def _stage(pod: PodView, node: RayNode | None, sight: Sight, seen: _Seen) -> Sta
     return Stage.DRAIN_ASKED if node.node_id in sight.drains else Stage.RUNNING
 
 
-def _instance(pod: PodView, node: RayNode | None, status: Status, seen: _Seen, *, is_forgotten: bool) -> Instance:
+def _instance(pod: PodView, node: RayNode | None, status: Status, seen: Seen, *, is_forgotten: bool) -> Instance:
     """One pod's instance; while its Ray node is not there, it promises what its type has (AS:S-3, AS:S-4).
 
     One that the GCS has forgotten may be at work: it counts, and has nothing free for others.
@@ -266,7 +218,7 @@ def _is_nothing(instance: Instance) -> bool:
     return instance.is_unmanaged and instance.status is not Status.RAY_RUNNING
 
 
-def _unmanaged(seen: _Seen, head: PodView | None) -> tuple[Instance, ...]:
+def _unmanaged(seen: Seen, head: PodView | None) -> tuple[Instance, ...]:
     """Ray nodes without a pod of ours: what somebody joined by hand, and a head that is no pod."""
     found = [
         _with_node(Instance(node.node_id, "", Status.RAY_RUNNING), node)
@@ -283,7 +235,7 @@ def _unmanaged(seen: _Seen, head: PodView | None) -> tuple[Instance, ...]:
 
 
 def _asked(
-    sight: Sight, seen: _Seen, staying: Sequence[PodView], timers: Timers, limits: TimeLimits
+    sight: Sight, seen: Seen, staying: Sequence[PodView], timers: Timers, limits: TimeLimits
 ) -> tuple[list[Instance], dict[str, tuple[Ask, ...]]]:
     """An instance for each pod asked for and not there, and since when it is asked for."""
     wanted = sight.types.wanted if sight.wanted is None else sight.wanted
@@ -324,16 +276,11 @@ def _replicas_to_fill(node_type: NodeType, pods: Sequence[PodView], missing: int
     return [*gaps[:missing], *new]
 
 
-def _came(pods: Iterable[PodView], timers: Timers, now_s: float) -> dict[str, float]:
-    """A pod counts once, when it is first seen, whatever becomes of it later."""
-    pods = tuple(pods)
-    came = {pod.group for pod in pods if pod.name not in timers.stays}
-    return {group: now_s if group in came else timers.came_s.get(group, now_s) for group in {p.group for p in pods}}
-
-
-def _stalled(asks: Collection[str], pods: Iterable[PodView], timers: Timers, now_s: float) -> dict[str, float]:
-    came = {pod.group for pod in pods if pod.name not in timers.stays}
-    return {group: now_s if group in came else timers.stalled_s.get(group, now_s) for group in asks}
+def _since(
+    groups: Iterable[str], came: Collection[str], before_s: Mapping[str, float], now_s: float
+) -> dict[str, float]:
+    """By group, when a pod of it came last: each counts once, when it is first seen, whatever becomes of it later."""
+    return {group: now_s if group in came else before_s.get(group, now_s) for group in groups}
 
 
 def _deaths(workers: Iterable[PodView], stays: Mapping[str, Stay], timers: Timers, now_s: float) -> dict[str, Deaths]:
@@ -355,7 +302,7 @@ def _deaths(workers: Iterable[PodView], stays: Mapping[str, Stay], timers: Timer
 
 
 def _to_end(
-    workers: Iterable[PodView], stays: Mapping[str, Stay], seen: _Seen, now_s: float, limits: TimeLimits
+    workers: Iterable[PodView], stays: Mapping[str, Stay], seen: Seen, now_s: float, limits: TimeLimits
 ) -> frozenset[str]:
     return frozenset(
         pod.name for pod in workers if pod.group not in seen.skipped and must_end(stays[pod.name], now_s, limits)

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any, Final
 
 from raytide.autoscaler.inputs.fallback import Choice, choose
-from raytide.autoscaler.inputs.instances import Instances, Sight, instances
+from raytide.autoscaler.inputs.instances import Instances, instances
 from raytide.autoscaler.inputs.lifecycle import Stage
 from raytide.autoscaler.inputs.limits import Evidence, Limits, limit
 from raytide.autoscaler.inputs.node_types import NodeTypes, asked_resources, node_types
+from raytide.autoscaler.inputs.sight import Sight
 from raytide.autoscaler.inputs.upscaling import Launches, launches
 from raytide.autoscaler.model import GcsState, Instance, OnProgress, SchedulingInput, unwatched
 from raytide.autoscaler.ordering.orders import Memory, Snapshot
@@ -46,7 +47,7 @@ def decide(snapshot: Snapshot, memory: Memory, standing: Standing, on_progress: 
     state = snapshot.gcs or GcsState()
     types = node_types(snapshot.cluster["spec"], state.nodes, asked_resources(state))
     time_limits = snapshot.settings.time_limits
-    found = instances(_sight(snapshot, memory, standing, types, state), memory.timers, time_limits)
+    found = instances(_sight(snapshot, memory, standing, types, state), memory.timers, time_limits, memory.known)
     joined_s = _joined(found.instances, memory.joined_s, snapshot.monotonic_s)
     if snapshot.gcs is None:
         return Deciding(types, found, memory.joined_s, why_not="the GCS does not answer")

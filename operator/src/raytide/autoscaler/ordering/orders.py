@@ -16,6 +16,8 @@ from raytide.api.pod import PodView
 from raytide.api.scaling import DecisionRecord, GroupDecision, Why
 from raytide.autoscaler.inputs.lifecycle import DEFAULT_LIMITS, TimeLimits, Timers
 from raytide.autoscaler.inputs.node_autoscaler import UNKNOWN, NodeAutoscaler
+from raytide.autoscaler.inputs.steady import UNKNOWN as UNKNOWN_PODS
+from raytide.autoscaler.inputs.steady import Known
 from raytide.autoscaler.model import Decision, Drained, DrainReason, GcsState, Instance, NodeType, Report
 
 Operation: TypeAlias = Mapping[str, Any]
@@ -97,6 +99,8 @@ class Memory:
     """By Ray node id, drains that were refused or not answered."""
     timers: Timers = field(default_factory=Timers)
     """Of instances.py and limits.py, theirs to read."""
+    known: Known = field(default=UNKNOWN_PODS, compare=False, repr=False)
+    """No timers, and nothing that changes a decision: what need not be worked out again while it has not changed."""
     silent_s: float | None = None
     """Since when nobody knows what is needed: the GCS is silent, or the head is down."""
     report_version: int = 0

@@ -115,6 +115,8 @@ def _within_names(question: GroupQuestion, units: tuple[Unit, ...]) -> tuple[Uni
 
     A replica that is larger than that leaves alone: one named host takes the whole of it along.
     """
+    if not any(unit.fate is Fate.LEAVES for unit in units):
+        return units
     left = MAX_NAMES_PER_GROUP - len(_names(question, units))
     kept = []
     for unit in units:
@@ -137,6 +139,8 @@ def _units(instances: Iterable[Instance]) -> Iterable[tuple[str, tuple[Instance,
 
 
 def _unit(name: str, hosts: tuple[Instance, ...], question: GroupQuestion) -> Unit:
+    if len(hosts) == 1 and (fate := _host_fate(hosts[0], question)) is Fate.STAYS:
+        return Unit(name, hosts, fate)
     fates = [_host_fate(host, question) for host in hosts]
     cause = next((question.doomed[host.instance_id] for host in hosts if host.instance_id in question.doomed), None)
     fate = _unit_fate(fates, hosts)
@@ -149,6 +153,8 @@ def _host_fate(host: Instance, question: GroupQuestion) -> Fate:
         return Fate.GONE
     if host.pod in question.named or host.pod in question.ended:
         return Fate.NAMED
+    if host.status is Status.RAY_RUNNING and host.instance_id not in question.doomed:
+        return Fate.STAYS  # of thousands nearly all: the hash of a status costs more than all that is asked before
     if host.status in LEAVING:
         is_idle = host.status is Status.RAY_STOPPING and host.idle_ms > 0
         return Fate.NAMED if is_idle or host.node_id in question.overdue else Fate.DRAINS
