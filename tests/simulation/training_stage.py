@@ -186,6 +186,8 @@ class TrainingStage(Stage):
         expected = {*alive, *done} if names.TRAINER not in self._held_back(job) else {*alive, *listed}
         if not set(alive) <= set(listed) <= expected:
             return f"its members are {listed}, its trainers {alive}"
+        if len(listed) > (size := job_wish(job).counts[names.TRAINER]):
+            return f"its members are {listed}, and {size} trainers are wanted"
         service = self.world.store.find("services", metadata["namespace"], metadata["name"])
         return "" if service and service.owners == (metadata["uid"],) else "its service is missing or another job's"
 
