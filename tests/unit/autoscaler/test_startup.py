@@ -1,13 +1,20 @@
 """A pod on its way to a Ray node: which step it is in, how long that may last, and that slow ones are not given up."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from raytide.api.pod import ContainerView, PodCondition
-from raytide.autoscaler.inputs.lifecycle import TimeLimits
-from raytide.autoscaler.inputs.startup import limit_s, startup_of
+from raytide.autoscaler.inputs.instances import instances
+from raytide.autoscaler.inputs.lifecycle import TimeLimits, Timers
+from raytide.autoscaler.inputs.limits import Evidence, limit
+from raytide.autoscaler.inputs.node_types import NodeTypes
+from raytide.autoscaler.inputs.sight import Sight
+from raytide.autoscaler.inputs.startup import limit_s, restart_count, startup_of
+from raytide.autoscaler.model import NodeStatus, NodeType, RayNode
 from unit.autoscaler.scaling_world import World
 
-from builders import group, pending, pod, waiting
+from builders import group, head, pending, pod, waiting
 
 INIT = ContainerView("wait-gcs-ready", "running")
 DONE = ContainerView("wait-gcs-ready", "terminated", "Completed", exit_code=0)
@@ -60,7 +67,7 @@ RUNS = ContainerView("ray-worker", "running")
     ],
 )
 def test_each_step_has_its_own_patience(thing, reason, seconds):
-    startup = startup_of(thing)
+    startup = startup_of(thing, is_crash_loop=restart_count(thing) > 1)
     assert (startup.reason, limit_s(startup, TimeLimits())) == (reason, seconds)
 
 
@@ -98,3 +105,104 @@ def test_slow_starters_start(start_s):
 )
 def test_every_patience_can_be_set(variable, limit):
     assert getattr(TimeLimits.from_environment({variable: "77"}), limit) == 77
+
+
+# --- restarts ------------------------------------------------------------------------------------------------------------
+
+AGENT = ContainerView("log-agent", "running", restart_count=1)
+PROXY = ContainerView("proxy", "running", restart_count=1)
+"""A native sidecar: an init container that is always restarted."""
+
+
+@pytest.mark.rule("FD:AS-A1", "SC:S13")
+@pytest.mark.parametrize(
+    ("thing", "reason", "seconds"),
+    [
+        pytest.param(
+            pod("a", containers=(PULLING, AGENT)), "ContainersNotStarted", 3600, id="another container, Ray's is pulled"
+        ),
+        pytest.param(
+            pending("a", node_name="n", init_containers=(PROXY, INIT)), "NotInitialized", 3600, id="a native sidecar"
+        ),
+        pytest.param(
+            pending("a", node_name="n", init_containers=(ContainerView("wait", "running", restart_count=1),)),
+            "NotInitialized",
+            3600,
+            id="an init container",
+        ),
+        pytest.param(pod("a", containers=(RUNS, AGENT)), "NeverRegistered", 300, id="another container beside Ray"),
+        pytest.param(
+            pod("a", containers=(ContainerView("ray-worker", "running", restart_count=1),)),
+            "NeverRegistered",
+            300,
+            id="Ray's, and it runs",
+        ),
+        pytest.param(
+            pod("a", containers=(ContainerView("ray-worker", "terminated", "Error", restart_count=1, exit_code=1),)),
+            "NeverRegistered",
+            300,
+            id="Ray's, and it is about to be started",
+        ),
+        pytest.param(
+            pod("a", containers=(PULLING, waiting("log-agent", "CrashLoopBackOff"))),
+            "CrashLoop",
+            300,
+            id="one that waits to be restarted",
+        ),
+    ],
+)
+def test_a_container_that_was_restarted_once_is_no_crash_loop(thing, reason, seconds):
+    startup = startup_of(thing, is_crash_loop=restart_count(thing) > 1)
+    assert (startup.reason, limit_s(startup, TimeLimits())) == (reason, seconds)
+
+
+HEAD_NODE = RayNode("h", NodeStatus.IDLE, head().name, "headgroup")
+TYPES = NodeTypes((NodeType("headgroup", max_nodes=1), NodeType("cpu", max_nodes=5)))
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def given_up_after_s(states, until_s):
+    """When the pod is given up, if `states` says what its containers do from which second on; None: never."""
+    timers, shown = Timers(), ()
+    for second in range(0, until_s, 5):
+        shown = states.get(second, shown)
+        view = pod("a", phase="Pending", node_name="n", containers=shown)
+        found = instances(Sight([head(), view], [HEAD_NODE], TYPES, float(second), {"cpu": 1}), timers)
+        timers = found.timers
+        if limit(found, TYPES, Evidence(NOW, float(second))).stuck:
+            return second
+    return None
+
+
+def restarted(count, name="log-agent"):
+    return (PULLING, ContainerView(name, "running", restart_count=count))
+
+
+BACKING_OFF = (PULLING, ContainerView("log-agent", "waiting", "CrashLoopBackOff", restart_count=1))
+HISTORIES = {
+    "restarted once, and the image takes long": ({0: (PULLING,), 60: restarted(1)}, None),
+    "restarted twice, with half an hour between": ({0: restarted(0), 60: restarted(1), 1860: restarted(2)}, None),
+    "restarted twice at once, and then it runs": ({0: restarted(0), 60: restarted(1), 80: restarted(2)}, None),
+    "back-off once, and then it runs": ({0: restarted(1), 60: BACKING_OFF, 70: restarted(2)}, None),
+    "already restarted when first seen, and it runs": ({0: restarted(7)}, None),
+    "it waits to be restarted": ({0: (PULLING,), 60: BACKING_OFF}, 365),
+    "it crashes again and again, and runs in between": (
+        {second: restarted(1 + second // 100) for second in range(0, 3000, 100)},
+        505,
+    ),
+    "Ray starts again and again": (
+        {
+            second: (ContainerView("ray-worker", "running", restart_count=second // 200),)
+            for second in range(0, 3000, 200)
+        },
+        505,
+    ),
+}
+"""What its containers do from which second on, and when it is given up."""
+
+
+@pytest.mark.rule("FD:AS-A1", "SC:S13")
+@pytest.mark.parametrize("history", HISTORIES)
+def test_only_what_is_restarted_again_within_the_patience_is_given_up(history):
+    states, expected = HISTORIES[history]
+    assert given_up_after_s(states, 3000) == expected

@@ -15,6 +15,7 @@ from raytide.api.pod import PodView
 from raytide.autoscaler.inputs.lifecycle import (
     DEFAULT_LIMITS,
     NO_RAY_NODE,
+    NO_RESTARTS,
     Ask,
     Deaths,
     Stage,
@@ -24,12 +25,13 @@ from raytide.autoscaler.inputs.lifecycle import (
     ask_again,
     must_end,
     next_asks,
+    next_restarts,
     next_stay,
     paused,
     status_of,
 )
 from raytide.autoscaler.inputs.sight import Seen, Sight, head_of
-from raytide.autoscaler.inputs.startup import startup_of
+from raytide.autoscaler.inputs.startup import restart_count, startup_of
 from raytide.autoscaler.inputs.steady import UNKNOWN, Known, Steady
 from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, Instance, NodeStatus, NodeType, RayNode, Status
 
@@ -140,8 +142,11 @@ class _Look:
         """Since when a pod is where it is, and its instance."""
         now_s = self.sight.now_s
         stage = _stage(pod, node, self.sight, self.seen)
-        step = startup_of(pod).step if stage in NO_RAY_NODE else ""
-        stay = next_stay(self.timers.stays.get(pod.name), stage, node.node_id if node else "", now_s, step)
+        old, node_id, step, restarts = self.timers.stays.get(pod.name), node.node_id if node else "", "", NO_RESTARTS
+        if stage in NO_RAY_NODE:
+            restarts = next_restarts(old.restarts if old else None, restart_count(pod), now_s)
+            step = startup_of(pod, is_crash_loop=restarts.is_crash_loop(now_s, self.limits.broken_s)).step
+        stay = next_stay(old, stage, node_id, now_s, step, restarts=restarts)
         stay = stay if self.is_head_running else paused(stay, now_s)
         status = status_of(stay, now_s, self.limits)
         is_forgotten = stay.stage is Stage.VANISHED and status in COUNTABLE

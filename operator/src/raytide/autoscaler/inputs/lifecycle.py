@@ -112,6 +112,35 @@ NO_RAY_NODE: Final = frozenset({Stage.UNPLACED, Stage.STARTING})
 
 
 @dataclass(frozen=True, slots=True)
+class Restarts:
+    """How often the container of a pod that was restarted most often was, and when it was seen to be."""
+
+    count: int
+    last_s: float | None = None
+    """None: what was there at first sight happened at a time nobody knows."""
+    before_s: float | None = None
+    """The one before."""
+
+    def is_crash_loop(self, now_s: float, patience_s: float) -> bool:
+        """Whether it was restarted again within the patience: once is no loop, whatever the reason was."""
+        return self.before_s is not None and now_s - self.before_s <= patience_s
+
+
+NO_RESTARTS: Final = Restarts(0)
+
+
+def next_restarts(old: Restarts | None, count: int, now_s: float) -> Restarts:
+    """The same while nothing was restarted; `old` is None for a pod that is seen for the first time."""
+    if old is None:
+        return Restarts(count)
+    if count == old.count:
+        return old
+    if count < old.count:  # what was restarted most often is done
+        return replace(old, count=count)
+    return Restarts(count, now_s, now_s if count > old.count + 1 else old.last_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Stay:
     """Since when one instance has been where it is."""
 
@@ -123,6 +152,8 @@ class Stay:
     """When its Ray node was seen to register; None if it was there from the start."""
     step: str = ""
     """Of its start-up, while there is no Ray node: another one is progress and starts the clock anew (startup.py)."""
+    restarts: Restarts = NO_RESTARTS
+    """Of its containers, while there is no Ray node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +189,9 @@ class Timers:
     """By group: what a crash loop leaves behind where pods are never restarted but replaced."""
 
 
-def next_stay(old: Stay | None, stage: Stage, node_id: str, now_s: float, step: str = "") -> Stay:
+def next_stay(
+    old: Stay | None, stage: Stage, node_id: str, now_s: float, step: str = "", *, restarts: Restarts = NO_RESTARTS
+) -> Stay:
     """The same stay while nothing changed, else a new one that begins now.
 
     A Ray node the GCS forgot was dying (then it is dead) or is lost for the moment (VANISHED); another Ray node in the
@@ -168,11 +201,11 @@ def next_stay(old: Stay | None, stage: Stage, node_id: str, now_s: float, step: 
         is_dying = old.stage in (Stage.DEAD, Stage.DRAINING)
         stage, node_id, step = (Stage.DEAD if is_dying else Stage.VANISHED), old.node_id, ""
     if old is not None and (old.stage, old.node_id, old.step) == (stage, node_id, step):
-        return old
+        return old if old.restarts == restarts else replace(old, restarts=restarts)
     joined_s = None if old is None else old.joined_s
     if stage is Stage.RUNNING and old is not None and old.node_id != node_id:
         joined_s = now_s
-    return Stay(stage, now_s, node_id, joined_s, step)
+    return Stay(stage, now_s, node_id, joined_s, step, restarts)
 
 
 def paused(stay: Stay, now_s: float) -> Stay:

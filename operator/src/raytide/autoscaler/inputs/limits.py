@@ -274,7 +274,7 @@ class _Judge:
         pod, stay = self.found.pods.get(instance.instance_id), self.found.timers.stays.get(instance.instance_id)
         if pod is None or stay is None or stay.stage not in NO_RAY_NODE:
             return None
-        startup = startup_of(pod)
+        startup = startup_of(pod, is_crash_loop=stay.restarts.is_crash_loop(self.now_s, self.limits.broken_s))
         is_known = self.is_resting and isinstance(startup.reason, Cause) and startup.reason != Cause.UNSCHEDULABLE
         node_s = wait_s(pod.name, self.node_autoscaler, self.limits, is_resting=self.is_resting)
         if self.now_s - stay.since_s <= limit_s(startup, self.limits, node_s=node_s) and not is_known:

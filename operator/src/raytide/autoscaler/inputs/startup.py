@@ -3,7 +3,8 @@
 Takes the view of a pod whose Ray node has not registered, gives the one step of its start-up that it is in: waiting for a
 scheduler, for a node, for init containers, for images, failing, or running without Ray. Each step has a time limit of its
 own and its clock starts when the step does, so that a slow image pull is not counted against Ray and a pod that goes on
-from step to step is never given up (SC:S13, B-16). Pure; used by instances.py, which keeps the clocks, and limits.py.
+from step to step is never given up (SC:S13, B-16). A container that was restarted once has no trouble; one that waits to be
+restarted, or is restarted again within the patience, has. Pure; used by instances.py, which keeps the clocks, and limits.py.
 """
 
 from dataclasses import dataclass
@@ -37,24 +38,31 @@ class Startup:
     detail: str
     finished: int = 0
     """Containers that are done or running: one more is progress, and starts the clock anew."""
+    has_ray_restarted: bool = False
+    """Ray had its chance: however often it is started again, that is one step with one clock."""
 
     @property
     def step(self) -> str:
         """Changes whenever the pod gets further, or falls back."""
-        return f"{self.reason}/{self.finished}"
+        return "RayRestarted" if self.has_ray_restarted else f"{self.reason}/{self.finished}"
 
 
-def startup_of(pod: PodView) -> Startup:
-    """The step that it is in."""
+def startup_of(pod: PodView, *, is_crash_loop: bool = False) -> Startup:
+    """The step that it is in; `is_crash_loop`: containers were restarted again within the patience, says who counts."""
     trouble = trouble_of(pod)
     if trouble is not None and trouble.cause is not Cause.CRASH:
         return Startup(trouble.cause, trouble.detail)
-    crashed = next((c for c in (*pod.init_containers, *pod.containers) if c.restart_count and not _is_done(c)), None)
-    if trouble is not None or crashed is not None:
+    ray = _ray(pod)
+    has_ray_restarted = ray is not None and ray.restart_count > 0
+    if trouble is not None or is_crash_loop:
         # Between two crashes the container runs for a moment: that is the same step, with the same clock.
-        return Startup(Cause.CRASH, trouble.detail if trouble else _restarts(crashed))
+        detail = trouble.detail if trouble else _restarts(_most_restarted(pod))
+        return Startup(Cause.CRASH, detail, has_ray_restarted=has_ray_restarted)
     if not pod.node_name and not pod.is_running:
         return Startup(Unready.NOT_SCHEDULED, "no scheduler has looked at it")
+    if has_ray_restarted:
+        detail = f"{_restarts(ray)} and its Ray node does not register"
+        return Startup(Unready.NEVER_REGISTERED, detail, has_ray_restarted=True)
     if has_ray_started(pod):
         return Startup(Unready.NEVER_REGISTERED, "its Ray container runs and its Ray node does not register")
     finished = sum(map(_is_done, (*pod.init_containers, *pod.containers)))
@@ -64,9 +72,15 @@ def startup_of(pod: PodView) -> Startup:
     return Startup(Unready.NOT_STARTED, "its images are pulled or its volumes mounted", finished)
 
 
+def restart_count(pod: PodView) -> int:
+    """Of the container that was restarted most often, those that are done left out."""
+    container = _most_restarted(pod)
+    return 0 if container is None else container.restart_count
+
+
 def has_ray_started(pod: PodView) -> bool:
     """Whether the Ray container runs: from then on a Ray node is due."""
-    ray = next((c for c in pod.containers if c.name == pod.ray_container), None)
+    ray = _ray(pod)
     return pod.is_running if ray is None else ray.state == "running"
 
 
@@ -88,12 +102,22 @@ def limit_s(startup: Startup, limits: TimeLimits, *, node_s: float | None = None
     return limits.broken_s
 
 
+def _ray(pod: PodView) -> ContainerView | None:
+    return next((c for c in pod.containers if c.name == pod.ray_container), None)
+
+
 def _is_done(container: ContainerView) -> bool:
     """An init container that ended well, or any that runs beside the others (a native sidecar too)."""
     return container.exit_code == 0
 
 
+def _most_restarted(pod: PodView) -> ContainerView | None:
+    unfinished = (c for c in (*pod.init_containers, *pod.containers) if not _is_done(c))
+    return max(unfinished, key=lambda container: container.restart_count, default=None)
+
+
 def _restarts(container: ContainerView | None) -> str:
     if container is None:
         return ""
-    return f"container {container.name} has been restarted {container.restart_count} times"
+    count = container.restart_count
+    return f"container {container.name} has been restarted {f'{count} times' if count > 1 else 'once'}"
