@@ -19,6 +19,8 @@ from simulation.world import NAMESPACE, NODES, RAYCLUSTERS
 QUOTA_S = 20.0
 QUOTA_RETRY_S = 60.0
 """What a quota refused is tried again within this time (RM:I18)."""
+REPLACED_WITHIN_S = 10.0
+"""SC:S12."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,33 @@ async def node_lost(stage: Stage) -> None:
     await stage.pass_time(20.0)
     stage.world.bury_node(NODES[1])
     await stage.settle()
+
+
+async def node_away(stage: Stage) -> None:
+    """S6, S12: the machine dies and its Node stays NotReady: its pods end for nobody and are replaced at once."""
+    await live_cluster(stage, group("a", 4))
+    stage.world.lose_node(NODES[1])
+    await _replaced(stage, 4)
+    await stage.settle()
+
+
+async def node_away_at_start(stage: Stage) -> None:
+    """The operator ran on that machine: a new one starts while the Node is NotReady; much later the machine is back."""
+    await live_cluster(stage, group("a", 4))
+    stage.kill()
+    stage.world.lose_node(NODES[1])
+    await _replaced(stage, 4)
+    await stage.settle()
+    stage.world.recover_node(NODES[1])
+    await stage.pass_time(5.0)
+    await stage.settle()
+
+
+async def _replaced(stage: Stage, count: int) -> None:
+    """So many workers live in time; garbage collection of a deleted Node has no part in it (FD:REL-A)."""
+    await stage.pass_time(REPLACED_WITHIN_S)
+    if not stage.script.met and (alive := len(workers(stage, "a"))) != count:
+        stage.judge.note(f"{alive} of {count} workers live {REPLACED_WITHIN_S:.0f} s after a node died")
 
 
 async def delete_while_creating(stage: Stage) -> None:
@@ -237,6 +266,8 @@ SCENARIOS = (
     Scenario("worker-evicted", worker_evicted),
     Scenario("head-fails", head_fails),
     Scenario("node-lost", node_lost),
+    Scenario("node-away", node_away),
+    Scenario("node-away-at-start", node_away_at_start),
     Scenario("delete-while-creating", delete_while_creating, has_exact_counts=False),
     Scenario("delete-and-create-again", delete_and_create_again, has_exact_counts=False),
     Scenario("namespace-deleted", namespace_deleted, has_exact_counts=False),

@@ -24,7 +24,7 @@ from simulation.invariants import SENDER, Judge
 from simulation.operator_under_test import LEASE, OperatorUnderTest, WorldClock
 from simulation.wire import InProcess, StorePast, Troubles
 from simulation.wishes import RECORD, hosts_by_group, is_suspended, named_workers, wanted, wish_of
-from simulation.world import NAMESPACE, RAYCLUSTERS, Kubelets, World
+from simulation.world import NAMESPACE, RAYCLUSTERS, Kubelets, World, node_of
 
 ESR_S = 60.0
 """So long after the last fault everything must be as wanted."""
@@ -227,7 +227,7 @@ class Stage:
         services = self.world.store.find("services", NAMESPACE, f"{cluster['metadata']['name']}-head-svc")
         if services is None or services.owners != (uid,):
             return "the head service is missing or another cluster's"
-        members = self.census.members(uid)
+        members = [pod for pod in self.census.members(uid) if not self._is_stranded(pod.name)]
         if len(members) != sum(want.values()):
             return "pods that ended are still there"
         if len({(pod.group, pod.index, pod.host) for pod in members}) != len(members):
@@ -238,6 +238,11 @@ class Stage:
             return "the headless service is missing or another cluster's"
         named = [pod.name for pod in members if pod.name in named_workers(cluster)]
         return f"named and still there: {named}" if named else ""
+
+    def _is_stranded(self, name: str) -> bool:
+        """It was told to end on a machine that is away: it stays until the machine or somebody with its Node decides."""
+        pod = self.world.store.find("pods", NAMESPACE, name)
+        return pod is not None and pod.is_terminating and self.world.is_silent(node_of(pod.obj()))
 
     def _has_headless_service(self, cluster: dict[str, Any]) -> bool:
         service = self.world.store.find("services", NAMESPACE, f"{cluster['metadata']['name']}-headless")

@@ -133,6 +133,10 @@ class World:
         pods = self.store.entries("pods", self.namespace)
         return [key.name for key, entry in pods if node_of(entry.obj()) == node]
 
+    def is_silent(self, node: str) -> bool:
+        """Whether the machine is away, so that nothing ends there."""
+        return node in self._silent_nodes
+
     def recover_node(self, node: str) -> None:
         """The machine is back: its kubelet ends what was deleted in the meantime."""
         self._silent_nodes.discard(node)
