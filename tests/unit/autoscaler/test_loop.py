@@ -66,6 +66,34 @@ async def test_a_changed_pod_is_looked_at_soon_and_many_only_once_a_second(stage
     assert len(stage.ticks) - ticks == pytest.approx(6, abs=1)
 
 
+@pytest.mark.rule("FD:AS-A17")
+@pytest.mark.parametrize(
+    ("answered_in_s", "seconds"),
+    [
+        pytest.param(0.0, 1.0, id="at once"),
+        pytest.param(0.05, 1.0, id="soon"),
+        pytest.param(0.1, 2.0, id="the answer has thousands of nodes"),
+        pytest.param(0.25, 5.0, id="as long as Ray waits"),
+        pytest.param(15.0, 5.0, id="not at all"),
+    ],
+)
+def test_the_longer_the_gcs_takes_to_answer_the_less_often_it_is_asked(answered_in_s, seconds):
+    assert looping.shortest_tick_s(answered_in_s) == pytest.approx(seconds)
+
+
+@pytest.mark.rule("FD:AS-A17")
+@pytest.mark.parametrize(("delay_s", "every_s"), [(0.01, 1), (0.2, 4), (2.0, 5)])
+async def test_pods_that_change_all_the_time_cost_the_gcs_a_twentieth_of_its_time_at_most(stage, delay_s, every_s):
+    stage.gcs.delay_s = delay_s
+    async with stage.running():
+        await stage.until("a first tick", lambda: stage.ticks)
+        asked = stage.gcs.calls["GetClusterResourceState"]
+        for number in range(600):
+            stage.touch_pod("demo-head", str(number))
+            await asyncio.sleep(0.1)
+    assert stage.gcs.calls["GetClusterResourceState"] - asked == pytest.approx(60 / every_s, abs=1)
+
+
 @pytest.mark.rule("AS:B-21", "AS:B-28")
 async def test_scale_down_lowers_then_drains_then_names_at_once(stage):
     await scaled_up(stage, 2)

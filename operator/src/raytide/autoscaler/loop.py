@@ -35,6 +35,10 @@ T = TypeVar("T")
 
 SHORTEST_TICK_S: Final = 1.0
 """From the beginning of one to that of the next, however often pods change."""
+GCS_SHARE: Final = 0.05
+"""The part of its time that the GCS may spend on answering us because pods change: it has one thread for all (FD:AS-A17)."""
+RAYS_INTERVAL_S: Final = 5.0
+"""So often Ray's own autoscaler asks, whatever the answer costs."""
 GCS_S: Final = 15.0
 """Longest wait for one answer; the wire's own deadline is shorter, so that it learns of silence and opens a new channel."""
 DRAINS_S: Final = 5.0
@@ -86,7 +90,7 @@ class Skipped(Exception):  # noqa: N818 - a verdict on a tick
 class Autoscaler:
     """The sidecar's loop.
 
-    - One tick per `interval_s`, sooner when a pod changed or the plan asks for it; never two within a second.
+    - One tick per `interval_s`, sooner when a pod changed or the plan asks for it; never two within `shortest_tick_s`.
     - Per tick one GET, at most two patches, and no LIST, unless a pod waits for a node (node_events.py); the second follows the accepted drains within half a second.
     - A side that does not answer is asked again with back-off, for ever, and mentioned once.
     - `run` ends only when cancelled, or with `NotLetIn`.
@@ -122,6 +126,8 @@ class Autoscaler:
         self._unwritten = Backoff(first_s=SHORTEST_TICK_S, longest_s=LONGEST_REST_S)
         self._complaint = ""
         self._is_gcs_away = False
+        self._answered_in_s = 0.0
+        """How long the GCS took to say its state, or to say nothing."""
         self._nonsense: frozenset[str] = frozenset()
         """Kinds of nonsense in Ray's last answer."""
         self._began_s: float | None = None
@@ -145,7 +151,7 @@ class Autoscaler:
             began_s = self._clock.monotonic()
             self._woken.clear()
             tick = await self.tick()
-            await self._rest(self._rest_s(tick), not_before_s=began_s + SHORTEST_TICK_S)
+            await self._rest(self._rest_s(tick), not_before_s=began_s + shortest_tick_s(self._answered_in_s))
 
     async def _rest(self, longest_s: float, *, not_before_s: float) -> None:
         with suppress(TimeoutError):
@@ -244,7 +250,11 @@ class Autoscaler:
         )
 
     async def _ask_ray(self) -> GcsState:
-        state = await _within(GCS_S, self._gcs.state())
+        began_s = self._clock.monotonic()
+        try:
+            state = await _within(GCS_S, self._gcs.state())
+        finally:
+            self._answered_in_s = self._clock.monotonic() - began_s
         if self._reported is None or self._reported[0] != state.session:
             self._reported = state.session, await _within(GCS_S, self._gcs.reported_version())
         return state
@@ -321,6 +331,14 @@ class Autoscaler:
         if self._complaint:
             log.info("everything is there again, going on")
         self._complaint = ""
+
+
+def shortest_tick_s(answered_in_s: float) -> float:
+    """How long after the beginning of a tick the next may begin, if the GCS took so long to answer.
+
+    The answer has every node, so both its cost and this time grow with the cluster.
+    """
+    return min(max(SHORTEST_TICK_S, answered_in_s / GCS_SHARE), RAYS_INTERVAL_S)
 
 
 def _speak(lines: Sequence[LogLine]) -> None:
