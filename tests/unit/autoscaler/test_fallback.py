@@ -9,6 +9,7 @@ from raytide.autoscaler.inputs.fallback import Choice, choose
 from raytide.autoscaler.inputs.limits import Blocked, Limits
 from raytide.autoscaler.inputs.upscaling import launches
 from raytide.autoscaler.model import (
+    Amounts,
     Decision,
     Demand,
     Gang,
@@ -211,6 +212,85 @@ def test_replicas_wait_as_a_whole():
     question = ask(*stuck, types=(slices,), tasks=(Demand(ONE, 1),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))
     assert choice.kept in ({"a0", "a1"}, {"b0", "b1"})
+
+
+# --- no more than is short -------------------------------------------------------------------------------------------
+
+
+def apart_gang(size: int, amounts: Amounts = CPU4) -> Gang:
+    return Gang("1:STRICT_SPREAD|PENDING", (Request(amounts, anti_affinity=("_PG_1", "")),) * size)
+
+
+@pytest.mark.rule("FD:AS-A7")
+@pytest.mark.parametrize(
+    ("there", "asked", "launches"),
+    [
+        pytest.param(
+            [running(f"r{i}") for i in range(9)],
+            {"gangs": (apart_gang(10),)},
+            {"spot": 1},
+            id="a gang of ten with nine nodes free asks for one",
+        ),
+        pytest.param(
+            [running(f"r{i}", is_busy=True) for i in range(9)],
+            {"gangs": (apart_gang(10),)},
+            {"spot": 10},
+            id="a gang of ten with nine nodes busy asks for ten",
+        ),
+        pytest.param(
+            [running(f"r{i}") for i in range(9)],
+            {"gangs": (apart_gang(10),), "tasks": (Demand(ONE, 9),)},
+            {"spot": 10},
+            id="nine free nodes that tasks take are not counted for the gang, too",
+        ),
+        pytest.param(
+            [running(f"r{i}") for i in range(9)],
+            {"gangs": (apart_gang(10, amounts_of({"CPU": 1})),), "tasks": (Demand(ONE),)},
+            {"spot": 2},
+            id="what a gang needs besides does not take the room of a task",
+        ),
+        pytest.param(
+            [running("r")],
+            {"gangs": (apart_gang(22),)},
+            {},
+            id="a gang that the maximum cannot hold asks for nothing",
+        ),
+        pytest.param(
+            [running("r", is_busy=True)],
+            {"constraint": (Demand(ONE, 3),), "tasks": (Demand(ONE, 2),)},
+            {"spot": 2},
+            id="tasks run on what request_resources() asks for",
+        ),
+        pytest.param(
+            [running("r")],
+            {"constraint": (Demand(ONE, 3),), "tasks": (Demand(ONE, 3),)},
+            {"spot": 2},
+            id="and the other way round",
+        ),
+    ],
+)
+def test_a_group_without_room_is_asked_for_what_is_short_and_no_more(there, asked, launches):
+    question = ask(*there, types=(SPOT,), **asked)
+    assert choice_of(question, blocking(question)).decision.launches == launches
+
+
+@pytest.mark.rule("FD:AS-A7")
+def test_a_gang_waits_for_the_part_that_only_a_group_without_room_can_take():
+    question = ask(
+        *(running(f"r{i}") for i in range(3)), types=(SPOT, replace(ON_DEMAND, max_nodes=4)), gangs=(apart_gang(10),)
+    )
+    choice = choice_of(question, blocking(question))
+    assert choice.decision.launches == {"spot": 7}, "the other group starts nothing for a gang that cannot begin"
+
+
+@pytest.mark.rule("FD:AS-A7")
+def test_hosts_that_lack_room_beside_running_ones_of_their_slice_are_its_place():
+    slices = NodeType("spot", max_nodes=8, resources=CPU4, num_of_hosts=4)
+    first = replace(running("a0"), replica="a")
+    rest = tuple(coming(f"a{host}", replica="a") for host in range(1, 4))
+    question = ask(first, *rest, types=(slices,), gangs=(apart_gang(4),))
+    choice = choice_of(question, blocking(question, *names_of(rest)))
+    assert (choice.decision.launches, choice.kept) == ({}, set(names_of(rest)))
 
 
 # --- gangs that wait -------------------------------------------------------------------------------------------------

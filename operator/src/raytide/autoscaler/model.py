@@ -284,6 +284,10 @@ class SchedulingInput:
     """By type (AS:S-23)."""
     has_gpu_conservation: bool = True
     """Rather no GPU node for work that asks for no GPU (AS §2.4 score 2; AUTOSCALER_CONSERVE_GPU_NODES)."""
+    full: frozenset[str] = frozenset()
+    """Types of which nothing is `available` for want of room alone: they may be asked for what nothing else can hold."""
+    waiting: tuple[Instance, ...] = ()
+    """Instances of such types that wait for room, beside `instances`: they hold what nothing else can hold."""
     is_ray_exact: bool = False
     """Decide bit for bit as Ray 2.60, defects included (AS §8); for comparison only."""
 

@@ -30,6 +30,8 @@ class Fate(IntEnum):
     STAYS = 0
     COMES = 1
     ENDS = 2
+    WAITS = 3
+    """For room: it holds only what nothing else can hold."""
 
 
 class Placed(NamedTuple):

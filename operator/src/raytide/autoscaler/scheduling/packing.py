@@ -39,21 +39,23 @@ def _tiers(fleet: Fleet, plan: Plan) -> Iterable[list[list[Node]]]:
     """Existing nodes that compete, alike ones together; one tier after another.
 
     Ray has one tier, and of pending nodes in the same state it tries only the first, whatever it holds already. We
-    fill running nodes first, then pending ones, so that asking again finds the launched where they were wanted.
+    fill running nodes first, then pending ones, so that asking again finds the launched where they were wanted, and last
+    those that may never come.
     """
     running: list[list[Node]] = []
     pending: list[list[Node]] = []
+    waiting: list[list[Node]] = []
     for one in fleet.classes():
         if one.fate is Fate.ENDS and not fleet.is_exact:
             continue
         if not one.traits.is_running:
-            pending.append(one.members)
+            (waiting if one.fate is Fate.WAITS else pending).append(one.members)
         elif not fleet.is_exact or _fits_any(one.free[plan.book], plan.shapes):
             running.append(one.members)
         else:
             plan.dull.append(one)
     if not fleet.is_exact:
-        return running, pending
+        return running, pending, waiting
     return ([*running, *_by_state(pending, plan.book, fleet)],)
 
 

@@ -38,14 +38,14 @@ class Reader:
         self._typed: dict[tuple[str, bool, Fate], NodeClass] = {}
         self._traits: dict[tuple[object, ...], Traits] = {}
 
-    def nodes(self, instances: Iterable[Instance]) -> list[Node]:
-        """Those that count, in the order of the instances."""
+    def nodes(self, instances: Iterable[Instance], pending: Fate = Fate.STAYS) -> list[Node]:
+        """Those that count, in the order of the instances; `pending` is the fate of those that do not run yet."""
         nodes = []
         for instance in instances:
             if instance.status is Status.RAY_RUNNING:
                 nodes.append(self._read_running(instance))
             elif instance.status in COUNTABLE and (self._is_exact or instance.status is not Status.RAY_STOP_REQUESTED):
-                node = self._read_pending(instance)
+                node = self._read_pending(instance, pending)
                 if node is not None:
                     nodes.append(node)
         return nodes
@@ -121,10 +121,10 @@ class Reader:
         )
         return NodeClass(traits, (self._vector(available), self._vector(total)), labels)
 
-    def _read_pending(self, instance: Instance) -> Node | None:
+    def _read_pending(self, instance: Instance, fate: Fate) -> Node | None:
         node_type = self._types.get(instance.node_type)
         if node_type is not None:
-            return Node(self._of_type(node_type, Fate.STAYS, is_head=instance.is_head), instance)
+            return Node(self._of_type(node_type, fate, is_head=instance.is_head), instance)
         if self._is_exact or instance.is_unmanaged:
             return None
         node = Node(self._of_type(NodeType(instance.node_type), Fate.STAYS, is_head=instance.is_head), instance)

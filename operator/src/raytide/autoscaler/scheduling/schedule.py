@@ -28,6 +28,7 @@ from raytide.autoscaler.scheduling.fleet import CONSTRAINT, DEMAND, Fate, Node, 
 from raytide.autoscaler.scheduling.ray_exact import decide_as_ray
 from raytide.autoscaler.scheduling.reading import Reader
 from raytide.autoscaler.scheduling.replicas import (
+    Replica,
     end_excess,
     end_idle,
     hosts_of,
@@ -53,7 +54,8 @@ class _Draft:
     session: Session
     unplaced: tuple[Demand, ...] = ()
     unplaced_gangs: tuple[Gang, ...] = ()
-    is_constraint_unmet: bool = False
+    unmet: tuple[Demand, ...] = ()
+    """Of the constraint."""
     is_repeatable: bool = False
     """With its launches pending instead of to be launched, each would win the same again: no need to try."""
 
@@ -142,7 +144,7 @@ class _Scheduler:
         if question.constraint:
             plan = session.plan(question.constraint, CONSTRAINT)
             session.accept(plan)
-            draft.is_constraint_unmet = bool(plan.left)
+            draft.unmet = demands_of(plan.left)
         draft.unplaced_gangs = tuple(gang for gang in _in_order(question.gangs) if not self._place(gang, session))
         plan = session.plan(question.tasks, DEMAND)
         session.accept(plan)
@@ -170,13 +172,17 @@ class _Scheduler:
         possible = _Possible(self._reader, question.types, self._nodes if draft.is_short else ())
         impossible = tuple(demand for demand in draft.unplaced if not possible.request(demand.request))
         impossible_gangs = tuple(gang for gang in draft.unplaced_gangs if not possible.gang(gang))
+        planned = [node for one in session.fleet.classes() for node in one.members]
         launches = launches_of(session.fleet, question.types)
         waiting = [gang for gang in draft.unplaced_gangs if gang not in impossible_gangs]
+        if question.full:
+            tasks = tuple(demand for demand in draft.unplaced if demand not in impossible)
+            waiting = self._ask_all_the_same(session, draft.unmet, waiting, tasks)
+            asked = launches_of(session.fleet, question.types)
+            launches |= {name: count for name, count in asked.items() if name in question.full}
         if waiting:
             self._hold(session, self._within_limits(waiting))
         end_idle(self._replicas, question, lambda node: _is_used(node.home))
-        staying = [node for one in session.fleet.classes() for node in one.members if node.cause is None]
-        used = {one for one in session.fleet.classes() if _is_used(one)}
         return Decision(
             launches=launches,
             terminations=tuple(
@@ -188,10 +194,53 @@ class _Scheduler:
             impossible=impossible,
             unplaced_gangs=draft.unplaced_gangs,
             impossible_gangs=impossible_gangs,
-            is_constraint_unmet=draft.is_constraint_unmet,
-            cluster_resources=resources_of(staying),
-            needed=frozenset(n.instance.instance_id for n in staying if n.instance is not None and n.home in used),
+            is_constraint_unmet=bool(draft.unmet),
+            cluster_resources=resources_of([node for node in planned if node.cause is None]),
+            needed=frozenset(
+                node.instance.instance_id
+                for one in session.fleet.classes()
+                if _is_used(one)
+                for node in one.members
+                if node.instance is not None and node.cause is None
+            ),
         )
+
+    def _ask_all_the_same(
+        self, session: Session, unmet: Sequence[Demand], gangs: list[Gang], tasks: Sequence[Demand]
+    ) -> list[Gang]:
+        """Place what is left over as if full types had room, beside all that is placed; the gangs that find none even so.
+
+        A gang goes to full types alone if they can hold the rest of it. Else other types are reckoned with as well, but
+        nothing of them is launched yet: it would only wait.
+        """
+        question, full = self._question, self._question.full
+        with_room = [replace(one, available=None) if one.name in full else one for one in question.types]
+        waiting, hosts = self._waiting()
+        session.widen([one for one in with_room if one.name in full], waiting, hosts)
+        session.accept(session.plan(unmet, CONSTRAINT))
+        gangs = [gang for gang in gangs if not self._place(gang, session)]
+        session.widen(with_room)
+        gangs = [gang for gang in gangs if not self._place(gang, session)]
+        session.accept(session.plan(tasks, DEMAND))
+        return gangs
+
+    def _waiting(self) -> tuple[list[Node], Counter[str]]:
+        """Nodes that wait for room, no more than the maxima leave, and how many count against these besides the others."""
+        staying = [node for node in self._nodes if node.cause is None]
+        ordered = sorted(self._question.waiting, key=lambda instance: instance.instance_id)
+        found = self._reader.nodes(ordered, Fate.WAITS)
+        replicas, there = replicas_by_type([*staying, *found], self._types), set(staying)
+        nodes: list[Node] = []
+        hosts: Counter[str] = Counter()
+        for one in self._question.types:
+            begun: list[Replica] = []
+            alone: list[Replica] = []
+            for replica in replicas.get(one.name, ()):
+                (alone if there.isdisjoint(replica.nodes) else begun).append(replica)
+            alone = alone[: max(0, one.max_nodes // one.num_of_hosts - len(begun))]
+            hosts[one.name] = len(alone) * one.num_of_hosts
+            nodes += [node for replica in (*begun, *alone) for node in replica.nodes if node not in there]
+        return nodes, hosts
 
     def _within_limits(self, gangs: Iterable[Gang]) -> list[Gang]:
         """Those that would fit if nothing else were there, or nothing else ran on what is there.

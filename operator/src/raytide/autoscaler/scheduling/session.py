@@ -6,7 +6,8 @@ Shared by schedule.py and ray_exact.py, which differ in what they ask and count.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from raytide.autoscaler.model import Amounts, Demand, NodeType, OnProgress, SchedulingInput, unwatched
@@ -45,6 +46,17 @@ class Session:
         self._types = types
         self._reader = reader
         self._on_progress = on_progress
+
+    def widen(
+        self, types: Sequence[NodeType], nodes: Iterable[Node] = (), hosts: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        """From now on launch these types, and let these nodes hold something, too.
+
+        `hosts` says by type for how many the nodes count against the maxima.
+        """
+        self._types = types
+        self.fleet.settle(nodes)
+        self.occupied.update(hosts)
 
     def runs(self, demands: Iterable[Demand]) -> list[Run]:
         """Demands in the order of placement."""
