@@ -1,7 +1,7 @@
 """One tenant's object, however it is made, is felt by no other: the real operator in 512 MiB beside a hundred clusters.
 
 Each object of `hostile_objects.py` is stored past admission. Its user is told where something is wrong; a healthy neighbour
-grows meanwhile; no step of a loop takes much longer than 100 ms of CPU, and the operator's memory stays far below its limit.
+grows meanwhile; no step of a loop takes 100 ms of CPU, and the operator's memory stays far below its limit.
 """
 
 import pytest
@@ -11,8 +11,7 @@ from hostile_objects import HOSTILE
 from hostile_stage import HostileStage
 
 LONGEST_STEP_S = 0.1
-SLACK = 3.0
-"""CPU time counts no waiting, but on a machine that is shared each second of it does less."""
+"""Of CPU time, which counts no waiting for others."""
 MOST_MIB = 256
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(200)]
@@ -41,4 +40,4 @@ async def test_nobody_else_notices(stage, hostile):
     finally:
         await stage.clear()
     assert cost["peak_mib"] < MOST_MIB
-    assert cost["cpu_s"] < LONGEST_STEP_S * SLACK, cost["step"]
+    assert cost["cpu_s"] < LONGEST_STEP_S, cost["step"]

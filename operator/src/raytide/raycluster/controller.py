@@ -6,6 +6,7 @@ when it differs and at most every half second (D8), and tells events afterwards.
 per key at a time; rules D2, D5–D8, RC §1.7, RC:TR-5.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -139,6 +140,7 @@ class RayClusterReconciler:
             cluster = RayCluster.parse(obj)
         except ValidationError as error:
             return await self._hold_unreadable(obj, key, faults_of(error))
+        await asyncio.sleep(0)  # a large object takes as long to read as to plan for: others have their turn in between
         await self._wires.unwatched.look(key, cluster.metadata.uid, wanted_lookups(cluster, self._config))
         await self._look_for_room(cluster)
         seen_at = self._clock.now()

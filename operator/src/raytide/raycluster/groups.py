@@ -6,7 +6,8 @@ a running pod while a pending one remains, never a pod of another group or owner
 until it is gone, unless its node is away. Called by plan.py; rules RC:WG-1..2, RC:SH-1..6, RC:SD-1..3, SC:S9, SC:S12.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from raytide.api.actions import MOST_WRITES
@@ -103,14 +104,13 @@ def first_to_go(pods: Iterable[PodView], count: int) -> tuple[PodView, ...]:
 
 def unused_indices(pods: Iterable[PodView], count: int) -> tuple[int, ...]:
     """The `count` smallest replica indices no pod of the group carries, dying ones included (RC:SH-4)."""
+    return tuple(itertools.islice(free_indices(pods), max(count, 0)))
+
+
+def free_indices(pods: Iterable[PodView]) -> Iterator[int]:
+    """All of those, without end."""
     taken = {pod.replica_index for pod in pods}
-    found: list[int] = []
-    index = 0
-    while len(found) < count:
-        if index not in taken:
-            found.append(index)
-        index += 1
-    return tuple(found)
+    return (index for index in itertools.count() if index not in taken)
 
 
 def removed_groups(groups: Collection[str], workers: Iterable[PodView]) -> tuple[Victim, ...]:

@@ -22,9 +22,9 @@ from raytide.raycluster.groups import (
     NAMED,
     NEWEST,
     Victim,
+    free_indices,
     loss_of,
     strangers_among,
-    unused_indices,
 )
 from raytide.raycluster.observed import Refusal
 from raytide.raycluster.scaling import GroupOrder
@@ -290,6 +290,7 @@ def _new_replicas(
     Never more than one plan may ask for: `replicas: 2000000000` must not fill our memory.
     """
     room -= sum(wish.size - len(replica.hosts) for replica in kept)
-    for index in unused_indices(pods, min(wish.wanted - len(kept), room // wish.size, MOST_WRITES + 1)):
+    count = max(0, min(wish.wanted - len(kept), room // wish.size, MOST_WRITES + 1))
+    for index in islice(free_indices(pods), count):
         name = draw_name()
         yield from (NewHost(name, index, host) for host in range(wish.size))

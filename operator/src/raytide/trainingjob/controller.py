@@ -6,6 +6,7 @@ writes status only when it differs and at most every half second (D8), and tells
 `runtime/controller`, one pass per key at a time; rules D2, D5–D8, TJ §3, §8.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -132,6 +133,7 @@ class TrainingJobReconciler:
         except ValidationError as error:
             await self._report_unreadable(obj, key, error)
             return None
+        await asyncio.sleep(0)  # a large object takes as long to read as to plan for: others have their turn in between
         seen_at = self._clock.now()
         observed = self._observe(job, seen_at)
         todo = plan(job, observed, self._config)

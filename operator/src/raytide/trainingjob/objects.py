@@ -6,6 +6,7 @@ the steps below and the user's template is laid over the result; labels and owne
 change what these functions return. Called by plan.py.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from raytide.api.config import JobConfig
@@ -16,18 +17,38 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob.construction import pod_spec
 from raytide.trainingjob.construction.addresses import membership_name, pod_name, service_name
 from raytide.trainingjob.construction.members import membership_files
-from raytide.trainingjob.construction.site import Site
+from raytide.trainingjob.construction.site import JobSite, Site
 
-__all__ = ["build_membership", "build_pod", "build_service", "membership_name", "pod_name", "service_name"]
+__all__ = [
+    "build_membership",
+    "build_pod",
+    "build_pods",
+    "build_service",
+    "membership_name",
+    "pod_name",
+    "service_name",
+]
 
 GROUP_NAME_ANNOTATION: Final = "scheduling.k8s.io/group-name"
 RESERVED_LABEL_DOMAINS: Final = frozenset({"raytide.io", "ray.io"})
 """Whose labels no template sets: a pod of one job must not be taken for another's, or for a Ray head."""
 
 
+def build_pods(
+    job: TrainingJob, role: str, indices: Iterable[int], size: Size, config: JobConfig
+) -> Iterator[Manifest]:
+    """Pods of one role, one after the other."""
+    shared = JobSite(job, size, config)
+    return (_build(Site(shared, role, index)) for index in indices)
+
+
 def build_pod(job: TrainingJob, role: str, index: int, size: Size, config: JobConfig) -> Manifest:
     """One pod. Counts in its environment are those of `size`, at its creation; the mounted files follow the job."""
-    site = Site(job, role, index, size, config)
+    return _build(Site(JobSite(job, size, config), role, index))
+
+
+def _build(site: Site) -> Manifest:
+    job, role, index = site.job, site.role, site.index
     drafted = {
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,

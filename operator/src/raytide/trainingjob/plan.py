@@ -36,7 +36,7 @@ from raytide.trainingjob.deciding.situation import Situation, situation_of
 from raytide.trainingjob.deciding.todo import JOB_SLOT, MEMBERSHIP_SLOT, NOTHING, SERVICE_SLOT, SOON_S, Plan, sooner
 from raytide.trainingjob.objects import (
     build_membership,
-    build_pod,
+    build_pods,
     build_service,
     membership_name,
     pod_name,
@@ -275,7 +275,7 @@ def _start(now: Situation, role: str, indices: Iterable[int], most: int = MOST_W
     wait_s = now.counts.wait_s(now.observed.seen_at)
     if wait_s > 0:
         return Plan(look_again_in=wait_s)
-    todo = _unless_refused(now, role, lambda: (_create_pod(now, role, index) for index in missing[:most]))
+    todo = _unless_refused(now, role, lambda: _create_pods(now, role, missing[:most]))
     return replace(todo, is_continued=len(missing) > most)
 
 
@@ -330,9 +330,9 @@ def _unless_refused(now: Situation, group: str, writes: Callable[[], Iterable[Ac
     return Plan(actions=tuple(writes())) if refusal is None else Plan(look_again_in=refusal.retry_in_s)
 
 
-def _create_pod(now: Situation, role: str, index: int) -> Create:
-    manifest = build_pod(now.job, role, index, now.size, now.config)
-    return Create(PODS, manifest, because=names.CREATED_POD, otherwise=names.FAILED_TO_CREATE_POD, group=role)
+def _create_pods(now: Situation, role: str, indices: Iterable[int]) -> Iterable[Create]:
+    for manifest in build_pods(now.job, role, indices, now.size, now.config):
+        yield Create(PODS, manifest, because=names.CREATED_POD, otherwise=names.FAILED_TO_CREATE_POD, group=role)
 
 
 def _end(victims: Iterable[JobPod], why: str) -> Plan:

@@ -11,15 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from raytide.api.meta import Manifest
-from raytide.api.quantity import QuantityError, to_bytes
 from raytide.api.template_merge import merged_entries
 from raytide.api.training_names import MASTER, PSERVER, TRAINER
-from raytide.api.training_resources import gpus_per_trainer, role_resources
 from raytide.trainingjob.construction.addresses import MASTER_PORT, OWN_ADDRESS, endpoint, endpoints, host_name
 from raytide.trainingjob.construction.site import Site
 
 MEMBERSHIP_PATH: Final = "/etc/raytide/membership"
-CUDA_LIBRARIES: Final = "/usr/local/cuda/lib64"
 LONGEST_VALUE: Final = 100_000
 """Linux starts no program with a variable of 128 KiB or more: a longer list stands in the files alone."""
 
@@ -28,14 +25,14 @@ def environment(site: Site) -> list[Manifest]:
     """The main container's variables; what `$(POD_IP)` needs comes first."""
     variables = [*identity(site)]
     if site.is_launched:
-        variables += launcher_variables(site)
+        variables += site.of.launcher_variables
     variables += torchrun_variables(site) if site.job.spec.framework == "torchrun" else fleet_variables(site)
     return merged_entries(variables, users_variables(site), "name")
 
 
 def etcd_environment(site: Site) -> list[Manifest]:
     """Those of the container beside the master: as upstream, the same as for others."""
-    return [*identity(site), *launcher_variables(site)]
+    return [*identity(site), *site.of.launcher_variables]
 
 
 def identity(site: Site) -> list[Manifest]:
@@ -53,30 +50,6 @@ def identity(site: Site) -> list[Manifest]:
         )
     fields = {"NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP", "POD_NAME": "metadata.name"}
     return [*(_field(name, path) for name, path in fields.items()), *_literals(ours)]
-
-
-def launcher_variables(site: Site) -> list[Manifest]:
-    """Paddle's old names (TJ §2.2)."""
-    job, spec = site.job, site.job.spec
-    uses_gpu = gpus_per_trainer(job, site.config.gpus) > 0
-    return _literals(
-        {
-            "PADDLE_JOB_NAME": job.metadata.name,
-            "TRAINERS": str(site.size.trainers),
-            "PSERVERS": str(site.size.pservers),
-            "ENTRY": spec.trainer.entrypoint,
-            "TOPOLOGY": spec.trainer.entrypoint,
-            "TRAINER_PACKAGE": spec.trainer.workspace,
-            "PADDLE_INIT_PORT": str(spec.port),
-            "PADDLE_INIT_TRAINER_COUNT": str(_threads_per_trainer(site)),
-            "PADDLE_INIT_PORTS_NUM": str(spec.ports_num),
-            "PADDLE_INIT_PORTS_NUM_FOR_SPARSE": str(spec.ports_num_for_sparse),
-            "PADDLE_INIT_NUM_GRADIENT_SERVERS": str(site.size.trainers),
-            "PADDLE_INIT_NUM_PASSES": str(job.passes),
-            "PADDLE_INIT_USE_GPU": "1" if uses_gpu else "0",
-            "LD_LIBRARY_PATH": CUDA_LIBRARIES,
-        }
-    )
 
 
 def fleet_variables(site: Site) -> list[Manifest]:
@@ -113,7 +86,7 @@ def torchrun_variables(site: Site) -> list[Manifest]:
     return _literals(
         {
             "PET_NNODES": f"{spec.trainer.min_instance}:{spec.trainer.ceiling}",
-            "PET_NPROC_PER_NODE": str(gpus_per_trainer(job, site.config.gpus) or 1),
+            "PET_NPROC_PER_NODE": str(site.of.gpus or 1),
             "PET_NODE_RANK": str(rank),
             "PET_RDZV_BACKEND": "c10d",
             "PET_RDZV_ENDPOINT": f"{meeting}:{spec.port}",
@@ -143,17 +116,6 @@ def _list_with_self(site: Site, role: str, indices: Sequence[int], own: str) -> 
     position = bisect_left(indices, site.index)
     is_listed = position < len(indices) and indices[position] == site.index
     return ",".join((*known[:position], own, *known[position + 1 :]) if is_listed else known)
-
-
-def _threads_per_trainer(site: Site) -> int:
-    """GPUs asked for, else CPUs rounded up (TJ §2.2); at least one, since none would train nothing."""
-    gpus = gpus_per_trainer(site.job, site.config.gpus)
-    if gpus:
-        return gpus
-    try:
-        return max(1, to_bytes(role_resources(site.job, TRAINER).requests.get("cpu", 1)))
-    except QuantityError:
-        return 1
 
 
 def _literals(values: Mapping[str, str]) -> list[Manifest]:

@@ -51,9 +51,10 @@ def _membership(job: TrainingJob, size: Size, config: JobConfig) -> Manifest:
 
 
 def _members(job: TrainingJob, role: str, indices: Sequence[int], config: JobConfig) -> list[Manifest]:
+    reached = endpoints(job, role, indices, config)
     return [
-        {"rank": rank, "name": pod_name(job, role, index), "endpoint": endpoint(job, role, index, config)}
-        for rank, index in enumerate(indices)
+        {"rank": rank, "name": pod_name(job, role, index), "endpoint": address}
+        for rank, (index, address) in enumerate(zip(indices, reached, strict=True))
     ]
 
 

@@ -5,7 +5,6 @@ mounts, probes, hooks. Volumes and mounts go to all three roles, where upstream 
 their containers, because the job decides what a failure means. Called by objects.py.
 """
 
-from functools import lru_cache
 from typing import Any, Final
 
 from raytide.api.job_shape import scheduling_spec
@@ -51,7 +50,7 @@ def _main_container(site: Site, outlined: Manifest) -> Manifest:
         "image": spec.image,
         **_pull_policy(site),
         **start_command(site),
-        "ports": list(_port_entries(tuple(ports(site).items()))),
+        "ports": ports(site),
         "env": environment(site),
     }
     if mounts := [*spec.volume_mounts, *_membership_mounts(site)]:
@@ -65,19 +64,12 @@ def _main_container(site: Site, outlined: Manifest) -> Manifest:
     return container
 
 
-@lru_cache(maxsize=64)
-def _port_entries(named: tuple[tuple[str, int], ...]) -> tuple[Manifest, ...]:
-    """One list for all pods of a role: nobody changes what is built."""
-    return tuple({"name": name, "containerPort": number} for name, number in named)
-
-
-def ports(site: Site) -> dict[str, int]:
-    """Port numbers by name: the master's two, or `jobport-…` from the base port on (TJ §2.2)."""
-    if site.is_master:
-        return {"master-port": MASTER_PORT, **({"etcd-port": ETCD_PORT} if site.is_launched else {})}
-    spec = site.job.spec
-    count = spec.ports_num + spec.ports_num_for_sparse
-    return {f"jobport-{number}": number for number in range(spec.port, spec.port + count)}
+def ports(site: Site) -> list[Manifest]:
+    """The master's two, or those of the job (TJ §2.2)."""
+    if not site.is_master:
+        return list(site.of.job_ports)
+    etcd = [{"name": "etcd-port", "containerPort": ETCD_PORT}] if site.is_launched else []
+    return [{"name": "master-port", "containerPort": MASTER_PORT}, *etcd]
 
 
 def _pull_policy(site: Site) -> Manifest:
