@@ -1,6 +1,6 @@
 """A GCS that says what a test wants: as a `GcsClient` in this process, and as a real gRPC server on loopback.
 
-`GcsWorld` is the state and the rules (reports, drains, stops as Ray keeps them, AS:G-10 to AS:G-13); the test changes it at
+`GcsWorld` is the state and the rules (reports and drains as Ray keeps them, AS:G-10 to AS:G-12); the test changes it at
 any time and reads what was ordered. `fake_gcs(world)` gives a client without sockets, for virtual time; `GcsServer(world)`
 serves the same over gRPC, with tokens and TLS, and can be away. Both speak through the product's messages, so that a lie
 told by the world goes through the product's decoder in either form.
@@ -42,7 +42,6 @@ RPCS = {
         gcs.REPORT,
         gcs.GET_STATUS,
         gcs.DRAIN,
-        gcs.STOP,
         gcs.GET_NODES,
         gcs.CHECK_ALIVE,
         gcs.KV_GET,
@@ -105,7 +104,6 @@ class GcsWorld:
     """The report that `ray status` shows."""
     reports: list[pb.AutoscalingState] = field(default_factory=list)
     drains: list[DrainOrder] = field(default_factory=list)
-    stops: list[str] = field(default_factory=list)
     calls: Counter[str] = field(default_factory=Counter)
     """By method."""
     answer_drain: Callable[[RayNode | None, DrainReason], Drained] = drain_as_ray
@@ -173,7 +171,7 @@ class GcsWorld:
 
     async def answer(self, rpc: Rpc[Any, Any], request: Any) -> Any:
         """As Ray would, unless told otherwise; raises Refused and Unavailable."""
-        method = rpc.path.rpartition("/")[2] if rpc is not gcs.STOP else "Stop"
+        method = rpc.path.rpartition("/")[2]
         self.calls[method] += 1
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
@@ -186,7 +184,6 @@ class GcsWorld:
             gcs.REPORT.path: self._report,
             gcs.GET_STATUS.path: lambda _: pb.GetClusterStatusReply(autoscaling_state=self.kept),
             gcs.DRAIN.path: self._drain,
-            gcs.STOP.path: self._stop,
             gcs.GET_NODES.path: self._list_nodes,
             gcs.CHECK_ALIVE.path: lambda _: pb.CheckAliveReply(ray_version=self.ray_version),
             gcs.KV_GET.path: self._kv_get,
@@ -230,17 +227,10 @@ class GcsWorld:
         answer = self.answer_drain(node, reason)
         if answer.is_accepted and node is not None and node.is_alive:
             if reason is DrainReason.PREEMPTION:
-                self.nodes[node.node_id] = replace(node, status=NodeStatus.DRAINING)
+                self.nodes[node.node_id] = replace(node, status=NodeStatus.DRAINING, idle_ms=0)
             else:
                 self._end(node)
         return pb.DrainNodeReply(is_accepted=answer.is_accepted, rejection_reason_message=answer.message)
-
-    def _stop(self, request: pb.StopNodesRequest) -> pb.StopNodesReply:
-        for entry in request.drain_node_data:
-            self.stops.append(entry.node_id.hex())
-            if node := self.nodes.get(entry.node_id.hex()):
-                self._end(node)
-        return pb.StopNodesReply(status=pb.Status())
 
     def _end(self, node: RayNode) -> None:
         """A dead node keeps only ids, type and address (AS:G-2)."""

@@ -200,9 +200,3 @@ async def test_a_busy_node_refuses_to_leave_and_an_idle_one_is_gone_at_once(clie
     assert answers["pod-busy"].message
     await until(client, "the idle one is dead", lambda state: not node(state, "pod-idle").is_alive)
     assert node(await client.state(), "pod-busy").is_alive
-
-
-@pytest.mark.rule("AS:G-13")
-async def test_a_node_that_is_stopped_ends_although_it_is_busy(client: Gcs) -> None:
-    await client.stop([node(await client.state(), "pod-busy").node_id])
-    await until(client, "the busy one is dead", lambda state: not node(state, "pod-busy").is_alive)

@@ -96,25 +96,22 @@ async def test_an_idle_node_may_be_drained_and_a_busy_one_not(either: GcsClient,
     assert (world.drains[0].message, world.drains[0].deadline_ms) == ("idle for 60 s", 7)
 
 
-@pytest.mark.rule("AS:G-12")
-async def test_a_preempted_node_drains_although_it_is_busy(either: GcsClient, world: GcsWorld) -> None:
-    node = world.add_node("busy")
+@pytest.mark.rule("AS:G-12", "FD:AS-A21")
+@pytest.mark.parametrize("work", [GcsWorld.make_busy, GcsWorld.make_idle], ids=["busy", "idle"])
+async def test_a_preempted_node_drains_although_it_is_busy_and_has_no_idle_time(
+    either: GcsClient, world: GcsWorld, work: Callable[[GcsWorld, str], None]
+) -> None:
+    node = world.add_node("pod")
+    work(world, "pod")
     answer = await either.drain(node.node_id, reason=DrainReason.PREEMPTION, message="")
-    assert (answer, world.node("busy").status) == (Drained(is_accepted=True), NodeStatus.DRAINING)
-
-
-@pytest.mark.rule("AS:G-13")
-async def test_nodes_are_stopped_whatever_runs_there(either: GcsClient, world: GcsWorld) -> None:
-    await either.stop([world.add_node("busy").node_id, NOBODY])
-    assert world.node("busy").status is NodeStatus.DEAD
+    (shown,) = (await either.state()).nodes
+    assert (answer, shown.status, shown.idle_ms) == (Drained(is_accepted=True), NodeStatus.DRAINING, 0)
 
 
 @pytest.mark.parametrize("node_id", ["", "ab", "ab" * 29])
 async def test_an_id_that_would_kill_the_gcs_is_never_sent(either: GcsClient, world: GcsWorld, node_id: str) -> None:
     with pytest.raises(Refused, match="is no node id"):
         await either.drain(node_id, reason=DrainReason.IDLE_TERMINATION, message="")
-    with pytest.raises(Refused, match="is no node id"):
-        await either.stop([NOBODY, node_id])
     assert not world.calls
 
 

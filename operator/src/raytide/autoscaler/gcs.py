@@ -6,7 +6,6 @@ slow, starting: try again) or `Refused` (it said no). The cluster's state is alw
 one from the future kills the GCS (AS:B-27). Called by the loop; rules AS §1.4.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -47,9 +46,6 @@ class GcsClient(Protocol):
 
     async def drain(self, node_id: str, *, reason: DrainReason, message: str, deadline_ms: int = 0) -> Drained:
         """Ask a node to leave; the deadline is in milliseconds since the epoch, 0 is none."""
-
-    async def stop(self, node_ids: Iterable[str]) -> None:
-        """End these nodes at once and what runs on them; success proves nothing (AS:G-13)."""
 
     async def kv_get(self, key: str, *, namespace: str = "") -> bytes | None:
         """A value, or None if there is none."""
@@ -99,7 +95,6 @@ REPORT: Final = Rpc(
 )
 GET_STATUS: Final = Rpc(f"{AUTOSCALER}/GetClusterStatus", pb.GetClusterStatusRequest, pb.GetClusterStatusReply)
 DRAIN: Final = Rpc(f"{AUTOSCALER}/DrainNode", pb.DrainNodeRequest, pb.DrainNodeReply, is_write=True)
-STOP: Final = Rpc(f"{NODES}/DrainNode", pb.StopNodesRequest, pb.StopNodesReply, is_write=True)
 GET_NODES: Final = Rpc(f"{NODES}/GetAllNodeInfo", pb.GetAllNodeInfoRequest, pb.GetAllNodeInfoReply)
 CHECK_ALIVE: Final = Rpc(f"{NODES}/CheckAlive", pb.CheckAliveRequest, pb.CheckAliveReply)
 KV_GET: Final = Rpc(f"{KV}/InternalKVGet", pb.KvGetRequest, pb.KvGetReply)
@@ -142,12 +137,6 @@ class Gcs:
         )
         answer = await self._wire.call(DRAIN, order)
         return Drained(answer.is_accepted, answer.rejection_reason_message)
-
-    async def stop(self, node_ids: Iterable[str]) -> None:
-        """End these nodes at once and what runs on them."""
-        nodes = [pb.StopNode(node_id=_node_id(node_id)) for node_id in node_ids]
-        answer = await self._wire.call(STOP, pb.StopNodesRequest(drain_node_data=nodes))
-        _check(answer.status, "the nodes were not stopped")
 
     async def kv_get(self, key: str, *, namespace: str = "") -> bytes | None:
         """A value, or None if there is none."""

@@ -296,24 +296,6 @@ class Status(_message.Message):
     message: str
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
-class StopNode(_message.Message):
-    __slots__ = ("node_id",)
-    NODE_ID_FIELD_NUMBER: _ClassVar[int]
-    node_id: bytes
-    def __init__(self, node_id: _Optional[bytes] = ...) -> None: ...
-
-class StopNodesRequest(_message.Message):
-    __slots__ = ("drain_node_data",)
-    DRAIN_NODE_DATA_FIELD_NUMBER: _ClassVar[int]
-    drain_node_data: _containers.RepeatedCompositeFieldContainer[StopNode]
-    def __init__(self, drain_node_data: _Optional[_Iterable[_Union[StopNode, _Mapping]]] = ...) -> None: ...
-
-class StopNodesReply(_message.Message):
-    __slots__ = ("status",)
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    status: Status
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
-
 class GetAllNodeInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

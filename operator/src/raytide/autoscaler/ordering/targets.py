@@ -156,8 +156,7 @@ def _host_fate(host: Instance, question: GroupQuestion) -> Fate:
     if host.status is Status.RAY_RUNNING and host.instance_id not in question.doomed:
         return Fate.STAYS  # of thousands nearly all: the hash of a status costs more than all that is asked before
     if host.status in LEAVING:
-        is_idle = host.status is Status.RAY_STOPPING and host.idle_ms > 0
-        return Fate.NAMED if is_idle or host.node_id in question.overdue else Fate.DRAINS
+        return Fate.NAMED if host.node_id in question.overdue else Fate.DRAINS
     if host.status not in COUNTABLE:  # dead, perhaps about to start anew: no capacity, and not to be named yet
         return Fate.DRAINS
     if host.instance_id in question.doomed:
