@@ -30,6 +30,7 @@ async def ticks():
     assert times[-1] == 3630
 
 
+@pytest.mark.rule("FD:UX-0")
 @pytest.mark.looptime
 async def test_a_task_that_a_fixture_started_runs_in_virtual_time(ticks):
     await asyncio.sleep(3600)
@@ -53,6 +54,7 @@ def test_a_machine_seems_to_be_up_and_suspended_for_as_long_as_asked(monkeypatch
     assert asyncio.run(read()) == (pytest.approx(TEN_DAYS_S, abs=60), pytest.approx(2 * TEN_DAYS_S, abs=60))
 
 
+@pytest.mark.rule("FD:UX-0")
 def test_what_runs_in_virtual_time_is_run_by_make_test_uptime():
     """Loops are made in one place, and a test that asks for one has the mark."""
     texts = {
