@@ -1,7 +1,7 @@
 """Fake nodes: kwok beside a control plane, as a process of its own.
 
 Takes the program and an administrator's kubeconfig; every node with its annotation (plane_admin.FAKE_NODE) becomes Ready
-and every pod bound to one runs at once, by the stages in `tests/golden/kwok-stages.yaml`. Ends by pid. Used by `make
+and every pod bound to one runs at once, by the stages in `tests/golden/kwok-stages.yaml` or in another file. Ends by pid. Used by `make
 golden` and by tests and benches that need more nodes than there are.
 """
 
@@ -17,9 +17,9 @@ ENDS_WITHIN_S = 10.0
 class Kwok:
     """Runs while entered; nodes that wait for it become Ready."""
 
-    def __init__(self, program: Path, kubeconfig: Path, log: Path) -> None:
+    def __init__(self, program: Path, kubeconfig: Path, log: Path, stages: Path = STAGES) -> None:
         self._command = [
-            *(str(program), "--kubeconfig", str(kubeconfig), "--config", str(STAGES), "--v", "WARN"),
+            *(str(program), "--kubeconfig", str(kubeconfig), "--config", str(stages), "--v", "WARN"),
             *("--manage-nodes-with-annotation-selector", "kwok.x-k8s.io/node=fake"),
             *("--cidr", "10.128.0.0/9", "--node-ip", "127.0.0.1", "--node-lease-duration-seconds", "40"),
         ]
