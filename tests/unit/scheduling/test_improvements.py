@@ -231,3 +231,29 @@ def test_a_gang_within_the_maximum_keeps_its_nodes_though_its_group_gets_none_no
     blocked = replace(group("g", most=16, CPU=4), available=0)
     ours, _ = both([blocked], nodes, gangs=(spread("p", 16, CPU=4),), idle_timeout_s=60.0)
     assert ended(ours) == {}
+
+
+@pytest.mark.rule("FD:AS-A23")
+@pytest.mark.parametrize("accelerator", ["GPU", "TPU", "neuron_cores", "HPU"])
+class TestNodesWithAcceleratorsAreKept:
+    CPU = group("cpu", CPU=8, memory=64)
+
+    def test_work_without_accelerators_goes_to_a_larger_node_that_has_none(self, accelerator):
+        fast = group("fast", CPU=4, memory=64, **{accelerator: 1})
+        ours, rays = both([fast, self.CPU], demand=[tasks(1, CPU=4)])
+        assert ours.launches == {"cpu": 1}
+        assert rays.launches == ({"cpu": 1} if accelerator == "GPU" else {"fast": 1})
+
+    def test_running_nodes_without_accelerators_are_filled_first(self, accelerator):
+        fast = running("f", "fast", CPU=4, memory=64, **{accelerator: 1})
+        nodes = [fast, running("c", "cpu", CPU=8, memory=64)]
+        types = [group("fast", CPU=4, memory=64, **{accelerator: 1}), self.CPU]
+        assert both(types, nodes, [tasks(1, CPU=4)])[0].needed == {"c"}
+
+    def test_work_that_names_the_accelerator_gets_it(self, accelerator):
+        demand = [tasks(1, CPU=1, **{accelerator: 1})]
+        ours, _ = both([group("cpu", CPU=8), group("fast", CPU=4, **{accelerator: 1})], demand=demand)
+        assert ours.launches == {"fast": 1}
+
+    def test_work_without_accelerators_takes_such_a_node_where_there_is_no_other(self, accelerator):
+        assert ask([group("fast", CPU=4, **{accelerator: 1})], demand=[tasks(1, CPU=4)]).launches == {"fast": 1}

@@ -13,7 +13,7 @@ from raytide.autoscaler.model import COUNTABLE, Cause, Instance, SchedulingInput
 from raytide.autoscaler.scheduling.fleet import Fleet
 from raytide.autoscaler.scheduling.reading import Reader
 from raytide.autoscaler.scheduling.schedule import schedule
-from raytide.autoscaler.scheduling.shapes import Vocabulary
+from raytide.autoscaler.scheduling.shapes import ACCELERATORS, Vocabulary
 from unit.scheduling.questions import ask, group, pending, tasks
 
 thorough = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
@@ -264,7 +264,7 @@ def test_what_no_request_asks_for_changes_no_decision_and_makes_no_further_class
     kinds = {
         (
             *(i.node_type, i.is_head, i.status, i.labels, i.dynamic_labels),
-            tuple(pair for pair in i.total if pair[0] in asked or pair[0] == "GPU"),
+            tuple(pair for pair in i.total if pair[0] in asked or pair[0] in ACCELERATORS),
             tuple(pair for pair in i.available if pair[0] in asked),
             sum(name not in asked for name, _ in i.total),
         )

@@ -283,7 +283,7 @@ class SchedulingInput:
     recoverable: Mapping[str, float] = field(default_factory=dict)
     """By type (AS:S-23)."""
     has_gpu_conservation: bool = True
-    """Rather no GPU node for work that asks for no GPU (AS §2.4 score 2; AUTOSCALER_CONSERVE_GPU_NODES)."""
+    """Rather no node with accelerators for work that names none of them (AS §2.4 score 2; AUTOSCALER_CONSERVE_GPU_NODES)."""
     full: frozenset[str] = frozenset()
     """Types of which nothing is `available` for want of room alone: they may be asked for what nothing else can hold."""
     waiting: tuple[Instance, ...] = ()

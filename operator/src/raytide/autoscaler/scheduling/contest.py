@@ -260,9 +260,9 @@ class Contest:
         least = 0.0 if facts.zeros or not terms else min(terms)
         mean = sum(terms) / (len(terms) + facts.zeros) if terms else 0.0
         matching = (placed.mask & traits.total_mask).bit_count()
-        is_gpu_right = not traits.is_gpu_node or placed.is_naming_gpu
+        is_accelerator_right = not traits.accelerators or traits.accelerators & placed.accelerators > 0
         rank = _rank(placed, home, fill) if placed.ranked else 0
-        return (-rank, -is_gpu_right, -matching, -least, -mean)
+        return (-rank, -is_accelerator_right, -matching, -least, -mean)
 
 
 def _rank(placed: Placed, home: NodeClass, fill: Fill) -> int:

@@ -38,7 +38,8 @@ class Placed(NamedTuple):
     """What earlier steps put on a node, as far as the score asks for it."""
 
     mask: int = 0
-    is_naming_gpu: bool = False
+    accelerators: int = 0
+    """Those that requests on it name, one bit each."""
     ranked: tuple[Shape, ...] = ()
     """Shapes with selectors, in order of placement, each once."""
     is_used: bool = False
@@ -69,7 +70,8 @@ class Traits:
     total: Amounts
     """Without what was kept apart as the node's own."""
     total_mask: int
-    is_gpu_node: bool
+    accelerators: int
+    """Those for which the score keeps it, one bit each; 0: it is for everybody."""
     books: tuple[BookTraits, BookTraits]
 
 
@@ -276,14 +278,14 @@ class Fleet:
 
 def placed_after(placed: Placed, takes: Iterable[tuple[int, int]], shapes: Sequence[Shape]) -> Placed:
     """What is placed once these are placed too."""
-    mask, is_naming_gpu, ranked, _ = placed
+    mask, accelerators, ranked, _ = placed
     for run, _ in takes:
         shape = shapes[run]
         mask |= shape.mask
-        is_naming_gpu = is_naming_gpu or shape.is_naming_gpu
+        accelerators |= shape.accelerators
         if shape.request.selectors and shape not in ranked:
             ranked = (*ranked, shape)
-    return Placed(mask, is_naming_gpu, ranked, is_used=True)
+    return Placed(mask, accelerators, ranked, is_used=True)
 
 
 def _position(node: Node) -> int:

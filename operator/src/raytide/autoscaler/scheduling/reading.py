@@ -13,26 +13,27 @@ from typing import TypeAlias
 
 from raytide.autoscaler.model import COUNTABLE, UNIT, Amounts, Cause, Instance, Labels, NodeType, Status
 from raytide.autoscaler.scheduling.fleet import BookTraits, Fate, Free, Node, NodeClass, Term, Traits
-from raytide.autoscaler.scheduling.shapes import IMPLICIT, Vocabulary
+from raytide.autoscaler.scheduling.shapes import ACCELERATORS, IMPLICIT, Vocabulary, accelerators_in
 
 _FIRST_OWN, _BEHIND_OWN = ("node:", 0), ("node;", 0)
 """Resources named `node:…` stand between these two in sorted amounts."""
 _PLACEMENT_GROUP = "_group_"
 """In the name of every resource that Ray adds to a node for a placement group on it."""
-_Alike: TypeAlias = tuple[str, bool, bool, Amounts, Amounts, Labels, int]
-"""Node type, head?, GPU node?, total, available, labels, unused resources besides."""
+_Alike: TypeAlias = tuple[str, bool, int, Amounts, Amounts, Labels, int]
+"""Node type, head?, accelerators it is kept for, total, available, labels, unused resources besides."""
 
 
 class Reader:
     """Makes nodes of instances and of types; equal ones share a class."""
 
     def __init__(
-        self, vocabulary: Vocabulary, types: Iterable[NodeType], *, is_exact: bool, is_conserving_gpu: bool = True
+        self, vocabulary: Vocabulary, types: Iterable[NodeType], *, is_exact: bool, is_conserving: bool = True
     ) -> None:
         self.vocabulary = vocabulary
         self._types: Mapping[str, NodeType] = {one.name: one for one in types}
         self._is_exact = is_exact
-        self._is_conserving_gpu = is_conserving_gpu
+        # Ray's own scheduler conserves GPUs alone.
+        self._conserved = 0 if not is_conserving else ACCELERATORS["GPU"] if is_exact else -1
         self._running: dict[_Alike, tuple[NodeClass, float]] = {}
         self._homes: dict[_Alike, NodeClass] = {}
         self._typed: dict[tuple[str, bool, Fate], NodeClass] = {}
@@ -68,7 +69,7 @@ class Reader:
         asked: list[tuple[str, int]] = []
         left: list[tuple[str, int]] = []
         own: list[tuple[str, int]] = []
-        is_gpu_node = False
+        accelerators = 0
         for pair in instance.total:
             name, amount = pair
             if amount > 0:
@@ -76,7 +77,7 @@ class Reader:
                 there = free.get(name, 0)
                 if there < amount:
                     used += (amount / UNIT - there / UNIT) / (amount / UNIT)
-                is_gpu_node = is_gpu_node or name == "GPU"
+                accelerators |= ACCELERATORS.get(name, 0)
             if name not in index:
                 own.append(pair)
                 unused += amount > 0 and _PLACEMENT_GROUP not in name
@@ -85,8 +86,8 @@ class Reader:
             if name in free:
                 left.append((name, min(amount, free[name])))
         total, available, labels = tuple(asked), tuple(left), self._asked_labels(instance)
-        is_gpu_node = is_gpu_node and self._is_conserving_gpu
-        key = (instance.node_type, instance.is_head, is_gpu_node, total, available, labels, unused)
+        accelerators &= self._conserved
+        key = (instance.node_type, instance.is_head, accelerators, total, available, labels, unused)
         home = self._homes.get(key)
         if home is None:
             home = self._homes[key] = self._running_class(key)
@@ -106,18 +107,18 @@ class Reader:
                 own = ()
         else:
             own = ()
-        is_gpu_node = self._is_gpu_node(total)
+        accelerators = self._kept_for(total)
         labels = self._asked_labels(instance)
-        key = (instance.node_type, instance.is_head, is_gpu_node, total, available, labels, len(own))
+        key = (instance.node_type, instance.is_head, accelerators, total, available, labels, len(own))
         known = self._running.get(key)
         if known is None:
             known = self._running[key] = (self._running_class(key), _use(total, available, len(own)))
         return Node(known[0], instance, known[1], own)
 
     def _running_class(self, key: _Alike) -> NodeClass:
-        type_name, is_head, is_gpu_node, total, available, labels, zeros = key
+        type_name, is_head, accelerators, total, available, labels, zeros = key
         traits = self._traits_of(
-            type_name, total, available, zeros, is_head=is_head, is_running=True, is_gpu_node=is_gpu_node
+            type_name, total, available, zeros, is_head=is_head, is_running=True, accelerators=accelerators
         )
         return NodeClass(traits, (self._vector(available), self._vector(total)), labels)
 
@@ -136,9 +137,9 @@ class Reader:
         known = self._typed.get(key)
         if known is None:
             total = node_type.resources
-            is_gpu_node = self._is_gpu_node(total)
+            accelerators = self._kept_for(total)
             traits = self._traits_of(
-                node_type.name, total, total, 0, is_head=is_head, is_running=False, is_gpu_node=is_gpu_node
+                node_type.name, total, total, 0, is_head=is_head, is_running=False, accelerators=accelerators
             )
             asked = self.vocabulary.labels
             labels = tuple(pair for pair in node_type.labels if pair[0] in asked)
@@ -159,9 +160,9 @@ class Reader:
         known = dict(amounts)
         return tuple(known.get(n, UNIT if n.startswith(IMPLICIT) else 0) for n in self.vocabulary.resources)
 
-    def _is_gpu_node(self, total: Amounts) -> bool:
-        """Whether the score keeps it for those that name a GPU."""
-        return self._is_conserving_gpu and any(name == "GPU" and amount > 0 for name, amount in total)
+    def _kept_for(self, total: Amounts) -> int:
+        """The accelerators for whose requests the score keeps such a node."""
+        return accelerators_in(tuple(pair for pair in total if pair[1] > 0)) & self._conserved
 
     def _traits_of(
         self,
@@ -172,12 +173,12 @@ class Reader:
         *,
         is_head: bool,
         is_running: bool,
-        is_gpu_node: bool,
+        accelerators: int,
     ) -> Traits:
         index = self.vocabulary.index
         unasked = tuple(pair for pair in available if pair[0] not in index)
         present = tuple(name for name, _ in available if name in index)
-        key = (type_name, is_head, is_running, is_gpu_node, total, unasked, present, zeros)
+        key = (type_name, is_head, is_running, accelerators, total, unasked, present, zeros)
         known = self._traits.get(key)
         if known is None:
             node_type = self._types.get(type_name)
@@ -188,7 +189,7 @@ class Reader:
                 is_running,
                 total,
                 sum(1 << index[name] for name, _ in total if name in index),
-                is_gpu_node,
+                accelerators,
                 (self._book(total, available, zeros), self._book(total, total, zeros)),
             )
         return known

@@ -78,7 +78,7 @@ class _Scheduler:
         self._types = {one.name: one for one in question.types}
         self._turns = {one.name: turn for turn, one in enumerate(question.types)}
         self._reader = Reader(
-            Vocabulary(question), question.types, is_exact=False, is_conserving_gpu=question.has_gpu_conservation
+            Vocabulary(question), question.types, is_exact=False, is_conserving=question.has_gpu_conservation
         )
         ordered = sorted(question.instances, key=lambda instance: instance.instance_id)
         self._nodes = self._reader.nodes(ordered)

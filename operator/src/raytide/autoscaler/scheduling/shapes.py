@@ -15,6 +15,14 @@ from raytide.autoscaler.model import Amounts, Demand, Request, SchedulingInput
 IMPLICIT: Final = "node:__internal_implicit_resource_"
 """Of a resource so named every node has one, without saying so (AS §2.4 FILL 3)."""
 
+ACCELERATORS: Final = {
+    name: 1 << number
+    for number, name in enumerate(
+        ("GPU", "TPU", "neuron_cores", "HPU", "NPU", "TTNPU", "FURIOSA", "RBLN", "MBLT"),
+    )
+}
+"""The bit of each accelerator, by the name of its resource in Ray."""
+
 Needs: TypeAlias = tuple[tuple[int, int], ...]
 """(index of the resource, amount > 0)."""
 
@@ -31,8 +39,8 @@ class Shape:
     needs: Needs
     mask: int
     """The resources of `needs`, one bit each."""
-    is_naming_gpu: bool
-    """Naming it with amount 0 counts (AS:S-21)."""
+    accelerators: int
+    """Those it names, one bit each; naming one with amount 0 counts (AS:S-21)."""
     fixed_rank: int | None
     """The rank of the selector that matches, where it is the same on every node."""
     order: tuple[int, int, int, int, Amounts]
@@ -121,10 +129,15 @@ class Vocabulary:
             request,
             needs,
             sum(1 << resource for resource, _ in needs),
-            any(name == "GPU" for name, _ in request.amounts),
+            accelerators_in(request.amounts),
             len(selectors) if is_fixed else None,
             order,
         )
+
+
+def accelerators_in(amounts: Amounts) -> int:
+    """Those that are named, one bit each."""
+    return sum(ACCELERATORS.get(name, 0) for name, _ in amounts)
 
 
 def merged_by_affinity(bundles: Sequence[Request]) -> tuple[Request, ...]:
