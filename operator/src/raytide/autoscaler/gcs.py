@@ -6,7 +6,8 @@ slow, starting: try again) or `Refused` (it said no). The cluster's state is alw
 one from the future kills the GCS (AS:B-27). Called by the loop; rules AS §1.4.
 """
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -14,7 +15,9 @@ from google.protobuf.message import Message
 from raytide.api.errors import Refused
 from raytide.autoscaler import gcs_pb2 as pb
 from raytide.autoscaler.gcs_messages import Memory, decode_state, encode_report
-from raytide.autoscaler.model import Drained, DrainReason, GcsState, HeadDirectories, Report
+from raytide.autoscaler.model import Demand, Drained, DrainReason, GcsState, HeadDirectories, Report
+
+log = logging.getLogger(__name__)
 
 Asked = TypeVar("Asked", bound=Message)
 Answer = TypeVar("Answer", bound=Message)
@@ -101,12 +104,32 @@ KV_GET: Final = Rpc(f"{KV}/InternalKVGet", pb.KvGetRequest, pb.KvGetReply)
 KV_PUT: Final = Rpc(f"{KV}/InternalKVPut", pb.KvPutRequest, pb.KvPutReply, is_write=True)
 
 
+@dataclass(frozen=True, slots=True)
+class LastRequest:
+    """What the last call of `request_resources()` that the GCS told asked for, and in which session."""
+
+    session: str = ""
+    constraint: tuple[Demand, ...] | None = None
+
+    def after(self, state: GcsState) -> "LastRequest":
+        """It counts until the next call, or the next session.
+
+        The GCS keeps it in its memory only and never takes it back: an empty call leaves an empty one. So one that is not
+        there any more was lost when the GCS started again (AS:G-9).
+        """
+        if state.constraint is not None or not state.session or state.session != self.session:
+            return LastRequest(state.session, state.constraint)
+        return self
+
+
 class Gcs:
     """A `GcsClient` over any wire."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._memory: Memory = {}
+        self._requested = LastRequest()
+        self._is_request_lost = False
 
     async def check_alive(self) -> str:
         """Ray's version."""
@@ -116,7 +139,15 @@ class Gcs:
 
     async def state(self) -> GcsState:
         """All that Ray says now."""
-        return decode_state(await self._wire.call(GET_STATE, pb.GetClusterResourceStateRequest()), self._memory)
+        state = decode_state(await self._wire.call(GET_STATE, pb.GetClusterResourceStateRequest()), self._memory)
+        self._requested = self._requested.after(state)
+        is_lost = state.constraint != self._requested.constraint
+        if is_lost and not self._is_request_lost:
+            log.info(
+                "the GCS has forgotten what request_resources() asked for; the last call counts until the next one"
+            )
+        self._is_request_lost = is_lost
+        return replace(state, constraint=self._requested.constraint) if is_lost else state
 
     async def report(self, report: Report) -> None:
         """Replace what `ray status` shows of us."""
