@@ -47,11 +47,14 @@ class SidecarJudge:
     def _cluster(self) -> Mapping[str, Any] | None:
         return self._judge.world.cluster(NAME)
 
-    def before_call(self, method: str, path: str, body: bytes | None) -> None:
-        """A request leaves the sidecar, which may do very little (RC §2.4)."""
+    def before_call(self, method: str, path: str, body: bytes | None, query: Mapping[str, str] | None = None) -> None:
+        """A request leaves the sidecar, which may do very little (RC §2.4); of RayClusters it may list and watch its own."""
         own = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters/{NAME}"
         core = f"/api/v1/namespaces/{NAMESPACE}"
         if method == "GET" and path in (own, f"{core}/pods", f"{core}/events"):
+            return
+        is_of_own = (query or {}).get("fieldSelector") == f"metadata.name={NAME}"
+        if method == "GET" and is_of_own and path == own.rpartition("/")[0]:
             return
         if method != "PATCH" or path != own:
             self.note(f"its role has no such right: {method} {path}")
@@ -149,7 +152,7 @@ class SidecarDoor:
 
     def stream(self, path: str, **rest: Any) -> AsyncIterator[bytes]:
         """A watch."""
-        self._judge.before_call("GET", path, None)
+        self._judge.before_call("GET", path, None, rest.get("query"))
         return self._inner.stream(path, **rest)
 
     async def close(self) -> None:
@@ -162,7 +165,7 @@ class SidecarDoor:
 
     async def request(self, method: str, path: str, *, body: bytes | None = None, **rest: Any) -> Response:
         """One call, looked at before and after."""
-        self._judge.before_call(method, path, body)
+        self._judge.before_call(method, path, body, rest.get("query"))
         if method == "PATCH":
             self._note_pace(body)
         response = await self._inner.request(method, path, body=body, **rest)
