@@ -49,7 +49,7 @@ NOT_COUNTED = ("leases",)
 
 
 class CountingScript(Script):
-    """No faults; counts writes into some namespaces, by method and kind, when they come by.
+    """No faults; counts reads by path, and writes into some namespaces by method and kind, when they come by.
 
     Not when they are answered: by then a test may have seen what they wrote, and begun to count anew.
     """
@@ -57,11 +57,14 @@ class CountingScript(Script):
     def __init__(self, namespaces: set[str]) -> None:
         super().__init__(now_s=time.monotonic)
         self.writes: Counter[str] = Counter()
+        self.reads: Counter[str] = Counter()
         self._namespaces = namespaces
 
     def call(self, method: str, path: str, *rest: Any, **more: Any) -> CallFault | None:
         if (kind := _written(method, path, self._namespaces)) is not None:
             self.writes[kind] += 1
+        elif method == "GET":
+            self.reads[path.partition("?")[0]] += 1
         return super().call(method, path, *rest, **more)
 
 
@@ -83,7 +86,7 @@ class KubeCluster(Surface):
         self._namespaces: set[str] = set()
         script = CountingScript(self._namespaces)
         self.proxy = FaultProxy(Upstream.of_kubeconfig(plane.kubeconfig), script)
-        self.writes = script.writes
+        self.writes, self.reads = script.writes, script.reads
         self.node = f"n0-{run}"
         self._nodes = [self.node]
         self._run = run

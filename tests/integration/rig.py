@@ -10,7 +10,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from integration.surface import CRD, DEFINITION, DEFINITIONS, MERGE, Json, Surface, crd_body, path_of
+from integration.surface import CRD, DEFINITION, DEFINITIONS, MERGE, RAYCLUSTERS, Json, Surface, crd_body, path_of
 from raytide.sandbox.apiserver.http import application
 from raytide.sandbox.apiserver.messages import Request, Response
 from raytide.sandbox.apiserver.routes import Api
@@ -30,8 +31,12 @@ from raytide.sandbox.controllers import Controllers
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 PATIENCE_S = 60.0
-"""Of a machine that has much else to do; nothing here waits for time to pass."""
+"""Of a machine that has much else to do; nothing here waits for time to pass. A scenario's own bar is shorter."""
+BUSY = float(os.environ.get("RAYTIDE_TEST_PATIENCE", "1"))
+"""By how much bars of scenarios are longer here: for machines that do other things at the same time."""
 LOOK_S = 0.04
+CALM_LOOKS = 15
+"""So many looks in a row without a read mean that no pass follows by itself: it would within 0.2 s."""
 
 Veto = Callable[[str, str, Json], tuple[int, Json] | None]
 """(namespace, plural, object) of a create -> an answer instead, or None."""
@@ -173,7 +178,9 @@ class Front:
     def handle(self, request: Request) -> Any:
         """As `Api.handle`."""
         words = request.path.strip("/").split("/")
-        if request.method != "GET" and not words[-1].endswith("reviews"):  # a review is a question
+        if request.method == "GET":
+            self._cluster.reads[request.path] += 1
+        elif not words[-1].endswith("reviews"):  # a review is a question
             last = words[-1] if words[-1] in ("status", "pods", "services", "events") else words[-2]
             self._cluster.writes[f"{request.method} {last}"] += 1
         if request.method == "POST" and "namespaces" in words:
@@ -254,8 +261,39 @@ async def until(what: str, is_so: Callable[[], Any], *, within_s: float = PATIEN
     return found
 
 
-async def holds_for(what: str, is_so: Callable[[], Any], *, seconds: float = 0.7) -> None:
-    """A state that must not change for a while."""
+async def has_looked(cluster: Surface, namespace: str, name: str = "demo", kind: str = RAYCLUSTERS) -> None:
+    """Return when a pass over that object has ended which began after this call.
+
+    A change of an annotation brings a pass about, which begins by reading the object; passes over one object follow one
+    another, so that the read of the next one is the end of the first. Returns when those it brought about are over, too:
+    what a test does next must be noticed by itself.
+    """
+    path = path_of(kind, namespace, name)
+    for _ in range(2):
+        before = cluster.reads[path]
+        cluster.touch(namespace, name, kind)
+        await until(f"the operator looks at {name}", lambda before=before: cluster.reads[path] > before)
+    counts = deque([-1], maxlen=CALM_LOOKS)
+
+    def is_calm() -> bool:
+        counts.append(cluster.reads[path])
+        return len(counts) == CALM_LOOKS and len(set(counts)) == 1
+
+    await until(f"the operator looks at {name} no more", is_calm)
+
+
+async def holds_while(what: str, is_so: Callable[[], Any], looking: Coroutine[Any, Any, None]) -> None:
+    """A state that must not change until it is seen that the operator has looked."""
+    looked = asyncio.get_running_loop().create_task(looking)
+    while not looked.done():
+        assert is_so(), what
+        await asyncio.sleep(LOOK_S)
+    await looked
+    assert is_so(), what
+
+
+async def holds_for(what: str, is_so: Callable[[], Any], *, seconds: float) -> None:
+    """A state that must not change for a time that the test is about; elsewhere `holds_while` knows when to stop."""
     ends_at = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < ends_at:
         assert is_so(), what

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from integration.clusters import APIS, COLLECTED_S, new_cluster
-from integration.rig import Operator, holds_for, until
+from integration.rig import BUSY, Operator, has_looked, holds_while, until
 from integration.surface import RAYCLUSTERS, path_of
 from raytide.api import names
 from raytide.api.scaling import DecisionRecord, GroupDecision, Why, encode_record
@@ -19,6 +19,10 @@ from raytide.api.scaling import DecisionRecord, GroupDecision, Why, encode_recor
 from builders import group, raycluster, template
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+COMPLETE_S, REPLACED_S = 10.0, 10.0
+"""The bars of SC:S3 and SC:S12."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=APIS)
@@ -89,11 +93,11 @@ async def test_it_writes_what_is_needed_and_then_nothing(cluster, namespace):
     expected = {names.CREATED_SERVICE, names.CREATED_HEAD_POD, names.CREATED_WORKER_POD}
     await until("events are told", lambda: expected <= cluster.events(namespace))
     cluster.writes.clear()
-    await holds_for("nothing is written", lambda: nothing(cluster.writes), seconds=1.5)
     stored = cluster.get("rayclusters.ray.io", namespace, "demo")["metadata"]
     assert stored["generation"] == 1
     assert "finalizers" not in stored
     assert "annotations" not in stored
+    await holds_while("nothing is written", lambda: nothing(cluster.writes), has_looked(cluster, namespace))
 
 
 async def test_scale_up_and_down(cluster, namespace):
@@ -105,7 +109,9 @@ async def test_scale_up_and_down(cluster, namespace):
     cluster.scale(namespace, "demo", 2)
     await until("two workers", lambda: len(workers(cluster, namespace)) == 2)
     assert workers(cluster, namespace) == first, "the pending ones go, the running ones stay"
-    await holds_for("and nobody comes back", lambda: workers(cluster, namespace) == first)
+    await holds_while(
+        "and nobody comes back", lambda: workers(cluster, namespace) == first, has_looked(cluster, namespace)
+    )
 
 
 @pytest.mark.rule("RC:SH-2", "SC:S10")
@@ -123,7 +129,7 @@ async def test_workers_to_delete_takes_the_named_and_nobody_else(cluster, namesp
     await until("the victim is gone", lambda: victim not in cluster.names(namespace))
     await until("a warning is told", lambda: names.INVALID_SPEC in cluster.events(namespace))
     everybody = {*rest, foreign, "deployment-pod"}
-    await holds_for("the others stay", lambda: everybody <= cluster.names(namespace))
+    await holds_while("the others stay", lambda: everybody <= cluster.names(namespace), has_looked(cluster, namespace))
 
 
 @pytest.mark.rule("RC:SD-1")
@@ -175,7 +181,9 @@ async def test_a_dying_worker_counts_until_it_is_gone(cluster, namespace):
     cluster.holds.add(victim)
     cluster.scale(namespace, "demo", 2, victims=(victim,))
     await until("it is told to go", lambda: victim not in workers(cluster, namespace))
-    await holds_for("no third pod is made", lambda: len(cluster.pods(namespace, "cpu")) == 2)
+    await holds_while(
+        "no third pod is made", lambda: len(cluster.pods(namespace, "cpu")) == 2, has_looked(cluster, namespace)
+    )
     cluster.end(namespace, victim)
     await until("its successor comes", lambda: len(workers(cluster, namespace)) == 2)
 
@@ -192,9 +200,13 @@ async def test_a_dying_worker_on_a_dead_node_is_not_waited_for(cluster, namespac
     cluster.make_ready(namespace, node)
     cluster.holds.add(victim)
     cluster.delete(namespace, victim, "pods")
-    await holds_for("it counts while its node is well", lambda: len(cluster.pods(namespace, "cpu")) == 3)
+    await holds_while(
+        "it counts while its node is well",
+        lambda: len(cluster.pods(namespace, "cpu")) == 3,
+        has_looked(cluster, namespace),
+    )
     cluster.set_node_ready(node, "Unknown")
-    await until("its successor comes", lambda: len(workers(cluster, namespace)) == 3)
+    await until("its successor comes", lambda: len(workers(cluster, namespace)) == 3, within_s=REPLACED_S * BUSY)
     cluster.end(namespace, victim)
     cluster.delete("", node, "nodes")
 
@@ -218,7 +230,9 @@ async def test_delete_takes_everything_along(cluster, namespace):
         lambda: not cluster.pods(namespace) and not cluster.all("services", namespace),
         within_s=COLLECTED_S,
     )
-    await holds_for("and stay gone", lambda: not cluster.pods(namespace))
+    cluster.apply(raycluster(group(replicas=0), name="later", namespace=namespace))
+    await until("the operator has looked at a later one", lambda: cluster.pods(namespace, "headgroup"))
+    assert len(cluster.pods(namespace)) == 1, "and stay gone"
 
 
 async def test_delete_and_create_again_at_once(cluster, namespace):
@@ -251,14 +265,18 @@ async def test_two_clusters_do_not_touch_each_other(cluster, namespace):
 async def test_one_groups_quota_does_not_starve_the_next(cluster, namespace):
     poor = template(priorityClassName=cluster.without_quota(namespace))
     cluster.apply(raycluster(group("a", 10, template=poor), group("b", 10), group("c", 10), namespace=namespace))
-    await until("b and c are complete", lambda: len(cluster.names(namespace)) == 21, within_s=20)
+    await until("b and c are complete", lambda: len(cluster.names(namespace)) == 21, within_s=COMPLETE_S * BUSY)
     condition = await until("a says why", lambda: cluster.condition(namespace, "demo", names.REPLICA_FAILURE))
     assert condition["message"].startswith("group a: ")
     assert "exceeded quota: none" in condition["message"]
     missing = cluster.condition(namespace, "demo", names.WORKERS_MISSING)
     assert missing["reason"] == "QuotaExceeded"
     asked = cluster.writes["POST pods"]
-    await holds_for("it is asked at most once a second", lambda: cluster.writes["POST pods"] <= asked + 1)
+    await holds_while(
+        "it is not asked at every look",
+        lambda: cluster.writes["POST pods"] <= asked + 1,
+        has_looked(cluster, namespace),
+    )
     cluster.give_quota(namespace)
     await until("events are told", lambda: names.FAILED_TO_CREATE_WORKER_POD in cluster.events(namespace))
     cluster.scale(namespace, "demo", 3)
@@ -300,13 +318,17 @@ async def test_an_edit_that_breaks_the_spec_leaves_what_runs_alone(cluster, name
         lambda: cluster.edit(namespace, "demo", lambda obj: obj["spec"].update(workerGroupSpecs=broken))
     )
     await until("it is told", lambda: cluster.condition(namespace, "demo", names.INVALID))
-    await holds_for("everything stays", lambda: cluster.names(namespace) == before)
+    await holds_while("everything stays", lambda: cluster.names(namespace) == before, has_looked(cluster, namespace))
 
 
 @pytest.mark.rule("RC:REC-2")
 async def test_a_cluster_managed_by_somebody_else_is_left_alone(cluster, namespace):
     cluster.apply(raycluster(namespace=namespace, managedBy="kueue.x-k8s.io/multikueue"))
-    await holds_for("nothing happens", lambda: not cluster.pods(namespace) and not cluster.status(namespace, "demo"))
+    await holds_while(
+        "nothing happens",
+        lambda: not cluster.pods(namespace) and not cluster.status(namespace, "demo"),
+        has_looked(cluster, namespace),
+    )
 
 
 async def test_unsupported_fields_are_named(cluster, namespace):
@@ -369,5 +391,5 @@ async def test_who_rewrites_replicas_beside_an_autoscaler_ends_nobody_and_is_nam
         "it is told who differs",
         lambda: cluster.condition(namespace, "demo", names.REPLICAS_CONTENDED).get("message") == told,
     )
-    await holds_for("nobody goes", lambda: len(workers(cluster, namespace)) == 3)
+    await holds_while("nobody goes", lambda: len(workers(cluster, namespace)) == 3, has_looked(cluster, namespace))
     assert cluster.status(namespace, "demo")["desiredWorkerReplicas"] == 3

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from integration.clusters import APIS, new_cluster
-from integration.rig import PATIENCE_S, Operator, holds_for, until
+from integration.rig import PATIENCE_S, Operator, has_looked, holds_while, until
 from ports import free_port
 
 from builders import raycluster
@@ -119,7 +119,7 @@ async def test_a_restart_writes_nothing(cluster, operators, tmp_path, namespace)
     cluster.writes.clear()
     second = await start(operators, kubeconfig)
     await until("the second is at work", lambda: re.search(r"following \d+ RayClusters", second.log))
-    await holds_for("nothing is written", lambda: not cluster.writes, seconds=1.5)
+    await holds_while("nothing is written", lambda: not cluster.writes, has_looked(cluster, namespace))
     cluster.scale(namespace, "demo", 3)
     await until("but it works", lambda: len(cluster.names(namespace)) == 4)
 
@@ -179,7 +179,7 @@ async def test_only_the_namespaces_it_was_told_to_look_at(cluster, operators, tm
     for where in (a, b, c):
         cluster.apply(raycluster(namespace=where))
     await until("a and b have their pods", lambda: len(cluster.names(a)) == len(cluster.names(b)) == 3)
-    await holds_for("c has none", lambda: not cluster.pods(c))
+    await holds_while("c has none", lambda: not cluster.pods(c), has_looked(cluster, a))
 
 
 async def more_rings(port, than):

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from integration.clusters import APIS, COLLECTED_S, new_cluster
-from integration.rig import Operator, holds_for, until
+from integration.rig import Operator, has_looked, holds_while, until
 from integration.takeover_loading import Loaded, is_waiting, load, stamps
 from integration.takeover_switching import OUR_PASSES, Peer, settled
 from ports import free_port
@@ -256,7 +256,8 @@ async def ask_for_more(taken: Taken) -> None:
     loaded, before = taken.loaded, taken.loaded.pods()
     loaded.api.scale(loaded.namespace, loaded.name, 3)
     await until("it is told", lambda: names.INVALID_SPEC in loaded.api.events(loaded.namespace))
-    await holds_for("its pods stay", lambda: loaded.pods() == before, seconds=1.5)
+    looking = has_looked(loaded.api, loaded.namespace, loaded.name)
+    await holds_while("its pods stay", lambda: loaded.pods() == before, looking)
 
 
 @pytest.mark.rule("FD:RC-B2")

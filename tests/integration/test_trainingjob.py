@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from integration.clusters import APIS, COLLECTED_S, new_cluster
-from integration.rig import PATIENCE_S, Operator, holds_for, until
+from integration.rig import PATIENCE_S, Operator, has_looked, holds_while, until
 from integration.surface import CRD, JOB_CRD, TRAININGJOBS, path_of
 from ports import free_port
 from raytide.api import training_names as names
@@ -159,7 +159,9 @@ async def test_a_gang_without_room_has_no_pods_and_says_why(cluster, namespace, 
 
     await until("it waits for GPUs, in words", lambda: "nvidia.com/gpu" in words())
     assert status(cluster, namespace)["phase"] == "Pending"
-    await holds_for("nothing is made", lambda: not cluster.pods(namespace))
+    await holds_while(
+        "nothing is made", lambda: not cluster.pods(namespace), has_looked(cluster, namespace, kind=TRAININGJOBS)
+    )
 
 
 # --- size ------------------------------------------------------------------------------------------------------------
@@ -301,7 +303,8 @@ async def test_once_it_runs_nothing_is_written(cluster, namespace, operator):
     await until("it runs", lambda: trainers(cluster, namespace).get("ready") == 2)
     await holds_still(cluster, namespace)
     cluster.writes.clear()
-    await holds_for("nothing is written", lambda: not cluster.writes, seconds=1.5)
+    looking = has_looked(cluster, namespace, kind=TRAININGJOBS)
+    await holds_while("nothing is written", lambda: not cluster.writes, looking)
 
 
 async def holds_still(cluster, namespace):
