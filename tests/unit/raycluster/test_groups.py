@@ -205,6 +205,12 @@ def test_workers_of_a_removed_group_go():
     assert [victim.pod.name for victim in removed_groups({"cpu"}, pods)] == ["demo-gone-worker-a"]
 
 
+@pytest.mark.rule("RM:F12")
+def test_a_worker_without_the_label_of_a_group_goes_and_is_told_why():
+    (victim,) = removed_groups({"cpu"}, [pod(group="")])
+    assert victim.why == "its label ray.io/group was removed, so it belongs to no group"
+
+
 # --- for any group ---------------------------------------------------------------------------------------------------
 
 phases = st.sampled_from(["Running", "Pending", "Failed", "Succeeded", "Unknown", ""])

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from raytide.api.actions import MOST_WRITES
+from raytide.api.names import GROUP_LABEL
 from raytide.api.pod import PodView
 from raytide.api.pod_trouble import trouble_of
 from raytide.api.raycluster import WorkerGroupSpec
@@ -18,6 +19,7 @@ from raytide.raycluster.endings import how_it_ended
 from raytide.raycluster.scaling import GroupOrder, wanted_pods
 
 NEWEST = "~"
+NO_GROUP = f"its label {GROUP_LABEL} was removed, so it belongs to no group"
 """Sorts after every timestamp: a pod still in flight is the newest of all."""
 NAMED = "named in scaleStrategy.workersToDelete"
 WORKER_MARK = "-worker-"
@@ -114,9 +116,9 @@ def free_indices(pods: Iterable[PodView]) -> Iterator[int]:
 
 
 def removed_groups(groups: Collection[str], workers: Iterable[PodView]) -> tuple[Victim, ...]:
-    """Workers whose group the spec no longer has (SC:S14; KubeRay leaves them running)."""
+    """Workers whose group the spec no longer has (SC:S14; KubeRay leaves them running), or whose label was removed (RM:F12)."""
     return tuple(
-        Victim(pod, f"group {pod.group} is no longer in the spec")
+        Victim(pod, f"group {pod.group} is no longer in the spec" if pod.group else NO_GROUP)
         for pod in workers
         if pod.group not in groups and not pod.is_terminating
     )
