@@ -730,3 +730,30 @@ async def test_it_follows_only_while_a_stream_is_open():
         assert not world.informer.is_following
         await settled(10)
         assert world.informer.is_following
+
+
+@pytest.mark.rule("FD:SEC-F1")
+def test_a_list_of_large_objects_is_read_in_portions_and_others_have_their_turn_in_between():
+    turns, read_in = [0], []
+
+    def read(raw: msgspec.Raw) -> View:
+        read_in.append(turns[0])
+        return decode(raw)
+
+    async def main() -> None:
+        wire = ScriptedTransport()
+        large = [{**pod(f"large-{n}", n + 1), "spec": "x" * 600_000} for n in range(4)]
+        small = [pod(f"small-{n}", n + 10) for n in range(200)]
+        wire.answers.append(listed(*large, *small, version=300))
+        informer = Informer(Client(wire, clock=Clock()), PODS, clock=Clock(), decoder=read)
+        following = asyncio.ensure_future(informer.run())
+        while not informer.is_synced:
+            turns[0] += 1
+            await asyncio.sleep(0)
+        assert len(informer) == 204
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    virtual_time.run(main())
+    assert len(set(read_in[:4])) == 4, "each large object in a step of its own"
+    assert len(set(read_in[4:])) == 1, "small ones together"

@@ -7,7 +7,7 @@ broken server is not hammered. It keeps no object. Used by `kube/informer`, once
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from typing import Final, Protocol, cast
 
@@ -32,6 +32,8 @@ FORBIDDEN_S: Final = 30.0
 """How often an optional collection is asked for again while it is forbidden (FD:REL-B)."""
 LONGEST_WAIT_S: Final = 30.0
 """Not even a `Retry-After` makes us wait longer: after 75 s without a sign of life the kubelet restarts us (FD:REL-E)."""
+PORTION_BYTES: Final = 1 << 19
+"""So much of a list is read in one step of the loop: most pages of ordinary objects take a few of them."""
 AWAY_S: Final = 4.0
 """Fifteen seconds after an outage everything has to be in work again, of which opening a stream may take ten (SC:S18)."""
 
@@ -85,6 +87,16 @@ class _MustList(Exception):  # noqa: N818 - a verdict on the stream
 def version_number(version: str) -> int:
     """A resourceVersion for comparing; 0 if it is no number."""
     return int(version) if version.isascii() and version.isdigit() else 0
+
+
+def _portions(items: Sequence[msgspec.Raw]) -> Iterator[Sequence[msgspec.Raw]]:
+    """The items of a page in pieces of about `PORTION_BYTES`, none of them empty."""
+    begin = size = 0
+    for end, item in enumerate(items, 1):
+        size += memoryview(item).nbytes
+        if size >= PORTION_BYTES or end == len(items):
+            yield items[begin:end]
+            begin, size = end, 0
 
 
 def _is_silence(trouble: Exception | None) -> bool:
@@ -176,9 +188,8 @@ class Reflector:
         while True:
             wait_s = await (self._list() if self._must_list else self._watch())
             if wait_s > 0:
-                with suppress(
-                    TimeoutError
-                ):  # not wait_for: in Python 3.11 it loses a cancellation that comes with the event
+                # Not wait_for: in Python 3.11 it loses a cancellation that comes with the event.
+                with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await self._is_asked.wait()
 
@@ -218,9 +229,11 @@ class Reflector:
         self._sink.begin()
         try:
             async for page in self._pages():
-                self._sink.collect(page.items)
                 version = page.resource_version
                 self._note_list()
+                for items in _portions(page.items):
+                    self._sink.collect(items)
+                    await asyncio.sleep(0)  # reading megabytes of somebody's objects must not hold up the others
         except (Unavailable, Refused, *GARBAGE) as trouble:
             self._must_list, self._listed_at = True, self._clock.monotonic()
             self._note_answer(trouble)
