@@ -102,3 +102,21 @@ async def test_all_is_still_once_everybody_has_what_there_is():
         versions = [entry.version for _, entry in stage.store.entries(JOBS)]
         await asyncio.sleep(600)
         assert [entry.version for _, entry in stage.store.entries(JOBS)] == versions
+
+
+@pytest.mark.rule("TJ:3.7", "FD:SH-B14")
+async def test_a_master_that_lost_its_node_gets_the_room_of_one_of_its_own_trainers():
+    stage = BothRooms()
+    stage.add_node("one", "4")
+    stage.add_node("two", "4")
+    async with stage:
+        stage.add_job("j", 1, 9, master={"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}})
+        await stage.until("it has all the room", lambda: len(stage.placed("j")) >= 7)
+        (home,) = [pod["spec"]["nodeName"] for pod in stage._pods() if pod["metadata"]["name"] == "j-master"]
+        lost = [pod["metadata"]["name"] for pod in stage._pods() if pod["spec"].get("nodeName") == home]
+        stage.store.delete("nodes", "", home)
+        for name in lost:
+            stage.kill(name)
+        await stage.until("its master runs again", lambda: "j-master" in stage.placed("j"))
+        await stage.until("nothing pends", lambda: stage.placed("j") == stage.pods("j"))
+        assert 1 <= len(stage.placed("j")) - 1 < 4
