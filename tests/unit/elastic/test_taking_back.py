@@ -155,6 +155,12 @@ def test_what_was_cut_for_its_maximum_says_both():
     )
 
 
+@pytest.mark.rule("FD:SH-B12")
+def test_a_maximum_that_is_no_allowed_size_is_not_given_as_the_reason():
+    (resize,) = divide(World([node(cpu=20)], [job("a", 2, 9, 9, step=4)]).pool()).resizes
+    assert resize.message == "ScaledDown 9→6: 6 is the largest size that it may have up to its maximum of 9"
+
+
 def test_carried_out_it_is_the_end_of_it():
     world = World([node(cpu=8)], [job("a", 2, 20, 12)])
     pool = behind(world, stranger(count=3, priority=1))

@@ -21,7 +21,7 @@ from raytide.elastic.model import (
     YIELDED,
     ParticipantId,
 )
-from raytide.elastic.share import Segment, Share
+from raytide.elastic.share import Segment, Share, largest_size
 
 _NAMED: Final = 3
 """So many receivers are named in a sentence."""
@@ -77,6 +77,8 @@ def _why_smaller(share: Share, segment: Segment, shares: Shares, reader: str | N
         return f": {share.without_room(reader)}"
     if segment.reason == SIZE_NOT_ALLOWED:
         return f": {segment.before} is none of the sizes that it may have"
+    if (largest := largest_size(share.of)) < share.of.ceiling:
+        return f": {largest} is the largest size that it may have up to its maximum of {share.of.ceiling}"
     return f": its maximum is {share.of.ceiling}"
 
 
