@@ -19,8 +19,8 @@ from raytide.raycluster.endings import how_it_ended
 from raytide.raycluster.scaling import GroupOrder, wanted_pods
 
 NEWEST = "~"
-NO_GROUP = f"its label {GROUP_LABEL} was removed, so it belongs to no group"
 """Sorts after every timestamp: a pod still in flight is the newest of all."""
+NO_GROUP = f"its label {GROUP_LABEL} was removed, so it belongs to no group"
 NAMED = "named in scaleStrategy.workersToDelete"
 WORKER_MARK = "-worker-"
 """What every worker's name contains, KubeRay's and ours (RC: Appendix A, D15)."""
