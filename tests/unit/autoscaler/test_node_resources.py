@@ -152,7 +152,9 @@ def test_whole_numbers_are_not_worth_a_word():
     ],
 )
 def test_tpus(sources, amounts):
-    assert read(**sources).amounts == amounts
+    found = read(**sources)
+    assert {**found.amounts, **found.first} == amounts, "with what the first host of each replica has besides"
+    assert all(name.endswith("-head") for name in found.first)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,10 @@ class NodeType:
     priority: int = 0
     num_of_hosts: int = 1
     """Launches and terminations are whole multiples of it (B-8)."""
+    first_resources: Amounts = ()
+    """Of the first host of each replica, where it has what the others have not, as worker 0 of a TPU slice; else empty."""
+    first_labels: Labels = ()
+    """Of that host."""
     available: int | None = None
     """How many more nodes may be asked for now; it ends none. None: as many as `max_nodes` allows."""
 
@@ -99,6 +103,11 @@ class NodeType:
     def is_head(self) -> bool:
         """Whether this is the head's type."""
         return self.name == HEAD_TYPE
+
+    @property
+    def has_first(self) -> bool:
+        """Whether the first host of a replica differs from the others."""
+        return bool(self.first_resources)
 
 
 class NodeStatus(StrEnum):

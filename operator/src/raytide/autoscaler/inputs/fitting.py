@@ -12,8 +12,14 @@ from raytide.autoscaler.scheduling.shapes import IMPLICIT
 
 
 def could_hold(node_type: NodeType, request: Request) -> bool:
-    """Whether an empty node of that type could hold it."""
-    totals, labels = dict(node_type.resources), dict(node_type.labels)
+    """Whether an empty node of that type could hold it, the first of a replica or another."""
+    offers = [(node_type.resources, node_type.labels)]
+    if node_type.has_first:
+        offers.append((node_type.first_resources, node_type.first_labels))
+    return any(_could(dict(totals), dict(labels), request) for totals, labels in offers)
+
+
+def _could(totals: Mapping[str, int], labels: Mapping[str, str], request: Request) -> bool:
     has_room = all(amount <= totals.get(name, _implicit(name)) for name, amount in request.amounts)
     return has_room and (
         not request.selectors or any(all(_holds(c, labels) for c in selector) for selector in request.selectors)

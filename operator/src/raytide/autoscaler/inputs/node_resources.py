@@ -8,7 +8,7 @@ spellings are forgiven (B-20): escaped and plain JSON, fractions, exponents, JSO
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Never
 
 from raytide.api.quantity import Quantity, QuantityError
@@ -23,6 +23,11 @@ TPU_RESOURCE: Final = "google.com/tpu"
 NEURON_RESOURCE: Final = "aws.amazon.com/neuroncore"
 TPU_TOPOLOGY: Final = "cloud.google.com/gke-tpu-topology"
 TPU_ACCELERATOR: Final = "cloud.google.com/gke-tpu-accelerator"
+
+TPU_POD_TYPE: Final = "ray.io/tpu-pod-type"
+TPU_TOPOLOGY_LABEL: Final = "ray.io/tpu-topology"
+TPU_WORKER_ID: Final = "ray.io/tpu-worker-id"
+TPU_SLICE_NAME: Final = "ray.io/tpu-slice-name"
 
 TPU_GENERATION: Final = {
     "tpu-v4-podslice": "v4",
@@ -47,6 +52,10 @@ class NodeResources:
 
     amounts: Mapping[str, int]
     """Without `CPU` if nothing says how many there are."""
+    first: Mapping[str, int] = field(default_factory=dict)
+    """What the first host of each replica has besides: Ray gives worker 0 of a TPU slice a resource to find the slice by."""
+    slice_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that Ray gives every host of such a slice."""
     guessed: frozenset[str] = frozenset()
     """Names whose amount Ray is not told, so that a live node knows better (V-8)."""
     remarks: tuple[str, ...] = ()
@@ -85,13 +94,21 @@ def node_resources(group: Mapping[str, Any]) -> NodeResources:
     if gpus is not None:
         amounts[GPU] = gpus
     tpus = _first(_own(sources, TPU), custom.get(TPU), _chips(sources, TPU_RESOURCE))
+    pod_type = topology = ""
     if tpus is not None:
-        amounts.update(_tpu_amounts(tpus, sources.selector, remarks))
+        amounts[TPU] = tpus
+        pod_type, topology = _tpu_slice(sources.selector, remarks)
     cores = _chips(sources, NEURON_RESOURCE)
     if cores is not None and custom.keys().isdisjoint({TPU, NEURON_CORES}):
         amounts[NEURON_CORES] = cores
     amounts.update(custom)
-    return NodeResources(amounts, _guessed(sources, amounts), tuple(remarks))
+    return NodeResources(
+        amounts,
+        {f"TPU-{pod_type}-head": 1} if pod_type else {},
+        {TPU_POD_TYPE: pod_type, TPU_TOPOLOGY_LABEL: topology} if pod_type else {},
+        _guessed(sources, amounts),
+        tuple(remarks),
+    )
 
 
 def _sources(group: Mapping[str, Any]) -> _Sources:
@@ -229,25 +246,26 @@ def _read_json(given: Any) -> Mapping[str, Any]:
 # --- TPUs ------------------------------------------------------------------------------------------------------------
 
 
-def _tpu_amounts(tpus: int, selector: Mapping[str, Any], remarks: list[str]) -> dict[str, int]:
-    """The chips, and the resource by which a slice is found: one on every node (AS:C-8)."""
+def _tpu_slice(selector: Mapping[str, Any], remarks: list[str]) -> tuple[str, str]:
+    """The pod type of the slice, such as `v4-16`, and its topology; empty if they are not known (AS:C-8)."""
     topology, accelerator = selector.get(TPU_TOPOLOGY), selector.get(TPU_ACCELERATOR)
     if topology is None or accelerator is None:
         remarks.append(
             f"nodeSelector lacks {TPU_TOPOLOGY} or {TPU_ACCELERATOR}: set both, or demands for a whole TPU slice find no node"
         )
-        return {TPU: tpus}
+        return "", ""
     generation = TPU_GENERATION.get(str(accelerator))
     if generation is None:
-        return {TPU: tpus}
-    sides = str(topology).lower().split("x")
+        return "", ""
+    shape = str(topology).strip().lower()
+    sides = shape.split("x")
     if not all(side.isascii() and side.isdigit() and len(side) < 6 for side in sides):
         remarks.append(f"nodeSelector[{TPU_TOPOLOGY}] {topology!r} is no topology: write one such as 2x2x4")
-        return {TPU: tpus}
+        return "", ""
     cores = 1 if generation in _SINGLE_CORE_GENERATIONS else 2
     for side in sides:
         cores *= int(side)
-    return {TPU: tpus, f"TPU-{generation}-{cores}-head": 1}
+    return f"{generation}-{cores}", shape
 
 
 def mapping(found: Any) -> Mapping[str, Any]:

@@ -14,7 +14,17 @@ from typing import Any, Final
 
 from raytide.api.quantity import MAX_INT32, Quantity, QuantityError
 from raytide.autoscaler.inputs.accelerators import ACCELERATOR_LABEL, RESOURCE, accelerator_of
-from raytide.autoscaler.inputs.node_resources import CPU, BadField, NodeResources, mapping, node_resources
+from raytide.autoscaler.inputs.node_resources import (
+    CPU,
+    TPU_POD_TYPE,
+    TPU_SLICE_NAME,
+    TPU_TOPOLOGY_LABEL,
+    TPU_WORKER_ID,
+    BadField,
+    NodeResources,
+    mapping,
+    node_resources,
+)
 from raytide.autoscaler.model import (
     HEAD_TYPE,
     UNIT,
@@ -33,13 +43,11 @@ NODE_GROUP_LABEL: Final = "ray.io/node-group"
 OWN_LABELS: Final = frozenset(
     {
         *("ray.io/node-id", "ray.io/availability-zone", "ray.io/availability-region"),
-        *("ray.io/tpu-slice-name", "ray.io/tpu-worker-id"),
+        *(TPU_SLICE_NAME, TPU_WORKER_ID),
     }
 )
 """Labels in which nodes of one group differ, so that a new one cannot be promised to carry them."""
-TYPES_LABELS: Final = frozenset(
-    {"ray.io/accelerator-type", "ray.io/market-type", "ray.io/tpu-topology", "ray.io/tpu-pod-type"}
-)
+TYPES_LABELS: Final = frozenset({"ray.io/accelerator-type", "ray.io/market-type", TPU_TOPOLOGY_LABEL, TPU_POD_TYPE})
 """Labels that follow from the kind of machine: one node is proof enough."""
 OWN_RESOURCES: Final = re.compile(r"node:.*|object_store_memory|.*_group_[0-9a-f]{8,}|bundle_group_.*")
 """Resources that belong to one node or to a placement group on it."""
@@ -179,8 +187,8 @@ class _Reading:
         return NodeType(
             HEAD_TYPE,
             max_nodes=1,
-            resources=_amounts(found.amounts),
-            labels=self._labels(HEAD_TYPE, group, hosts=0, resources=found.amounts),
+            resources=_amounts({**found.amounts, **found.first}),
+            labels=self._labels(HEAD_TYPE, group, 0, found, found.amounts),
         )
 
     def group(self, name: str, group: Mapping[str, Any]) -> NodeType | None:
@@ -199,17 +207,24 @@ class _Reading:
             self.suspended.add(name)
             least = most = 0
         replicas = self._count(group, "replicas", least)
-        resources = self._resources(name, group)
+        found = node_resources(group)
+        resources = self._resources(name, group, found)
+        labels = self._labels(name, group, hosts, found, dict(resources))
+        first_resources, first_labels = self._of_first(name, found, resources, labels)
+        if hosts == 1 and first_resources:
+            resources, labels, first_resources, first_labels = first_resources, first_labels, (), ()
         self.wanted[name] = max(least, min(replicas, most)) * hosts
         return NodeType(
             name=name,
             min_nodes=least * hosts,
             max_nodes=most * hosts,
             resources=resources,
-            labels=self._labels(name, group, hosts, dict(resources)),
+            labels=labels,
             idle_timeout_s=self.seconds(group.get("idleTimeoutSeconds"), name, "idleTimeoutSeconds"),
             priority=self._priority(name, group.get("priority")),
             num_of_hosts=hosts,
+            first_resources=first_resources,
+            first_labels=first_labels,
         )
 
     # --- counts --------------------------------------------------------------------------------------------------
@@ -253,8 +268,7 @@ class _Reading:
 
     # --- what a node offers --------------------------------------------------------------------------------------
 
-    def _resources(self, name: str, group: Mapping[str, Any]) -> Amounts:
-        found = node_resources(group)
+    def _resources(self, name: str, group: Mapping[str, Any], found: NodeResources) -> Amounts:
         for remark in found.remarks:
             self.remark(name, remark)
         live = self._live.get(name, ())
@@ -267,7 +281,18 @@ class _Reading:
         known = {kind: UNIT} if kind in self._asked and not live else {}
         return tuple(sorted({**known, **dict(_amounts(found.amounts)), **learnt}.items()))
 
-    def _labels(self, name: str, group: Mapping[str, Any], hosts: int, resources: Mapping[str, int]) -> Labels:
+    def _of_first(self, name: str, found: NodeResources, resources: Amounts, labels: Labels) -> tuple[Amounts, Labels]:
+        """All that worker 0 of a slice has; empty if it has no more than the others."""
+        if not found.first:
+            return (), ()
+        live = self._live.get(name, ())
+        is_labelled = not live or any(key == TPU_WORKER_ID for node in live for key, _ in node.labels)
+        worker = {TPU_WORKER_ID: "0"} if is_labelled else {}
+        return tuple(sorted((*resources, *_amounts(found.first)))), labels_of({**dict(labels), **worker})
+
+    def _labels(
+        self, name: str, group: Mapping[str, Any], hosts: int, found: NodeResources, resources: Mapping[str, int]
+    ) -> Labels:
         """What every node of the group carries: known, learnt from the living, and written by the user (AS:C-7, B-12)."""
         if "labels" in mapping(group.get("rayStartParams")):
             self.remark(name, "rayStartParams[labels] is not read: write the labels into the group's `labels`")
@@ -280,7 +305,7 @@ class _Reading:
                     name, f"labels[{key}] {_shown(value)} is no Kubernetes label: mend it; until then it is left out"
                 )
         kind = accelerator_of(group, resources)
-        known = {ACCELERATOR_LABEL: kind} if kind and name not in self._live else {}
+        known = {} if name in self._live else {**found.slice_labels, **({ACCELERATOR_LABEL: kind} if kind else {})}
         return labels_of(
             {**known, **_learnt_labels(self._live.get(name, ()), hosts), NODE_GROUP_LABEL: name, **written}
         )
@@ -316,10 +341,13 @@ def _learnt_resources(spec: NodeResources, live: Sequence[RayNode], asked: froze
         return {}
     totals = [dict(node.total) for node in live]
     shared = set(totals[0]).intersection(*totals[1:])
+    # Ray gives the hosts of a TPU slice a resource by the name of their slice; no other slice will have it.
+    own = {value for node in live for key, value in node.labels if key == TPU_SLICE_NAME} | spec.first.keys()
     return {
         name: min(total[name] for total in totals)
         for name in shared
-        if not OWN_RESOURCES.fullmatch(name)
+        if name not in own
+        and not OWN_RESOURCES.fullmatch(name)
         and (name in spec.guessed or (name not in spec.amounts and (name in asked or name == CPU)))
     }
 

@@ -23,7 +23,7 @@ Key: TypeAlias = tuple[float, ...]
 """The score, availabilities and priority of a candidate, negated: the least is the best."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Pool:
     """The nodes of one type that may still be launched; hosts of a begun replica come first."""
 
@@ -31,8 +31,36 @@ class Pool:
     home: NodeClass
     room: int
     """Nodes; whole replicas."""
+    first: NodeClass | None = None
+    """Of the first host of each replica, if it differs from the others."""
     begun: int = 0
     """Hosts that come anyway, because their replica does (B-8)."""
+    is_first_due: bool = False
+    """Whether the first one is among those."""
+
+    def supply(self, home: NodeClass) -> int:
+        """How many hosts of this class the replica has that is begun, or the next one, if there is room for it."""
+        if self.begun:
+            return int(self.is_first_due) if home is self.first else self.begun - self.is_first_due
+        if self.room < self.type.num_of_hosts:
+            return 0
+        return 1 if home is self.first else self.type.num_of_hosts - (self.first is not None)
+
+    def begin(self) -> None:
+        """Launch a whole replica, host by host."""
+        self.begun = self.type.num_of_hosts
+        self.is_first_due = self.first is not None
+
+    def use(self, home: NodeClass, hosts: int) -> None:
+        """These hosts of the replica that is begun have something to hold."""
+        self.begun -= hosts
+        self.is_first_due = self.is_first_due and home is not self.first
+
+    def rest(self) -> list[tuple[NodeClass, int]]:
+        """Hosts that come although nothing needs them."""
+        others = self.begun - self.is_first_due
+        found = [(self.first, 1)] if self.first is not None and self.is_first_due else []
+        return [*found, (self.home, others)] if others else found
 
 
 @dataclass(slots=True)
@@ -93,9 +121,13 @@ class Contest:
             behind = accumulate((need[resource] for need in reversed(needs[1:])), min)
             self._least.append((resource, [*reversed([*behind]), 0]))
 
-    def admit(self, home: NodeClass, position: int, *, members: Sequence[Node] = (), pool: Pool | None = None) -> None:
+    def admit(
+        self, home: NodeClass, position: int, *, members: Sequence[Node] = (), pool: Pool | None = None
+    ) -> Candidate:
         """Let such nodes compete."""
-        self.enter(Candidate(home, next(self._numbers), position, members, pool=pool))
+        candidate = Candidate(home, next(self._numbers), position, members, pool=pool)
+        self.enter(candidate)
+        return candidate
 
     def enter(self, candidate: Candidate) -> None:
         """Fill and score a candidate; it competes if it takes anything."""

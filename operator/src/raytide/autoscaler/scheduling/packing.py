@@ -11,7 +11,7 @@ from itertools import count as counting
 
 from raytide.autoscaler.model import OnProgress, unwatched
 from raytide.autoscaler.scheduling.contest import Candidate, Contest, Market, Pool
-from raytide.autoscaler.scheduling.fleet import Fate, Fill, Fleet, Free, Move, Node, Plan
+from raytide.autoscaler.scheduling.fleet import Fate, Fill, Fleet, Free, Move, Node, NodeClass, Plan
 from raytide.autoscaler.scheduling.shapes import Run, Shape
 
 
@@ -100,39 +100,47 @@ def _fill_existing(contest: Contest, winner: Candidate, plan: Plan) -> None:
 def _launch(contest: Contest, market: Market, plan: Plan, on_progress: OnProgress) -> None:
     """Launch the best type, fill its node, and so on (AS:S-20); a replica begun is launched to its end (B-8)."""
     numbers = counting()
-    pools = {pool.home: pool for pool in market.pools}
+    pools: dict[NodeClass, Pool] = {}
+    hosts_of: dict[Pool, list[Candidate]] = {}
     for pool in market.pools:
+        homes = [home for home in (pool.first, pool.home) if home is not None]
+        pools.update((home, pool) for home in homes)
         if pool.room >= pool.type.num_of_hosts:
-            contest.admit(pool.home, next(numbers), pool=pool)
+            hosts_of[pool] = [contest.admit(home, next(numbers), pool=pool) for home in homes]
     while (winner := contest.best()) is not None:
         on_progress()
         pool = pools[winner.home]
         plan.is_tied = plan.is_tied or contest.is_tied(winner)
-        hosts = pool.type.num_of_hosts
-        if not pool.begun and market.room is not None and market.room < hosts:
+        if not pool.begun and market.room is not None and market.room < pool.type.num_of_hosts:
             contest.dismiss(winner)
             continue
         winner.position, fill = next(numbers), winner.fill
-        if hosts == 1:
+        if pool.type.num_of_hosts == 1:
             room = pool.room if market.room is None else min(pool.room, market.room)
             times = contest.repetitions(winner, room)
             _reserve(pool, market, times)
             contest.take(winner, times, has_more=pool.room > 0)
         else:
-            times = contest.repetitions(winner, pool.begun or hosts)
-            if not pool.begun:
-                _reserve(pool, market, hosts)
-                pool.begun = hosts
-            pool.begun -= times
-            contest.take(winner, times, has_more=False)
-            if pool.begun or pool.room >= hosts:
-                contest.enter(winner)
-        plan.launches.append(Move([Node(pool.home) for _ in range(times)], fill))
+            times = _launch_hosts(contest, winner, pool, market, hosts_of[pool])
+        plan.launches.append(Move([Node(winner.home) for _ in range(times)], fill))
     for pool in market.pools:
-        if pool.begun:
-            plan.launches.append(
-                Move([Node(pool.home) for _ in range(pool.begun)], Fill([], pool.home.free[plan.book]))
-            )
+        for home, count in pool.rest():
+            plan.launches.append(Move([Node(home) for _ in range(count)], Fill([], home.free[plan.book])))
+
+
+def _launch_hosts(contest: Contest, winner: Candidate, pool: Pool, market: Market, hosts: Iterable[Candidate]) -> int:
+    """Let hosts of the replica that is begun win, or begin one; how many. What its other hosts are worth may change."""
+    times = contest.repetitions(winner, pool.supply(winner.home))
+    if not pool.begun:
+        _reserve(pool, market, pool.type.num_of_hosts)
+        pool.begin()
+    pool.use(winner.home, times)
+    contest.take(winner, times, has_more=False)
+    for host in hosts:
+        contest.dismiss(host)
+        if pool.supply(host.home):
+            contest.enter(host)
+    return times
 
 
 def _reserve(pool: Pool, market: Market, nodes: int) -> None:

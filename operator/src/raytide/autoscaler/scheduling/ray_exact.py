@@ -28,7 +28,11 @@ def decide_as_ray(question: SchedulingInput) -> Decision:
 
 
 def _decide(question: SchedulingInput) -> Decision:
-    types = [replace(one, num_of_hosts=1) for one in question.types]
+    # Ray's own autoscaler takes every host of a TPU slice for its first one.
+    types = [
+        replace(one, num_of_hosts=1, resources=one.first_resources or one.resources, first_resources=())
+        for one in question.types
+    ]
     reader = Reader(Vocabulary(question), types, is_exact=True)
     nodes = _within_limits(question, types, reader)
     session = Session(question, types, reader, nodes, Counter(node.type_name for node in nodes))

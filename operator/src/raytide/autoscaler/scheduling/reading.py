@@ -8,6 +8,7 @@ asked for only addresses are kept apart, because Ray's score depends on the rest
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
@@ -36,12 +37,18 @@ class Reader:
         self._conserved = 0 if not is_conserving else ACCELERATORS["GPU"] if is_exact else -1
         self._running: dict[_Alike, tuple[NodeClass, float]] = {}
         self._homes: dict[_Alike, NodeClass] = {}
-        self._typed: dict[tuple[str, bool, Fate], NodeClass] = {}
+        self._typed: dict[tuple[str, bool, Fate, bool], NodeClass] = {}
+        self._replicas_with_first: set[tuple[str, str]] = set()
+        """(type, replica): one of its hosts is known to be the first."""
+        self._nameless: Counter[str] = Counter()
+        """By type, hosts without a Ray node of which no replica is known."""
         self._traits: dict[tuple[object, ...], Traits] = {}
 
     def nodes(self, instances: Iterable[Instance], pending: Fate = Fate.STAYS) -> list[Node]:
         """Those that count, in the order of the instances; `pending` is the fate of those that do not run yet."""
         nodes = []
+        instances = tuple(instances)
+        self._find_first(instances)
         for instance in instances:
             if instance.status is Status.RAY_RUNNING:
                 nodes.append(self._read_running(instance))
@@ -52,8 +59,41 @@ class Reader:
         return nodes
 
     def fresh(self, node_type: NodeType) -> NodeClass:
-        """The class of nodes of this type that are to be launched."""
+        """The class of nodes of this type that are to be launched, but for the first of a replica if that differs."""
         return self._of_type(node_type, Fate.COMES, is_head=False)
+
+    def fresh_first(self, node_type: NodeType) -> NodeClass | None:
+        """The class of the first host of each replica to be launched, if it differs from the others."""
+        return self._of_type(node_type, Fate.COMES, is_head=False, is_first=True) if node_type.has_first else None
+
+    def fresh_replica(self, node_type: NodeType) -> list[NodeClass]:
+        """The classes of all hosts of a replica to be launched."""
+        home, first = self.fresh(node_type), self.fresh_first(node_type)
+        return [first or home, *(home for _ in range(node_type.num_of_hosts - 1))]
+
+    def _find_first(self, instances: Iterable[Instance]) -> None:
+        """Note the replicas whose first host runs: Ray shows by its resources which it is."""
+        marks = {
+            one.name: frozenset(name for name, _ in one.first_resources) - frozenset(name for name, _ in one.resources)
+            for one in self._types.values()
+            if one.has_first
+        }
+        for instance in instances if marks and not self._is_exact else ():
+            mark = marks.get(instance.node_type)
+            if mark and instance.status is Status.RAY_RUNNING and any(name in mark for name, _ in instance.total):
+                self._replicas_with_first.add((instance.node_type, instance.replica))
+
+    def _is_first(self, node_type: NodeType, instance: Instance) -> bool:
+        """Whether this host without a Ray node counts as the first of its replica; each replica has one."""
+        if not node_type.has_first:
+            return False
+        if not instance.replica:
+            self._nameless[node_type.name] += 1
+            return self._nameless[node_type.name] % node_type.num_of_hosts == 1
+        key = (node_type.name, instance.replica)
+        is_first = key not in self._replicas_with_first
+        self._replicas_with_first.add(key)
+        return is_first
 
     def whole(self, home: NodeClass) -> Free:
         """What such a node holds when it is empty."""
@@ -125,24 +165,26 @@ class Reader:
     def _read_pending(self, instance: Instance, fate: Fate) -> Node | None:
         node_type = self._types.get(instance.node_type)
         if node_type is not None:
-            return Node(self._of_type(node_type, fate, is_head=instance.is_head), instance)
+            is_first = self._is_first(node_type, instance)
+            return Node(self._of_type(node_type, fate, is_head=instance.is_head, is_first=is_first), instance)
         if self._is_exact or instance.is_unmanaged:
             return None
         node = Node(self._of_type(NodeType(instance.node_type), Fate.STAYS, is_head=instance.is_head), instance)
         node.cause = Cause.OUTDATED
         return node
 
-    def _of_type(self, node_type: NodeType, fate: Fate, *, is_head: bool) -> NodeClass:
-        key = (node_type.name, is_head, fate)
+    def _of_type(self, node_type: NodeType, fate: Fate, *, is_head: bool, is_first: bool = False) -> NodeClass:
+        key = (node_type.name, is_head, fate, is_first)
         known = self._typed.get(key)
         if known is None:
-            total = node_type.resources
+            total = node_type.first_resources if is_first else node_type.resources
             accelerators = self._kept_for(total)
             traits = self._traits_of(
                 node_type.name, total, total, 0, is_head=is_head, is_running=False, accelerators=accelerators
             )
             asked = self.vocabulary.labels
-            labels = tuple(pair for pair in node_type.labels if pair[0] in asked)
+            offered = node_type.first_labels if is_first else node_type.labels
+            labels = tuple(pair for pair in offered if pair[0] in asked)
             vector = self._vector(total)
             known = self._typed[key] = NodeClass(traits, (vector, vector), labels, fate=fate)
         return known

@@ -119,7 +119,7 @@ class _Scheduler:
                 missing = min(missing, one.available // hosts)
             missing = min(missing, (limit - total) // hosts)
             if missing > 0:
-                coming += [Node(self._reader.fresh(one)) for _ in range(missing * hosts)]
+                coming += [Node(home) for _ in range(missing) for home in self._reader.fresh_replica(one)]
                 total += missing * hosts
         return coming
 
@@ -284,7 +284,7 @@ class _Possible:
 
     def __init__(self, reader: Reader, types: Sequence[NodeType], nodes: Iterable[Node]) -> None:
         self._vocabulary = reader.vocabulary
-        fresh = {reader.fresh(one): None for one in types}
+        fresh = {home: None for one in types for home in (reader.fresh_first(one), reader.fresh(one)) if home}
         fresh.update((node.home, None) for node in nodes if node.cause is None and node.home.traits.is_running)
         self._homes = {(reader.whole(home), home.labels): home.label_map for home in fresh}
 

@@ -86,7 +86,7 @@ class Session:
             if one.available is not None:
                 room = min(room, one.available // hosts * hosts - self._launched[one.name])
             if room > 0:
-                pools.append(Pool(one, self._reader.fresh(one), room))
+                pools.append(Pool(one, self._reader.fresh(one), room, self._reader.fresh_first(one)))
         most = question.max_nodes or None
         if not question.is_ray_exact:
             most = min(most or MOST_NODES, MOST_NODES)
