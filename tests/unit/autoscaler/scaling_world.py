@@ -464,7 +464,8 @@ class World:
     def _ray_node(self, node: Node) -> RayNode:
         if node.status is NodeStatus.DEAD:
             return RayNode(node.node_id, NodeStatus.DEAD, node.pod, node.group)
-        idle_ms = 0 if self._busy(node) else (self.now_s - node.idle_since) * 1000
+        has_idle_time = node.status is not NodeStatus.DRAINING and not self._busy(node)  # the GCS tells it of no other
+        idle_ms = (self.now_s - node.idle_since) * 1000 if has_idle_time else 0
         status = NodeStatus.IDLE if node.status is NodeStatus.RUNNING and idle_ms else node.status
         free = self._free(node)
         return RayNode(

@@ -84,9 +84,9 @@ def spread(name: str, count: int, **resources) -> Gang:
     return Gang(f"{name}:STRICT_SPREAD|PENDING", (bundle,) * count)
 
 
-def pack_gang(name: str, count: int, *alternatives, **resources) -> Gang:
+def pack_gang(name: str, count: int, **resources) -> Gang:
     """A PACK placement group."""
-    return Gang(f"{name}:PACK|PENDING", (Request(amounts_of(resources)),) * count, alternatives)
+    return Gang(f"{name}:PACK|PENDING", (Request(amounts_of(resources)),) * count)
 
 
 def ask(groups, nodes=(), demand=(), **more) -> Decision:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from raytide.autoscaler.model import LabelConstraint, Request, SchedulingInput, Status, amounts_of
+from raytide.autoscaler.model import LabelConstraint, SchedulingInput, Status, amounts_of
 from raytide.autoscaler.scheduling.schedule import schedule
 from unit.scheduling.questions import HEAD, ask, ended, group, head, pack_gang, pending, running, spread, tasks
 
@@ -179,14 +179,6 @@ class TestUnmanagedNodes:
         decision = ask([group("g", CPU=4)], [busy], [tasks(1, CPU=64)])
         assert decision.unplaced
         assert not decision.impossible
-
-
-@pytest.mark.rule("AS:B-24")
-def test_of_several_sets_of_bundles_the_first_that_fits_as_a_whole_is_taken():
-    alternative = (Request(amounts_of({"CPU": 8})),)
-    decision = ask([group("g", CPU=8)], gangs=(pack_gang("pg", 1, alternative, GPU=1),))
-    assert decision.launches == {"g": 1}
-    assert decision.unplaced_gangs == ()
 
 
 def test_an_instance_that_must_not_be_ended_as_idle_stays():

@@ -187,8 +187,6 @@ class Gang:
     details: str
     """`<placement group id>:<strategy>|<state>`, reported back as it came."""
     bundles: tuple[Request, ...] = ()
-    alternatives: tuple[tuple[Request, ...], ...] = ()
-    """Other sets of bundles that would do as well, in order of preference (B-24)."""
 
 
 @dataclass(frozen=True, slots=True)

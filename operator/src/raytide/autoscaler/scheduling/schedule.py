@@ -159,13 +159,12 @@ class _Scheduler:
 
     @staticmethod
     def _place(gang: Gang, session: Session) -> bool:
-        """Place the bundles as a whole, or the first alternative that fits as a whole (AS:S-12, B-24)."""
-        for bundles in (gang.bundles, *gang.alternatives):
-            plan = session.plan(_demands(bundles), DEMAND)
-            if not plan.left:
-                session.accept(plan)
-                return True
-        return False
+        """Place the bundles as a whole (AS:S-12)."""
+        plan = session.plan(_demands(gang.bundles), DEMAND)
+        if plan.left:
+            return False
+        session.accept(plan)
+        return True
 
     def _decision(self, draft: _Draft) -> Decision:
         session, question = draft.session, self._question
@@ -259,15 +258,9 @@ class _Scheduler:
         known: dict[object, bool] = {}
         found = []
         for gang in gangs:
-            lines = (gang.bundles, *gang.alternatives)
-            alike = tuple(
-                tuple((b.amounts, b.selectors, b.affinity is None, b.anti_affinity is None) for b in line)
-                for line in lines
-            )
+            alike = tuple((b.amounts, b.selectors, b.affinity is None, b.anti_affinity is None) for b in gang.bundles)
             if alike not in known:
-                known[alike] = any(
-                    not session.plan(_demands(line), CONSTRAINT).left for session in sessions for line in lines
-                )
+                known[alike] = any(not session.plan(_demands(gang.bundles), CONSTRAINT).left for session in sessions)
             if known[alike]:
                 found.append(gang)
         return found
@@ -296,10 +289,7 @@ class _Possible:
         )
 
     def gang(self, gang: Gang) -> bool:
-        return any(
-            all(self.request(bundle) for bundle in merged_by_affinity(bundles))
-            for bundles in (gang.bundles, *gang.alternatives)
-        )
+        return all(self.request(bundle) for bundle in merged_by_affinity(gang.bundles))
 
 
 def _in_order(gangs: Iterable[Gang]) -> list[Gang]:

@@ -171,7 +171,7 @@ def _steps(question: SchedulingInput) -> Iterable[set[Request]]:
     yield {demand.request for demand in question.constraint or ()}
     yield {demand.request for demand in question.tasks}
     for gang in question.gangs:
-        yield {request for bundles in (gang.bundles, *gang.alternatives) for request in bundles}
+        yield set(gang.bundles)
 
 
 def _label_keys(request: Request) -> Iterable[str]:
