@@ -314,6 +314,21 @@ def test_fault_tolerance_switched_off_with_open_bounds_is_refused():
 
 
 @pytest.mark.rule("TJ:7.12")
+def test_an_invalid_spec_does_not_keep_the_pods_of_a_suspended_job():
+    world = JobWorld().run()
+    trainer = world.obj["spec"]["trainer"]
+    world.edit(suspend=True, trainer={**trainer, "min-instance": 9})
+    world.settle()
+    world.let_go()
+    world.settle()
+    assert world.trainers == []
+    assert world.condition(names.INVALID)["status"] == "True"
+    world.edit(suspend=False, trainer=trainer)
+    world.run()
+    assert world.trainers == [0, 1]
+
+
+@pytest.mark.rule("TJ:7.12")
 def test_a_suspended_job_has_no_pods_and_starts_again_when_it_goes_on():
     world = three_roles().run()
     world.pass_time(100)

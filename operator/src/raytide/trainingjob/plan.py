@@ -102,11 +102,17 @@ def end_when_decided(now: Situation) -> Plan:
     return Plan(look_again_in=deadline_left_s(now.job, now.observed))
 
 
-def suspend(now: Situation) -> Plan:
-    """All pods of a suspended job go, with the grace that their spec gives them."""
-    if not now.job.spec.suspend:
-        return NOTHING
-    return replace(_end(filter(is_alive, now.observed.pods), "the job is suspended"), is_last=True)
+def end_suspended(now: Situation) -> Plan:
+    """All pods of a suspended job go, with the grace that their spec gives them.
+
+    An invalid spec does not stop that: whoever suspended the job waits for its room.
+    """
+    return _end(filter(is_alive, now.observed.pods), "the job is suspended") if now.job.spec.suspend else NOTHING
+
+
+def hold_while_suspended(now: Situation) -> Plan:
+    """A suspended job gets nothing."""
+    return Plan(is_last=now.job.spec.suspend)
 
 
 def hold_gang(now: Situation) -> Plan:
@@ -282,10 +288,11 @@ def _start(now: Situation, role: str, indices: Iterable[int], most: int = MOST_W
 STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
     leave_to_garbage_collection,
     clean_up_after_the_end,
+    end_suspended,
     refuse_invalid,
     tell_what_happened,
     end_when_decided,
-    suspend,
+    hold_while_suspended,
     hold_gang,
     give_up_late_start,
     ensure_service,
