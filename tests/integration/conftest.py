@@ -28,6 +28,7 @@ EMBEDDED_ONLY: Final = {
     "test_sandbox.py": "is about the sandbox with the emulator in it",
     "test_real_training.py": "is about programs that run as processes of the sandbox",
     "test_trainingjob_peers.py": "is about pods that run as processes",
+    "test_user_guide.py": "the guide says of its outputs that they are from the sandbox",
     "test_bad_flags_and_variables": "the autoscaler asks no API server before it has read them",
     "test_no_service_account": "there is nobody to ask an API server as",
     "test_outside_a_pod": "there is no API server to ask",

@@ -387,7 +387,7 @@ async def test_quotas_are_read_where_only_the_watched_namespaces_allow_it():
         await stage.until("a grows", lambda: len(stage.placed("a")) == 3)
         await asyncio.sleep(90)
         assert len(stage.pods("a")) == 3
-        assert stage.room.check() == (True, "nothing is missing that it wants to read")
+        assert stage.room.check() == (True, "everything that it needs can be read")
 
 
 @pytest.mark.rule("FD:SEC-F5")

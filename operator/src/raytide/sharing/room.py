@@ -109,7 +109,7 @@ class SharingRoom:
     def check(self) -> tuple[bool, str]:
         """For readiness: always yes, and what may not be read."""
         missing = filter(None, (self.capacity.trouble, *self.capacity.unreadable))
-        return True, "; ".join(missing) or "nothing is missing that it wants to read"
+        return True, "; ".join(missing) or "everything that it needs can be read"
 
     async def _relisted_or_stopped(self) -> None:
         async with asyncio.TaskGroup() as tasks:
