@@ -15,6 +15,7 @@ import msgspec
 import virtual_time
 from fake_gcs import GcsWorld, fake_gcs
 from integration.surface import CRD
+from raytide.api import names
 from raytide.api.errors import Unavailable
 from raytide.api.meta import Key
 from raytide.autoscaler.loop import Autoscaler, LoopSettings, Tick
@@ -128,13 +129,14 @@ class Stage:
 
     # --- the world ---------------------------------------------------------------------------------------------------
 
-    def add_pod(self, name: str, group_name: str = "cpu", *, cpus: float = 1.0) -> None:
-        """A pod that runs, and the Ray node in it."""
+    def add_pod(self, name: str, group_name: str = "cpu", *, cpus: float = 1.0, **replica: str) -> None:
+        """A pod that runs, and the Ray node in it; `replica` are further labels."""
         is_head = group_name == HEAD_TYPE
         labels = {
             "ray.io/cluster": KEY.name,
             "ray.io/group": group_name,
             "ray.io/node-type": "head" if is_head else "worker",
+            **replica,
         }
         owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": KEY.name, "uid": self.uid, "controller": True}
         metadata = {"name": name, "namespace": KEY.namespace, "labels": labels, "ownerReferences": [owner]}
@@ -150,8 +152,15 @@ class Stage:
         """What an operator and a kubelet do about a higher number, at once."""
         for wanted in cluster["spec"]["workerGroupSpecs"]:
             have = [node for node in self.gcs.nodes.values() if node.node_type == wanted["groupName"] and node.is_alive]
-            for number in range(len(have), wanted["replicas"]):
-                self.add_pod(f"demo-{wanted['groupName']}-worker-{number}", wanted["groupName"])
+            name, hosts = wanted["groupName"], wanted.get("numOfHosts", 1)
+            for number in range(len(have), wanted["replicas"] * hosts):
+                index, host = divmod(number, hosts)
+                replica = {
+                    names.REPLICA_NAME_LABEL: f"{name}-{index}",
+                    names.REPLICA_INDEX_LABEL: str(index),
+                    names.HOST_INDEX_LABEL: str(host),
+                }
+                self.add_pod(f"demo-{name}-worker-{number}", name, **(replica if hosts > 1 else {}))
 
     def touch_pod(self, name: str, mark: str) -> None:
         """Some change of a pod."""

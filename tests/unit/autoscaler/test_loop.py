@@ -18,6 +18,8 @@ from raytide.autoscaler.provider import Written
 from unit.autoscaler.loop_stage import CLUSTERS, KEY, Stage
 from unit.kube.scripted import refusal
 
+from builders import group
+
 pytestmark = pytest.mark.looptime
 
 
@@ -137,6 +139,28 @@ async def test_a_drain_without_an_answer_does_not_keep_the_names_of_others_waiti
             await stage.until("the first drain", lambda: stage.gcs.drains, within_s=120)
             assert await stage.until("two are named", lambda: len(names_to_delete(stage)) == 2) < 1.0
     assert next(tick for tick in stage.ticks if tick.answers).answers[silent] is None
+
+
+@pytest.mark.rule("FD:AS-A12")
+async def test_a_slice_whose_first_host_turned_busy_keeps_the_other_hosts():
+    stage = Stage(group("tpu", replicas=0, low=0, high=10, numOfHosts=4))
+    await scaled_up(stage, 2)
+    asked = []
+
+    def drain(node, reason):
+        asked.append(node.instance_id)
+        return Drained(is_accepted=node.instance_id != "demo-tpu-worker-0", message="busy")
+
+    stage.gcs.answer_drain = drain
+    for number in range(8):
+        stage.gcs.make_idle(f"demo-tpu-worker-{number}")
+    async with stage.running():
+        await stage.until("the other slice is named", lambda: len(names_to_delete(stage)) == 4, within_s=120)
+    assert asked[:2] == ["demo-tpu-worker-0", "demo-tpu-worker-4"]
+    assert set(asked) == {"demo-tpu-worker-0", *(f"demo-tpu-worker-{number}" for number in range(4, 8))}
+    assert [node.instance_id for node in stage.gcs.nodes.values() if node.is_alive][1:] == [
+        f"demo-tpu-worker-{number}" for number in range(4)
+    ]
 
 
 @pytest.mark.parametrize("status", [409, 422])

@@ -19,6 +19,7 @@ from raytide.autoscaler.gcs import GcsClient
 from raytide.autoscaler.inputs.node_autoscaler import Presence
 from raytide.autoscaler.model import Drained, GcsState, OnProgress, Report, unwatched
 from raytide.autoscaler.node_events import NodeEvents
+from raytide.autoscaler.ordering.drains import by_replica
 from raytide.autoscaler.ordering.orders import Answers, Drain, Level, LogLine, Memory, Snapshot, TickPlan, TickSettings
 from raytide.autoscaler.provider import Provider, Written
 from raytide.autoscaler.quiet import would_repeat
@@ -262,22 +263,36 @@ class Autoscaler:
     # --- carrying out ------------------------------------------------------------------------------------------------
 
     async def _drain(self, drains: Sequence[Drain]) -> Answers:
-        """All at once (B-21). Who has not answered in time is asked again by a later tick, which sees what it did."""
+        """All replicas at once (B-21). Who has not answered in time is asked again by a later tick, which sees what it did."""
         answers: dict[str, Drained | None] = dict.fromkeys(drain.node_id for drain in drains)
-        asking = {asyncio.create_task(_outcome(self._ask_to_leave(drain))): drain.node_id for drain in drains}
-        pending: set[asyncio.Task[Drained | Exception]] = set(asking)
+        pending = {asyncio.create_task(self._ask_replica(hosts, answers)) for hosts in by_replica(drains)}
         ends_at = self._clock.monotonic() + DRAINS_S
         try:
             while pending and (left_s := ends_at - self._clock.monotonic()) > 0:
                 done, pending = await asyncio.wait(pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    answers[asking[task]] = _answer(task.result(), asking[task])
+                    task.result()
                 if any(answer and answer.is_accepted for answer in answers.values()):
                     ends_at = min(ends_at, self._clock.monotonic() + STRAGGLERS_S)
         finally:
             for task in pending:
                 task.cancel()
         return answers
+
+    async def _ask_replica(self, hosts: Sequence[Drain], answers: dict[str, Drained | None]) -> None:
+        """Its first host, and the others only if that one agrees (FD:AS-A12).
+
+        A raylet that agreed ends, whatever the others say. Work on a TPU slice begins on the first host or on all of them, so
+        that a slice that turned busy is noticed before it has lost a host.
+        """
+        first, *others = hosts
+        await self._note_answer(first, answers)
+        answer = answers[first.node_id]
+        if others and answer is not None and answer.is_accepted:
+            await asyncio.gather(*(self._note_answer(drain, answers) for drain in others))
+
+    async def _note_answer(self, drain: Drain, answers: dict[str, Drained | None]) -> None:
+        answers[drain.node_id] = _answer(await _outcome(self._ask_to_leave(drain)), drain.node_id)
 
     async def _ask_to_leave(self, drain: Drain) -> Drained:
         return await self._gcs.drain(

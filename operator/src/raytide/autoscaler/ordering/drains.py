@@ -37,17 +37,30 @@ class DrainTerms:
         refusal = self.refusals.get(node_id)
         return refusal is not None and self.monotonic_s < refusal.until_s
 
+    def host_index(self, host: Instance) -> int:
+        """Which of its replica's hosts it is; 0 where its pod does not say."""
+        pod = self.pods.get(host.pod)
+        return (pod.host_index or 0) if pod is not None else 0
+
 
 def drains_of(group: str, target: GroupTarget, terms: DrainTerms) -> tuple[Drain, ...]:
-    """The drains of one group, whole replicas only."""
+    """The drains of one group, whole replicas only, the first host of each before the others."""
     found: list[Drain] = []
     for unit in target.fated(Fate.LEAVES):
         if any(terms.is_resting(host.node_id) for host in unit.draining):
             continue
         if found and len(found) + len(unit.draining) > MOST_DRAINS:
             break
-        found += [_drain(group, unit, host, terms) for host in unit.draining]
+        found += [_drain(group, unit, host, terms) for host in sorted(unit.draining, key=terms.host_index)]
     return tuple(found)
+
+
+def by_replica(drains: Iterable[Drain]) -> tuple[tuple[Drain, ...], ...]:
+    """The same, each replica's together, in order."""
+    found: dict[tuple[str, str], list[Drain]] = {}
+    for drain in drains:
+        found.setdefault((drain.group, drain.unit), []).append(drain)
+    return tuple(tuple(hosts) for hosts in found.values())
 
 
 def drains_of_removed(
