@@ -29,16 +29,7 @@ CONFIG = ClusterConfig()
 OLD_HEAD = replace(RECORD, head="uid-before")
 
 
-def scaled(
-    *groups,
-    record=RECORD,
-    down_since=None,
-    is_down=False,
-    down_reason="HeadMissing",
-    annotations=None,
-    autoscaling=True,
-    **decided,
-):
+def scaled(*groups, record=RECORD, down_since=None, is_down=False, annotations=None, autoscaling=True, **decided):
     """An autoscaled RayCluster whose record decides `group=GroupDecision`."""
     found = {**(annotations or {})}
     if record is not None:
@@ -47,7 +38,7 @@ def scaled(
     cluster = raycluster(*groups, enableInTreeAutoscaling=autoscaling)
     cluster["metadata"]["annotations"] = found
     if down_since is not None:
-        condition = {"type": names.AUTOSCALER_DOWN, "status": str(is_down), "reason": down_reason, "message": ""}
+        condition = {"type": names.AUTOSCALER_DOWN, "status": str(is_down), "reason": "HeadMissing", "message": ""}
         cluster["status"] = {"conditions": [{**condition, "lastTransitionTime": timestamp(down_since)}]}
     return RayCluster.parse(cluster)
 

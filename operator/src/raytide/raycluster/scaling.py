@@ -7,7 +7,7 @@ the condition AutoscalerDown (since when). Called by plan.py and status.py; rule
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -24,7 +24,6 @@ from raytide.raycluster.validation_facts import needs_rays_autoscaler
 DRAINS_REMOVED_GROUPS: Final = 2
 """The first version of a record whose sidecar says when workers of removed groups may go."""
 LATER: Final = datetime.max.replace(tzinfo=UTC)
-IGNORED: Final = "RemovedGroupIgnored"
 STALE_AFTER: Final = timedelta(minutes=5)
 REPLACED_AFTER: Final = timedelta(seconds=2)
 """How long a worker that exited 0 may be missing under autoscaling: its autoscaler is about to name it."""
@@ -62,10 +61,6 @@ class Scaling:
 
     is_record_due: bool = False
     """There is no record yet, and our autoscaler runs: it writes one as soon as it has something to say."""
-    silence: Fault | None = None
-    """Set while our autoscaler has not said when the workers of a group that left the spec may go."""
-    is_silence_over: bool = False
-    """That lasted too long: they are not waited for any more."""
 
     def order_of(self, group: WorkerGroupSpec) -> GroupOrder:
         """What that group is to be."""
@@ -84,20 +79,18 @@ class Scaling:
         """Until when a worker whose group has left the spec is left to its autoscaler; None: it may go now (SC:S14).
 
         The autoscaler drains it first, names it in the record once it may go, and says when it has to. One that has not
-        looked yet does so within seconds, or its record stops being valid; one that says nothing, because it may not write
-        or its Ray never came up, is waited for as long as one that is gone.
+        looked yet does so within seconds, or its record stops being valid.
         """
-        if pod.is_finished or not self.is_asked_about_removed_groups:
+        if pod.is_finished or (self.record is None and not self.is_record_due):
             return None
-        decision = None if self.record is None else self.record.groups.get(pod.group)
+        if self.record is None:
+            return LATER
+        if self.record.version < DRAINS_REMOVED_GROUPS:
+            return None
+        decision = self.record.groups.get(pod.group)
         if decision is None or decision.deadline is None:
-            return None if self.is_silence_over else LATER
+            return LATER
         return None if pod.name in decision.delete else decision.deadline
-
-    @property
-    def is_asked_about_removed_groups(self) -> bool:
-        """Whether an autoscaler is there that says when workers of removed groups may go."""
-        return self.is_record_due if self.record is None else self.record.version >= DRAINS_REMOVED_GROUPS
 
     def may_choose_victims(self, *, is_random_delete_enabled: bool) -> bool:
         """Whether workers nobody named may be deleted because there are too many (RC:SH-5).
@@ -110,15 +103,6 @@ class Scaling:
 
 def scaling_of(cluster: RayCluster, observed: Observed, mode: AutoscalerMode = "raytide") -> Scaling:
     """How that cluster is scaled, seen at `observed.seen_at`; `mode` says whose autoscaler is the rule here."""
-    scaling = _by_record(cluster, observed, mode)
-    silence = _silence(scaling, cluster, observed)
-    if silence is None:
-        return scaling
-    is_over = is_stale(cluster, observed.seen_at, reason=IGNORED)
-    return replace(scaling, silence=silence, is_silence_over=is_over)
-
-
-def _by_record(cluster: RayCluster, observed: Observed, mode: AutoscalerMode) -> Scaling:
     record = _record_to_judge(cluster)
     if record is None:
         return Scaling(cluster.is_autoscaled, is_record_due=_is_record_due(cluster, observed, mode))
@@ -128,22 +112,6 @@ def _by_record(cluster: RayCluster, observed: Observed, mode: AutoscalerMode) ->
     if fault is None or (record.cluster == cluster.metadata.uid and not is_stale(cluster, observed.seen_at)):
         return Scaling(True, record, fault)
     return Scaling(True, None, fault)
-
-
-def _silence(scaling: Scaling, cluster: RayCluster, observed: Observed) -> Fault | None:
-    """What to tell about workers of removed groups of which the autoscaler says nothing; the first group stands for all."""
-    if scaling.fault is not None or not scaling.is_asked_about_removed_groups:
-        return None
-    in_spec = {group.group_name for group in cluster.spec.worker_group_specs}
-    decided = {} if scaling.record is None else scaling.record.groups
-    answered = {name for name, decision in decided.items() if decision.deadline is not None}
-    staying = (pod.group for pod in observed.workers if not (pod.is_terminating or pod.is_finished))
-    group = min((name for name in staying if name not in in_spec and name not in answered), default=None)
-    if group is None:
-        return None
-    minutes = int(STALE_AFTER.total_seconds() // 60)
-    said = f"group {group} has left the spec, and the autoscaler does not say when its workers may go"
-    return Fault(IGNORED, f"{said}; after {minutes} minutes they are deleted")
 
 
 def _is_record_due(cluster: RayCluster, observed: Observed, mode: AutoscalerMode) -> bool:
@@ -170,13 +138,10 @@ def fault_of(record: DecisionRecord, cluster: RayCluster, observed: Observed) ->
     return None
 
 
-def is_stale(cluster: RayCluster, now: datetime, *, reason: str = "") -> bool:
-    """Whether no record has been valid for too long, as the condition remembers; a fault nobody told of begins now.
-
-    With a `reason` only what was told for that one counts.
-    """
+def is_stale(cluster: RayCluster, now: datetime) -> bool:
+    """Whether no record has been valid for too long, as the condition remembers; a fault nobody told of begins now."""
     told = find_condition(cluster.status.get("conditions") or (), names.AUTOSCALER_DOWN)
-    if told is None or (reason and told.get("reason") != reason):
+    if told is None:
         return False
     since = moment_of(str(told.get("lastTransitionTime")))
     return told.get("status") == "True" or (since is not None and now - since >= STALE_AFTER)

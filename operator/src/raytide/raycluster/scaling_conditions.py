@@ -62,9 +62,6 @@ def next_look_in(
 def autoscaler_down(cluster: RayCluster, scaling: Scaling, now: datetime) -> Saying | None:
     """Nobody makes decisions: False as long as the last one is obeyed still, True when `spec.replicas` rules."""
     fault = scaling.fault
-    if fault is None and scaling.silence is not None:
-        told = scaling.silence
-        return Saying(names.AUTOSCALER_DOWN, status=scaling.is_silence_over, reason=told.reason, message=told.message)
     if fault is None:
         return None
     minutes = int(STALE_AFTER.total_seconds() // 60)
