@@ -27,7 +27,8 @@ def test_nothing_was_forbidden_to_the_autoscaler_and_it_asked_for_little(install
     assert gone_at, "an earlier test deletes it"
     # With the RayCluster goes the role, perhaps a moment before the sidecar hears that it has nothing left to ask for.
     assert audit.forbidden(request for request in asked if request.at < gone_at) == []
-    assert set(used) <= {"get rayclusters.ray.io", "patch rayclusters.ray.io", "list pods", "watch pods"}
+    own = {f"{verb} rayclusters.ray.io" for verb in ("get", "list", "watch", "patch")}
+    assert set(used) <= {*own, "list pods", "watch pods"}
 
 
 def test_the_operator_itself_never_wrote_a_raycluster(installation, audit_log):
