@@ -329,6 +329,27 @@ def test_an_invalid_spec_does_not_keep_the_pods_of_a_suspended_job():
 
 
 @pytest.mark.rule("TJ:7.12")
+@pytest.mark.parametrize("spec", [{"startPolicy": "Gang"}, {"activeDeadlineSeconds": 3600}], ids=["gang", "deadline"])
+def test_a_job_that_is_suspended_while_its_spec_is_invalid_goes_on_like_any_other(spec):
+    def lived(**mistake: int) -> tuple[object, ...]:
+        world = JobWorld(**spec)
+        world.admit()
+        world.run()
+        trainer = world.obj["spec"]["trainer"]
+        world.edit(suspend=True, trainer={**trainer, **mistake})
+        world.settle()
+        world.let_go()
+        world.settle()
+        shown = (world.phase, world.condition(names.SUSPENDED)["status"], world.condition(names.ADMITTED).get("status"))
+        world.pass_time(7200)
+        world.edit(suspend=False, trainer=trainer)
+        world.settle()
+        return (*shown, world.status.get("startTime"), world.phase, world.trainers, world.status.get("reason"))
+
+    assert lived(**{"min-instance": 9}) == lived()
+
+
+@pytest.mark.rule("TJ:7.12")
 def test_a_suspended_job_has_no_pods_and_starts_again_when_it_goes_on():
     world = three_roles().run()
     world.pass_time(100)

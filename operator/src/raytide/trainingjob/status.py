@@ -50,9 +50,7 @@ def status(job: TrainingJob, observed: Observed, todo: Plan, outcomes: Sequence[
     if is_over(old):
         new["conditions"] = conditions_after_the_end(situation, now)
     elif todo.violations:
-        # The generation is not observed: nothing was done about it (RM:I9).
-        new["conditions"] = invalid_conditions(old.get("conditions") or (), todo.violations, now)
-        new |= {"phase": old.get("phase") or names.PHASE_PENDING, "waiting": names.INVALID_SPEC}
+        new |= _of_invalid(situation, todo, now)
     else:
         new |= _of_valid(situation, todo, now)
     new = {key: value for key, value in new.items() if value not in (None, "", {}, [], ())}
@@ -89,6 +87,21 @@ def _is_admitted(status_json: Mapping[str, Any]) -> bool:
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _of_invalid(now: Situation, todo: Plan, at: datetime) -> Status:
+    """What an invalid job that has not ended says: what it said before, and that it is suspended if it is to be.
+
+    The generation is not observed: nothing else was done about it (RM:I9). The pods of a suspended job go whatever the rest
+    of the spec says, and so does all that a resume must not find: its admission and the beginning of its time.
+    """
+    old = now.job.status
+    new: Status = {"phase": old.get("phase") or names.PHASE_PENDING, "waiting": names.INVALID_SPEC}
+    conditions = old.get("conditions") or ()
+    if now.job.spec.suspend:
+        conditions = conditions_of(now, todo, None, at)
+        new |= {"phase": names.PHASE_SUSPENDED, "startTime": None, "admission": _admission(now, todo, conditions)}
+    return {**new, "conditions": invalid_conditions(conditions, todo.violations, at)}
 
 
 def _of_valid(now: Situation, todo: Plan, at: datetime) -> Status:
