@@ -121,6 +121,29 @@ def test_as_many_slices_come_as_are_reserved(there, slices, launched):
 
 
 @pytest.mark.rule("FD:AS-A12")
+@pytest.mark.parametrize("others", [0, 3], ids=["heads alone", "and three other hosts"])
+@pytest.mark.parametrize("heads", [1, 2, 3, 4])
+def test_a_gang_of_several_slices_gets_a_head_of_each(heads, others):
+    bundles = (needs(**{SLICE_HEAD: 1}),) * heads + (needs(TPU=4),) * others
+    decision = decided(gangs=[Gang("1:PACK|PENDING", bundles)])
+    assert decision.launches == {"tpu": heads * HOSTS}
+    assert decision.unplaced_gangs == ()
+
+
+@pytest.mark.rule("FD:AS-A12")
+def test_an_idle_slice_stays_for_a_gang_that_needs_another_besides():
+    gang = Gang("1:PACK|PENDING", (needs(**{SLICE_HEAD: 1}),) * 3)
+    idle = tuple(replace(host, idle_ms=3_600_000) for host in live("s"))
+    decision = decided(*idle, gangs=[gang])
+    assert (decision.launches, decision.terminations) == ({"tpu": 2 * HOSTS}, ())
+
+
+@pytest.mark.rule("FD:AS-A12")
+def test_many_slices_come_in_one_turn():
+    assert decided(demand=asked_for(8)).launches == {"tpu": 8 * HOSTS}
+
+
+@pytest.mark.rule("FD:AS-A12")
 def test_work_on_all_hosts_and_the_reservation_of_their_slice_are_one_slice():
     demand = [*asked_for(2), tasks(2 * HOSTS, TPU=4)]
     assert decided(demand=demand).launches == {"tpu": 2 * HOSTS}

@@ -6,7 +6,7 @@ classes of equal nodes: a class is filled and scored once, a result is kept unti
 takes, and a winner wins as often in a row as nothing changes (AS §7.4). Changes nothing; called by schedule.py.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count as counting
 
 from raytide.autoscaler.model import OnProgress, unwatched
@@ -107,8 +107,10 @@ def _launch(contest: Contest, market: Market, plan: Plan, on_progress: OnProgres
         pools.update((home, pool) for home in homes)
         if pool.room >= pool.type.num_of_hosts:
             hosts_of[pool] = [contest.admit(home, next(numbers), pool=pool) for home in homes]
-    while (winner := contest.best()) is not None:
+    while (winner := contest.best()) is not None or _begin_anew(contest, hosts_of, plan):
         on_progress()
+        if winner is None:
+            continue
         pool = pools[winner.home]
         plan.is_tied = plan.is_tied or contest.is_tied(winner)
         if not pool.begun and market.room is not None and market.room < pool.type.num_of_hosts:
@@ -124,8 +126,27 @@ def _launch(contest: Contest, market: Market, plan: Plan, on_progress: OnProgres
             times = _launch_hosts(contest, winner, pool, market, hosts_of[pool])
         plan.launches.append(Move([Node(winner.home) for _ in range(times)], fill))
     for pool in market.pools:
-        for home, count in pool.rest():
-            plan.launches.append(Move([Node(home) for _ in range(count)], Fill([], home.free[plan.book])))
+        plan.launches += _rest_of(pool, plan)
+
+
+def _begin_anew(contest: Contest, hosts_of: Mapping[Pool, Iterable[Candidate]], plan: Plan) -> bool:
+    """End the replicas that are begun where the first host differs from the others; whether there was one.
+
+    Nothing needs what is left of them, but a host of another replica may be needed: each TPU slice has one head.
+    """
+    ended = [pool for pool in hosts_of if pool.first is not None and pool.begun]
+    for pool in ended:
+        plan.launches += _rest_of(pool, plan)
+        pool.begun, pool.is_first_due = 0, False
+        for host in hosts_of[pool]:
+            contest.dismiss(host)
+            if pool.supply(host.home):
+                contest.enter(host)
+    return bool(ended)
+
+
+def _rest_of(pool: Pool, plan: Plan) -> list[Move]:
+    return [Move([Node(home) for _ in range(count)], Fill([], home.free[plan.book])) for home, count in pool.rest()]
 
 
 def _launch_hosts(contest: Contest, winner: Candidate, pool: Pool, market: Market, hosts: Iterable[Candidate]) -> int:
