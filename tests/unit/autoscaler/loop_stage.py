@@ -54,6 +54,8 @@ class Front:
         self.intercept: Interceptor = lambda _method, _path, _body: None
         self.after: Interceptor = lambda _method, _path, _body: None
         self.delay_s = 0.0
+        self.late: dict[str, asyncio.Event] = {}
+        """By resource: its watches hold back what happens until then."""
         self.selected: set[tuple[str, str]] = set()
         """What was listed or watched, and by which selectors."""
 
@@ -91,6 +93,8 @@ class Front:
         yield b""  # it is open
         async with aclosing(self._inner.stream(path, query=query, headers=headers, silence_s=silence_s)) as chunks:
             async for chunk in chunks:
+                if (is_over := self.late.get(path.rpartition("/")[2])) is not None:
+                    await is_over.wait()
                 yield chunk
 
     def _note_selector(self, path, query) -> None:

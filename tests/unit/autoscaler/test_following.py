@@ -1,13 +1,17 @@
 """How the sidecar reads its own RayCluster: by a watch where its Role allows that, by a GET per turn where not (FD:AS-A16)."""
 
 import asyncio
+import json
 
 import pytest
 
+from raytide.api import names
 from raytide.api.errors import Unavailable
 from raytide.autoscaler.provider import FORBIDDEN_S, Written
 from unit.autoscaler.loop_stage import CLUSTERS, KEY, Stage
 from unit.kube.scripted import answer, refusal
+
+from builders import group
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("FD:AS-A16")]
 
@@ -141,3 +145,40 @@ async def test_a_version_that_went_back_with_a_restored_store_does_not_make_it_r
         gets = stage.count("GET demo")
         await asyncio.sleep(60)
     assert stage.count("GET demo") == gets == 1
+
+
+@pytest.fixture
+async def late():
+    """A sidecar at rest beside two workers, whose watch of the RayCluster holds back what happens now."""
+    stage = Stage(group("cpu", replicas=2, low=2, high=2))
+    stage.edit(lambda obj: obj["metadata"].setdefault("annotations", {}).update(note="by a user"))
+    async with stage.running():
+        await stage.until("a first turn", lambda: stage.ticks)
+        await asyncio.sleep(30)
+        stage.front.late["rayclusters"] = asyncio.Event()
+        yield stage
+
+
+async def test_no_node_is_drained_for_a_maximum_that_was_raised_before_the_watch_shows_it(late):
+    late.edit(lambda obj: obj["spec"]["workerGroupSpecs"][0].update(minReplicas=4, maxReplicas=4))
+    for number in (2, 3):
+        late.add_pod(f"demo-cpu-worker-{number}")
+    await asyncio.sleep(40)
+    assert late.gcs.drains == []
+
+
+@pytest.mark.parametrize("is_registered", [True, False], ids=["running", "starting"])
+async def test_pods_of_a_group_that_the_watch_has_not_shown_are_not_ended(late, is_registered):
+    late._obey = lambda _: None
+    late.edit(lambda obj: obj["spec"]["workerGroupSpecs"].append(group("new", replicas=2, low=2, high=4)))
+    for number in range(2):
+        late.add_pod(f"demo-new-worker-{number}", "new")
+        if not is_registered:
+            late.gcs.nodes.pop(late.gcs.node(f"demo-new-worker-{number}").node_id)
+    decisions = []
+    for _ in range(80):
+        await asyncio.sleep(0.5)
+        record = late.cluster["metadata"]["annotations"].get(names.AUTOSCALER_DECISION_ANNOTATION, '{"groups": {}}')
+        decisions.append(json.loads(record)["groups"].get("new", {}))
+    assert late.gcs.drains == []
+    assert not [each for each in decisions if each.get("delete") or each.get("replicas") == 0]

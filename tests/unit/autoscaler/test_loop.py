@@ -163,6 +163,37 @@ async def test_a_slice_whose_first_host_turned_busy_keeps_the_other_hosts():
     ]
 
 
+@pytest.mark.rule("FD:AS-A12")
+async def test_a_slice_that_answers_slowly_is_asked_to_its_last_host_and_only_hosts_that_were_asked_have_answers():
+    stage = Stage(group("cpu", replicas=0), group("tpu", replicas=0, numOfHosts=4))
+    stage.edit(lambda obj: [each.update(replicas=1 + (each["groupName"] == "tpu")) for each in groups_of(obj)])
+    inner = looping.Autoscaler._ask_to_leave
+
+    async def ask(self, drain):
+        await asyncio.sleep(0.3 if drain.group == "tpu" else 0.01)
+        return await inner(self, drain)
+
+    busy = stage.gcs.node("demo-tpu-worker-4").node_id
+    for name in ("demo-cpu-worker-0", *(f"demo-tpu-worker-{number}" for number in range(8))):
+        stage.gcs.make_idle(name)
+    answer = stage.gcs.answer_drain
+    stage.gcs.answer_drain = lambda node, reason: (
+        Drained(is_accepted=False, message="busy") if node.node_id == busy else answer(node, reason)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(looping.Autoscaler, "_ask_to_leave", ask)
+        async with stage.running():
+            await stage.until("a drain", lambda: stage.gcs.drains, within_s=120)
+            await stage.until("its turn is over", lambda: any(tick.answers for tick in stage.ticks))
+    answers = next(tick for tick in stage.ticks if tick.answers).answers
+    assert [each.is_accepted for each in answers.values()].count(True) == 5, "one host alone, and a whole slice"
+    assert (len(answers), answers[busy].is_accepted) == (6, False)
+
+
+def groups_of(obj):
+    return obj["spec"]["workerGroupSpecs"]
+
+
 @pytest.mark.parametrize("status", [409, 422])
 @pytest.mark.rule("AS:B-25", "RM:I24")
 async def test_a_patch_that_was_outrun_is_decided_anew(stage, status):

@@ -21,7 +21,7 @@ from raytide.autoscaler.model import Drained, GcsState, OnProgress, Report, unwa
 from raytide.autoscaler.node_events import NodeEvents
 from raytide.autoscaler.ordering.drains import by_replica
 from raytide.autoscaler.ordering.orders import Answers, Drain, Level, LogLine, Memory, Snapshot, TickPlan, TickSettings
-from raytide.autoscaler.provider import Provider, Written
+from raytide.autoscaler.provider import Provider, Submitted, Written
 from raytide.autoscaler.quiet import would_repeat
 from raytide.autoscaler.tick import plan_names, plan_tick
 from raytide.kube.client import Client
@@ -212,7 +212,7 @@ class Autoscaler:
         _speak(plan.log)
         submitted = await self.provider.submit(plan.patch) if plan.patch else None
         answers: Answers = {}
-        if plan.drains and (submitted is None or submitted.written is Written.YES):
+        if plan.drains and await self._may_drain(snapshot, submitted):
             answers = await self._drain(plan.drains)
             written = submitted.cluster if submitted else None
             await self._name(replace(snapshot, cluster=written or snapshot.cluster), plan, answers)
@@ -262,37 +262,43 @@ class Autoscaler:
 
     # --- carrying out ------------------------------------------------------------------------------------------------
 
+    async def _may_drain(self, snapshot: Snapshot, submitted: Submitted | None) -> bool:
+        """Whether the spec is still the one for which the drains were decided: a patch tests that, else it is read."""
+        if submitted is not None:
+            return submitted.written is Written.YES
+        is_current = await _outcome(self.provider.is_current(snapshot.cluster))
+        if is_current is not True:
+            log.info("no node is drained in this turn: the RayCluster has changed, or cannot be read")
+        return is_current is True
+
     async def _drain(self, drains: Sequence[Drain]) -> Answers:
-        """All replicas at once (B-21). Who has not answered in time is asked again by a later tick, which sees what it did."""
+        """The first host of each replica, then the others of those whose first one agreed (FD:AS-A12).
+
+        A raylet that agreed ends, whatever the others say. Work on a TPU slice begins on the first host or on all of them, so
+        that a slice that turned busy is noticed before it has lost a host. Hosts that were not asked are not in the answers.
+        """
+        replicas = by_replica(drains)
+        answers = await self._ask([hosts[0] for hosts in replicas])
+        others = [drain for hosts in replicas if _agrees(answers[hosts[0].node_id]) for drain in hosts[1:]]
+        return {**answers, **await self._ask(others)} if others else answers
+
+    async def _ask(self, drains: Sequence[Drain]) -> Answers:
+        """All at once (B-21). Who has not answered in time is asked again by a later tick, which sees what it did."""
         answers: dict[str, Drained | None] = dict.fromkeys(drain.node_id for drain in drains)
-        pending = {asyncio.create_task(self._ask_replica(hosts, answers)) for hosts in by_replica(drains)}
+        asking = {asyncio.create_task(_outcome(self._ask_to_leave(drain))): drain.node_id for drain in drains}
+        pending: set[asyncio.Task[Drained | Exception]] = set(asking)
         ends_at = self._clock.monotonic() + DRAINS_S
         try:
             while pending and (left_s := ends_at - self._clock.monotonic()) > 0:
                 done, pending = await asyncio.wait(pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    task.result()
-                if any(answer and answer.is_accepted for answer in answers.values()):
+                    answers[asking[task]] = _answer(task.result(), asking[task])
+                if any(_agrees(answer) for answer in answers.values()):
                     ends_at = min(ends_at, self._clock.monotonic() + STRAGGLERS_S)
         finally:
             for task in pending:
                 task.cancel()
         return answers
-
-    async def _ask_replica(self, hosts: Sequence[Drain], answers: dict[str, Drained | None]) -> None:
-        """Its first host, and the others only if that one agrees (FD:AS-A12).
-
-        A raylet that agreed ends, whatever the others say. Work on a TPU slice begins on the first host or on all of them, so
-        that a slice that turned busy is noticed before it has lost a host.
-        """
-        first, *others = hosts
-        await self._note_answer(first, answers)
-        answer = answers[first.node_id]
-        if others and answer is not None and answer.is_accepted:
-            await asyncio.gather(*(self._note_answer(drain, answers) for drain in others))
-
-    async def _note_answer(self, drain: Drain, answers: dict[str, Drained | None]) -> None:
-        answers[drain.node_id] = _answer(await _outcome(self._ask_to_leave(drain)), drain.node_id)
 
     async def _ask_to_leave(self, drain: Drain) -> Drained:
         return await self._gcs.drain(
@@ -360,6 +366,10 @@ def _speak(lines: Sequence[LogLine]) -> None:
     for line in lines:
         values = "".join(f" {name}={value}" for name, value in line.values)
         log.log(LEVELS[line.level], "%s%s", line.message, values)
+
+
+def _agrees(answer: Drained | None) -> bool:
+    return answer is not None and answer.is_accepted
 
 
 def _answer(outcome: Drained | Exception, node_id: str) -> Drained | None:

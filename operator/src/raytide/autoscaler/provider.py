@@ -113,6 +113,12 @@ class Provider:
         self._must_read, self._known = False, _version(read)
         return read
 
+    async def is_current(self, cluster: Manifest) -> bool:
+        """Whether the API server has no other spec than this; the watch may be late. Raises `Unavailable` or `Refused`."""
+        read = await self._client.get(self._resource, self.key)
+        same = ("uid", "generation")
+        return read is not None and all(read["metadata"].get(each) == cluster["metadata"].get(each) for each in same)
+
     async def wait_synced(self) -> None:
         """Return when all pods have been seen once."""
         await self._pods.wait_synced()

@@ -248,7 +248,9 @@ def _drains(
 def _refusal_lines(drains: tuple[Drain, ...], answers: Answers) -> tuple[LogLine, ...]:
     lines = []
     for drain in drains:
-        answer = answers.get(drain.node_id)
+        if drain.node_id not in answers:
+            continue
+        answer = answers[drain.node_id]
         if answer is None or not answer.is_accepted:
             said = "the GCS did not answer" if answer is None else answer.message
             values = (("group", drain.group), ("pod", drain.pod), ("node", drain.node_id))

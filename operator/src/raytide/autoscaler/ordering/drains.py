@@ -130,10 +130,15 @@ def leaving_since(leaving_s: Mapping[str, float], answers: Answers, now_s: float
 def refusals_after(
     refusals: Mapping[str, Refusal], drains: Iterable[Drain], answers: Answers, now_s: float
 ) -> dict[str, Refusal]:
-    """Who is left alone for how long: each refusal in a row doubles the rest, silence counts as refusal."""
+    """Who is left alone for how long: each refusal in a row doubles the rest, silence counts as refusal.
+
+    Hosts that were not asked, because another of their replica refused, are left out.
+    """
     found = dict(refusals)
     for drain in drains:
-        answer = answers.get(drain.node_id)
+        if drain.node_id not in answers:
+            continue
+        answer = answers[drain.node_id]
         if answer is not None and answer.is_accepted:
             found.pop(drain.node_id, None)
         else:

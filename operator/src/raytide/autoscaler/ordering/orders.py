@@ -129,7 +129,7 @@ class Drain:
 
 
 Answers: TypeAlias = Mapping[str, Drained | None]
-"""What became of the drains, by Ray node id; None: the GCS did not answer in time."""
+"""What became of the drains, by Ray node id; None: the GCS did not answer in time. Nodes that were not asked are not there."""
 
 
 class Level(StrEnum):

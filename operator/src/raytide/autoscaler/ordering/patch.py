@@ -2,8 +2,9 @@
 
 Takes the RayCluster as it was read and what each group should be, gives one JSON patch with absolute numbers, names and
 the record, in which every changed value is guarded by `test`: the object's uid, the group's name at its index and the old
-value, so that a simultaneous edit or a shifted index makes the whole patch fail and nothing else (B-9, B-25, RM:I24). A
-value that was absent cannot be tested, so there the spec's generation is. Called by tick.py; sent by provider.py.
+value, so that a simultaneous edit or a shifted index makes the whole patch fail and nothing else (B-9, B-25, RM:I24). The
+spec's generation is tested too: what was decided may rest on a spec that a late watch showed. Called by tick.py; sent by
+provider.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -52,7 +53,7 @@ def build_patch(
         return ()
     guards: list[Operation] = [_test(UID_PATH, cluster["metadata"]["uid"])]
     generation = cluster["metadata"].get("generation")
-    if generation is not None and any(map(_is_blind, needed)):
+    if generation is not None:
         guards.append(_test(GENERATION_PATH, generation))
     writes = [operation for change in needed for operation in _group_operations(change)]
     return (*guards, *writes, *(_record_operations(cluster, record) if record is not None else ()))
@@ -61,12 +62,6 @@ def build_patch(
 def pointer(*steps: str | int) -> str:
     """A JSON pointer to these keys and indices (RFC 6901)."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
-
-
-def _is_blind(change: GroupChange) -> bool:
-    """Whether something absent is to be written, which no `test` of its own can guard."""
-    is_blind_count = change.has_new_replicas and change.group.replicas is None
-    return is_blind_count or (change.has_new_names and change.group.workers_to_delete is None)
 
 
 def _group_operations(change: GroupChange) -> Iterator[Operation]:
