@@ -20,10 +20,10 @@ import yaml
 from aiohttp import web
 
 from raytide.sandbox.apiserver.http import application
-from raytide.sandbox.apiserver.messages import Request
+from raytide.sandbox.apiserver.request_response import Request
 from raytide.sandbox.apiserver.routes import Api
 from raytide.sandbox.apiserver.store import Change, Store
-from raytide.sandbox.controllers import Controllers
+from raytide.sandbox.controllers.manager import Controllers
 
 Middleware = Callable[..., Awaitable[web.StreamResponse]]
 CRD = Path(__file__).parents[1] / "crds" / "ray.io_rayclusters.yaml"

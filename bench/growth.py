@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from packing import cpu_seconds, demands, node_types, ray_cpu_seconds, running
-from raytide.autoscaler.model import SchedulingInput
+from raytide.autoscaler.model import SchedulingRequest
 
 from rig import result
 
@@ -43,13 +43,13 @@ class Series:
     label: str
     numbers: tuple[int, ...]
 
-    def question(self, number: int) -> SchedulingInput:
+    def question(self, number: int) -> SchedulingRequest:
         """The cluster and demand with this number."""
         sizes = {"demands": 10_000, "nodes": 1000, "types": 10, self.name.partition(",")[0]: number}
         known = node_types(sizes["types"])
         free = None if "different" in self.name else 0.5
         each = max(1, sizes["demands"] // SHAPES)
-        return SchedulingInput(known, running(sizes["nodes"], known, free), demands(SHAPES, each))
+        return SchedulingRequest(known, running(sizes["nodes"], known, free), demands(SHAPES, each))
 
 
 ALL = (

@@ -3,7 +3,7 @@
 import sys
 
 from packing import demands, measure, node_types, running
-from raytide.autoscaler.model import SchedulingInput
+from raytide.autoscaler.model import SchedulingRequest
 
 NODES, BAR_MS = 1000, 100
 
@@ -13,7 +13,7 @@ def main() -> int:
     met = []
     for types, shapes, each in ((1, 1, 1000), (10, 64, 16)):
         known = node_types(types)
-        question = SchedulingInput(known, running(NODES, known, 0.5), demands(shapes, each))
+        question = SchedulingRequest(known, running(NODES, known, 0.5), demands(shapes, each))
         what = f"{NODES} half-free nodes, {shapes} x {each} demands, {types} types"
         met.append(measure("P1", what, question, BAR_MS))
     return 0 if all(met) else 1

@@ -3,7 +3,7 @@
 From scratch: nothing is remembered; the worst of the passes that follow each other when all jobs are new, from nothing
 placed (floors) to everything shared out. After one change: everybody runs where the plan
 put them, and then a job ends (its room is shared out) or a new one comes (others give); measured is what a running
-operator does then, `pool()` and `divide()`, with what it remembers of the snapshot before. CPU time of this
+operator does then, `build_snapshot()` and `allocate()`, with what it remembers of the snapshot before. CPU time of this
 process, five runs each, mean and deviation printed, the bar against the mean (PF: method).
 """
 
@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from raytide.elastic.fairness import divide
-from raytide.sharing.pools import Pools
+from raytide.fairshare.algorithm.allocate import allocate
+from raytide.fairshare.snapshot import SnapshotBuilder
 from training_pools import CONFIG, Crowd, a_job, crowd, passes
 
 from rig import result, spread
@@ -51,10 +51,10 @@ def halves(now: Crowd, calm: Crowd | None = None, runs: int = RUNS) -> dict[str,
     if calm is None:
         snapshot = cpu_ms(now.pool, runs)
     else:
-        pools = Pools(CONFIG)
+        pools = SnapshotBuilder(CONFIG)
         snapshot = cpu_ms(lambda: now.pool(pools), runs, before=lambda: calm.pool(pools))
     ready = now.pool()
-    return {"pool()": snapshot, "divide()": cpu_ms(lambda: divide(ready), runs)}
+    return {"build_snapshot()": snapshot, "allocate()": cpu_ms(lambda: allocate(ready), runs)}
 
 
 def changes(calm: Crowd) -> dict[str, Crowd]:
@@ -74,7 +74,7 @@ def changes(calm: Crowd) -> dict[str, Crowd]:
 
 def words(now: Crowd) -> str:
     """How much there is to do."""
-    resizes = divide(now.pool()).resizes
+    resizes = allocate(now.pool()).resizes
     grown = sum(one.after - one.before for one in resizes)
     return f"{len(now.pods)} pods of jobs run, {len(resizes)} resizes by {grown} in all"
 
@@ -84,7 +84,7 @@ def main() -> int:
     stages = list(passes(crowd(JOBS, NODES)))
     scratch = max(told(f"from scratch, {words(now)}", halves(now)) for now in stages[:-1])
     calm = stages[-1]
-    print(f"settled: {len(calm.pods)} pods of jobs run, {len(divide(calm.pool()).waiting)} jobs would be larger")
+    print(f"settled: {len(calm.pods)} pods of jobs run, {len(allocate(calm.pool()).waiting)} jobs would be larger")
     worst = max(told(f"after one change ({name})", halves(now, calm)) for name, now in changes(calm).items())
     met = [
         result("P10", scratch, f"ms CPU from scratch, {JOBS} jobs x {NODES} nodes", SCRATCH_BAR_MS),

@@ -8,8 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hostile_objects import HOSTILE
-from hostile_stage import HostileStage
+from support.hostile_objects import HOSTILE
+from support.hostile_stage import HostileStage
 
 from rig import result
 

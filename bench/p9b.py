@@ -1,6 +1,6 @@
 """P9B: CPU of one decision of the sidecar with 10,000 steady pods in 50 groups; for comparison in 5 groups.
 
-What the process spends on reading and writing is P9's; this is all that follows from what was read, `plan_tick`, with the
+What the process spends on reading and writing is P9's; this is all that follows from what was read, `reconcile`, with the
 memory of earlier turns. The groups' nodes are busy, each with another amount of object store in use.
 """
 
@@ -11,11 +11,11 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from raytide.autoscaler.model import GcsState, NodeStatus, RayNode, amounts_of
-from raytide.autoscaler.ordering.orders import Memory, Snapshot
-from raytide.autoscaler.tick import plan_tick
-from raytide.runtime.collector import spare_the_collector
+from raytide.autoscaler.reconcile import reconcile
+from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
+from raytide.runtime.gc_tuning import tune_gc
+from support.builders import group, head, pod, raycluster
 
-from builders import group, head, pod, raycluster
 from rig import result
 
 PODS, GROUPS, FEW_GROUPS, BAR_MS = 10_000, 50, 5, 200
@@ -48,10 +48,10 @@ def snapshots(groups: int) -> list[Snapshot]:
 
 def measure(groups: int) -> float:
     """Mean CPU of a steady turn, in ms."""
-    memory, times = Memory(), []
+    memory, times = ReconcilerState(), []
     for snapshot in snapshots(groups):
         started = time.process_time()
-        plan = plan_tick(snapshot, memory)
+        plan = reconcile(snapshot, memory)
         times.append(1000 * (time.process_time() - started))
         memory = plan.memory
         assert plan.decision is not None, plan.why_not
@@ -63,7 +63,7 @@ def measure(groups: int) -> float:
 
 def main() -> int:
     """Measure and print."""
-    spare_the_collector()  # as the sidecar does
+    tune_gc()  # as the sidecar does
     few = measure(FEW_GROUPS)
     print(f"{PODS} pods in {FEW_GROUPS} groups: mean {few:.0f} ms CPU, no bar")
     return 0 if result("P9B", measure(GROUPS), f"ms CPU per turn, {PODS} pods in {GROUPS} groups", BAR_MS) else 1

@@ -25,7 +25,7 @@ from raytide.autoscaler.model import (
     Instance,
     NodeType,
     Request,
-    SchedulingInput,
+    SchedulingRequest,
     Status,
     amounts_of,
 )
@@ -105,7 +105,7 @@ def spread_gangs(count: int, bundles: int) -> tuple[Gang, ...]:
     )
 
 
-def cpu_seconds(question: SchedulingInput) -> list[float]:
+def cpu_seconds(question: SchedulingRequest) -> list[float]:
     """Of each of several decisions."""
     times = []
     for _ in range(ROUNDS):
@@ -115,7 +115,7 @@ def cpu_seconds(question: SchedulingInput) -> list[float]:
     return times
 
 
-def ray_cpu_seconds(question: SchedulingInput, limit_s: float) -> float | None:
+def ray_cpu_seconds(question: SchedulingRequest, limit_s: float) -> float | None:
     """Of one decision of Ray's own scheduler; None if it takes longer than the limit of CPU seconds."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
@@ -130,7 +130,7 @@ def ray_cpu_seconds(question: SchedulingInput, limit_s: float) -> float | None:
         child.join()
 
 
-def _ask_ray(answers: Connection, question: SchedulingInput, limit_s: float) -> None:
+def _ask_ray(answers: Connection, question: SchedulingRequest, limit_s: float) -> None:
     sys.path.append(str(Path(__file__).parents[1] / "tools"))
     from ray.autoscaler.v2.scheduler import ResourceDemandScheduler  # noqa: PLC0415 - same
 
@@ -144,7 +144,7 @@ def _ask_ray(answers: Connection, question: SchedulingInput, limit_s: float) -> 
     answers.send(time.process_time() - started)
 
 
-def measure(name: str, what: str, question: SchedulingInput, bar_ms: float, ray_limit_s: float = 60) -> bool:
+def measure(name: str, what: str, question: SchedulingRequest, bar_ms: float, ray_limit_s: float = 60) -> bool:
     """Time us and Ray on the same question and print both; whether the bar is met."""
     decision = schedule(question)
     times = [1000 * seconds for seconds in cpu_seconds(question)]

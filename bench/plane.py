@@ -15,9 +15,9 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from operator_process import OperatorProcess
-from plane_admin import PlaneAdmin, token_of
-from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings, find_binary
+from raytide.sandbox.controlplane.processes import ControlPlane, PlaneSettings, find_binary
+from support.operator_process import OperatorProcess
+from support.plane_admin import PlaneAdmin, token_of
 
 from rig import CLUSTERS, cluster
 

@@ -18,9 +18,9 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fake_gcs import GcsServer, GcsWorld
 from raytide.autoscaler.model import HEAD_TYPE
 from raytide.sandbox.certificates import make_certificates
+from support.fake_gcs import GcsServer, GcsWorld
 
 from rig import CLUSTERS, RAYTIDE, Rig, free_port, rig, rss_mb
 

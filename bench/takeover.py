@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from operator_process import OperatorProcess
 from plane import HOME, PARTS
-from plane_admin import PlaneAdmin
-from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings, find_binary
+from raytide.sandbox.controlplane.processes import ControlPlane, PlaneSettings, find_binary
+from support.operator_process import OperatorProcess
+from support.plane_admin import PlaneAdmin
 
 from rig import CLUSTERS, cluster, result, rig, spread
 

@@ -1,7 +1,7 @@
 """Who decides how many trainers each simulated job has? Nobody, EDL, or Raytide.
 
 Each policy sees the world of training_world.py as it would see a cluster. `Edl` plans at its ticks and at each submission,
-by the rules of edl.py; `Raytide` runs the product itself, `pool()`, `divide()` and `orders_of()`, in the rhythm of its
+by the rules of edl.py; `Raytide` runs the product itself, `build_snapshot()`, `allocate()` and `plan_patches()`, in the rhythm of its
 sharing pass: one second after the first of a flock of changes, every 30 s, and when a cool-down ends; what it writes on a
 job is what the next pass reads.
 """
@@ -13,11 +13,11 @@ from edl import MAX_LOAD, EdlCluster, EdlJob, EdlNode, plan
 from raytide.api.capacity import CapacityNode, CapacityPod
 from raytide.api.config import SharingConfig
 from raytide.api.meta import Manifest
-from raytide.api.pod_shape import PodConstraints
+from raytide.api.pod_requirements import PodConstraints
 from raytide.api.trainingjob import TrainingJob
-from raytide.elastic.fairness import divide
-from raytide.sharing.orders import orders_of
-from raytide.sharing.pools import Pools
+from raytide.fairshare.algorithm.allocate import allocate
+from raytide.fairshare.patch_plan import plan_patches
+from raytide.fairshare.snapshot import SnapshotBuilder
 from training_world import SERVICE, TRAINER, Ask, Job, Pod, World
 
 MIB = 1 << 20
@@ -111,7 +111,7 @@ class Raytide:
         self._manifests: dict[str, TrainingJob] = {}
         self._jobs: dict[str, Job] = {}
         self._views: dict[int, tuple[tuple[str, bool, bool], CapacityPod]] = {}
-        self._pools = Pools(self._config)
+        self._pools = SnapshotBuilder(self._config)
         self._turn = 0
         self._is_rung = False
         self._is_settled = False
@@ -160,13 +160,13 @@ class Raytide:
         self._is_rung = False
         jobs = [self._manifests[name] for name, job in self._jobs.items() if job.ended_s is None]
         pods = [self._view(pod) for pod in self._world.pods.values()]
-        shared = self._pools.pool(jobs, pods, self._nodes, now=now)
-        orders = orders_of(jobs, shared, divide(shared), now)
-        self._is_settled = not orders.given and not orders.has_older_words
+        shared = self._pools.build(jobs, pods, self._nodes, now=now)
+        orders = plan_patches(jobs, shared, allocate(shared), now)
+        self._is_settled = not orders.patches and not orders.has_stale_message
         self._change = self._pools.changes_at
         left_s = self._config.period_s if self._change is None else (self._change - now).total_seconds()
         self._next_pass(max(0.0, min(self._config.period_s, left_s)) + self._config.settle_s)
-        for order in orders.given:
+        for order in orders.patches:
             name = order.job.key.name
             self._manifests[name] = patched(order.job, order.patch("1"))
             if order.replicas is not None:

@@ -14,13 +14,13 @@ from typing import Any
 from raytide.api.capacity import CapacityNode, CapacityPod, NodeTaint
 from raytide.api.config import SharingConfig
 from raytide.api.meta import Manifest
-from raytide.api.pod_shape import PodConstraints
+from raytide.api.pod_requirements import PodConstraints
 from raytide.api.trainingjob import TrainingJob
-from raytide.elastic.fairness import divide
-from raytide.elastic.model import Division, Pool, Shape
-from raytide.sharing.orders import orders_of
-from raytide.sharing.participants import role_shapes
-from raytide.sharing.pools import Pools
+from raytide.fairshare.algorithm.allocate import allocate
+from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, Shape
+from raytide.fairshare.participants import role_shapes
+from raytide.fairshare.patch_plan import plan_patches
+from raytide.fairshare.snapshot import SnapshotBuilder
 
 GIB = 1 << 30
 GPU = "nvidia.com/gpu"
@@ -83,9 +83,11 @@ class Crowd:
     strangers: Sequence[CapacityPod] = ()
     at: datetime = BORN + timedelta(hours=1)
 
-    def pool(self, pools: Pools | None = None) -> Pool:
-        """What the planner is given; with `Pools` only what is another since the last time is looked at."""
-        return (pools or Pools(CONFIG)).pool(self.jobs, [*self.pods, *self.strangers], self.nodes, now=self.at)
+    def pool(self, pools: SnapshotBuilder | None = None) -> ClusterSnapshot:
+        """What the planner is given; with `SnapshotBuilder` only what is another since the last time is looked at."""
+        return (pools or SnapshotBuilder(CONFIG)).build(
+            self.jobs, [*self.pods, *self.strangers], self.nodes, now=self.at
+        )
 
     def without(self, job: TrainingJob) -> "Crowd":
         """With one job less, and its pods gone."""
@@ -159,11 +161,11 @@ def a_job(number: int, random: Random) -> TrainingJob:
 def passes(start: Crowd) -> Iterator[Crowd]:
     """What pass after pass meets, until the last one finds nothing to change."""
     now = start
-    pools = Pools(CONFIG)
+    pools = SnapshotBuilder(CONFIG)
     for _ in range(PASSES):
         yield now
         before = now.pool(pools)
-        division = divide(before)
+        division = allocate(before)
         if not division.resizes and now is not start:
             return
         now = carried_out(now, before, division)
@@ -176,9 +178,9 @@ def settled(start: Crowd) -> Crowd:
     return list(passes(start))[-1]
 
 
-def carried_out(now: Crowd, before: Pool, division: Division) -> Crowd:
+def carried_out(now: Crowd, before: ClusterSnapshot, division: Allocation) -> Crowd:
     """With the orders written and their pods there, an hour later, when nobody cools down any more."""
-    orders = {order.job.key: order.patch("1") for order in orders_of(now.jobs, before, division, now.at).given}
+    orders = {order.job.key: order.patch("1") for order in plan_patches(now.jobs, before, division, now.at).patches}
     jobs = [_patched(job, orders.get(job.key)) for job in now.jobs]
     pods = _placed(now, jobs)
     return replace(now, jobs=jobs, pods=pods, at=now.at + timedelta(hours=1))

@@ -1,6 +1,6 @@
 """Write what the chart repeats from elsewhere, or check that it is current.
 
-The operator's rights (raytide/api/permissions.py) become the rules of its roles and the table in SECURITY.md; the values'
+The operator's rights (raytide/api/rbac_rules.py) become the rules of its roles and the table in SECURITY.md; the values'
 schema and defaults become the table in the chart's README. `python tools/chart.py` writes, with `--check` it changes
 nothing and fails if a file differs or if the chart's version is not the package's. Everything else in the chart is
 written by hand.
@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from raytide.api.names import VERSION
-from raytide.api.permissions import PERMISSIONS, Permission, Scope, permissions_in
+from raytide.api.constants import VERSION
+from raytide.api.rbac_rules import PERMISSIONS, Permission, Scope, permissions_in
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "helm" / "raytide"
@@ -33,7 +33,7 @@ WHERE = {
 
 def build_rules() -> str:
     """The template with one block of rules per scope."""
-    blocks = ["{{/* Written by tools/chart.py from raytide/api/permissions.py: change it there. */}}\n"]
+    blocks = ["{{/* Written by tools/chart.py from raytide/api/rbac_rules.py: change it there. */}}\n"]
     for scope in Scope:
         rules = "".join(_rule(permission) for permission in permissions_in(scope))
         blocks.append(f'\n{{{{- define "raytide.rules.{scope.value}" -}}}}\n{rules}{{{{- end -}}}}\n')
@@ -118,7 +118,7 @@ def odd_versions() -> list[str]:
     """What is wrong with the chart's versions."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    says_else = [] if ours == VERSION else [f"api/names.py: VERSION is not {ours}, as pyproject.toml says"]
+    says_else = [] if ours == VERSION else [f"api/constants.py: VERSION is not {ours}, as pyproject.toml says"]
     return says_else + [
         f"{CHART / 'Chart.yaml'}: {field} is not {ours}" for field in ("version", "appVersion") if chart[field] != ours
     ]

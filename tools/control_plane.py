@@ -3,7 +3,7 @@
 Takes KUBEBUILDER_ASSETS where a person has set it, and checks that all four components are there; otherwise builds the
 module in tests/controlplane with Go (about six minutes on two cores with empty caches, a fraction of a second when
 nothing changed). Prints where it is, and how long that took; exit code 2 and one line when it cannot be. Called by
-`make control-plane`; `raytide.sandbox.plane_binary` finds the result by the pointer that is left in the cache folder.
+`make control-plane`; `raytide.sandbox.controlplane.binaries` finds the result by the pointer that is left in the cache folder.
 """
 
 import os
@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import go_build
-from raytide.sandbox.plane_binary import ASSETS_VARIABLE, check_parts, checked_assets, control_plane_cache
-from raytide.sandbox.plane_component import PlaneTrouble
-from raytide.sandbox.plane_flags import PARTS
+from raytide.sandbox.controlplane.binaries import ASSETS_VARIABLE, check_parts, checked_assets, control_plane_cache
+from raytide.sandbox.controlplane.component import ControlPlaneError
+from raytide.sandbox.controlplane.flags import PARTS
 
 SOURCES = ("main.go", "go.mod", "go.sum")
 PROGRAM = "controlplane"
 
 
 def provide(environ: Mapping[str, str] = os.environ, module: Path = go_build.MODULE) -> Path:
-    """The folder of programs or the one program; raises PlaneTrouble, GoMissing or BuildFailed."""
+    """The folder of programs or the one program; raises ControlPlaneError, GoMissing or BuildFailed."""
     if assets := environ.get(ASSETS_VARIABLE):
         folder = checked_assets(Path(assets))
         check_parts(folder, PARTS)
@@ -47,7 +47,7 @@ def main() -> int:
         folder = "a folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler"
         print(f"{missing}: install it (https://go.dev/dl), or set {ASSETS_VARIABLE} to {folder}", file=sys.stderr)
         return 2
-    except (PlaneTrouble, go_build.BuildFailed) as trouble:
+    except (ControlPlaneError, go_build.BuildFailed) as trouble:
         print(trouble, file=sys.stderr)
         return 2
     print(f"control plane: {found} ({time.monotonic() - started:.1f} s)")

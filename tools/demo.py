@@ -22,8 +22,8 @@ import yaml
 from rich.console import Console
 from rich.markup import escape
 
-from raytide.api.names import DASHBOARD_PORT
-from raytide.sandbox.state import AlreadyRunning, StateDirectory
+from raytide.api.constants import DASHBOARD_PORT
+from raytide.sandbox.state_dir import AlreadyRunningError, StateDirectory
 
 from demo_cluster import DemoCluster, Failed
 from demo_job import Job
@@ -209,7 +209,7 @@ def alone(state: Path, play_it: Callable[[], Coroutine[Any, Any, int]]) -> int:
         place.create()
         with place.claim():
             return asyncio.run(play_it())
-    except AlreadyRunning:
+    except AlreadyRunningError:
         print("This demo is running already for this user; wait for its end, or interrupt it.", file=sys.stderr)
     except OSError as error:
         print(f"cannot use {state}: {error.strerror}; set XDG_CACHE_HOME to a folder of yours", file=sys.stderr)

@@ -15,15 +15,15 @@ from typing import Any
 import aiohttp
 import yaml
 
-from raytide.api.errors import Refused
+from raytide.api.constants import GCS_SERVER_PORT
+from raytide.api.errors import ApiStatusError
 from raytide.api.meta import PODS, RAYCLUSTERS, SERVICES, Key
-from raytide.api.names import GCS_SERVER_PORT
-from raytide.autoscaler.gcs import Gcs
-from raytide.autoscaler.gcs_access import gcs_access
-from raytide.autoscaler.gcs_channel import connect_gcs
+from raytide.autoscaler.gcs.channel import connect_gcs
+from raytide.autoscaler.gcs.client import Gcs
+from raytide.autoscaler.gcs.credentials import gcs_access
 from raytide.autoscaler.model import NodeStatus
 from raytide.kube.client import Client
-from raytide.kube.connect import connect
+from raytide.kube.kubeconfig import connect
 from raytide.runtime.clock import Clock
 
 from demo_scaling import Look
@@ -72,7 +72,7 @@ class DemoCluster:
         manifest["metadata"]["namespace"] = NAMESPACE
         try:
             await self._client.create(RAYCLUSTERS, manifest)
-        except Refused as refused:
+        except ApiStatusError as refused:
             raise Failed(f"the API refused {manifest['metadata']['name']}: {refused}") from refused
 
     async def delete(self, name: str) -> None:

@@ -23,7 +23,7 @@ import yaml
 from rich.console import Console
 
 from paddle_env import IMAGE, Missing, provide_paddle
-from raytide.api.errors import Unavailable
+from raytide.api.errors import ApiUnavailableError
 
 from demo import PLAINLY, RAYTIDE, alone, cancel_on_signals, clear_up, sandbox, show_failure
 from demo_cluster import Failed
@@ -88,7 +88,7 @@ class Elastic:
 
     async def _follow(self) -> None:
         while True:
-            with contextlib.suppress(Unavailable):
+            with contextlib.suppress(ApiUnavailableError):
                 looks = await self.cluster.look()
                 self.picture.note(looks)
                 for look in looks:

@@ -15,11 +15,11 @@ from typing import Any
 
 import aiohttp
 
-from raytide.api.errors import Refused
+from raytide.api.errors import ApiStatusError
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS, Key
-from raytide.api.training_names import JOB_LABEL, MASTER, ROLE_LABEL, TRAINER
+from raytide.api.trainingjob_constants import JOB_LABEL, MASTER, ROLE_LABEL, TRAINER
 from raytide.kube.client import Client
-from raytide.kube.connect import connect
+from raytide.kube.kubeconfig import connect
 from raytide.runtime.clock import Clock
 
 from demo_cluster import NAMESPACE, Failed
@@ -65,7 +65,7 @@ class ElasticCluster:
         manifest["metadata"]["namespace"] = NAMESPACE
         try:
             await self._client.create(TRAININGJOBS, manifest)
-        except Refused as refused:
+        except ApiStatusError as refused:
             raise Failed(f"the API refused {name}: {refused}") from refused
         service = {
             "apiVersion": "v1",
@@ -95,7 +95,7 @@ class ElasticCluster:
             await self._look_at(
                 name, found[name], [pod for pod in pods if pod["metadata"]["labels"][JOB_LABEL] == name]
             )
-            for name in self._masters
+            for name in tuple(self._masters)  # a job may be added while one is looked at
             if name in found
         ]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from rich.console import Console
 from rich.table import Table
 
-from raytide.api.errors import Unavailable
+from raytide.api.errors import ApiUnavailableError
 
 MOST_ROWS = 12
 """Shown while it moves; the first ones scroll away."""
@@ -101,7 +101,7 @@ class Timeline:
 
         async def follow() -> None:
             while True:
-                with contextlib.suppress(Unavailable):
+                with contextlib.suppress(ApiUnavailableError):
                     self.note(await look())
                 await asyncio.sleep(every_s)
 

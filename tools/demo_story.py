@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 
-from raytide.api.errors import Refused, Unavailable
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
 
 from demo_cluster import Failed
 
@@ -54,7 +54,7 @@ class Step:
         while True:
             try:
                 is_reached, seen = await look()
-            except Unavailable as trouble:
+            except ApiUnavailableError as trouble:
                 is_reached, seen = False, f"the API does not answer: {trouble}"
             self.note(seen)
             if is_reached:
@@ -98,7 +98,7 @@ class Story:
                 succeeded = True
             except TimeoutError:
                 raise Failed(f"{title}: not within {deadline_s:.0f} s; last seen: {step.seen or 'nothing'}") from None
-            except (Refused, Unavailable, ClientError) as error:
+            except (ApiStatusError, ApiUnavailableError, ClientError) as error:
                 raise Failed(f"{title}: {error or type(error).__name__}") from error
             finally:
                 self._told.append((title, step.took_s, succeeded))

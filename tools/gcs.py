@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 
 ROOT = Path(__file__).parent.parent
-FOLDER = ROOT / "operator/src/raytide/autoscaler"
+FOLDER = ROOT / "operator/src/raytide/autoscaler/gcs"
 NAME = "gcs"
 WIDTH = 100
 

@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from golden_differences import Difference, compare
-from golden_live import Capture, Captured, Kubectl
-from golden_records import GOLDEN, HASH_ANNOTATION
 from kube_tools import ToolMissing, find_tool
-from kwok_process import Kwok
-from operator_process import OperatorProcess
-from plane_admin import PlaneAdmin
 from raytide.api.config import AutoscalerMode
-from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings, PlaneTrouble, find_binary
+from raytide.sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings, find_binary
+from support.golden_differences import Difference, compare
+from support.golden_live import Capture, Captured, Kubectl
+from support.golden_records import GOLDEN, HASH_ANNOTATION
+from support.kwok_process import Kwok
+from support.operator_process import OperatorProcess
+from support.plane_admin import PlaneAdmin
 
 NODES = 3
 QUIET_S, LIMIT_S = 4.0, 90.0
@@ -49,7 +49,7 @@ def main() -> int:
         return 2
     try:
         captured = asyncio.run(capture_on_own_plane(files, options.autoscaler_mode))
-    except (PlaneTrouble, ToolMissing) as trouble:
+    except (ControlPlaneError, ToolMissing) as trouble:
         print(trouble)
         return 2
     if options.out:

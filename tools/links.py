@@ -1,8 +1,7 @@
-"""Does every link in the documentation lead somewhere?
+"""Check of the relative links in all Markdown files of the repository.
 
-Reads all Markdown files of the repository and prints each relative link whose file, or whose heading, is not there; the
-exit code says whether there were any. It asks nobody on the network: links with a scheme are left alone. Called by
-`make verify`.
+Prints each relative link whose file, heading or `<a id="…">` does not exist; the exit code is 1 if there are any. Links
+with a scheme are not followed. Called by `make verify`.
 """
 
 import re
@@ -17,12 +16,13 @@ ROOT = Path(__file__).resolve().parent.parent
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
 
 def anchors(text: str) -> set[str]:
-    """The names GitHub gives to the headings of a page."""
-    found: set[str] = set()
+    """Names of the headings of a page, as GitHub derives them, and of its explicit anchors."""
+    found: set[str] = set(ANCHOR.findall(text))
     seen: Counter[str] = Counter()
     for title in HEADING.findall(FENCED.sub("", text)):
         slug = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
@@ -42,7 +42,7 @@ def broken_links(page: Path) -> Iterator[str]:
         if not goal.exists():
             yield f"{target}: no such file"
         elif anchor and goal.suffix == ".md" and anchor not in anchors(goal.read_text()):
-            yield f"{target}: no such heading"
+            yield f"{target}: no such heading or anchor"
 
 
 def pages() -> list[Path]:

@@ -57,7 +57,8 @@ def tell(mutation: str, *tests: str) -> subprocess.CompletedProcess[str]:
         "-p",
         "no:cacheprovider",
     ]
-    options = ["--histories", "40", "--timeout", "600", *(["--mutation", mutation] if mutation else [])]
+    sampled = ["--histories", "40", "--points", "12"]
+    options = [*sampled, "--timeout", "600", *(["--mutation", mutation] if mutation else [])]
     return subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
 
 

@@ -12,11 +12,11 @@ from dataclasses import fields, replace
 
 from oracle_cases import random_case
 from oracle_ray import Answer, answer_of, answer_of_ray
-from raytide.autoscaler.model import SchedulingInput
+from raytide.autoscaler.model import SchedulingRequest
 from raytide.autoscaler.scheduling.schedule import schedule
 
 
-def differences(question: SchedulingInput) -> list[str]:
+def differences(question: SchedulingRequest) -> list[str]:
     """Fields in which the answers differ, as lines for people."""
     theirs = answer_of_ray(question)
     ours = answer_of(schedule(replace(question, is_ray_exact=True)))
@@ -25,7 +25,7 @@ def differences(question: SchedulingInput) -> list[str]:
     return [f"{name}:\n  ray  {his}\n  ours {own}" for name, his, own in pairs if his != own]
 
 
-def smaller(question: SchedulingInput) -> Iterator[SchedulingInput]:
+def smaller(question: SchedulingRequest) -> Iterator[SchedulingRequest]:
     """The question with one thing less."""
     for name in ("instances", "tasks", "gangs", "types"):
         things = getattr(question, name)
@@ -43,7 +43,7 @@ def smaller(question: SchedulingInput) -> Iterator[SchedulingInput]:
             yield replace(question, gangs=(*question.gangs[:place], less_of_it, *question.gangs[place + 1 :]))
 
 
-def shrunk(question: SchedulingInput) -> SchedulingInput:
+def shrunk(question: SchedulingRequest) -> SchedulingRequest:
     """The smallest question, removing one thing after another, that still shows a difference."""
     is_smaller = True
     while is_smaller:
@@ -55,7 +55,7 @@ def shrunk(question: SchedulingInput) -> SchedulingInput:
     return question
 
 
-def tell(question: SchedulingInput) -> None:
+def tell(question: SchedulingRequest) -> None:
     """Print a question line by line."""
     for field in fields(question):
         value = getattr(question, field.name)

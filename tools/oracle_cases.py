@@ -19,7 +19,7 @@ from raytide.autoscaler.model import (
     LabelConstraint,
     NodeType,
     Request,
-    SchedulingInput,
+    SchedulingRequest,
     Selector,
     Status,
     amounts_of,
@@ -55,14 +55,14 @@ class Case:
     def _maybe(self, share: float) -> bool:
         return self._rng.random() < share
 
-    def question(self) -> SchedulingInput:
+    def question(self) -> SchedulingRequest:
         """All of it."""
         rng = self._rng
         head = NodeType(HEAD_TYPE, 0, 1, amounts_of({"CPU": 4, "memory": 64}))
         types = [head, *self._types()]
         total = sum(one.max_nodes for one in types)
         instances = self._instances(types)
-        return SchedulingInput(
+        return SchedulingRequest(
             types=tuple(types),
             instances=tuple(instances),
             tasks=self._demands(rng.randint(0, 6), rng.choice((3, 20, 200))),
@@ -218,6 +218,6 @@ class Case:
         return Gang(f"{number:02d}:{strategy}|PENDING", bundles)
 
 
-def random_case(seed: int, number: int, size: float = 1.0) -> SchedulingInput:
+def random_case(seed: int, number: int, size: float = 1.0) -> SchedulingRequest:
     """Case `number` of this seed."""
     return Case(random.Random(seed * 1_000_003 + number), size).question()  # noqa: S311 - repeatable, not secret

@@ -110,7 +110,7 @@ def instance_of(instance: model.Instance) -> Any:
     return AutoscalerInstance(im_instance=row, ray_node=node, cloud_instance_id=instance.pod or None)
 
 
-def build_request(question: model.SchedulingInput) -> Any:
+def build_request(question: model.SchedulingRequest) -> Any:
     """Ray's form of the question."""
     constraints = []
     if question.constraint is not None:
@@ -141,7 +141,7 @@ def build_request(question: model.SchedulingInput) -> Any:
     )
 
 
-def answer_of_ray(question: model.SchedulingInput) -> Answer:
+def answer_of_ray(question: model.SchedulingRequest) -> Answer:
     """What Ray decides."""
     request = build_request(question)
     try:
@@ -163,7 +163,7 @@ def answer_of_ray(question: model.SchedulingInput) -> Answer:
     )
 
 
-def answer_of(decision: model.Decision) -> Answer:
+def answer_of(decision: model.SchedulingReply) -> Answer:
     """Ours, in the same form."""
     if decision.error:
         return Answer({}, (), {}, (), is_constraint_unmet=False, cluster_resources={}, error=decision.error)

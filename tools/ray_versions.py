@@ -24,7 +24,7 @@ PYTHON_VARIABLE = "RAYTIDE_TEST_RAY"
 def run_tests(python: Path) -> bool:
     """Whether all of them pass."""
     environ = {**os.environ, PYTHON_VARIABLE: str(python)}
-    command = [BIN / "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "300", *TESTS]
+    command = [BIN / "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "300", "--at-least", "15", *TESTS]
     return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode == 0
 
 

@@ -1,7 +1,7 @@
 """The control plane of the acceptance scenarios: its own, because they are judged by its audit log."""
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,9 @@ from acceptance.audit import POLICY
 from acceptance.job_stage import JobStage
 from acceptance.stage import Stage
 from kube_tools import find_tool
-from kwok_process import Kwok
-from plane_admin import PlaneAdmin
-from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings, find_binary
+from raytide.sandbox.controlplane.processes import ControlPlane, PlaneSettings, find_binary
+from support.kwok_process import Kwok
+from support.plane_admin import PlaneAdmin
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +25,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         parts=("etcd", "kube-apiserver", "kube-controller-manager"),
         has_audit=True,
         is_durable=False,
+        gogc=200,
         apiserver_flags=(f"--audit-policy-file={policy}",),
     )
     with ControlPlane(folder / "state", find_binary(), settings) as plane:
@@ -41,12 +42,12 @@ def is_namespaced() -> bool:
 async def stage(
     plane: ControlPlane,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    record_property: Callable[[str, object], None],
     is_namespaced: bool,  # noqa: FBT001 - a fixture
 ) -> AsyncIterator[Stage]:
     """A namespace with a fleet and its kubelet."""
     async with PlaneAdmin(plane.server, plane.authority, plane.admin_token) as admin:
-        stage = Stage(plane, admin, tmp_path, capsys, is_namespaced=is_namespaced)
+        stage = Stage(plane, admin, tmp_path, record_property, is_namespaced=is_namespaced)
         await stage.begin()
         try:
             yield stage
@@ -60,7 +61,9 @@ def job_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane
     folder: Path = tmp_path_factory.mktemp("job-plane")
     policy = folder / "policy.yaml"
     policy.write_text(POLICY)
-    settings = PlaneSettings(has_audit=True, is_durable=False, apiserver_flags=(f"--audit-policy-file={policy}",))
+    settings = PlaneSettings(
+        has_audit=True, is_durable=False, gogc=200, apiserver_flags=(f"--audit-policy-file={policy}",)
+    )
     with (
         ControlPlane(folder / "state", find_binary(), settings) as plane,
         Kwok(find_tool("kwok"), plane.kubeconfig, folder / "kwok.log"),
@@ -72,12 +75,12 @@ def job_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane
 async def jobs(
     job_plane: ControlPlane,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    record_property: Callable[[str, object], None],
     is_namespaced: bool,  # noqa: FBT001 - a fixture
 ) -> AsyncIterator[JobStage]:
     """A namespace for TrainingJobs, without nodes yet."""
     async with PlaneAdmin(job_plane.server, job_plane.authority, job_plane.admin_token) as admin:
-        stage = JobStage(job_plane, admin, tmp_path, capsys, is_namespaced=is_namespaced)
+        stage = JobStage(job_plane, admin, tmp_path, record_property, is_namespaced=is_namespaced)
         await stage.begin()
         try:
             yield stage

@@ -14,9 +14,9 @@ from acceptance.audit import Sized, Step
 from acceptance.stage import SYSTEM, Account, Stage
 from acceptance.world import GONE, MERGE, Json, allowing, eventually, side_by_side
 from integration.rig import Operator
-from plane_admin import FAKE_NODE, JOB_CRD
-from ports import free_port
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
+from support.plane_admin import FAKE_NODE, JOB_CRD
+from support.ports import free_port
 
 JOBS = "trainingjobs"
 JOB_DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.paddlepaddle.org"
@@ -43,7 +43,7 @@ class Waits:
         uid = pod["metadata"]["uid"]
         if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
             self._end(uid)
-        elif names.JOB_LABEL in pod["metadata"].get("labels", {}):
+        elif constants.JOB_LABEL in pod["metadata"].get("labels", {}):
             self._since.setdefault(uid, self._now())
         else:
             self._count()
@@ -190,13 +190,13 @@ class JobStage(Stage):
         found: Counter[str] = Counter()
         for pod in self.pods.by_name.values():
             labels = pod["metadata"].get("labels", {})
-            if labels.get(names.ROLE_LABEL) == names.TRAINER and _has_place(pod):
-                found[labels[names.JOB_LABEL]] += 1
+            if labels.get(constants.ROLE_LABEL) == constants.TRAINER and _has_place(pod):
+                found[labels[constants.JOB_LABEL]] += 1
         return found
 
     def trainers(self, name: str) -> list[Json]:
         """The trainers of a job of the scenario's own namespace, whatever their state."""
-        own = {names.JOB_LABEL: name, names.ROLE_LABEL: names.TRAINER}.items()
+        own = {constants.JOB_LABEL: name, constants.ROLE_LABEL: constants.TRAINER}.items()
         return [pod for pod in self.pods.by_name.values() if own <= pod["metadata"].get("labels", {}).items()]
 
     def has_place(self, name: str) -> bool:

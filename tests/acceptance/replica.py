@@ -9,7 +9,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from acceptance.stage import SYSTEM, Stage
 from integration.rig import Operator
-from ports import free_port
+from support.ports import free_port
 
 LEASE_S, RENEW_S, RETRY_S = 6, 4, 1
 

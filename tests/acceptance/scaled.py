@@ -17,14 +17,13 @@ from typing import Any
 
 from acceptance.stage import Stage
 from acceptance.world import GONE, MERGE, allowing, eventually
-from fake_gcs import GcsServer, GcsWorld
 from raytide.autoscaler.model import HEAD_TYPE, Demand, NodeStatus, RayNode, Request, amounts_of
 from raytide.sandbox.certificates import Identity, make_certificates
-from raytide.sandbox.fault_proxy import FaultProxy
-from raytide.sandbox.fault_script import Script
-from raytide.sandbox.fault_upstream import Upstream
-
-from builders import raycluster
+from raytide.sandbox.faults.proxy import FaultProxy
+from raytide.sandbox.faults.script import Script
+from raytide.sandbox.faults.upstream import Upstream
+from support.builders import raycluster
+from support.fake_gcs import GcsServer, GcsWorld
 
 Json = dict[str, Any]
 

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
-import pytest
-
 from acceptance.audit import Seen, Step, read
 from acceptance.world import Fleet, Pods, TinyKubelet, allowing, eventually
 from integration.rig import Operator
-from plane_admin import PlaneAdmin, token_of
-from raytide.sandbox.fault_proxy import FaultProxy
-from raytide.sandbox.fault_script import Script
-from raytide.sandbox.fault_upstream import Upstream
+from raytide.sandbox.faults.proxy import FaultProxy
+from raytide.sandbox.faults.script import Script
+from raytide.sandbox.faults.upstream import Upstream
+from support.plane_admin import PlaneAdmin, token_of
+from support.run_report import FIGURE
 
 TAIL_BYTES = 1_000_000
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io"
@@ -54,7 +53,7 @@ class Stage:
         plane: Plane,
         admin: PlaneAdmin,
         folder: Path,
-        screen: pytest.CaptureFixture[str],
+        record: Callable[[str, object], None],
         *,
         is_namespaced: bool = False,
     ) -> None:
@@ -63,7 +62,7 @@ class Stage:
         self.plane = plane
         self.admin = admin
         self.folder = folder
-        self._screen = screen
+        self._record = record
         self.namespace = f"acceptance-{uuid4().hex[:8]}"
         self.lag_s = 0.0
         self.pods = Pods(admin, self.namespace)
@@ -161,5 +160,4 @@ class Stage:
 
     def tell(self, figure: str) -> None:
         """A figure, to be read whether the scenario passes or not."""
-        with self._screen.disabled():
-            print(f"\n{figure}")  # noqa: T201 - it is what the run is for
+        self._record(FIGURE, figure)

@@ -14,10 +14,10 @@ from acceptance.audit import Doomed
 from acceptance.replica import Replica
 from acceptance.stage import SYSTEM, Stage
 from acceptance.world import PATIENCE, eventually, side_by_side
-from raytide.api.names import LEADER_LEASE
-from raytide.sandbox.fault_proxy import FaultProxy
-from raytide.sandbox.fault_script import Call, Rule
-from raytide.sandbox.faults import UNAUTHORIZED, Answer
+from raytide.api.constants import LEADER_LEASE
+from raytide.sandbox.faults.proxy import FaultProxy
+from raytide.sandbox.faults.script import Call, Rule
+from raytide.sandbox.faults.types import UNAUTHORIZED, Answer
 
 CLUSTERS, EDITS = 200, 20
 COMPRESSED = 10.0

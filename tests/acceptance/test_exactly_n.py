@@ -11,9 +11,9 @@ from acceptance.judges import alive_at_the_end, too_many_or_too_few
 from acceptance.stage import Stage
 from acceptance.world import PATIENCE
 from integration.rig import Operator, until
-from raytide.sandbox.fault_proxy import FaultProxy
-from raytide.sandbox.fault_script import Call, Rule
-from raytide.sandbox.faults import Kill
+from raytide.sandbox.faults.proxy import FaultProxy
+from raytide.sandbox.faults.script import Call, Rule
+from raytide.sandbox.faults.types import Kill
 
 CLUSTERS, WORKERS = 50, 20
 KILLS = 30
@@ -55,7 +55,9 @@ class Killer:
         process = victim.process
         assert process is not None
         await until(
-            "it works or is dead", lambda: "following" in victim.log or process.returncode, within_s=START_S * PATIENCE
+            "it works or is dead",
+            lambda: "starting to reconcile" in victim.log or process.returncode,
+            within_s=START_S * PATIENCE,
         )
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), LONGEST_LIFE_S)

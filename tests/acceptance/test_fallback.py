@@ -8,8 +8,7 @@ from acceptance.judges import most_at_once
 from acceptance.scaled import scene
 from acceptance.stage import Stage
 from acceptance.world import MERGE, eventually
-
-from builders import group, template
+from support.builders import group, template
 
 DEMAND, MOST = 16, 20
 WITHIN_S = 30.0

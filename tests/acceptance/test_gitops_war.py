@@ -9,9 +9,8 @@ from acceptance.judges import shortest_between_s
 from acceptance.scaled import Scaled, scaled_cluster, scene
 from acceptance.stage import Stage
 from acceptance.world import eventually
-from plane_admin import APPLY
-
-from builders import group
+from support.builders import group
+from support.plane_admin import APPLY
 
 DEMAND = 20
 GIT_EVERY_S = 5.0

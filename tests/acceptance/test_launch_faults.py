@@ -9,10 +9,9 @@ from acceptance.judges import most_at_once
 from acceptance.scaled import Scaled, scene
 from acceptance.stage import Stage
 from acceptance.world import eventually
-from raytide.sandbox.fault_script import Call, Rule
-from raytide.sandbox.faults import Answer, CallFault, Kill, LoseAnswer
-
-from builders import group
+from raytide.sandbox.faults.script import Call, Rule
+from raytide.sandbox.faults.types import Answer, CallFault, Kill, LoseAnswer
+from support.builders import group
 
 SEEDS = (1, 2, 3)
 """A hundred seeds of the same pass in virtual time in tests/simulation."""

@@ -11,8 +11,7 @@ from acceptance.scaled import scene
 from acceptance.stage import Stage
 from acceptance.test_delete_while_off import test_a_cluster_and_then_its_namespace_go_while_we_are_off  # noqa: F401
 from acceptance.world import MERGE, eventually
-
-from builders import group
+from support.builders import group
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600), pytest.mark.rule("FD:SEC-F5")]
 
@@ -30,7 +29,8 @@ def is_namespaced() -> bool:
 
 def refused(log: str) -> list[str]:
     """What the operator was not allowed to do or misses."""
-    return [line for line in log.splitlines() if "forbidden" in line or "missing right" in line]
+    missing = ("forbidden", "missing permission", "missing optional permission")
+    return [line for line in log.splitlines() if any(words in line for words in missing)]
 
 
 async def test_a_cluster_grows_and_shrinks_with_the_demand(stage: Stage):

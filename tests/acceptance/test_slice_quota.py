@@ -6,8 +6,7 @@ import pytest
 
 from acceptance.stage import Stage
 from acceptance.world import MERGE, PATIENCE, eventually
-
-from builders import group, raycluster, template
+from support.builders import group, raycluster, template
 
 HOSTS, REPLICAS = 4, 3
 ROOM, MORE_ROOM = 10, 12

@@ -8,8 +8,8 @@ import pytest
 
 from acceptance.job_stage import JobStage, sizes_by_job
 from acceptance.world import eventually
-from plane_admin import RBAC, ApiTrouble
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
+from support.plane_admin import RBAC, ApiTrouble
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
@@ -36,7 +36,7 @@ async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobStage):
     for name in ("impossible", "impossible-gang"):
 
         async def says_so(name: str = name) -> bool:
-            return (await jobs.condition(name, names.WAITING)).get("reason") == "Unsatisfiable"
+            return (await jobs.condition(name, constants.WAITING)).get("reason") == "Unsatisfiable"
 
         await eventually(f"{name} says that it never can", says_so)
     neighbour = f"{jobs.namespace}-b"
@@ -70,7 +70,7 @@ async def test_without_a_look_at_nodes_jobs_run_at_their_minimum_and_say_why(job
     await jobs.submit("optimist", 1, 4)
 
     async def run_at_minimum() -> bool:
-        waiting = [(await jobs.condition(name, names.WAITING)).get("reason") for name in ("gang", "optimist")]
+        waiting = [(await jobs.condition(name, constants.WAITING)).get("reason") for name in ("gang", "optimist")]
         return jobs.running() == {"gang": 2, "optimist": 1} and waiting == ["CapacityUnknown"] * 2
 
     await eventually("both run at their minimum and say why they do not grow", run_at_minimum, within_s=60)

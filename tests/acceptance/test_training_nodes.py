@@ -9,7 +9,7 @@ import pytest
 
 from acceptance.job_stage import JobStage, sizes_by_job
 from acceptance.world import eventually
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
 
 pytestmark = [pytest.mark.rule("SC:S25"), pytest.mark.kube, pytest.mark.timeout(600)]
 
@@ -18,13 +18,13 @@ SETTLE = {"RAYTIDE_SHARING_SETTLE": "0.3"}
 
 def gpus(count: int) -> dict:
     """Resources of one trainer."""
-    return {"resources": {"requests": {"cpu": "1"}, "limits": {names.GPU: count}}}
+    return {"resources": {"requests": {"cpu": "1"}, "limits": {constants.GPU: count}}}
 
 
 async def test_a_load_below_all_is_reached_and_kept(jobs: JobStage):
-    node = await jobs.node("gpus", cpu="32", **{names.GPU: "8"})
+    node = await jobs.node("gpus", cpu="32", **{constants.GPU: "8"})
     await jobs.nodes_ready(node)
-    sharing = await jobs.shared("--max-load", f"cpu=97,memory=97,{names.GPU}=97", **SETTLE)
+    sharing = await jobs.shared("--max-load", f"cpu=97,memory=97,{constants.GPU}=97", **SETTLE)
     await jobs.submit("one", 2, 8, trainer=gpus(1))
 
     async def has_seven() -> bool:
@@ -39,19 +39,19 @@ async def test_a_load_below_all_is_reached_and_kept(jobs: JobStage):
 
 
 async def test_room_that_cannot_be_used_starts_nothing(jobs: JobStage):
-    cordoned = await jobs.node("cordoned", is_cordoned=True, cpu="32", **{names.GPU: "4"})
-    await jobs.node("not-ready", is_played=False, cpu="32", **{names.GPU: "4"})
-    small = [await jobs.node(f"small-{number}", cpu="32", **{names.GPU: "1"}) for number in range(4)]
+    cordoned = await jobs.node("cordoned", is_cordoned=True, cpu="32", **{constants.GPU: "4"})
+    await jobs.node("not-ready", is_played=False, cpu="32", **{constants.GPU: "4"})
+    small = [await jobs.node(f"small-{number}", cpu="32", **{constants.GPU: "1"}) for number in range(4)]
     await jobs.nodes_ready(*small)
     sharing = await jobs.shared(**SETTLE)
     await jobs.submit("pairs", 1, 6, trainer=gpus(2))
 
     async def waits() -> bool:
-        return (await jobs.condition("pairs", names.WAITING)).get("status") == "True"
+        return (await jobs.condition("pairs", constants.WAITING)).get("status") == "True"
 
     await eventually("it waits for two GPUs on one node", waits)
     await sharing.has_looked()
-    condition = await jobs.condition("pairs", names.WAITING)
+    condition = await jobs.condition("pairs", constants.WAITING)
     assert condition["reason"] == "Fragmented", condition
     assert not jobs.trainers("pairs"), "a gang without room has no pods"
 

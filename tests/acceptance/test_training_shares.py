@@ -105,5 +105,7 @@ async def test_twenty_jobs_meet_and_strangers_come_and_go(jobs: JobStage):
     )
     assert jobs.waits.longest_alone_so_far_s() <= PENDING_S * PATIENCE, "strangers or not"
     assert jobs.waits.longest_so_far_s() <= (PENDING_S + PREEMPTING_S) * PATIENCE, "strangers or not"
-    assert "no room is left for more of them behind" in sharing.operator.log, "what they displace is given up at once"
+    assert "no capacity is left for more of its pods after" in sharing.operator.log, (
+        "what they displace is given up at once"
+    )
     assert "this is a bug" not in sharing.operator.log

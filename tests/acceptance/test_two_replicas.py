@@ -11,7 +11,7 @@ from acceptance.judges import longest_without_a_leader_s, terms, too_many_or_too
 from acceptance.replica import LEASE_S, Replica
 from acceptance.stage import SYSTEM, Stage
 from acceptance.world import eventually
-from raytide.api.names import LEADER_LEASE
+from raytide.api.constants import LEADER_LEASE
 
 CLUSTERS, WORKERS = 10, 10
 CHAOS_S = 60.0

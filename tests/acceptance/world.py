@@ -16,9 +16,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from plane_admin import ApiTrouble, PlaneAdmin
-
-from builders import group, raycluster
+from support.builders import group, raycluster
+from support.plane_admin import ApiTrouble, PlaneAdmin
 
 Json = dict[str, Any]
 

@@ -33,13 +33,13 @@ from integration.surface import (
     crd_body,
     path_of,
 )
-from raytide.sandbox.fault_proxy import FaultProxy
-from raytide.sandbox.fault_script import Script
-from raytide.sandbox.fault_upstream import Upstream
-from raytide.sandbox.faults import CallFault
+from raytide.sandbox.connections import ClosingConnector
+from raytide.sandbox.faults.proxy import FaultProxy
+from raytide.sandbox.faults.script import Script
+from raytide.sandbox.faults.types import CallFault
+from raytide.sandbox.faults.upstream import Upstream
 from raytide.sandbox.kubeconfig import build_kubeconfig, write_private
-
-from kube_plane import KubePlane, eventually
+from support.kube_plane import KubePlane, eventually
 
 HEARTBEAT_S = 8.0
 PATIENCE_S = 60.0
@@ -273,11 +273,14 @@ class KubeCluster(Surface):
             self.plane.identity.load_into(tls)
         headers = {"Authorization": f"Bearer {self.plane.admin_token}"} if self.plane.admin_token else {}
         timeout = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(headers=headers, timeout=timeout, read_bufsize=2**22) as session:
+        connector = ClosingConnector(ssl=tls)
+        async with aiohttp.ClientSession(
+            connector=connector, headers=headers, timeout=timeout, read_bufsize=2**22
+        ) as session:
             while True:
                 url = f"{self.plane.server}/api/v1/pods?watch=true"
                 with suppress(aiohttp.ClientError):
-                    async with session.get(url, ssl=tls) as stream:
+                    async with session.get(url) as stream:
                         async for line in stream.content:
                             self._see(json.loads(line))
 

@@ -22,12 +22,12 @@ import yaml
 from aiohttp import web
 
 from integration.surface import CRD, DEFINITION, DEFINITIONS, MERGE, RAYCLUSTERS, Json, Surface, crd_body, path_of
+from raytide.sandbox.apiserver.api_status import ApiStatusError
 from raytide.sandbox.apiserver.http import application
-from raytide.sandbox.apiserver.messages import Request, Response
+from raytide.sandbox.apiserver.request_response import Request, Response
 from raytide.sandbox.apiserver.routes import Api
-from raytide.sandbox.apiserver.status import ApiStatus
 from raytide.sandbox.apiserver.store import Change, Store
-from raytide.sandbox.controllers import Controllers
+from raytide.sandbox.controllers.manager import Controllers
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 PATIENCE_S = 60.0
@@ -62,7 +62,7 @@ class Cluster(Surface):
     async def start(self, *, port: int = 0, has_crd: bool = True) -> None:
         """Listen on loopback."""
         for name in ("default", "kube-system"):
-            with suppress(ApiStatus):
+            with suppress(ApiStatusError):
                 self.store.create("namespaces", {"metadata": {"name": name}})
         self.add_node("n0")
         if has_crd:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from integration.surface import MERGE, RAYCLUSTERS, Surface, path_of
-from takeover_records import as_created, cluster_status, pod_status, read_start, with_uid
+from support.takeover_records import as_created, cluster_status, pod_status, read_start, with_uid
 
 Json = dict[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import aiohttp
 
 from integration.surface import DEFINITIONS, Surface
-from ports import free_port
+from support.ports import free_port
 
 QUIET_S: Final = 2.0
 """For so long nothing is written: more than any interval at which a status is."""

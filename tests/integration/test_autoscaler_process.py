@@ -15,16 +15,15 @@ import aiohttp
 import msgspec
 import pytest
 
-from fake_gcs import GcsServer, GcsWorld
 from integration.clusters import APIS, new_cluster
 from integration.rig import PATIENCE_S, until
 from integration.surface import RAYCLUSTERS
-from ports import free_port
-from raytide.api.errors import Unavailable
+from raytide.api.errors import ApiUnavailableError
 from raytide.autoscaler.model import HEAD_TYPE, Demand, Request, amounts_of
 from raytide.sandbox.certificates import make_certificates
-
-from builders import group, raycluster
+from support.builders import group, raycluster
+from support.fake_gcs import GcsServer, GcsWorld
+from support.ports import free_port
 
 
 class TlsDoor:
@@ -211,7 +210,7 @@ async def test_demand_becomes_replicas_and_ray_hears_of_it(cluster, world, start
     assert await sidecar.end() == 0
     logs = tmp_path / "session_latest" / "logs"
     assert "cpu: 0 -> 3" in (logs / "monitor.log").read_text()
-    assert "the GCS of Ray 2.60.0 answers" in sidecar.log
+    assert "connected to the GCS of Ray 2.60.0" in sidecar.log
     events = [msgspec.json.decode(line) for line in (logs / "events/event_AUTOSCALER.log").read_text().splitlines()]
     assert {event["source_type"] for event in events} == {"AUTOSCALER"}
     assert [event for event in events if "cpu" in event["message"]]
@@ -233,7 +232,7 @@ async def test_a_killed_loop_is_back_and_goes_on(cluster, world, start, namespac
 async def test_told_to_end_while_ray_is_away_it_ends_at_once_with_0(start, gcs):
     await gcs.stop()
     sidecar = await start()
-    await until("it waits", lambda: "does not answer, asking until it does" in sidecar.log)
+    await until("it waits", lambda: "does not answer, retrying" in sidecar.log)
     began = asyncio.get_running_loop().time()
     assert await sidecar.end() == 0
     assert asyncio.get_running_loop().time() - began < 5
@@ -246,7 +245,7 @@ async def test_a_gcs_that_goes_and_comes_back_does_not_end_the_loop(cluster, wor
     await until("a report", lambda: world.reports)
     child = sidecar.child()
     await gcs.stop()
-    await until("it is missed", lambda: "does not say what is needed" in sidecar.log)
+    await until("it is missed", lambda: "does not return the cluster state" in sidecar.log)
     ask_for(world, 2)
     await gcs.start()
     await until("two replicas", lambda: replicas(cluster, namespace) == 2)
@@ -266,7 +265,7 @@ async def test_pages_of_health_and_metrics(world, start):
     assert await sidecar.end() == 0
 
 
-@pytest.mark.rule("L-6")
+@pytest.mark.rule("AS:L-6")
 async def test_a_token_that_ray_does_not_accept_is_read_again_by_a_new_process(
     world, start, tmp_path, namespace, cluster
 ):
@@ -274,7 +273,7 @@ async def test_a_token_that_ray_does_not_accept_is_read_again_by_a_new_process(
     token = tmp_path / "ray-token"
     token.write_text("wrong")
     sidecar = await start(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token))
-    await until("two tries", lambda: sidecar.log.count("does not accept our credentials") >= 2)
+    await until("two tries", lambda: sidecar.log.count("rejects the credentials") >= 2)
     token.write_text("right")
     ask_for(world, 1)
     await until("one replica", lambda: replicas(cluster, namespace) == 1)
@@ -287,13 +286,13 @@ async def test_logs_that_are_not_ours_to_write_cost_one_line_each(world, start, 
     sidecar = await start()
     await until("two turns", lambda: world.calls["GetClusterResourceState"] >= 2)
     assert await sidecar.end() == 0
-    assert sidecar.log.count("cannot be written") == 2
+    assert sidecar.log.count("cannot write") == 2
 
 
 async def test_what_ray_did_not_tell_at_first_is_asked_again(world, start, tmp_path):
-    world.trouble["GetAllNodeInfo"] = Unavailable("not yet")
+    world.trouble["GetAllNodeInfo"] = ApiUnavailableError("not yet")
     sidecar = await start()
-    await until("it goes on without", lambda: "folders are not known" in sidecar.log)
+    await until("it goes on without", lambda: "log directory is unknown" in sidecar.log)
     world.trouble.clear()
     monitor_log = tmp_path / "session_1" / "logs" / "monitor.log"
     await until("it writes there", monitor_log.exists)
@@ -310,7 +309,11 @@ async def test_a_gcs_that_began_anew_is_told_again_where_the_metrics_are(world, 
     ("flags", "environ", "words"),
     [
         ([], {}, "Missing option '--cluster-name'"),
-        (["--cluster-name", "$(RAY_CLUSTER_NAME)", "--cluster-namespace", "x"], {}, "lacks the variable"),
+        (
+            ["--cluster-name", "$(RAY_CLUSTER_NAME)", "--cluster-namespace", "x"],
+            {},
+            "environment variable in its place is not set",
+        ),
         (["--cluster-name", "x", "--cluster-namespace", "x", "--gcs-address", "there"], {}, "host:port"),
         (
             ["--cluster-name", "x", "--cluster-namespace", "x"],

@@ -17,12 +17,11 @@ import pytest
 import yaml
 
 from kube_tools import find_tool
-from operator_process import OperatorProcess
-from plane_admin import PlaneAdmin
 from raytide.api.limits import MOST_GROUPS
-
-from builders import group, raycluster, template
-from kube_plane import KubePlane, eventually
+from support.builders import group, raycluster, template
+from support.kube_plane import KubePlane, eventually
+from support.operator_process import OperatorProcess
+from support.plane_admin import PlaneAdmin
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(180)]
 
@@ -389,7 +388,7 @@ def test_names_of_foreign_pods_in_its_order_hurt_nobody_and_are_told(scene):
             "items"
         ]
         notes = [event["note"] for event in events if event["regarding"].get("name") == "a"]
-        named = [note for note in notes if "in scaleStrategy.workersToDelete" in note]
+        named = [note for note in notes if "scaleStrategy.workersToDelete of group" in note]
         return all(any(name in note for note in named) for name in names)
 
     eventually(told, "both names are told on a")

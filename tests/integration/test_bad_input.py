@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-import virtual_time
 from integration.clusters import APIS
 from integration.kube_cluster import KubeCluster
 from integration.probe.client import Client
 from integration.probe.servers import from_kubeconfig
 from integration.rig import Operator, until
 from integration.surface import path_of
-from raytide.api import names
+from raytide.api import constants
 from raytide.sandbox.apiserver.routes import Request
+from support import virtual_time
+from support.builders import group, raycluster
 
-from builders import group, raycluster
 from simulation.operator_under_test import OperatorUnderTest, WorldClock
 from simulation.wire import InProcess
 from simulation.world import CRD, NAMESPACE, World, yaml_to_json
@@ -335,7 +335,7 @@ def test_the_operator_survives_and_calls_nothing_a_bug(switched):
 @pytest.mark.parametrize("name", ["healthy", *BROKEN_STATUS, *CLAMPED])
 def test_others_become_ready(switched, name):
     assert switched.clusters[name]["status"]["state"] == "ready"
-    assert switched.condition(name, names.INVALID) == {}
+    assert switched.condition(name, constants.INVALID) == {}
 
 
 @pytest.mark.parametrize(("name", "field"), [(name, field) for name, (_, field) in STORED.items()], ids=STORED)
@@ -344,7 +344,7 @@ def test_what_is_stored_and_cannot_be_is_told_with_its_field(switched, name, fie
         event["note"] for event in switched.events if event["regarding"]["name"] == name and event["type"] == "Warning"
     ]
     assert any(f"{field} " in note for note in notes), notes
-    told = switched.condition(name, names.INVALID)
+    told = switched.condition(name, constants.INVALID)
     assert (f"{field} " in told.get("message", "")) == (name not in switched.untold)
     assert switched.pods_of(name) == []
 
@@ -353,6 +353,6 @@ def test_what_is_stored_and_cannot_be_is_told_with_its_field(switched, name, fie
     ("name", "field"), [(name, field) for name, (_, field) in REFUSED_BY_POD_ADMISSION.items()], ids=lambda text: text
 )
 def test_a_pod_the_api_server_does_not_want_is_told_in_its_words(switched, name, field):
-    failure = switched.condition(name, names.REPLICA_FAILURE)
+    failure = switched.condition(name, constants.REPLICA_FAILURE)
     assert failure["status"] == "True"
     assert field in failure["message"]

@@ -14,13 +14,12 @@ from contextlib import ExitStack
 import pytest
 import yaml
 
-from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings, PlaneTrouble
-from raytide.sandbox.plane_flags import PARTS
-from raytide.sandbox.plane_ports import is_free
-from raytide.sandbox.state import start_ticks
-from sandbox_process import processes_with
-
-from kube_plane import eventually, find_plane_binary, plane_from_kubeconfig, plane_of
+from raytide.sandbox.controlplane.flags import PARTS
+from raytide.sandbox.controlplane.ports import is_free
+from raytide.sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings
+from raytide.sandbox.state_dir import start_ticks
+from support.kube_plane import eventually, find_plane_binary, plane_from_kubeconfig, plane_of
+from support.sandbox_process import processes_with
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(180)]
 
@@ -124,7 +123,7 @@ def test_a_killed_component_is_missed_and_comes_back(build, component):
         kube.create(MAPS, MAP)
         os.kill(plane.pid(component), 9)
         eventually(lambda: plane.pid(component) is None, f"{component} is gone")
-        with pytest.raises(PlaneTrouble, match=f"{component} was ended by SIGKILL"):
+        with pytest.raises(ControlPlaneError, match=f"{component} was ended by SIGKILL"):
             plane.check()
         plane.start_component(component)
         plane.check()
@@ -144,7 +143,7 @@ def test_an_announced_kill_is_no_trouble(build):
 
 OWNER = """
 import pathlib, sys, threading
-from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings
+from raytide.sandbox.controlplane.processes import ControlPlane, PlaneSettings
 plane = ControlPlane(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), PlaneSettings(is_durable=False))
 thread = threading.Thread(target=plane.start)
 thread.start()
@@ -178,7 +177,7 @@ def test_an_owner_that_is_killed_takes_its_components_along(build, tmp_path):
 )
 def test_a_component_that_does_not_come_up_says_why(build, component, settings):
     plane = build(**settings)
-    with pytest.raises(PlaneTrouble) as caught:
+    with pytest.raises(ControlPlaneError) as caught:
         plane.start()
     first, *words = str(caught.value).splitlines()
     assert first.startswith(f"{component} ended with exit code ")

@@ -12,15 +12,14 @@ import pytest
 from aiohttp import ClientSession, web
 
 from integration.rig import Cluster, until
-from raytide.api.errors import Unavailable
-from raytide.kube.connect import find_access
+from raytide.api.errors import ApiUnavailableError
 from raytide.kube.http import HttpTransport
-from raytide.kube.transport import Response, StreamRefused
+from raytide.kube.kubeconfig import find_access
+from raytide.kube.transport import Response, StreamStatusError
 from raytide.sandbox.certificates import Authority
-from raytide.sandbox.fault_proxy import FaultProxy
-from raytide.sandbox.fault_script import Rule, Script
-from raytide.sandbox.fault_upstream import Upstream
-from raytide.sandbox.faults import (
+from raytide.sandbox.faults.proxy import FaultProxy
+from raytide.sandbox.faults.script import Rule, Script
+from raytide.sandbox.faults.types import (
     FORBIDDEN,
     UNAUTHORIZED,
     Answer,
@@ -44,6 +43,7 @@ from raytide.sandbox.faults import (
     Stall,
     Swap,
 )
+from raytide.sandbox.faults.upstream import Upstream
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 PATIENCE_S = 10.0
@@ -168,7 +168,7 @@ async def test_a_late_request_arrives_late(wire):
 
 async def test_a_request_on_its_way_arrives_though_its_sender_gave_up(wire):
     wire.script.of_calls.append(Rule(Delay(BRIEFLY_S + 0.1)))
-    with pytest.raises(Unavailable):
+    with pytest.raises(ApiUnavailableError):
         await wire.create("a", BRIEFLY_S)
     assert wire.names() == set()
     await until("it arrived", lambda: wire.names() == {"a"})
@@ -176,7 +176,7 @@ async def test_a_request_on_its_way_arrives_though_its_sender_gave_up(wire):
 
 async def test_a_lost_request_is_silence_and_nothing_happened(wire):
     wire.script.of_calls.append(Rule(LoseRequest()))
-    with pytest.raises(Unavailable) as trouble:
+    with pytest.raises(ApiUnavailableError) as trouble:
         await wire.create("a", BRIEFLY_S)
     assert trouble.value.is_outcome_unknown
     assert wire.names() == set()
@@ -185,7 +185,7 @@ async def test_a_lost_request_is_silence_and_nothing_happened(wire):
 
 async def test_a_lost_answer_is_silence_and_it_happened(wire):
     wire.script.of_calls.append(Rule(LoseAnswer()))
-    with pytest.raises(Unavailable) as trouble:
+    with pytest.raises(ApiUnavailableError) as trouble:
         await wire.create("a", BRIEFLY_S)
     assert trouble.value.is_outcome_unknown
     assert wire.names() == {"a"}
@@ -193,7 +193,7 @@ async def test_a_lost_answer_is_silence_and_it_happened(wire):
 
 async def test_a_late_commit_comes_after_everybody_gave_up(wire):
     wire.script.of_calls.append(Rule(CommitLate(0.1)))
-    with pytest.raises(Unavailable):
+    with pytest.raises(ApiUnavailableError):
         await wire.create("a", BRIEFLY_S)
     assert wire.names() == set()
     await until("it was carried out", lambda: wire.names() == {"a"})
@@ -201,14 +201,14 @@ async def test_a_late_commit_comes_after_everybody_gave_up(wire):
 
 async def test_a_refused_connection_ends_at_once_and_nothing_happened(wire):
     wire.script.of_calls.append(Rule(Refuse()))
-    with pytest.raises(Unavailable, match=r"Disconnected|Reset|ClientOSError"):
+    with pytest.raises(ApiUnavailableError, match=r"Disconnected|Reset|ClientOSError"):
         await wire.create("a")
     assert wire.names() == set()
 
 
 async def test_a_reset_breaks_the_body_in_the_middle(wire):
     wire.script.of_calls.append(Rule(Reset()))
-    with pytest.raises(Unavailable, match=r"ClientPayloadError|ClientOSError|ServerDisconnected"):
+    with pytest.raises(ApiUnavailableError, match=r"ClientPayloadError|ClientOSError|ServerDisconnected"):
         await wire.create("a", BRIEFLY_S)
     assert wire.names() == {"a"}
     assert (await wire.create("b")).status == 201, "the next connection is a good one"
@@ -233,7 +233,7 @@ async def test_half_of_the_answer_is_on_the_wire_when_it_resets(wire):
 @pytest.mark.parametrize("is_after", [False, True], ids=["before the write", "after the write"])
 async def test_a_kill_is_reported_and_the_request_never_answered(wire, is_after):
     wire.script.of_calls.append(Rule(Kill(is_after)))
-    with pytest.raises(Unavailable):
+    with pytest.raises(ApiUnavailableError):
         await wire.create("a", BRIEFLY_S)
     assert wire.killed == ["tester/1"]
     assert wire.names() == ({"a"} if is_after else set())
@@ -303,7 +303,7 @@ async def test_the_credentials_of_the_client_pass_and_others_get_those_of_the_up
 
 async def test_a_server_that_is_away_is_a_broken_connection(wire):
     await wire.cluster.stop()
-    with pytest.raises(Unavailable, match=r"Disconnected|Reset|ClientOSError"):
+    with pytest.raises(ApiUnavailableError, match=r"Disconnected|Reset|ClientOSError"):
         await wire.get()
 
 
@@ -360,7 +360,7 @@ async def test_garbage_comes_before_a_line(wire):
 async def test_a_stream_is_cut(wire, fault):
     wire.put("a")
     wire.script.of_lines.append(Rule(fault))
-    with pytest.raises(Unavailable, match=r"ClientPayloadError|ClientOSError|Disconnected"):
+    with pytest.raises(ApiUnavailableError, match=r"ClientPayloadError|ClientOSError|Disconnected"):
         await take(wire.watch(), 1)
 
 
@@ -369,7 +369,7 @@ async def test_a_stream_falls_silent_and_stays_open(wire):
     wire.script.of_lines.append(Rule(Hang(), skip=1))
     lines = wire.watch(silence_s=0.2)
     assert told([msgspec.json.decode(await anext(lines))]) == ["ADDED a"]
-    with pytest.raises(Unavailable, match=r"SocketTimeout"):
+    with pytest.raises(ApiUnavailableError, match=r"SocketTimeout"):
         await anext(lines)
 
 
@@ -384,10 +384,10 @@ async def test_a_watch_may_be_refused_or_never_answered(wire):
         Rule(Answer(410), lambda call: call.is_watch),
         Rule(LoseRequest(), lambda call: call.is_watch),
     ]
-    with pytest.raises(StreamRefused) as refused:
+    with pytest.raises(StreamStatusError) as refused:
         await take(wire.watch(), 1)
     assert refused.value.response.status == 410
-    with pytest.raises(Unavailable):
+    with pytest.raises(ApiUnavailableError):
         await take(wire.watch(silence_s=0.1), 1)
 
 
@@ -414,9 +414,9 @@ async def test_a_black_hole_swallows_watches_and_nothing_else(wire):
     wire.proxy.hole.open()
     wire.put("b")
     assert (await wire.get()).status == 200
-    with pytest.raises(Unavailable):
+    with pytest.raises(ApiUnavailableError):
         await take(wire.watch(silence_s=0.1), 1)
     wire.proxy.hole.close()
-    with pytest.raises(Unavailable, match=r"SocketTimeout"):
+    with pytest.raises(ApiUnavailableError, match=r"SocketTimeout"):
         await anext(lines)
     assert told(await take(wire.watch(), 2)) == ["ADDED a", "ADDED b"]

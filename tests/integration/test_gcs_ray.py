@@ -12,12 +12,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fake_gcs import NOBODY
-from ray_processes import BareGcs, Ray
-from raytide.api.errors import Refused, Unavailable
-from raytide.autoscaler.gcs import Gcs, announce_metrics, is_autoscaler_v2, session_name
-from raytide.autoscaler.gcs_access import GcsAccess, gcs_access
-from raytide.autoscaler.gcs_channel import connect_gcs
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
+from raytide.autoscaler.gcs.channel import connect_gcs
+from raytide.autoscaler.gcs.client import Gcs, announce_metrics, is_autoscaler_v2, session_name
+from raytide.autoscaler.gcs.credentials import GcsAccess, gcs_access
 from raytide.autoscaler.model import (
     UNIT,
     Demand,
@@ -32,6 +30,8 @@ from raytide.autoscaler.model import (
     Report,
     Request,
 )
+from support.fake_gcs import NOBODY
+from support.ray_processes import BareGcs, Ray
 
 RAY = Ray.under_test()
 CPU = Request((("CPU", UNIT),))
@@ -80,13 +80,13 @@ async def test_it_keeps_the_report_with_the_highest_version(client: Gcs) -> None
 async def test_a_node_that_nobody_knows_may_go_and_a_deadline_in_the_past_is_refused(client: Gcs) -> None:
     drained = await client.drain(NOBODY, reason=DrainReason.IDLE_TERMINATION, message="idle")
     assert drained == Drained(is_accepted=True)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ApiStatusError) as caught:
         await client.drain(NOBODY, reason=DrainReason.IDLE_TERMINATION, message="idle", deadline_ms=-1)
     assert caught.value.reason == "Aborted"
 
 
 async def test_an_id_that_would_kill_it_is_never_sent(gcs: BareGcs) -> None:
-    with pytest.raises(Refused, match="is no node id"):
+    with pytest.raises(ApiStatusError, match="is not a node ID"):
         await gcs.client.drain("ab", reason=DrainReason.IDLE_TERMINATION, message="")
     await gcs.client.state()
     assert gcs.is_running
@@ -110,7 +110,7 @@ async def test_without_a_head_the_directories_are_rays_default(client: Gcs) -> N
 async def test_killed_and_back_as_another_one_it_is_found_again(gcs: BareGcs) -> None:
     await gcs.client.report(Report(gcs_version=1, version=7))
     gcs.kill()
-    with pytest.raises(Unavailable):
+    with pytest.raises(ApiUnavailableError):
         await gcs.client.state()
     gcs.session = "session_next"
     gcs.start()
@@ -126,7 +126,7 @@ async def test_one_that_hangs_is_unavailable_and_answers_again_when_it_goes_on(g
     await client.state()
     gcs.signal(signal.SIGSTOP)
     for _ in range(4):
-        with pytest.raises(Unavailable):
+        with pytest.raises(ApiUnavailableError):
             await client.state()
     gcs.signal(signal.SIGCONT)
     await gcs.until_it_answers(client)
@@ -157,7 +157,7 @@ async def test_a_token_opens_every_call() -> None:
 @pytest.mark.parametrize(
     ("environ", "words"),
     [
-        ({**TOKEN, "RAY_AUTH_TOKEN": "falsch"}, "refuses the token from RAY_AUTH_TOKEN"),
+        ({**TOKEN, "RAY_AUTH_TOKEN": "falsch"}, "rejects the token from RAY_AUTH_TOKEN"),
         ({}, "RAY_AUTH_MODE is not token"),
     ],
     ids=["a wrong token", "no token"],
@@ -165,7 +165,7 @@ async def test_a_token_opens_every_call() -> None:
 async def test_what_is_wrong_with_the_token_is_said(environ: Mapping[str, str], words: str) -> None:
     async with BareGcs(RAY, TOKEN) as gcs:
         client = connect_gcs(gcs.address, gcs_access(environ))
-        with pytest.raises(Refused, match=words) as caught:
+        with pytest.raises(ApiStatusError, match=words) as caught:
             await client.state()
         assert caught.value.status == 401
         await client.close()
@@ -176,7 +176,7 @@ async def test_mutual_tls_opens_and_nothing_less_does(tmp_path: Path) -> None:
         assert (await gcs.client.state()).session == "session_test"
         for less in ({}, tls(tmp_path / "others")):
             client = connect_gcs(gcs.address, gcs_access(less))
-            with pytest.raises(Unavailable):
+            with pytest.raises(ApiUnavailableError):
                 await client.state()
             await client.close()
 

@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 import pytest_asyncio
 
-from ray_processes import Ray, RayNodes, until_it_answers
-from raytide.api.errors import Unavailable
-from raytide.autoscaler.gcs import Gcs, is_autoscaler_v2, session_name
-from raytide.autoscaler.gcs_access import gcs_access
-from raytide.autoscaler.gcs_channel import connect_gcs
+from raytide.api.errors import ApiUnavailableError
+from raytide.autoscaler.gcs.channel import connect_gcs
+from raytide.autoscaler.gcs.client import Gcs, is_autoscaler_v2, session_name
+from raytide.autoscaler.gcs.credentials import gcs_access
 from raytide.autoscaler.model import (
     HEAD_TYPE,
     UNIT,
@@ -25,6 +24,7 @@ from raytide.autoscaler.model import (
     Report,
     amounts_of,
 )
+from support.ray_processes import Ray, RayNodes, until_it_answers
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
 
@@ -99,7 +99,7 @@ async def until(client: Gcs, what: str, is_so: Callable[[GcsState], bool]) -> Gc
             while True:
                 try:
                     state = await client.state()
-                except Unavailable:
+                except ApiUnavailableError:
                     state = GcsState()
                 if is_so(state):
                     return state

@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import pytest
 
-from golden_differences import REFUSED, compare, lacking
-from golden_records import read_record, spec_files
-from golden_world import seen_of, seen_of_all
-from raytide.api import names
+from raytide.api import constants
+from support.golden_differences import REFUSED, compare, lacking
+from support.golden_records import read_record, spec_files
+from support.golden_world import seen_of, seen_of_all
 
 pytestmark = pytest.mark.looptime
 
-INVALID = ("Warning", names.INVALID_SPEC)
+INVALID = ("Warning", constants.INVALID_SPEC)
 
 REPORTED = {"09-ft-rocksdb": "spec.gcsFaultToleranceOptions.backend"}
 """Refused by the operator, because a feature gate is its affair: condition, event, and the field both name."""
@@ -115,7 +115,7 @@ def unlisted(file, ours):
 @pytest.mark.parametrize("file", spec_files())
 def test_accepted_or_refused_as_recorded(seen, file):
     recorded_as_invalid = any(reason.startswith("Invalid") for _, reason, _ in read_record(file)["events"])
-    is_refused = bool(seen[file].refused) or bool(seen[file].condition(names.INVALID))
+    is_refused = bool(seen[file].refused) or bool(seen[file].condition(constants.INVALID))
     assert is_refused == (recorded_as_invalid or file == "34-invalid-duplicate-groups" or file in FAILS_CLOSED)
 
 
@@ -133,7 +133,7 @@ def test_the_api_server_names_the_field_it_refuses(seen, file, field):
 @pytest.mark.parametrize(("file", "field"), REPORTED.items(), ids=REPORTED)
 def test_the_operator_names_the_field_it_refuses(seen, file, field):
     ours = seen[file]
-    assert field in ours.condition(names.INVALID)["message"]
+    assert field in ours.condition(constants.INVALID)["message"]
     assert (ours.objects, ours.events) == ({}, {INVALID})
     assert field in ours.notes
 
@@ -143,7 +143,7 @@ def test_the_operator_names_the_field_it_refuses(seen, file, field):
 def test_no_pod_without_the_protection_that_is_asked_for(seen, file, field):
     ours = seen[file]
     assert [name for name in ours.objects if name.startswith("Pod ")] == []
-    assert field in ours.condition(names.INVALID)["message"]
+    assert field in ours.condition(constants.INVALID)["message"]
     assert INVALID in ours.events
     assert field in ours.notes
 
@@ -151,7 +151,7 @@ def test_no_pod_without_the_protection_that_is_asked_for(seen, file, field):
 @pytest.mark.parametrize("file", SAME)
 def test_the_same_objects_status_and_events_as_kuberay(seen, file):
     assert {difference.place for difference in differences_of(file, seen[file])} == LISTED.get(file, set())
-    assert seen[file].condition(names.UNSUPPORTED) == {}
+    assert seen[file].condition(constants.UNSUPPORTED) == {}
 
 
 @pytest.mark.rule("RC:AS-1", "RC:AS-2", "RC:AS-3", "RC:RB-1", "RC:RB-3", "RC:RB-5", "RC:POD-6", "RC:POD-19")
@@ -183,7 +183,7 @@ def test_every_field_of_what_is_not_built_is_named(seen, file):
 @pytest.mark.parametrize("file", NOT_BUILT)
 def test_what_is_built_runs_meanwhile(seen, file):
     assert seen[file].raw_status["state"] == "ready"
-    assert seen[file].condition(names.HEAD_POD_READY)["status"] == "True"
+    assert seen[file].condition(constants.HEAD_POD_READY)["status"] == "True"
 
 
 def test_a_suspended_cluster_gets_its_service_and_no_pod(seen):
@@ -195,7 +195,7 @@ def test_the_hosts_of_a_replica_have_its_name_and_find_each_other_by_a_service(s
     objects = seen["07-multi-host"].objects
     assert "Service multi-host-headless" in objects
     hosts = [objects[f"Pod worker/slice/{i}"]["metadata"]["labels"] for i in range(8)]
-    assert [(each[names.REPLICA_INDEX_LABEL], each[names.HOST_INDEX_LABEL]) for each in hosts] == [
+    assert [(each[constants.REPLICA_INDEX_LABEL], each[constants.HOST_INDEX_LABEL]) for each in hosts] == [
         (str(replica), str(host)) for replica in range(2) for host in range(4)
     ]
 
@@ -226,7 +226,7 @@ def test_the_comparison_notices_every_kind_of_change():
 def test_a_missing_feature_explains_nothing_in_a_file_that_does_not_ask_for_it():
     ours = seen_of_all("apply")["16-ingress"]
     quiet = copy.deepcopy(ours.raw_status)
-    quiet["conditions"] = [each for each in quiet["conditions"] if each["type"] != names.UNSUPPORTED]
+    quiet["conditions"] = [each for each in quiet["conditions"] if each["type"] != constants.UNSUPPORTED]
     places = {difference.place for difference in unlisted("16-ingress", replace(ours, raw_status=quiet))}
     assert {"Ingress with-ingress-head-ingress", "event CreatedIngress"} <= places
 
@@ -260,7 +260,7 @@ def test_fault_tolerance_explains_nothing_but_kuberays_finalizer_and_its_write(c
 def test_failing_closed_explains_nothing_where_no_protection_is_missing():
     ours = seen_of_all("apply")["17-auth-token"]
     quiet = copy.deepcopy(ours.raw_status)
-    quiet["conditions"] = [each for each in quiet["conditions"] if each["type"] != names.INVALID]
+    quiet["conditions"] = [each for each in quiet["conditions"] if each["type"] != constants.INVALID]
     places = {difference.place for difference in unlisted("17-auth-token", replace(ours, raw_status=quiet))}
     assert {"Secret auth-token", "Pod head/headgroup/0", "status state"} <= places
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kube_tools import find_tool
-from sandbox_process import SandboxProcess
+from support.sandbox_process import SandboxProcess
 
 pytestmark = [pytest.mark.helm, pytest.mark.timeout(120)]
 

@@ -9,8 +9,8 @@ import time
 import pytest
 import pytest_asyncio
 
-from hostile_objects import HOSTILE
-from hostile_stage import HostileStage
+from support.hostile_objects import HOSTILE
+from support.hostile_stage import HostileStage
 
 LONGEST_STEP_S = 0.1
 """Of CPU time, which counts no waiting for others, where the reference work takes `REFERENCE_S`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox_process import SANDBOXES, Kubectl, eventually, running_sandbox
+from support.sandbox_process import SANDBOXES, Kubectl, eventually, running_sandbox
 
 pytestmark = [
     pytest.mark.kubectl,

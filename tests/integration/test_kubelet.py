@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -13,7 +12,8 @@ import aiohttp
 import pytest
 import yaml
 
-from sandbox_process import SANDBOXES, SandboxProcess, eventually, running_sandbox
+from raytide.sandbox.connections import ClosingConnector
+from support.sandbox_process import SANDBOXES, SandboxProcess, eventually, running_sandbox
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -61,20 +61,11 @@ def row(sandbox, pod):
 
 @asynccontextmanager
 async def _session(cluster, user) -> AsyncIterator[aiohttp.ClientSession]:
-    """When it ends, so have its connections: aiohttp waits only for those it keeps for later."""
+    """As that user."""
     tls = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
     headers = {"Authorization": f"Bearer {user['token']}"}
-    opened: list[socket.socket] = []
-
-    def open_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-        opened.append(socket.socket(*address[:3]))
-        return opened[-1]
-
-    connector = aiohttp.TCPConnector(ssl=tls, socket_factory=open_socket)
-    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+    async with aiohttp.ClientSession(connector=ClosingConnector(ssl=tls), headers=headers) as session:
         yield session
-    while any(connection.fileno() != -1 for connection in opened):  # noqa: ASYNC110 - sockets have no event for their end
-        await asyncio.sleep(0)
 
 
 @asynccontextmanager

@@ -17,10 +17,9 @@ from acceptance.job_stage import JobStage
 from acceptance.scaled import scene
 from acceptance.world import MERGE, eventually
 from kube_tools import find_tool
-from kwok_process import STAGES, Kwok
-from plane_admin import PlaneAdmin
-
-from builders import group, template
+from support.builders import group, template
+from support.kwok_process import STAGES, Kwok
+from support.plane_admin import PlaneAdmin
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(240)]
 
@@ -56,10 +55,10 @@ def kwok(kube_plane, tmp_path_factory):
 
 
 @pytest.fixture
-async def stage(kube_plane, kwok, tmp_path, capsys):
+async def stage(kube_plane, kwok, tmp_path, record_property):
     """A namespace with a scheduler, and a machine for heads."""
     async with PlaneAdmin(kube_plane.server, kube_plane.authority, kube_plane.admin_token) as admin:
-        stage = JobStage(kube_plane, admin, tmp_path, capsys)
+        stage = JobStage(kube_plane, admin, tmp_path, record_property)
         await stage.begin()
         try:
             await add_machine(stage, "head", cpu="8")

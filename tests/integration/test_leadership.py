@@ -12,11 +12,10 @@ import pytest
 from aiohttp import web
 
 from integration.rig import PATIENCE_S, Cluster, Front, Operator, holds_for, until
-from ports import free_port
 from raytide.sandbox.apiserver.http import application
-from raytide.sandbox.apiserver.messages import Response
-
-from builders import raycluster
+from raytide.sandbox.apiserver.request_response import Response
+from support.builders import raycluster
+from support.ports import free_port
 
 NAMESPACE = "default"
 NUMBERS = itertools.count(1)
@@ -165,7 +164,7 @@ LONG = ("--leader-election-lease-duration", "100s")
 
 async def leader_and_standby(replicas, *flags):
     a, b = await replicas("a").start(*flags), replicas("b")
-    await until("a leads", lambda: "this is the leader now" in a.log)
+    await until("a leads", lambda: "became leader" in a.log)
     await b.start(*flags)
     await b.ready()
     return a, b
@@ -186,9 +185,9 @@ async def test_a_clean_end_hands_over_at_once(cluster, replicas):
     a, b = await leader_and_standby(replicas, *LONG)
     await makes_pods(cluster, a)
     assert await a.operator.stop() == 0
-    steps = [a.log.index(words) for words in ("told to stop", "was given back", "ended in order")]
+    steps = [a.log.index(words) for words in ("received a stop signal", "released lease", "shutdown complete")]
     assert steps == sorted(steps)
-    assert a.operator.lines[-1].endswith("ended in order")
+    assert a.operator.lines[-1].endswith("shutdown complete")
     await makes_pods(cluster, b)
 
 
@@ -204,7 +203,7 @@ async def test_a_restarted_container_of_the_same_pod_goes_on_at_once(cluster, re
     a, b = await leader_and_standby(replicas, *LONG)
     await a.operator.kill()
     await a.start(*LONG)
-    await until("a leads again", lambda: "this is the leader now" in a.log)
+    await until("a leads again", lambda: "became leader" in a.log)
     assert holder(cluster) == "a"
     await makes_pods(cluster, a)
     assert not b.door.writes
@@ -215,11 +214,11 @@ async def test_a_leader_that_was_stopped_finds_its_term_over_and_writes_nothing(
     a, b = await leader_and_standby(replicas)
     await makes_pods(cluster, a)
     a.signal(signal.SIGSTOP)
-    await until("b leads", lambda: "this is the leader now" in b.log)
+    await until("b leads", lambda: "became leader" in b.log)
     cluster.apply(raycluster(namespace="meanwhile"))
     a.signal(signal.SIGCONT)
     await until("b makes the pods", lambda: len(cluster.names("meanwhile")) == 3)
-    await until("a's term is over", lambda: "was lost, this term is over" in a.log)
+    await until("a's term is over", lambda: "no longer leader" in a.log)
     await holds_for("a writes nothing", lambda: not a.door.usurped, seconds=1)
     assert a.operator.process.returncode is None
     assert await b.operator.stop() == 0
@@ -236,7 +235,7 @@ async def test_a_ring_while_standby_is_not_lost(cluster, replicas):
 
 async def test_a_second_signal_ends_it_at_once(cluster, replicas):
     a = await replicas("a").start()
-    await until("it leads", lambda: "this is the leader now" in a.log)
+    await until("it leads", lambda: "became leader" in a.log)
     a.signal(signal.SIGSTOP)
     for number in (signal.SIGTERM, signal.SIGINT):
         a.signal(number)
@@ -249,10 +248,12 @@ async def test_a_missing_right_is_named_and_waited_for(cluster, replicas):
     a = replicas("a")
     a.door.forbidden = {("create", "pods"), ("list", "nodes")}
     await a.start()
-    await until("it says so", lambda: "missing right: create pods, needed to make and remove" in a.log)
-    assert "missing right, not required: list nodes, needed to replace dying pods" in a.log
-    _, text = await a.until_page("/readyz", lambda status, text: "missing: create pods" in text and status == 503)
-    assert "[-]rights missing: create pods\n" in text
+    await until("it says so", lambda: "missing permission: create pods, needed to create and delete" in a.log)
+    assert "missing optional permission: list nodes, needed to replace terminating pods" in a.log
+    _, text = await a.until_page(
+        "/readyz", lambda status, text: "missing permissions: create pods" in text and status == 503
+    )
+    assert "[-]rights missing permissions: create pods\n" in text
     assert (await a.page("/healthz"))[0] == 200
 
 

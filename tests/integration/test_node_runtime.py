@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from node_modes import BOTH_MODES, needs_namespaces, now
-from ports import free_port
-from raytide.sandbox.node.choose import choose_runtime
-from raytide.sandbox.node.marks import marked, node_mark
-from raytide.sandbox.node.runtime import (
+from raytide.sandbox.container_runtime.detect import choose_runtime
+from raytide.sandbox.container_runtime.interface import (
     Container,
     ContainerConfig,
+    ContainerRuntimeError,
     ExecConfig,
     MemoryVolume,
     Mount,
     PodSandboxConfig,
     Runtime,
-    RuntimeTrouble,
     Sandbox,
 )
+from raytide.sandbox.container_runtime.process_tags import marked, node_mark
+from support.node_modes import BOTH_MODES, needs_namespaces, now
+from support.ports import free_port
 
 # ruff: noqa: ASYNC110, ASYNC240 - a test waits for states of processes, and may look at files at once
 pytestmark = pytest.mark.timeout(20)
@@ -126,7 +126,7 @@ async def test_a_container_writes_its_log_and_ends_with_its_code(node: Node) -> 
 async def test_what_cannot_start_says_why(node: Node, change: dict[str, object], words: str) -> None:
     pod = await node.pod()
     given = {"name": "c", "image": "debian", "argv": ("true",), "log_path": node.directory / "log", **change}
-    with pytest.raises(RuntimeTrouble, match=words):
+    with pytest.raises(ContainerRuntimeError, match=words):
         await node.runtime.start_container(pod, ContainerConfig(**given))  # type: ignore[arg-type]
     assert await node.run(pod, "echo still fine") == "still fine\n"
 
@@ -264,7 +264,7 @@ async def test_an_exec_that_takes_too_long_can_be_killed(node: Node) -> None:
     slow.kill()
     assert (await asyncio.wait_for(slow.wait(), 5)).code == 137
     assert container.exit is None
-    with pytest.raises(RuntimeTrouble, match="nothing-like-it"):
+    with pytest.raises(ContainerRuntimeError, match="nothing-like-it"):
         await node.runtime.exec(container, ExecConfig(argv=("nothing-like-it",)))
 
 
@@ -379,7 +379,10 @@ async def test_the_host_s_files_cannot_be_written_and_homes_are_hidden(ns_node: 
     )
     assert seen.splitlines().count("y") == 2
     assert not any(Path(top, "x").exists() for top in ("/etc", "/usr", "/opt"))
-    assert await ns_node.run(pod, f"{sys.executable} -c 'import raytide.sandbox.node.runtime; print(1)'") == "1\n"
+    assert (
+        await ns_node.run(pod, f"{sys.executable} -c 'import raytide.sandbox.container_runtime.interface; print(1)'")
+        == "1\n"
+    )
 
 
 async def test_a_memory_volume_is_shared_by_containers_and_has_a_size(ns_node: Node) -> None:
@@ -433,7 +436,7 @@ async def test_a_pod_whose_first_process_dies_ends_and_can_be_made_again(node: N
     assert container.exit is not None
     assert (container.exit.code, container.exit.signal) == (137, 9)
     assert not [pid for pid in marked(node_mark(node.directory / "s")) if b"sleep" in cmdline(pid)]
-    with pytest.raises(RuntimeTrouble):
+    with pytest.raises(ContainerRuntimeError):
         await node.start(pod, "true")
     await node.runtime.remove_sandbox(pod)
     again = await node.pod()
@@ -452,7 +455,7 @@ def first_process(node: Node, container: Container) -> int:
     mark = f"{node.directory}/s:".encode()
     mains = [p for p in marked(mark.decode()) if b"sleep" in cmdline(p)]
     parents = {int(Path(f"/proc/{p}/stat").read_text().rpartition(")")[2].split()[1]) for p in mains}
-    inits = [p for p in parents if b"holder" in cmdline(p)]
+    inits = [p for p in parents if b"node_init" in cmdline(p)]
     assert len(inits) == 1, container.config.name
     return inits[0]
 
@@ -469,7 +472,7 @@ async def test_the_loss_of_the_node_s_first_process_is_told(node: Node) -> None:
 
 
 async def test_a_state_directory_serves_one_sandbox(node: Node) -> None:
-    with pytest.raises(RuntimeTrouble, match="another sandbox is using"):
+    with pytest.raises(ContainerRuntimeError, match="another sandbox is using"):
         await choose_runtime("plain", state_dir=node.directory / "s", now=now)
 
 
@@ -482,5 +485,5 @@ async def test_two_sandboxes_of_one_machine_share_no_address_and_no_port(plain_n
 
 
 async def test_a_mode_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeTrouble, match="sideways"):
+    with pytest.raises(ContainerRuntimeError, match="sideways"):
         await choose_runtime("sideways", state_dir=tmp_path, now=now)

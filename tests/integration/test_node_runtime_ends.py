@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from node_modes import BOTH_MODES, needs_namespaces, now
-from raytide.sandbox.node.choose import choose_runtime
-from raytide.sandbox.node.marks import MARK_VARIABLE, marked, node_mark
+from integration.rig import until
+from raytide.sandbox.container_runtime.detect import choose_runtime
+from raytide.sandbox.container_runtime.process_tags import MARK_VARIABLE, marked, node_mark
+from support.node_modes import BOTH_MODES, needs_namespaces, now
 
 # ruff: noqa: ASYNC220, ASYNC240 - a test may look at files and start a program at once
 pytestmark = pytest.mark.timeout(30)
@@ -23,8 +24,8 @@ SANDBOX = """
 import asyncio, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from raytide.sandbox.node.choose import choose_runtime
-from raytide.sandbox.node.runtime import ContainerConfig, ExecConfig, PodSandboxConfig
+from raytide.sandbox.container_runtime.detect import choose_runtime
+from raytide.sandbox.container_runtime.interface import ContainerConfig, ExecConfig, PodSandboxConfig
 
 DETACH = "(setsid sh -c 'setsid sleep 1000 & exec setsid sleep 1000' &) ; "
 
@@ -158,10 +159,14 @@ async def test_what_an_earlier_sandbox_left_is_ended_at_the_next_start() -> None
         left = subprocess.Popen(["sleep", "1000"], env=env, start_new_session=True)
         other = subprocess.Popen(["sleep", "1000"], env={MARK_VARIABLE: f"{node_mark(state_dir)[:-1]}2:uid.1/c/0/"})
         try:
+            # Popen returns when the program has replaced the child, and its environment is there a moment later.
+            await until("what was left shows its mark", lambda: left.pid in marked(node_mark(state_dir)))
             choice = await choose_runtime("plain", state_dir=state_dir, now=now)
-            assert left.wait(timeout=5) == -signal.SIGKILL
-            assert other.poll() is None, "another state directory's"
-            await choice.runtime.stop()
+            try:
+                assert left.wait(timeout=5) == -signal.SIGKILL
+                assert other.poll() is None, "another state directory's"
+            finally:
+                await choice.runtime.stop()
         finally:
             for one in (left, other):
                 one.kill()
@@ -172,13 +177,13 @@ FORBIDDEN = """
 import asyncio, os, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from raytide.sandbox.node import linux
-from raytide.sandbox.node.choose import choose_runtime
-from raytide.sandbox.node.runtime import RuntimeTrouble
+from raytide.sandbox.container_runtime import syscalls
+from raytide.sandbox.container_runtime.detect import choose_runtime
+from raytide.sandbox.container_runtime.interface import ContainerRuntimeError
 
 uid, gid = os.geteuid(), os.getegid()
-linux.unshare(linux.CLONE_NEWUSER)
-linux.map_to_self(uid, gid)
+syscalls.unshare(syscalls.CLONE_NEWUSER)
+syscalls.map_to_self(uid, gid)
 Path("/proc/sys/user/max_user_namespaces").write_text("0")
 
 async def main(state_dir):
@@ -187,7 +192,7 @@ async def main(state_dir):
     await choice.runtime.stop()
     try:
         await choose_runtime("ns", state_dir=state_dir, now=lambda: datetime.now(UTC))
-    except RuntimeTrouble as trouble:
+    except ContainerRuntimeError as trouble:
         print(trouble)
 
 asyncio.run(main(Path(sys.argv[1])))

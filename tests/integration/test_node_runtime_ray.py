@@ -11,10 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from node_modes import BOTH_MODES, now
-from raytide.sandbox.node import marks
-from raytide.sandbox.node.choose import choose_runtime
-from raytide.sandbox.node.runtime import Container, ContainerConfig, ExecConfig, PodSandboxConfig, Runtime, Sandbox
+from raytide.sandbox.container_runtime import process_tags
+from raytide.sandbox.container_runtime.detect import choose_runtime
+from raytide.sandbox.container_runtime.interface import (
+    Container,
+    ContainerConfig,
+    ExecConfig,
+    PodSandboxConfig,
+    Runtime,
+    Sandbox,
+)
+from support.node_modes import BOTH_MODES, now
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
@@ -145,7 +152,7 @@ async def test_all_that_ray_opens_where_pods_share_the_machines_network_is_on_lo
     async with asyncio.timeout(60):
         hosts = (await driver.stdout.read()).decode().split()  # its actors live on both nodes
     assert hosts == ["one", "worker"]
-    mark = marks.node_mark((clusters.directory / "s").resolve())
-    pids = marks.family(marks.marked(mark), mark)  # Ray's Python processes write over their environment
+    mark = process_tags.node_mark((clusters.directory / "s").resolve())
+    pids = process_tags.family(process_tags.marked(mark), mark)  # Ray's Python processes write over their environment
     assert len(pids) > 25, "a head and a worker with actors are more processes"
     assert beyond_loopback(pids) == {}

@@ -13,10 +13,9 @@ import pytest_asyncio
 from integration.clusters import APIS, COLLECTED_S, new_cluster
 from integration.rig import BUSY, Operator, has_looked, holds_while, until
 from integration.surface import RAYCLUSTERS, path_of
-from raytide.api import names
-from raytide.api.scaling import DecisionRecord, GroupDecision, Why, encode_record
-
-from builders import group, raycluster, template
+from raytide.api import constants
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
+from support.builders import group, raycluster, template
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -36,7 +35,7 @@ async def cluster(request, tmp_path_factory):
     sys.stdout.write(operator.log)  # shown when a test of this file fails
     assert code == 0, operator.log
     assert "Traceback" not in operator.log
-    assert "ended in order" in operator.log
+    assert "shutdown complete" in operator.log
 
 
 @pytest.fixture
@@ -77,9 +76,9 @@ async def test_create_gives_service_head_and_workers(cluster, namespace):
         assert owner["uid"] == obj["metadata"]["uid"]
     status = cluster.status(namespace, "demo")
     assert (status["readyWorkerReplicas"], status["desiredWorkerReplicas"], status["desiredCPU"]) == (2, 2, "3")
-    assert cluster.condition(namespace, "demo", names.PROVISIONED)["status"] == "True"
-    assert cluster.condition(namespace, "demo", names.WORKERS_MISSING) == {}
-    expected = {names.CREATED_SERVICE, names.CREATED_HEAD_POD, names.CREATED_WORKER_POD}
+    assert cluster.condition(namespace, "demo", constants.PROVISIONED)["status"] == "True"
+    assert cluster.condition(namespace, "demo", constants.WORKERS_MISSING) == {}
+    expected = {constants.CREATED_SERVICE, constants.CREATED_HEAD_POD, constants.CREATED_WORKER_POD}
     await until("events are told", lambda: expected <= cluster.events(namespace))
 
 
@@ -90,7 +89,7 @@ async def test_it_writes_what_is_needed_and_then_nothing(cluster, namespace):
     assert cluster.writes["POST pods"] == 3
     assert cluster.writes["POST services"] == 1
     assert cluster.writes["PATCH status"] <= 5
-    expected = {names.CREATED_SERVICE, names.CREATED_HEAD_POD, names.CREATED_WORKER_POD}
+    expected = {constants.CREATED_SERVICE, constants.CREATED_HEAD_POD, constants.CREATED_WORKER_POD}
     await until("events are told", lambda: expected <= cluster.events(namespace))
     cluster.writes.clear()
     stored = cluster.get("rayclusters.ray.io", namespace, "demo")["metadata"]
@@ -127,7 +126,7 @@ async def test_workers_to_delete_takes_the_named_and_nobody_else(cluster, namesp
     cluster.create("pods", bystander)
     cluster.scale(namespace, "demo", 2, victims=(victim, foreign, "deployment-pod"))
     await until("the victim is gone", lambda: victim not in cluster.names(namespace))
-    await until("a warning is told", lambda: names.INVALID_SPEC in cluster.events(namespace))
+    await until("a warning is told", lambda: constants.INVALID_SPEC in cluster.events(namespace))
     everybody = {*rest, foreign, "deployment-pod"}
     await holds_while("the others stay", lambda: everybody <= cluster.names(namespace), has_looked(cluster, namespace))
 
@@ -147,19 +146,19 @@ async def test_an_ended_worker_is_replaced(cluster, namespace, phase):
 @pytest.mark.rule("FD:RC-B15")
 async def test_the_last_failed_worker_stays_where_its_user_asks_for_it(cluster, namespace):
     await running(cluster, namespace)
-    asked = {names.KEEP_FAILED_PODS_ANNOTATION: "true"}
+    asked = {constants.KEEP_FAILED_PODS_ANNOTATION: "true"}
     cluster.edit(namespace, "demo", lambda obj: obj["metadata"].update(annotations=asked))
     first, second = sorted(workers(cluster, namespace))
     cluster.set_pod_status(namespace, first, phase="Failed")
     await until("it has a successor", lambda: len(workers(cluster, namespace)) == 3)
-    await until("it is told", lambda: names.KEPT_FAILED_POD in cluster.events(namespace))
+    await until("it is told", lambda: constants.KEPT_FAILED_POD in cluster.events(namespace))
     cluster.make_ready(namespace)
     cluster.set_pod_status(namespace, second, phase="Failed")
     await until("only one of them is left", lambda: {first, second} - workers(cluster, namespace))
     await until("there are two successors", lambda: len(workers(cluster, namespace)) == 3)
 
 
-@pytest.mark.rule("FD:RC-B16")
+@pytest.mark.rule("FD:RC-B16", "RC:HP-6")
 async def test_a_lost_head_is_replaced_and_workers_stay(cluster, namespace):
     await running(cluster, namespace)
     (head,) = cluster.names(namespace, "headgroup")
@@ -170,8 +169,8 @@ async def test_a_lost_head_is_replaced_and_workers_stay(cluster, namespace):
     (new,) = cluster.names(namespace, "headgroup")
     await until("status shows it", lambda: cluster.status(namespace, "demo")["head"].get("podName") == new)
     assert workers(cluster, namespace) == before
-    await until("it is told", lambda: cluster.notes(namespace, names.HEAD_POD_LOST))
-    assert f"Head pod {head} is lost" in cluster.notes(namespace, names.HEAD_POD_LOST)[0]
+    await until("it is told", lambda: cluster.notes(namespace, constants.HEAD_POD_LOST))
+    assert f"Head pod {head} is lost" in cluster.notes(namespace, constants.HEAD_POD_LOST)[0]
 
 
 @pytest.mark.rule("RC:EX-5")
@@ -266,10 +265,10 @@ async def test_one_groups_quota_does_not_starve_the_next(cluster, namespace):
     poor = template(priorityClassName=cluster.without_quota(namespace))
     cluster.apply(raycluster(group("a", 10, template=poor), group("b", 10), group("c", 10), namespace=namespace))
     await until("b and c are complete", lambda: len(cluster.names(namespace)) == 21, within_s=COMPLETE_S * BUSY)
-    condition = await until("a says why", lambda: cluster.condition(namespace, "demo", names.REPLICA_FAILURE))
+    condition = await until("a says why", lambda: cluster.condition(namespace, "demo", constants.REPLICA_FAILURE))
     assert condition["message"].startswith("group a: ")
     assert "exceeded quota: none" in condition["message"]
-    missing = cluster.condition(namespace, "demo", names.WORKERS_MISSING)
+    missing = cluster.condition(namespace, "demo", constants.WORKERS_MISSING)
     assert missing["reason"] == "QuotaExceeded"
     asked = cluster.writes["POST pods"]
     await holds_while(
@@ -278,7 +277,7 @@ async def test_one_groups_quota_does_not_starve_the_next(cluster, namespace):
         has_looked(cluster, namespace),
     )
     cluster.give_quota(namespace)
-    await until("events are told", lambda: names.FAILED_TO_CREATE_WORKER_POD in cluster.events(namespace))
+    await until("events are told", lambda: constants.FAILED_TO_CREATE_WORKER_POD in cluster.events(namespace))
     cluster.scale(namespace, "demo", 3)
     await until("a new generation is tried at once", lambda: len(workers(cluster, namespace, "a")) == 3)
 
@@ -288,9 +287,9 @@ async def test_an_invalid_spec_is_told_and_others_go_on(cluster, namespace):
     cluster.apply(raycluster(namespace=namespace, name="good"))
     await until("the good one has its pods", lambda: len(cluster.names(namespace)) == 3)
     cluster.store_past_admission(raycluster(group(low=5, high=2), namespace=namespace, name="bad"))
-    condition = await until("it is told", lambda: cluster.condition(namespace, "bad", names.INVALID))
+    condition = await until("it is told", lambda: cluster.condition(namespace, "bad", constants.INVALID))
     assert "spec.workerGroupSpecs[0].minReplicas" in condition["message"]
-    await until("an event tells it", lambda: names.INVALID_SPEC in cluster.events(namespace))
+    await until("an event tells it", lambda: constants.INVALID_SPEC in cluster.events(namespace))
     cluster.scale(namespace, "good", 3)
     await until("the good one goes on", lambda: len(cluster.names(namespace)) == 4)
     assert not [n for n in cluster.names(namespace) if n.startswith("bad")]
@@ -298,7 +297,7 @@ async def test_an_invalid_spec_is_told_and_others_go_on(cluster, namespace):
 
 async def test_a_wrong_type_is_told_with_its_field_and_others_go_on(cluster, namespace):
     cluster.store_past_admission(raycluster(group(replicas="many"), namespace=namespace, name="bad"))
-    condition = await until("it is told", lambda: cluster.condition(namespace, "bad", names.INVALID))
+    condition = await until("it is told", lambda: cluster.condition(namespace, "bad", constants.INVALID))
     assert "spec.workerGroupSpecs[0].replicas" in condition["message"]
     cluster.apply(raycluster(namespace=namespace, name="good"))
     await until("the good one has its pods", lambda: len(cluster.names(namespace)) == 3)
@@ -317,7 +316,7 @@ async def test_an_edit_that_breaks_the_spec_leaves_what_runs_alone(cluster, name
     cluster.past_admission(
         lambda: cluster.edit(namespace, "demo", lambda obj: obj["spec"].update(workerGroupSpecs=broken))
     )
-    await until("it is told", lambda: cluster.condition(namespace, "demo", names.INVALID))
+    await until("it is told", lambda: cluster.condition(namespace, "demo", constants.INVALID))
     await holds_while("everything stays", lambda: cluster.names(namespace) == before, has_looked(cluster, namespace))
 
 
@@ -335,7 +334,7 @@ async def test_unsupported_fields_are_named(cluster, namespace):
     obj = raycluster(group(replicas=1), namespace=namespace)
     obj["spec"]["headGroupSpec"]["enableIngress"] = True
     cluster.apply(obj)
-    condition = await until("it is told", lambda: cluster.condition(namespace, "demo", names.UNSUPPORTED))
+    condition = await until("it is told", lambda: cluster.condition(namespace, "demo", constants.UNSUPPORTED))
     assert "spec.headGroupSpec.enableIngress" in condition["message"]
 
 
@@ -356,13 +355,13 @@ def decide(cluster, namespace, decision):
     obj = cluster.get(RAYCLUSTERS, namespace, "demo")
     (head,) = cluster.pods(namespace, "headgroup")
     record = DecisionRecord(obj["metadata"]["uid"], head["metadata"]["uid"], groups={"cpu": decision})
-    annotations = {names.AUTOSCALER_DECISION_ANNOTATION: encode_record(record)}
+    annotations = {constants.AUTOSCALER_DECISION_ANNOTATION: encode_record(record)}
     operations = [
         {"op": "test", "path": "/metadata/uid", "value": obj["metadata"]["uid"]},
         {"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": decision.replicas},
         {"op": "add", "path": "/metadata/annotations", "value": annotations},
     ]
-    path, manager = path_of(RAYCLUSTERS, namespace, "demo"), names.AUTOSCALER_FIELD_MANAGER
+    path, manager = path_of(RAYCLUSTERS, namespace, "demo"), constants.AUTOSCALER_FIELD_MANAGER
     cluster.done("PATCH", path, operations, content_type="application/json-patch+json", fieldManager=manager)
 
 
@@ -380,7 +379,7 @@ async def test_who_rewrites_replicas_beside_an_autoscaler_ends_nobody_and_is_nam
     await until("the record is obeyed", lambda: len(workers(cluster, namespace)) == 3)
     await until(
         "it is told why there are no more",
-        lambda: cluster.condition(namespace, "demo", names.SCALING_LIMITED).get("reason") == "MaxReached",
+        lambda: cluster.condition(namespace, "demo", constants.SCALING_LIMITED).get("reason") == "MaxReached",
     )
 
     del manifest["metadata"]["uid"], manifest["metadata"]["generation"]
@@ -389,7 +388,7 @@ async def test_who_rewrites_replicas_beside_an_autoscaler_ends_nobody_and_is_nam
     told = "group cpu: replicas is 1 (written by gitops-loop), the autoscaler decided 3"
     await until(
         "it is told who differs",
-        lambda: cluster.condition(namespace, "demo", names.REPLICAS_CONTENDED).get("message") == told,
+        lambda: cluster.condition(namespace, "demo", constants.REPLICAS_CONTENDED).get("message") == told,
     )
     await holds_while("nobody goes", lambda: len(workers(cluster, namespace)) == 3, has_looked(cluster, namespace))
     assert cluster.status(namespace, "demo")["desiredWorkerReplicas"] == 3

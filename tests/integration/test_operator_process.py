@@ -10,9 +10,8 @@ import pytest
 
 from integration.clusters import APIS, new_cluster
 from integration.rig import PATIENCE_S, Operator, has_looked, holds_while, until
-from ports import free_port
-
-from builders import raycluster
+from support.builders import raycluster
+from support.ports import free_port
 
 
 @pytest.fixture(params=APIS)
@@ -74,12 +73,12 @@ async def test_an_api_server_that_is_not_there_yet_is_waited_for(absent, operato
     cluster = absent
     cluster.port = free_port()
     operator = await start(operators, cluster.write_kubeconfig(tmp_path / "kubeconfig"))
-    await until("it says so", lambda: "does not answer, trying again until it does" in operator.log)
+    await until("it says so", lambda: "does not respond, retrying every" in operator.log)
     await cluster.start(port=cluster.port)
     try:
         cluster.apply(raycluster(namespace=namespace))
         await until("it works", lambda: len(cluster.names(namespace)) == 3)
-        assert operator.log.count("does not answer") == 1
+        assert operator.log.count("does not respond") == 1
         assert await operator.stop() == 0
     finally:
         await cluster.stop()
@@ -89,7 +88,7 @@ async def test_it_ends_while_waiting_for_the_api_server(absent, operators, tmp_p
     cluster = absent
     cluster.port = free_port()
     operator = await start(operators, cluster.write_kubeconfig(tmp_path / "kubeconfig"))
-    await until("it waits", lambda: "does not answer" in operator.log)
+    await until("it waits", lambda: "does not respond" in operator.log)
     assert await operator.stop() == 0
 
 
@@ -118,7 +117,7 @@ async def test_a_restart_writes_nothing(cluster, operators, tmp_path, namespace)
     await first.kill()
     cluster.writes.clear()
     second = await start(operators, kubeconfig)
-    await until("the second is at work", lambda: re.search(r"following \d+ RayClusters", second.log))
+    await until("the second is at work", lambda: re.search(r"starting to reconcile \d+ RayClusters", second.log))
     await holds_while("nothing is written", lambda: not cluster.writes, has_looked(cluster, namespace))
     cluster.scale(namespace, "demo", 3)
     await until("but it works", lambda: len(cluster.names(namespace)) == 4)
@@ -152,10 +151,10 @@ async def test_probes(cluster, operators, tmp_path, namespace):
         "[+]optional-trainingjob-nodes",
         "ok",
     ]
-    assert "[+]stream-pods listed, last heard of 0 s ago" in text
+    assert "[+]stream-pods listed, last activity 0 s ago" in text
     status, text = await page(health, "/healthz")
     assert status == 200
-    assert "[+]stream-pods last heard of" in text
+    assert "[+]stream-pods last activity" in text
 
 
 @pytest.mark.rule("RC §6.2")
@@ -187,7 +186,7 @@ async def more_rings(port, than):
     deadline = asyncio.get_running_loop().time() + PATIENCE_S
     while asyncio.get_running_loop().time() < deadline:
         _, text = await page(port, "/metrics")
-        found = re.search(r'^raytide_doorbell_rings_total\{resource="rayclusters"\} (\S+)$', text, re.MULTILINE)
+        found = re.search(r'^raytide_kopf_events_total\{resource="rayclusters"\} (\S+)$', text, re.MULTILINE)
         rings = float(found[1]) if found else 0.0
         if rings > than:
             return rings

@@ -12,11 +12,11 @@ import sys
 import pytest
 import pytest_asyncio
 
-import plan_snapshots
 from integration.clusters import APIS, new_cluster
 from integration.rig import until
 from integration.surface import JOB_CRD, MERGE, TRAININGJOBS, path_of
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
+from support import plan_snapshots
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("TJ:7.15")]
 
@@ -93,7 +93,7 @@ async def test_what_if_in_a_running_cluster(cluster, namespace, tmp_path):
     kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig")
     code, out, err = await plan(kubeconfig, "--submit", "-", stdin=new)
     assert code == 0, err
-    assert f"  {namespace}/c gets 2 of 2 to 2\n  {namespace}/a grows by 2 less (1 -> 2, not 4)\n" in out
+    assert f"  {namespace}/c starts with 2 of 2 to 2\n  {namespace}/a grows by 2 less (1 -> 2, not 4)\n" in out
     assert cluster.request("GET", path_of(TRAININGJOBS, namespace, "c"))[0] == 404
 
 
@@ -101,8 +101,8 @@ async def test_why_in_a_running_cluster(cluster, namespace, tmp_path):
     kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig")
     code, out, err = await plan(kubeconfig, "--explain", f"{namespace}/a")
     assert code == 0, err
-    assert out.startswith(f"{namespace}/a has 1 of 1 to 8 (score 0.00); this plan gives it 4.\n")
-    assert f"node {cluster.own_node} comes closest: it lacks 1 cpu (it asks for 1 cpu; 0 of 4 free)" in out
+    assert out.startswith(f"{namespace}/a has 1 of 1 to 8 (score 0.00); this plan scales it to 4.\n")
+    assert f"node {cluster.own_node} comes closest: it lacks 1 cpu (it requests 1 cpu; 0 of 4 free)" in out
 
 
 async def test_a_job_of_which_no_pod_is_there_is_not_assumed_to_run(cluster, namespace, tmp_path):
@@ -121,4 +121,4 @@ async def test_a_job_of_which_no_pod_is_there_is_not_assumed_to_run(cluster, nam
 async def test_the_label_is_the_operators(cluster, namespace):
     """The pods of these tests are those that the product looks for."""
     labels = cluster.get("pods", namespace, "a-trainer-0")["metadata"]["labels"]
-    assert {names.JOB_LABEL, names.ROLE_LABEL, names.INDEX_LABEL} <= labels.keys()
+    assert {constants.JOB_LABEL, constants.ROLE_LABEL, constants.INDEX_LABEL} <= labels.keys()

@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 
 from raytide.sandbox.apiserver.http import application
+from raytide.sandbox.apiserver.kubelet_proxy import Kubelets
 from raytide.sandbox.apiserver.routes import Api
-from raytide.sandbox.apiserver.tunnel import Kubelets
-from unit.apiserver.embedded import MERGE, NODES, PODS, ask, build_api, pod
+from unit.sandbox.apiserver.embedded import MERGE, NODES, PODS, ask, build_api, pod
 
 
 class FakeKubelet:

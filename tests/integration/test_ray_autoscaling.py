@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ray_stage import PRELUDE, RayStage, answer_in, small
-from sandbox_process import Json
+from support.ray_stage import PRELUDE, RayStage, answer_in, small
+from support.sandbox_process import Json
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -159,11 +159,11 @@ def test_killing_the_autoscaler_five_times_during_a_burst_changes_nothing(stage:
     assert "the group is at its maximum of 2" in limited["message"]
     stage.run("python", "-c", PRELUDE + OPEN % "six")
     assert len(set(answer_in(driver.result()))) == 4
-    assert (len(killed), stage.sidecar_log().count("starting it again")) == (KILLS, KILLS)
+    assert (len(killed), stage.sidecar_log().count("restarting it")) == (KILLS, KILLS)
     assert stage.container("autoscaler")["restartCount"] == 0
 
 
-@pytest.mark.rule("B-5", "B-14")
+@pytest.mark.rule("AS:B-5", "AS:B-14")
 def test_ray_status_shows_our_state_also_after_a_restart_of_the_autoscaler(stage: RayStage) -> None:
     told = stage.ray_status()
     assert "1 cpu" in told

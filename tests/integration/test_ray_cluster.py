@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ray_stage import PODS, PRELUDE, RayStage, answer_in, small
+from support.ray_stage import PODS, PRELUDE, RayStage, answer_in, small
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from operator_process import OperatorProcess
 from paddle_env import IMAGE, Missing, provide_paddle
-from sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
+from support.operator_process import OperatorProcess
+from support.sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
 
 pytestmark = [pytest.mark.paddle, pytest.mark.timeout(300)]
 

@@ -15,14 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from operator_process import OperatorProcess
-from plane_admin import JOB_CRD, PlaneAdmin
-from raytide.sandbox.kubernetes import ControlPlane, PlaneSettings
-from raytide.sandbox.plane_flags import PARTS
-
-from builders import group, raycluster
-from kube_plane import eventually, find_plane_binary, plane_of
-from training_builders import trainingjob
+from raytide.sandbox.controlplane.flags import PARTS
+from raytide.sandbox.controlplane.processes import ControlPlane, PlaneSettings
+from support.builders import group, raycluster
+from support.kube_plane import eventually, find_plane_binary, plane_of
+from support.operator_process import OperatorProcess
+from support.plane_admin import JOB_CRD, PlaneAdmin
+from support.training_builders import trainingjob
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(180)]
 
@@ -207,7 +206,7 @@ def test_a_store_that_went_back_is_followed_and_no_pod_is_made_too_many(restorab
 
     eventually(lambda: restorable.is_told(cluster), "the operator says that it has seen the edit", FOLLOWED_WITHIN_S)
     if is_frozen:
-        assert "we had seen" in operator.log.read_text(), "a watch of the future was doubted"
+        assert "API server's resourceVersion is" in operator.log.read_text(), "a watch of the future was doubted"
     restorable.scale(cluster, 1)
     eventually(lambda: len(restorable.names(workers)) == 1, "one worker", FOLLOWED_WITHIN_S)
     done, _ = restorable.done_since(line)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from raytide.sandbox.state import start_ticks
-from sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
+from raytide.sandbox.state_dir import start_ticks
+from support.sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
 
 MODES = ("ns", "plain")
 
@@ -174,8 +174,8 @@ def test_kill_9_leaves_nothing_behind_and_up_works_again(fresh, mode):
     eventually(lambda: not processes_with(mark, "environ"), "nothing of the node is left", 5.0)
     status = fresh.call("status")
     assert status.returncode == 1
-    assert "ended without notice" in status.stdout
-    assert "ended without notice" in fresh.up(f"--isolation={mode}")
+    assert "was killed or crashed" in status.stdout
+    assert "was killed or crashed" in fresh.up(f"--isolation={mode}")
     assert fresh.get("/api/v1/pods")["items"] == []
 
 

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from operator_process import OperatorProcess
 from raytide.sandbox.certificates import Identity
-from raytide.sandbox.state import start_ticks
-from sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
+from raytide.sandbox.state_dir import start_ticks
+from support.operator_process import OperatorProcess
+from support.sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
 
 pytestmark = pytest.mark.kube
 
@@ -252,7 +252,7 @@ def test_kill_9_and_a_lost_component_end_all_of_it():
         sandbox.up("--api=kubernetes", "--nodes=1", "--no-crds", "--isolation=plain")
         os.kill(sandbox.pid, signal.SIGKILL)
         eventually(lambda: not processes_with(mark), "nothing is left", 10)
-        assert "ended without notice" in sandbox.up("--api=kubernetes", "--nodes=1", "--no-crds", "--isolation=plain")
+        assert "was killed or crashed" in sandbox.up("--api=kubernetes", "--nodes=1", "--no-crds", "--isolation=plain")
         pid = sandbox.pid
         (scheduler,) = [p for p in processes_with(mark) if b"kube-scheduler" in Path(f"/proc/{p}/cmdline").read_bytes()]
         os.kill(scheduler, signal.SIGKILL)

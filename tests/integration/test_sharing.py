@@ -15,18 +15,18 @@ import pytest_asyncio
 from integration.clusters import APIS, new_cluster
 from integration.rig import holds_for, until
 from integration.surface import JOB_CRD, MERGE, TRAININGJOBS, path_of
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
 from raytide.api.config import JobConfig, SharingConfig
-from raytide.api.job_admission import is_admitted
-from raytide.api.job_shape import size_for
-from raytide.api.sharing import parse_record
+from raytide.api.gang_admission import is_admitted
+from raytide.api.sharing_record import parse_record
 from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_pods import size_for
+from raytide.fairshare import participants
+from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.kube.client import Client
-from raytide.kube.connect import find_access
+from raytide.kube.kubeconfig import find_access
 from raytide.runtime.clock import Clock
-from raytide.sharing import participants
-from raytide.sharing.room import SharingOptions, SharingRoom
-from raytide.trainingjob.objects import build_pod
+from raytide.trainingjob.manifests.objects import build_pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,7 +43,7 @@ async def cluster(request):
     await cluster.start()
     if cluster.request("GET", "/apis/paddlepaddle.org/v1/trainingjobs", limit="1")[0] != 200:
         cluster.install_crd(JOB_CRD)
-    cluster.gpu_node = cluster.add_node("gpus", **{"cpu": "32", "memory": "64Gi", names.GPU: str(GPUS)})
+    cluster.gpu_node = cluster.add_node("gpus", **{"cpu": "32", "memory": "64Gi", constants.GPU: str(GPUS)})
     body = {"metadata": {"labels": {LABEL: cluster.gpu_node}}}
     cluster.done("PATCH", path_of("nodes", "", cluster.gpu_node), body, content_type=MERGE)
     yield cluster
@@ -74,7 +74,9 @@ class Scene:
             return await patch(resource, key, body, **more)
 
         client.patch = witnessed
-        room = SharingRoom(client, clock=Clock(), config=CONFIG, options=SharingOptions(namespaces=(self.namespace,)))
+        room = FairShareController(
+            client, clock=Clock(), config=CONFIG, options=FairShareOptions(namespaces=(self.namespace,))
+        )
         running = asyncio.create_task(room.run())
         try:
             yield room
@@ -93,7 +95,7 @@ class Scene:
     # --- people ---
 
     def submit(self, name, floor, ceiling, **scaling):
-        amounts = {"cpu": "1", names.GPU: 1}
+        amounts = {"cpu": "1", constants.GPU: 1}
         trainer = {"entrypoint": "true", "min-instance": floor, "max-instance": ceiling}
         trainer |= {"nodeSelector": {LABEL: self.cluster.gpu_node}, "resources": {"limits": amounts}}
         spec = {"image": "busybox", "trainer": trainer, "scaling": scaling}
@@ -120,25 +122,25 @@ class Scene:
         return self.job(name).spec.trainer.replicas
 
     def record(self, name):
-        return parse_record(self.job(name).metadata.annotations.get(names.SHARING_ANNOTATION))
+        return parse_record(self.job(name).metadata.annotations.get(constants.SHARING_ANNOTATION))
 
     def trainers(self, name):
         """Names of its pods, the dying ones too."""
         pods = self.cluster.pods(self.namespace)
-        return sorted(p["metadata"]["name"] for p in pods if p["metadata"]["labels"].get(names.JOB_LABEL) == name)
+        return sorted(p["metadata"]["name"] for p in pods if p["metadata"]["labels"].get(constants.JOB_LABEL) == name)
 
     # --- the job's controller, once ---
 
     def carry_out(self, name):
         """Exactly the pods that its spec and record ask for, on the node as long as there is room."""
         job = self.job(name)
-        wanted = job.trainers_wanted() if is_admitted(job, self.record(name)) else 0
+        wanted = job.desired_replicas() if is_admitted(job, self.record(name)) else 0
         size = size_for(job, wanted)
-        pods = {f"{name}-trainer-{i}": build_pod(job, names.TRAINER, i, size, JobConfig()) for i in range(wanted)}
+        pods = {f"{name}-trainer-{i}": build_pod(job, constants.TRAINER, i, size, JobConfig()) for i in range(wanted)}
         there = set(self.trainers(name))
         for missing in sorted(pods.keys() - there):
             pod = pods[missing]
-            if int(pod["metadata"]["labels"][names.INDEX_LABEL]) < GPUS:
+            if int(pod["metadata"]["labels"][constants.INDEX_LABEL]) < GPUS:
                 pod["spec"]["nodeName"] = self.cluster.gpu_node
             self.cluster.create("pods", pod)
         for surplus in sorted(there - pods.keys()):
@@ -236,7 +238,7 @@ async def test_what_kubectl_scale_asks_for_beyond_the_room_is_taken_back(scene, 
         await scene.settled("a", GPUS)
         note = scene.record("a").resizes[-1]
         assert (note.before, note.after, note.reason) == (11, 8, "NoRoom")
-        assert note.message == "ScaledDown 11→8: 3 of them had no node for 20 s"
+        assert note.message == "ScaledDown 11→8: 3 of its pods had no node for 20 s"
         await holds_for("and it stays so", lambda: scene.size("a") == GPUS, seconds=PASSES_S)
 
 

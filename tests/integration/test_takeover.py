@@ -21,9 +21,9 @@ from integration.clusters import APIS, COLLECTED_S, new_cluster
 from integration.rig import Operator, has_looked, holds_while, until
 from integration.takeover_loading import Loaded, is_waiting, load, stamps
 from integration.takeover_switching import OUR_PASSES, Peer, settled
-from ports import free_port
-from raytide.api import names
-from takeover_records import starts
+from raytide.api import constants
+from support.ports import free_port
+from support.takeover_records import starts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -211,7 +211,7 @@ async def test_of_two_heads_the_first_stays_and_keeps_its_uid(taken):
     (head,) = loaded.pods().items()
     assert head[0] == loaded.recorded["status"]["head"]["podName"]
     assert before["Pod", head[0]].startswith(head[1])
-    await until("it is told", lambda: names.DELETED_HEAD_POD in loaded.api.events(loaded.namespace))
+    await until("it is told", lambda: constants.DELETED_HEAD_POD in loaded.api.events(loaded.namespace))
 
 
 # --- life goes on ------------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ async def test_nothing_is_added_to_what_is_refused(taken):
 async def ask_for_more(taken: Taken) -> None:
     loaded, before = taken.loaded, taken.loaded.pods()
     loaded.api.scale(loaded.namespace, loaded.name, 3)
-    await until("it is told", lambda: names.INVALID_SPEC in loaded.api.events(loaded.namespace))
+    await until("it is told", lambda: constants.INVALID_SPEC in loaded.api.events(loaded.namespace))
     looking = has_looked(loaded.api, loaded.namespace, loaded.name)
     await holds_while("its pods stay", lambda: loaded.pods() == before, looking)
 
@@ -268,11 +268,11 @@ async def test_the_next_head_finds_the_state_of_the_one_before(taken):
 
 async def lose_the_head(taken: Taken) -> None:
     loaded = taken.loaded
-    ((name, uid),) = loaded.pods(names.HEAD_GROUP).items()
+    ((name, uid),) = loaded.pods(constants.HEAD_GROUP).items()
     before = storage_of(loaded.api.get("pods", loaded.namespace, name))
     loaded.api.set_pod_status(loaded.namespace, name, phase="Failed")
-    await until("another head", lambda: uid not in (found := loaded.pods(names.HEAD_GROUP).values()) and found)
-    (after,) = loaded.pods(names.HEAD_GROUP)
+    await until("another head", lambda: uid not in (found := loaded.pods(constants.HEAD_GROUP).values()) and found)
+    (after,) = loaded.pods(constants.HEAD_GROUP)
     assert storage_of(loaded.api.get("pods", loaded.namespace, after)) == before
 
 

@@ -15,11 +15,10 @@ import yaml
 from integration.clusters import APIS, COLLECTED_S, new_cluster
 from integration.rig import PATIENCE_S, Operator, has_looked, holds_while, until
 from integration.surface import CRD, JOB_CRD, TRAININGJOBS, path_of
-from ports import free_port
-from raytide.api import training_names as names
-
-from builders import raycluster
-from training_builders import trainingjob
+from raytide.api import trainingjob_constants as constants
+from support.builders import raycluster
+from support.ports import free_port
+from support.training_builders import trainingjob
 
 SEED = yaml.safe_load((Path(__file__).parents[2] / "samples" / "trainingjob-seed.yaml").read_text())
 FIXED = {"enabled": False}
@@ -136,13 +135,13 @@ async def test_the_seeds_example_starts_in_order_with_its_resources(cluster, nam
     small = {"limits": {"cpu": "800m", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "600Mi"}}
     gpu = {"nvidia.com/gpu": "1"}
     for pod in cluster.pods(namespace):
-        is_trainer = pod["metadata"]["labels"][names.ROLE_LABEL] == names.TRAINER
+        is_trainer = pod["metadata"]["labels"][constants.ROLE_LABEL] == constants.TRAINER
         more = gpu if is_trainer else {}
         asked = pod["spec"]["containers"][0]["resources"]
         found = {kind: {name: str(amount) for name, amount in asked[kind].items()} for kind in asked}
         assert found == {"limits": {**small["limits"], **more}, "requests": {**small["requests"], **more}}
     seen = status(cluster, namespace, "job-1")
-    assert {role: seen[role]["ready"] for role in names.ROLES} == {"master": 1, "pserver": 3, "trainer": 3}
+    assert {role: seen[role]["ready"] for role in constants.ROLES} == {"master": 1, "pserver": 3, "trainer": 3}
     conditions = {c["type"]: c["status"] for c in seen["conditions"]}
     assert (conditions["Admitted"], conditions["Running"]) == ("True", "True")
     assert seen["trainer"]["fulfillment"] == 0, "there is no fourth GPU"
@@ -155,7 +154,7 @@ async def test_a_gang_without_room_has_no_pods_and_says_why(cluster, namespace, 
 
     def words():
         conditions = status(cluster, namespace).get("conditions", ())
-        return next((c["message"] for c in conditions if c["type"] == names.WAITING), "")
+        return next((c["message"] for c in conditions if c["type"] == constants.WAITING), "")
 
     await until("it waits for GPUs, in words", lambda: "nvidia.com/gpu" in words())
     assert status(cluster, namespace)["phase"] == "Pending"
@@ -184,7 +183,7 @@ async def test_it_grows_and_shrinks_with_replicas_and_the_highest_index_goes_fir
     in_order = "Deleted 2 pods demo-trainer-3 … demo-trainer-2"  # told in the order in which they were sent
     await until(
         "the highest index was told to go first",
-        lambda: any(note.startswith(in_order) for note in cluster.notes(namespace, names.DELETED_POD)),
+        lambda: any(note.startswith(in_order) for note in cluster.notes(namespace, constants.DELETED_POD)),
     )
     assert members(cluster, namespace) != longer, "the others learned of it"
     assert int(status(cluster, namespace).get("restarts") or 0) == 0, "who is told to go has not failed"
@@ -242,7 +241,7 @@ async def test_deleted_and_made_again_at_once_it_starts_again(cluster, namespace
         return {owner["uid"] for pod in cluster.pods(namespace) for owner in pod["metadata"]["ownerReferences"]}
 
     await until("its own pods are there", lambda: owners() == {uid} and len(cluster.names(namespace)) == 2)
-    assert names.FAILED_TO_CREATE_POD not in cluster.events(namespace)
+    assert constants.FAILED_TO_CREATE_POD not in cluster.events(namespace)
 
 
 @pytest.mark.rule("TJ 7.12")
@@ -343,7 +342,7 @@ async def test_a_kind_that_is_not_there_keeps_nobody_from_the_other(cluster, nam
         cluster.install_crd(absent)
         await works[absent](cluster, namespace)
         assert (await page(port, "/healthz"))[0] == 200
-        await until("kopf watches both", lambda: "kopf is started anew for them" in operator.log)
+        await until("kopf watches both", lambda: "restarting kopf: the API server serves other kinds" in operator.log)
     finally:
         assert await operator.stop() == 0, operator.log
         if absent == CRD:

@@ -10,8 +10,7 @@ from integration.clusters import APIS
 from integration.probe.client import APPLY, Client, eventually
 from integration.probe.servers import embedded, from_kubeconfig
 from raytide.api.meta import CUSTOM_RESOURCE_DEFINITIONS, TRAININGJOBS
-
-from training_builders import changed_seed
+from support.training_builders import changed_seed
 
 ROOT = Path(__file__).parents[2]
 CRD = yaml.load((ROOT / "crds" / "paddlepaddle.org_trainingjobs.yaml").read_text(), Loader=yaml.CSafeLoader)

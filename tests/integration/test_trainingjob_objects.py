@@ -15,12 +15,12 @@ import yaml
 from integration.clusters import APIS
 from integration.probe.client import APPLY, Client, eventually
 from integration.probe.servers import embedded, from_kubeconfig
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
 from raytide.api.config import JobConfig
-from raytide.api.job_shape import roles_of, size_for
 from raytide.api.meta import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, SERVICES, TRAININGJOBS, Resource
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.objects import build_membership, build_pod, build_service
+from raytide.api.trainingjob_pods import roles_of, size_for
+from raytide.trainingjob.manifests.objects import build_membership, build_pod, build_service
 
 ROOT = Path(__file__).parents[2]
 CRD = yaml.load((ROOT / "crds" / "paddlepaddle.org_trainingjobs.yaml").read_text(), Loader=yaml.CSafeLoader)
@@ -73,7 +73,7 @@ def create(api: Client, resource: Resource, manifest: Json) -> Json:
 
 def create_children(api: Client, job: TrainingJob) -> dict[str, Json]:
     """Everything the job needs at its minimum, as stored; pods by name."""
-    size = size_for(job, job.trainers_wanted())
+    size = size_for(job, job.desired_replicas())
     create(api, SERVICES, build_service(job))
     create(api, CONFIG_MAPS, build_membership(job, size, CONFIG))
     pods = [
@@ -107,7 +107,7 @@ def test_the_example_yields_three_trainers_three_pservers_and_a_master(api):
     }
     usual = {"limits": {"cpu": "800m", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "600Mi"}}
     for pod in pods.values():
-        role = pod["metadata"]["labels"][names.ROLE_LABEL]
+        role = pod["metadata"]["labels"][constants.ROLE_LABEL]
         gpu = {"nvidia.com/gpu": "1"} if role == "trainer" else {}
         main = pod["spec"]["containers"][0]
         assert main["name"] == role
@@ -117,16 +117,16 @@ def test_the_example_yields_three_trainers_three_pservers_and_a_master(api):
 
 
 @pytest.mark.parametrize(
-    "label", names.ROLE_JOB_LABELS.values(), ids=[f"the {role}s" for role in names.ROLE_JOB_LABELS]
+    "label", constants.ROLE_JOB_LABELS.values(), ids=[f"the {role}s" for role in constants.ROLE_JOB_LABELS]
 )
 @pytest.mark.rule("TJ:2.2")
 def test_paddles_labels_find_the_pods_of_each_role(api, label):
     job = stored(api, SEED)
     create_children(api, job)
     found = api.get(PODS.path(api.namespace), labelSelector=f"{label}={job.metadata.name}").body["items"]
-    roles = {pod["metadata"]["labels"][names.ROLE_LABEL] for pod in found}
-    assert [names.ROLE_JOB_LABELS[role] for role in roles] == [label]
-    assert len(found) == (1 if label == names.ROLE_JOB_LABELS[names.MASTER] else 3)
+    roles = {pod["metadata"]["labels"][constants.ROLE_LABEL] for pod in found}
+    assert [constants.ROLE_JOB_LABELS[role] for role in roles] == [label]
+    assert len(found) == (1 if label == constants.ROLE_JOB_LABELS[constants.MASTER] else 3)
 
 
 # --- other jobs ------------------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ JOBS: dict[str, Json] = {
 def test_everything_built_is_kept_as_it_was_built(api, spec):
     manifest = {"apiVersion": TRAININGJOBS.api_version, "kind": TRAININGJOBS.kind, **BARE}
     job = stored(api, manifest, **spec)
-    size = size_for(job, job.trainers_wanted())
+    size = size_for(job, job.desired_replicas())
     built = {
         build_pod(job, role, index, size, CONFIG)["metadata"]["name"]: build_pod(job, role, index, size, CONFIG)
         for role, count in roles_of(job, size).items()

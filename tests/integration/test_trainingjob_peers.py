@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from raytide.api.config import JobConfig
-from raytide.api.job_shape import Size, roles_of
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS, Manifest
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.objects import build_membership, build_pod, build_service, membership_name
-from sandbox_process import SANDBOXES, SandboxProcess, eventually, running_sandbox
-
-from training_builders import trainingjob
+from raytide.api.trainingjob_pods import Size, roles_of
+from raytide.trainingjob.manifests.objects import build_membership, build_pod, build_service, membership_name
+from support.sandbox_process import SANDBOXES, SandboxProcess, eventually, running_sandbox
+from support.training_builders import trainingjob
 
 NAMESPACE = "default"
 CONFIG = JobConfig()

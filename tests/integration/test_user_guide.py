@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import yaml
 
-from guide_outputs import Example, differs, examples
-from operator_process import OperatorProcess
-from ray_stage import small
-from sandbox_process import Json, Kubectl, SandboxProcess, eventually
+from support.guide_outputs import Example, differs, examples
+from support.operator_process import OperatorProcess
+from support.ray_stage import small
+from support.sandbox_process import Json, Kubectl, SandboxProcess, eventually
 
 pytestmark = [
     pytest.mark.kubectl,

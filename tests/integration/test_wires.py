@@ -18,22 +18,21 @@ from aiohttp import web
 from integration.clusters import APIS
 from integration.kube_cluster import KubeCluster
 from raytide.api.actions import Create, Delete, Patch, Result
-from raytide.api.errors import Refused, Unavailable
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import EVENTS, PODS, SECRETS, SERVICES, Key
 from raytide.api.pod import PodView, decode_pod, pod_from_manifest
-from raytide.kube.apply import Executor
+from raytide.controller.controller import ReconcileLoop
+from raytide.controller.executor import Executor
+from raytide.controller.expectations import Expectations, ViewDecoder
 from raytide.kube.client import Client, PatchKind
-from raytide.kube.events import Recorder
-from raytide.kube.expectations import Expectations, Reader
+from raytide.kube.event_recorder import Recorder
 from raytide.kube.http import HttpTransport
 from raytide.kube.informer import Informer
 from raytide.runtime.clock import Clock
-from raytide.runtime.controller import Controller
 from raytide.sandbox.apiserver.http import application
 from raytide.sandbox.apiserver.routes import Api
 from raytide.sandbox.apiserver.store import Store
-
-from builders import raycluster
+from support.builders import raycluster
 
 
 class Server(ABC):
@@ -185,10 +184,10 @@ async def test_an_object_from_birth_to_death(client, server):
     assert await client.get(PODS, key) is None
     born = await client.create(PODS, server.pod("a"))
     assert await client.get(PODS, key) == born
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ApiStatusError) as caught:
         await client.create(PODS, server.pod("a"))
     assert caught.value.is_already_exists
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ApiStatusError) as caught:
         await client.delete(PODS, key, "another-uid")
     assert (caught.value.status, caught.value.reason) == (409, "Conflict")
     await client.delete(PODS, key, born["metadata"]["uid"], grace_period_s=0)
@@ -229,9 +228,9 @@ async def test_a_list_of_more_than_a_page(client, server):
 async def test_a_server_that_is_away_did_nothing(client, server):
     await client.create(PODS, server.pod("a"))
     await server.stop()
-    with pytest.raises(Unavailable):
+    with pytest.raises(ApiUnavailableError):
         await client.create(PODS, server.pod("b"))  # on the old connection: nobody can know
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(ApiUnavailableError) as caught:
         await client.create(PODS, server.pod("b"))  # on none
     await server.start()
     assert not caught.value.is_outcome_unknown
@@ -259,7 +258,7 @@ class Following:
         )
         self.overlay: Expectations[PodView] = Expectations(
             clock=Clock(),
-            reader=Reader(decode_pod, pod_from_manifest),
+            reader=ViewDecoder(decode_pod, pod_from_manifest),
             version_of=lambda view: view.resource_version,
             name_of=lambda view: view.name,
             uid_of=lambda view: view.uid,
@@ -334,13 +333,13 @@ async def test_a_plan_is_in_the_overlay_at_every_moment_until_the_informer_shows
     assert len(following.pods()) == 100
     await eventually(lambda: len(following.informer.by_index(server.cluster)) == 100, "the informer shows all")
     assert len(following.pods()) == 100
-    assert following.overlay.look_again_in(server.cluster) is None
+    assert following.overlay.requeue_after_s(server.cluster) is None
     half = [Delete(PODS, server.home, view.name, view.uid, "DeletedWorkerPod") for view in following.pods()[:50]]
     await following.apply(*half)
     assert sum(not view.is_terminating for view in following.pods()) == 50
     await eventually(lambda: len(following.informer) == 50, "half of them are gone")
     assert len(following.pods()) == 50
-    assert following.overlay.look_again_in(server.cluster) is None
+    assert following.overlay.requeue_after_s(server.cluster) is None
 
 
 @pytest.mark.rule("D15")
@@ -391,8 +390,8 @@ async def test_an_idle_controller_answers_the_first_change_at_once(client, follo
     async def reconcile(key: Key) -> None:
         took_s.append(asyncio.get_running_loop().time() - sent_at)
 
-    controller = Controller("test", reconcile, clock=Clock(), keys=lambda: ())
-    following.informer._store._on_change = lambda _old, new: controller.ring_soon(Key(server.home, new.name))
+    controller = ReconcileLoop("test", reconcile, clock=Clock(), keys=lambda: ())
+    following.informer._store._on_change = lambda _old, new: controller.enqueue_coalesced(Key(server.home, new.name))
     task = asyncio.create_task(controller.run())
     for number in range(20):
         sent_at = asyncio.get_running_loop().time()

@@ -7,7 +7,7 @@ names, at any fault (RM §2.3 S10 and S11, D19, SC:S6).
 
 from typing import Any
 
-from raytide.api.scaling import GroupDecision
+from raytide.api.autoscaler_decision import GroupDecision
 
 from simulation.manifests import NAME, find, group, new_cluster
 from simulation.scenarios import Scenario, edit, workers

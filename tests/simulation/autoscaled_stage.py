@@ -11,8 +11,8 @@ from typing import Any
 
 from raytide.api.meta import Key
 from raytide.sandbox.apiserver.store import Change
-from raytide.sandbox.faults import Answer
-from raytide.sandbox.faulty import Faulty
+from raytide.sandbox.faults.transport import Faulty
+from raytide.sandbox.faults.types import Answer
 
 from simulation.manifests import NAME
 from simulation.operator_under_test import WorldClock
@@ -153,9 +153,8 @@ class AutoscaledStage(Stage):
         cluster = self.world.cluster(NAME)
         if cluster is None or not self.is_judging_demand:
             return ""
-        have = sum(
-            count for group, count in self.census.alive(cluster["metadata"]["uid"]).items() if group != "headgroup"
-        )
+        alive = self.census.alive(cluster["metadata"]["uid"]).items()
+        have = sum(count for group, count in alive if group not in ("headgroup", ""))
         most, need = needed(cluster, self.ray.asked)
         if have != need:
             return f"{have} workers for {self.ray.asked} tasks, needed are {need}"

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import virtual_time
 from raytide.autoscaler.settings import read_settings
 from raytide.sandbox.apiserver.store import Change
-from raytide.sandbox.faults import Answer
+from raytide.sandbox.faults.types import Answer
+from support import virtual_time
 
 from simulation.autoscaled_stage import AutoscaledStage
 from simulation.census import Census

@@ -9,7 +9,7 @@ draw from them, and `FOREIGN` are lives of them on which every fault is tried.
 from contextlib import suppress
 from typing import Any
 
-from raytide.sandbox.apiserver.store import ApiStatus
+from raytide.sandbox.apiserver.store import ApiStatusError
 
 from simulation.manifests import NAME, NEIGHBOUR, find, group, new_cluster, stranger
 from simulation.scenarios import Scenario, edit, live_cluster, workers
@@ -95,7 +95,7 @@ def _ended(stage: Stage, pod: str) -> None:
 
 
 def _service_gone(stage: Stage, _pod: str) -> None:
-    with suppress(ApiStatus):
+    with suppress(ApiStatusError):
         stage.world.store.delete("services", NAMESPACE, HEAD_SERVICE)
 
 

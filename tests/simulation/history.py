@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from raytide.sandbox.fault_script import Call, Rule
-from raytide.sandbox.faults import (
+from raytide.sandbox.faults.script import Call, Rule
+from raytide.sandbox.faults.types import (
     FORBIDDEN,
     UNAUTHORIZED,
     Answer,
@@ -316,7 +316,7 @@ class Life:
         await self._settle()
         await self.stage.pass_time(10.0)
         before = len(self.judge.writes)
-        self.stage.leader().operator.ring(NAMESPACE, NAME)
+        self.stage.leader().operator.enqueue(NAMESPACE, NAME)
         await self.stage.pass_time(10.0)
         self.stage.kill()
         await self.stage.pass_time(10.0)

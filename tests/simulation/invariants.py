@@ -28,6 +28,8 @@ ENOUGH = 20
 """So many violations make a run red enough: a product that runs wild would make it endless."""
 BLIND = timedelta(seconds=150)
 """So long a watch may be deaf, lagging or away, one after the other; by then an operator knows who owns what."""
+LATEST = timedelta(seconds=30)
+"""So long after it was sent a create is carried out at the latest: its sender gives up after 10 s, `CommitLate` adds 20."""
 LAGGING = timedelta(seconds=15)
 """So late a watch may show what an operator judges a cluster by that it has read live: a lag, and a line that is held up."""
 
@@ -76,6 +78,9 @@ class Notes:
     def expect_late(self, body: bytes | None) -> None:
         """A create commits long after its sender gave up."""
 
+    def note_killed(self) -> None:
+        """An operator was killed."""
+
     def before_delete(self, namespace: str, plural: str, name: str, asked: str | None) -> None:
         """Somebody asks for the end of the object with that uid."""
 
@@ -111,7 +116,12 @@ class Judge(Notes):
         self._grown: Counter[tuple[str, str]] = Counter()
         self._late: Counter[tuple[str, str]] = Counter()
         self._late_names: set[str] = set()
-        self._taken: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self.unknown_names: set[str] = set()
+        """Names of pods that a killed operator may have asked for, and that were made after its end."""
+        self._killed_at: datetime | None = None
+        self._asked: dict[str, str] = {}
+        """Uids of the pods whose end an operator asked for -> the name; a request may be lost, or carried out much later."""
+        self._taken: Counter[tuple[str, str]] = Counter()
         self._ready: dict[str, deque[tuple[datetime, Counter[str]]]] = defaultdict(deque)
         """Cluster uid -> how many pods of each group were Ready of late, and from when on."""
         self._was_well: dict[str, set[int]] = defaultdict(set)
@@ -160,6 +170,7 @@ class Judge(Notes):
             if uid in self.wishes:
                 self._note_wellness(uid)
                 self.replicas.note_pod(uid, change)
+                self._note_taken(uid, change)
                 if change.type == "ADDED":
                     cluster = self.world.cluster(self._names[uid])
                     is_late = change.key.name in self._late_names
@@ -194,6 +205,12 @@ class Judge(Notes):
             owner, group = obj["metadata"]["ownerReferences"][0]["uid"], obj["metadata"]["labels"]["ray.io/group"]
             self._late[owner, group] += 1
             self._late_names.add(obj["metadata"]["name"])
+            if self._killed_at is not None and self.world.now() - self._killed_at <= LATEST:
+                self.unknown_names.add(obj["metadata"]["name"])
+
+    def note_killed(self) -> None:
+        """An operator was killed: of its creates that arrive later no successor can know."""
+        self._killed_at = self.world.now()
 
     # --- what is done ----------------------------------------------------------------------------------------------
     def before_patch(self, path: str, body: dict[str, Any]) -> None:
@@ -257,10 +274,23 @@ class Judge(Notes):
         goes_with_replica = pod is not None and self.replicas.may_end(owner, pod, self.wishes[owner])
         if is_named or pod is None or goes_with_replica or group == "headgroup":
             return
-        taken = self._taken[owner, group]
-        taken.add(entry.uid)
-        brought = self.census.brought[owner, group]
-        if len(taken) > self._shrunk[owner, group] + self._late[owner, group] + brought:
+        self._asked[entry.uid] = name
+
+    def _note_taken(self, owner: str, change: Any) -> None:
+        """A pod has begun to end: if an operator asked for it, was it one too many (RM:I4)?
+
+        Judged when it happens, for what a killed operator sent may never arrive.
+        """
+        cluster = self.world.cluster(self._names[owner])
+        if cluster is None or cluster["metadata"]["uid"] != owner or "deletionTimestamp" in cluster["metadata"]:
+            return  # the garbage collector's doing
+        name = self._asked.pop(change.entry.uid, "") if change.type == "DELETED" or change.entry.is_terminating else ""
+        if not name:
+            return
+        group = change.entry.labels.get("ray.io/group", "")
+        self._taken[owner, group] += 1
+        most = self._shrunk[owner, group] + self._late[owner, group] + self.census.brought[owner, group]
+        if self._taken[owner, group] > most:
             self._note_count(f"deleted more of {self._names[owner]}/{group} than anybody asked for: {name}")
 
     @contextmanager

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import virtual_time
-from raytide.sandbox.fault_script import Call, Line, Rule
-from raytide.sandbox.faults import (
+from raytide.sandbox.faults.script import Call, Line, Rule
+from raytide.sandbox.faults.types import (
     FORBIDDEN,
     UNAUTHORIZED,
     Answer,
@@ -35,6 +34,7 @@ from raytide.sandbox.faults import (
     Stall,
     WatchFault,
 )
+from support import virtual_time
 
 from simulation.ray_world import JOIN_S, PLACE_S, Away, Denied, GcsFault, NoAnswer, Reborn, Slow
 from simulation.scenarios import Scenario

@@ -18,19 +18,20 @@ import msgspec
 import pytest
 
 from raytide.api.actions import Create
-from raytide.autoscaler import tick
-from raytide.autoscaler.gcs import Gcs
+from raytide.autoscaler import reconcile
+from raytide.autoscaler.gcs.client import Gcs
 from raytide.autoscaler.model import Drained, Instance
-from raytide.autoscaler.ordering import drains, targets
+from raytide.autoscaler.scaling import drains, group_targets
+from raytide.controller.expectations import Expectations
+from raytide.fairshare import patch_plan, snapshot
+from raytide.fairshare.eligibility import Cooldowns
 from raytide.kube.client import Client
-from raytide.kube.expectations import Expectations
-from raytide.raycluster import objects, plan, pods
-from raytide.raycluster.room import RayClusterRoom
-from raytide.raycluster.scaling import Scaling
-from raytide.sharing import orders, pools
-from raytide.sharing.claims import Rest
+from raytide.raycluster import plan
+from raytide.raycluster.controller import RayClusterController
+from raytide.raycluster.desired_replicas import Scaling
+from raytide.raycluster.manifests import pods, services
 from raytide.trainingjob import plan as job_plan
-from raytide.trainingjob.deciding import ranks, situation
+from raytide.trainingjob import plan_context, trainer_indices
 
 
 def no_overlay(patch: pytest.MonkeyPatch) -> None:
@@ -53,12 +54,12 @@ def no_uid_precondition(patch: pytest.MonkeyPatch) -> None:
 def no_retry(patch: pytest.MonkeyPatch) -> None:
     """A write whose outcome is unknown is never repeated."""
     patch.setattr(Expectations, "due", lambda self, key, owner_uid: ())
-    patch.setattr(Expectations, "look_again_in", lambda self, key: None)  # else it would look again without a pause
+    patch.setattr(Expectations, "requeue_after_s", lambda self, key: None)  # else it would look again without a pause
 
 
 def no_owner_reference(patch: pytest.MonkeyPatch) -> None:
     """Children belong to nobody."""
-    for module in (pods, objects):
+    for module in (pods, services):
         patch.setattr(module, "controller_reference", lambda *_: {"kind": "RayCluster", "name": "", "uid": "nobody"})
 
 
@@ -87,11 +88,11 @@ def no_write_gate(patch: pytest.MonkeyPatch) -> None:
 def no_relist_in_term(patch: pytest.MonkeyPatch) -> None:
     """A new leader begins with whatever its informers happen to show."""
 
-    async def synced(self: RayClusterRoom) -> None:
+    async def synced(self: RayClusterController) -> None:
         for stream in self.streams:
             await stream.wait_synced()
 
-    patch.setattr(RayClusterRoom, "_relist", synced)
+    patch.setattr(RayClusterController, "_relist", synced)
 
 
 def no_record(patch: pytest.MonkeyPatch) -> None:
@@ -107,23 +108,23 @@ def victims_by_choice(patch: pytest.MonkeyPatch) -> None:
 def names_before_drains(patch: pytest.MonkeyPatch) -> None:
     """Whoever is to leave is named at once, whether or not it agreed."""
     patch.setattr(drains, "_may_be_named", lambda *_: True)
-    named = targets._host_fate
+    named = group_targets._host_disposition
 
-    def at_once(host: Instance, question: targets.GroupQuestion) -> targets.Fate:
+    def at_once(host: Instance, question: group_targets.GroupInputs) -> group_targets.Disposition:
         fate = named(host, question)
-        return targets.Fate.NAMED if fate is targets.Fate.LEAVES else fate
+        return group_targets.Disposition.NAMED if fate is group_targets.Disposition.LEAVES else fate
 
-    patch.setattr(targets, "_host_fate", at_once)
+    patch.setattr(group_targets, "_host_disposition", at_once)
 
 
 def no_tests_in_patches(patch: pytest.MonkeyPatch) -> None:
     """The autoscaler's patches change whatever stands at that place by now."""
-    build = tick.build_patch
+    build = reconcile.build_patch
 
     def untested(*arguments: Any) -> tuple[Any, ...]:
         return tuple(operation for operation in build(*arguments) if operation["op"] != "test")
 
-    patch.setattr(tick, "build_patch", untested)
+    patch.setattr(reconcile, "build_patch", untested)
 
 
 def no_way_back(patch: pytest.MonkeyPatch) -> None:
@@ -139,39 +140,39 @@ def no_way_back(patch: pytest.MonkeyPatch) -> None:
 
 def growth_before_gone(patch: pytest.MonkeyPatch) -> None:
     """Room is given as soon as somebody has been asked to leave it."""
-    patch.setattr(orders, "_released", lambda resizes: resizes)
+    patch.setattr(patch_plan, "_released", lambda resizes: resizes)
 
 
 def orders_without_version(patch: pytest.MonkeyPatch) -> None:
     """Sizes are written on whatever the job is by now."""
-    patch_of = orders.Order.patch
+    patch_of = patch_plan.JobPatch.patch
 
-    def careless(self: orders.Order, version: str) -> dict[str, Any]:
+    def careless(self: patch_plan.JobPatch, version: str) -> dict[str, Any]:
         body = dict(patch_of(self, version))
         return {**body, "metadata": {"annotations": body["metadata"]["annotations"]}}
 
-    patch.setattr(orders.Order, "patch", careless)
+    patch.setattr(patch_plan.JobPatch, "patch", careless)
 
 
 def removals_are_failures(patch: pytest.MonkeyPatch) -> None:
     """Who was told to go counts like one that failed."""
-    tally = situation.tally
+    tally = plan_context.count_terminations
 
     def unforgiving(job: Any, observed: Any) -> Any:
         pods = tuple(msgspec.structs.replace(pod, deletion_timestamp="") for pod in observed.pods)
         return tally(job, dataclasses.replace(observed, pods=pods))
 
-    patch.setattr(situation, "tally", unforgiving)
+    patch.setattr(plan_context, "count_terminations", unforgiving)
 
 
 def no_cooldown(patch: pytest.MonkeyPatch) -> None:
     """Jobs never rest between resizes."""
-    patch.setattr(pools, "rest_of", lambda *_: Rest())
+    patch.setattr(snapshot, "cooldowns_of", lambda *_: Cooldowns())
 
 
 def zero_goes_first(patch: pytest.MonkeyPatch) -> None:
     """A job that shrinks loses its lowest indices."""
-    patch.setattr(ranks, "_first", lambda alive, number: set(sorted(alive, reverse=True)[: max(0, number)]))
+    patch.setattr(trainer_indices, "_first", lambda alive, number: set(sorted(alive, reverse=True)[: max(0, number)]))
 
 
 def comes_too_early(patch: pytest.MonkeyPatch) -> None:

@@ -13,14 +13,14 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Protocol
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.config import ClusterConfig
 from raytide.api.lease import LeaseTiming
 from raytide.api.meta import Key
 from raytide.kube.client import Client
-from raytide.kube.lease import Elector
+from raytide.kube.leader_election import Elector
 from raytide.kube.transport import Response, Transport
-from raytide.raycluster.room import RayClusterRoom, RoomOptions
+from raytide.raycluster.controller import RayClusterController, RayClusterControllerOptions
 from raytide.runtime.clock import Clock
 
 RESTART_S = 1.0
@@ -69,16 +69,16 @@ class Works(Protocol):
     async def run(self) -> None:
         """Follow, and lead until stopped."""
 
-    async def follow(self) -> None:
+    async def run_informers(self) -> None:
         """Know what there is."""
 
-    async def lead(self) -> None:
+    async def run_reconcilers(self) -> None:
         """Work for one term."""
 
     async def stop(self) -> None:
         """Let what is running end."""
 
-    def ring(self, key: Key) -> None:
+    def enqueue(self, key: Key) -> None:
         """Look at it."""
 
 
@@ -116,7 +116,7 @@ class OperatorUnderTest:
         self._replaced = 0
 
     def _name(self, prefix: str) -> str:
-        return prefix + "".join(self._rng.choice(names.REPLICA_ALPHABET) for _ in range(5))
+        return prefix + "".join(self._rng.choice(constants.REPLICA_ALPHABET) for _ in range(5))
 
     def start(self) -> None:
         """A new process with nothing in its memory."""
@@ -128,8 +128,8 @@ class OperatorUnderTest:
         self._task.add_done_callback(lambda task: self._ended(task, line))
 
     def _new_room(self, client: Client) -> Works:
-        options = RoomOptions(namer=self._name)
-        return RayClusterRoom(client, clock=self._clock, config=self._config, options=options)
+        options = RayClusterControllerOptions(namer=self._name)
+        return RayClusterController(client, clock=self._clock, config=self._config, options=options)
 
     def _new_elector(self, line: Line) -> Elector:
         timing = LeaseTiming()
@@ -142,9 +142,9 @@ class OperatorUnderTest:
             await room.run()
             return
         async with asyncio.TaskGroup() as tasks:
-            leading = tasks.create_task(elector.run(room.lead, unanswered_s=client.unanswered_s))
+            leading = tasks.create_task(elector.run(room.run_reconcilers, unanswered_s=client.unanswered_s))
             await elector.has_looked.wait()
-            following = tasks.create_task(room.follow())
+            following = tasks.create_task(room.run_informers())
             await leading
             following.cancel()
 
@@ -183,10 +183,10 @@ class OperatorUnderTest:
             self._restarting.cancel()
         self._restarting = asyncio.get_running_loop().call_later(RESTART_S, self.start)
 
-    def ring(self, namespace: str, name: str) -> None:
+    def enqueue(self, namespace: str, name: str) -> None:
         """Have the key looked at although nothing happened."""
         assert self._room is not None
-        self._room.ring(Key(namespace, name))
+        self._room.enqueue(Key(namespace, name))
 
     async def stop(self) -> None:
         """SIGTERM, and wait for the ordered end."""

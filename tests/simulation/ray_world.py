@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fake_gcs import GcsWorld, fake_gcs, node_id_of
-from raytide.api.errors import Refused, Unavailable
-from raytide.autoscaler.gcs import DRAIN, GET_STATE, GcsClient, Rpc
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
+from raytide.autoscaler.gcs.client import DRAIN, GET_STATE, GcsClient, Rpc
 from raytide.autoscaler.model import HEAD_TYPE, Demand, Drained, DrainReason, NodeStatus, RayNode, Request, amounts_of
 from raytide.sandbox.apiserver.store import Change, Entry
+from support.fake_gcs import GcsWorld, fake_gcs, node_id_of
 
 from simulation.world import NAMESPACE, World
 
@@ -106,6 +106,8 @@ class RayWorld:
         self._loop = asyncio.get_running_loop()
         self.raylets: dict[str, Raylet] = {}
         """By node id."""
+        self._joined: set[str] = set()
+        """Node ids of all raylets that ever joined; pod names are not used again."""
         self.waiting = 0
         self.asked = 0
         self.head = ""
@@ -150,6 +152,10 @@ class RayWorld:
         """Whether the raylet in that pod does."""
         return node_id_of(pod) in self.raylets
 
+    def has_left(self, pod: str) -> bool:
+        """Whether the raylet in that pod joined earlier and has ended since."""
+        return node_id_of(pod) in self._joined and not self.lives(pod)
+
     # --- the GCS -----------------------------------------------------------------------------------------------------
 
     def client(self, head_uid: str) -> GcsClient:
@@ -173,11 +179,11 @@ class RayWorld:
             case Slow(for_s):
                 await asyncio.sleep(for_s)
             case Denied():
-                raise Refused(403, "PermissionDenied", f"{name}: on purpose")
+                raise ApiStatusError(403, "PermissionDenied", f"{name}: on purpose")
             case Reborn():
                 self.reborn()
         if not self.head or self._loop.time() < self._away_until_s:
-            raise Unavailable(f"{name}: connection refused", is_outcome_unknown=rpc.is_write)
+            raise ApiUnavailableError(f"{name}: connection refused", is_outcome_unknown=rpc.is_write)
         if rpc is GET_STATE:
             self._show()
         if rpc is DRAIN and self.late_tasks and (raylet := self.raylets.get(request.node_id.hex())):
@@ -186,7 +192,7 @@ class RayWorld:
             self._work(raylet, 1)
         found = await answer(rpc, request)
         if isinstance(fault, NoAnswer):
-            raise Unavailable(f"{name}: the answer was lost", is_outcome_unknown=rpc.is_write)
+            raise ApiUnavailableError(f"{name}: the answer was lost", is_outcome_unknown=rpc.is_write)
         return found
 
     def _show(self) -> None:
@@ -266,6 +272,7 @@ class RayWorld:
             return
         raylet = Raylet(name, uid, group, self._loop.time())
         self.raylets[raylet.node_id] = raylet
+        self._joined.add(raylet.node_id)
         self._register(raylet)
 
     def _register(self, raylet: Raylet) -> None:
@@ -356,4 +363,4 @@ class _FromHead:
         return getattr(self._gcs, name)
 
     async def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise Unavailable("connection refused")
+        raise ApiUnavailableError("connection refused")

@@ -120,7 +120,12 @@ class SidecarJudge:
         return {replica for replica, count in hosts.items() if replica and count < size}
 
     def _before_drain(self, raylet: Raylet, reason: DrainReason) -> None:
-        """Whoever leaves now must not be replaced: the number is lowered first (contract, "Order of a scale-down")."""
+        """Replicas are lowered before a drain, so that the worker is not replaced (contract, "Order of a scale-down").
+
+        A Ready pod whose raylet has ended is about to end and does not stay. A Ready pod whose raylet has not joined yet
+        does: a raylet joins up to 2 s after its pod is Ready (`JOIN_S`), and until then neither the pod nor the GCS tells
+        the sidecar more than that the worker is starting. The operator counts that pod as well and replaces nothing.
+        """
         cluster = self._cluster()
         if cluster is None or reason is not DrainReason.IDLE_TERMINATION:
             return
@@ -131,7 +136,7 @@ class SidecarJudge:
         staying = [
             pod.name
             for pod in self._judge.census.live_in(uid, raylet.group)
-            if pod.name != raylet.pod and pod.name not in names and (self._ray.lives(pod.name) or not pod.is_ready)
+            if pod.name != raylet.pod and pod.name not in names and not (pod.is_ready and self._ray.has_left(pod.name))
         ]
         most = wanted(cluster).get(raylet.group, 0)
         if self._has_group(cluster, raylet.group) and len(staying) < most:

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from raytide.api.scaling import DecisionRecord, GroupDecision, encode_record
-from raytide.sandbox.apiserver.messages import Request
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, encode_record
+from raytide.sandbox.apiserver.request_response import Request
 
 from simulation.manifests import NAME
 from simulation.stage import Stage

@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from raytide.api.meta import Key
-from raytide.autoscaler.gcs import GcsClient
+from raytide.autoscaler.gcs.client import GcsClient
 from raytide.autoscaler.loop import Autoscaler, Tick
 from raytide.autoscaler.main import loop_settings
-from raytide.autoscaler.ordering.orders import Memory, Snapshot, TickPlan
+from raytide.autoscaler.reconcile import reconcile
 from raytide.autoscaler.settings import SidecarSettings, read_settings
-from raytide.autoscaler.tick import plan_tick
+from raytide.autoscaler.state.snapshot import ReconcileResult, ReconcilerState, Snapshot
 from raytide.kube.client import Client
 from raytide.kube.transport import Transport
 from raytide.runtime.clock import Clock
@@ -32,7 +32,7 @@ ASKED_TWICE_EVERY = 5
 class _Watched(Autoscaler):
     """Keeps what the present decision is made from."""
 
-    seen: tuple[Snapshot, Memory] | None = None
+    seen: tuple[Snapshot, ReconcilerState] | None = None
 
     async def _look(self) -> Snapshot:
         snapshot = await super()._look()
@@ -102,7 +102,7 @@ class SidecarUnderTest:
         orders = bool(tick.plan.patch or tick.plan.drains)
         if not orders and self._decisions % ASKED_TWICE_EVERY:
             return
-        again = plan_tick(*self._autoscaler.seen)
+        again = reconcile(*self._autoscaler.seen)
         if _orders(again) != _orders(tick.plan):
             self._note(f"the same snapshot has two answers: {_orders(tick.plan)}, then {_orders(again)}")
 
@@ -133,5 +133,5 @@ class SidecarUnderTest:
                 await self._task
 
 
-def _orders(plan: TickPlan) -> tuple[object, ...]:
+def _orders(plan: ReconcileResult) -> tuple[object, ...]:
     return plan.patch, plan.drains, plan.orders

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from raytide.sandbox.fault_script import Script
-from raytide.sandbox.faulty import Faulty
+from raytide.sandbox.faults.script import Script
+from raytide.sandbox.faults.transport import Faulty
 
 from simulation.census import Census, as_counts
 from simulation.invariants import SENDER, Judge
@@ -149,10 +149,12 @@ class Stage:
     def kill(self) -> None:
         """SIGKILL for whoever works; it comes back a moment later."""
         self.leader().operator.kill()
+        self.judge.note_killed()
 
     def strike(self, replica: Replica) -> None:
         """The script kills this one in the middle of a call."""
         replica.operator.kill()
+        self.judge.note_killed()
 
     def asked_of_ray(self) -> Sequence[str]:
         """The calls of the GCS since the beginning, where there is one."""
@@ -217,7 +219,8 @@ class Stage:
 
     def _difference_of(self, cluster: dict[str, Any]) -> str:
         uid = cluster["metadata"]["uid"]
-        have = self.census.alive(uid)
+        counts = is_suspended(cluster)  # whether a worker that lost its group's label does: it runs on until then
+        have = {group: count for group, count in self.census.alive(uid).items() if group or counts}
         want = {"headgroup": 0 if is_suspended(cluster) else 1, **{k: v for k, v in wanted(cluster).items() if v}}
         want = {group: count for group, count in want.items() if count}
         if is_suspended(cluster) and (cluster.get("status") or {}).get("state") != "suspended":
@@ -227,10 +230,11 @@ class Stage:
         services = self.world.store.find("services", NAMESPACE, f"{cluster['metadata']['name']}-head-svc")
         if services is None or services.owners != (uid,):
             return "the head service is missing or another cluster's"
-        members = [pod for pod in self.census.members(uid) if not self._is_stranded(pod.name)]
+        members = [pod for pod in self.census.members(uid) if (pod.group or counts) and not self._is_stranded(pod.name)]
         if len(members) != sum(want.values()):
             return "pods that ended are still there"
-        if len({(pod.group, pod.index, pod.host) for pod in members}) != len(members):
+        known = [pod for pod in members if pod.name not in self.judge.unknown_names]
+        if len({(pod.group, pod.index, pod.host) for pod in known}) != len(known):
             return "two workers of a group have the same replica index"
         if fault := self.judge.replicas.fault(members, wish_of(cluster)):
             return fault

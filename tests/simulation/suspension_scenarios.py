@@ -4,7 +4,7 @@ Like scenarios.py. What must hold at every write of them is the judge's: nothing
 and no pod is made while it is. Rules RC §5.4, FD:RC-B1, B4, B7.
 """
 
-from raytide.api.names import REDIS_CLEANUP_FINALIZER
+from raytide.api.constants import REDIS_CLEANUP_FINALIZER
 
 from simulation.manifests import NAME, group, new_cluster
 from simulation.scenarios import Scenario, edit, live_cluster

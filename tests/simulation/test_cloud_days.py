@@ -1,4 +1,4 @@
-"""Random days in a cloud (cloud_day.py): five in every run, another five each time, as many as asked for by `--cloud-days`."""
+"""Random days in a cloud (cloud_day.py): three in every run, another three each time, as many as asked for by `--cloud-days`."""
 
 import random
 

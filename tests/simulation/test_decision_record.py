@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-import virtual_time
-from raytide.api.scaling import GroupDecision, Why
+from raytide.api.autoscaler_decision import GroupDecision, Why
+from support import virtual_time
 
 from simulation.autoscaled_scenarios import autoscaled
 from simulation.manifests import NAME

@@ -2,7 +2,7 @@
 
 import pytest
 
-import virtual_time
+from support import virtual_time
 
 from simulation.manifests import group, new_cluster
 from simulation.stage import Stage, heard_by

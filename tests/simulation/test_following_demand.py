@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-import virtual_time
 from raytide.sandbox.apiserver.store import Change
-from raytide.sandbox.fault_script import Call, Rule
-from raytide.sandbox.faults import Answer, CallFault, Kill, LoseAnswer
+from raytide.sandbox.faults.script import Call, Rule
+from raytide.sandbox.faults.types import Answer, CallFault, Kill, LoseAnswer
+from support import virtual_time
 
 from simulation.autoscaled_stage import AutoscaledStage
 from simulation.demand_scenarios import LARGE_BY_DEMAND, autoscaled, demanded

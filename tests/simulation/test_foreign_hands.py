@@ -3,17 +3,18 @@
 import pytest
 
 from simulation.autoscaled_scenarios import autoscaled
-from simulation.manifests import NAME
+from simulation.foreign_hands import unlabel
+from simulation.manifests import NAME, group
 from simulation.matrix import learn
-from simulation.scenarios import Scenario
+from simulation.scenarios import Scenario, edit, live_cluster, workers
 from simulation.stage import Stage
 from simulation.world import NAMESPACE
 
 pytestmark = pytest.mark.looptime
 
 RIGHTS = ("serviceaccounts", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io")
-FOUND_WITHIN_S = 2 * 1800.0 + 60.0
-"""What was there is asked for again by the first resync after half an hour, and resyncs come every half hour."""
+FOUND_WITHIN_S = 1800.0 + 300.0 + 60.0
+"""What was there is asked for again by the first resync after five minutes, and resyncs come every half hour."""
 
 
 @pytest.mark.rule("RM:F12", "RC:RB-1", "D3")
@@ -27,3 +28,22 @@ def test_an_autoscalers_rights_that_others_delete_are_made_again() -> None:
             stage.judge.note(f"not made again within {FOUND_WITHIN_S:.0f} s: {missing}")
 
     assert learn(Scenario("rights-taken", tell)).violations == []
+
+
+@pytest.mark.rule("RM:F12")
+def test_a_worker_that_lost_its_groups_label_runs_on_until_the_cluster_is_suspended() -> None:
+    async def tell(stage: Stage) -> None:
+        await live_cluster(stage, group("a", 3))
+        released = workers(stage, "a")[0]
+        unlabel(stage.world, released, "ray.io/group")
+        await stage.settle()
+        edit(stage, lambda spec: spec["workerGroupSpecs"][0].update(replicas=1))
+        await stage.settle()
+        if stage.world.store.find("pods", NAMESPACE, released) is None:
+            stage.judge.note(f"deleted, though it belongs to no group: {released}")
+        edit(stage, lambda spec: spec.update(suspend=True))
+        await stage.settle()
+        if stage.world.store.find("pods", NAMESPACE, released) is not None:
+            stage.judge.note(f"still there, though the cluster is suspended: {released}")
+
+    assert learn(Scenario("released-worker", tell)).violations == []

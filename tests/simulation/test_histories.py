@@ -2,7 +2,7 @@
 
 import pytest
 
-import virtual_time
+from support import virtual_time
 
 from simulation.history import History, Life
 

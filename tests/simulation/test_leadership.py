@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-import virtual_time
-from raytide.sandbox.fault_script import Call, Rule
-from raytide.sandbox.faults import CallFault, Delay, LoseAnswer, LoseRequest
+from raytide.sandbox.faults.script import Call, Rule
+from raytide.sandbox.faults.types import CallFault, Delay, LoseAnswer, LoseRequest
+from support import virtual_time
 
 from simulation.manifests import NAME, find, group, new_cluster
 from simulation.stage import Stage, heard_by

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-import virtual_time
-from raytide.sandbox.fault_script import Call, Rule
-from raytide.sandbox.faults import Answer, Delay
+from raytide.sandbox.faults.script import Call, Rule
+from raytide.sandbox.faults.types import Answer, Delay
+from support import virtual_time
 
 from simulation.manifests import NAME, find, group
 from simulation.scenarios import edit, live_cluster, workers

@@ -2,7 +2,7 @@
 
 import pytest
 
-import virtual_time
+from support import virtual_time
 
 from simulation.autoscaled_stage import AutoscaledStage
 from simulation.demand_scenarios import demanded

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import pytest
 
-import virtual_time
+from support import virtual_time
 
 from simulation.training_history import JobHistory, JobLife
 

@@ -4,7 +4,7 @@ The census of census.py for pods of TrainingJobs: by owner and role, with the in
 scenarios and the end-state oracle of jobs.
 """
 
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
 from raytide.sandbox.apiserver.store import Change
 
 from simulation.census import ENDED, Census, Citizen, decode_pod
@@ -27,8 +27,8 @@ class JobCensus(Census):
             name=change.key.name,
             owner_uid=owner.uid,
             cluster=f"{change.key.namespace}/{owner.name}",
-            group=entry.labels.get(names.ROLE_LABEL, ""),
-            index=entry.labels.get(names.INDEX_LABEL, ""),
+            group=entry.labels.get(constants.ROLE_LABEL, ""),
+            index=entry.labels.get(constants.INDEX_LABEL, ""),
             replica="",
             host="",
             made_for="",

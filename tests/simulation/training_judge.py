@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
 from raytide.api.quantity import to_millis
 
 from simulation.census import ENDED
@@ -95,7 +95,7 @@ class TrainingJudge(Notes):
         """A create commits long after its sender gave up, and perhaps after its sender was killed."""
         obj = msgspec.json.decode(body) if body else {}
         if obj.get("kind") == "Pod":
-            owner, role = obj["metadata"]["ownerReferences"][0]["uid"], obj["metadata"]["labels"][names.ROLE_LABEL]
+            owner, role = obj["metadata"]["ownerReferences"][0]["uid"], obj["metadata"]["labels"][constants.ROLE_LABEL]
             self._late[owner, role] += 1
 
     def _known(self, uid: str) -> list[JobWish]:
@@ -109,7 +109,7 @@ class TrainingJudge(Notes):
         labels, uid = change.entry.labels, next((each for each in change.entry.owners if each in self.wishes), None)
         if uid is None:
             return
-        role, index = labels.get(names.ROLE_LABEL, ""), labels.get(names.INDEX_LABEL, "")
+        role, index = labels.get(constants.ROLE_LABEL, ""), labels.get(constants.INDEX_LABEL, "")
         late, whose = self._late[uid, role], f"{self.names[uid]}/{role}"
         most = max((wish.counts.get(role, 0) for wish in self._known(uid)), default=0)
         alive = len(self.census.live_in(uid, role))
@@ -132,7 +132,7 @@ class TrainingJudge(Notes):
         if uid is None:
             self.note(f"deletes a pod of a stranger: {name}")
             return
-        role = entry.labels.get(names.ROLE_LABEL, "")
+        role = entry.labels.get(constants.ROLE_LABEL, "")
         alive = {pod.uid: pod for pod in self.census.live_in(uid, role)}
         known, now_s = self._known(uid), self._now_s()
         is_ending = any(wish.is_ending for wish in known) or self.finished(uid)
@@ -143,11 +143,11 @@ class TrainingJudge(Notes):
         taken[entry.uid] = now_s
         gone = sum(each in alive and now_s - at_s <= AT_ONCE_S for each, at_s in taken.items())
         # Trainer 0 is somebody others meet at: while it is replaced its place counts, and another one may go instead.
-        places = int(role == names.TRAINER and all(pod.index != "0" for pod in alive.values()))
+        places = int(role == constants.TRAINER and all(pod.index != "0" for pod in alive.values()))
         is_seen = self.is_view_trusted and now_s - self.world.hit_at > AT_ONCE_S
         if is_seen and len(alive) + places - gone < least - given_up(self._before[uid]) - self._late[uid, role]:
             self._note_count(f"{name} is told to go, although {least} {role}s of {self.names[uid]} are wanted")
-        if role == names.TRAINER and alive[entry.uid].index == "0" and least > 0:
+        if role == constants.TRAINER and alive[entry.uid].index == "0" and least > 0:
             self._note_count(f"trainer 0 of {self.names[uid]} goes before others")
 
     def finished(self, uid: str) -> bool:
@@ -164,7 +164,7 @@ class TrainingJudge(Notes):
         if path.endswith("/status"):
             allowed = {"metadata": {"resourceVersion": ...}, "status": ...}
         else:
-            annotations = {names.SHARING_ANNOTATION: ...}
+            annotations = {constants.SHARING_ANNOTATION: ...}
             allowed = {
                 "metadata": {"resourceVersion": ..., "annotations": annotations},
                 "spec": {"trainer": {"replicas": ...}},
@@ -176,7 +176,7 @@ class TrainingJudge(Notes):
         """An operator made a pod or service (RM:I8)."""
         metadata = obj["metadata"]
         owner = next((ref for ref in metadata.get("ownerReferences") or [] if ref.get("controller")), None)
-        job = (metadata.get("labels") or {}).get(names.JOB_LABEL)
+        job = (metadata.get("labels") or {}).get(constants.JOB_LABEL)
         if owner is None or job != owner["name"] or self.names.get(owner["uid"]) != f"{metadata['namespace']}/{job}":
             self.note(f"created without the owner or label of a job: {metadata['name']}")
 
@@ -223,7 +223,7 @@ class TrainingJudge(Notes):
         if not self.is_view_trusted or self._now_s() - self.world.disturbed_at < UNSEEN_S:
             return
         free = self._free()
-        placed = sum(self._is_placed(pod.name, obj) for pod in self.census.live_in(uid, names.TRAINER))
+        placed = sum(self._is_placed(pod.name, obj) for pod in self.census.live_in(uid, constants.TRAINER))
         missing = max(0, after - given_up(obj) - placed)
         for resource, amount in requests_of(obj["spec"]["trainer"]).items():
             if amount * missing > free[resource]:
@@ -262,7 +262,7 @@ class TrainingJudge(Notes):
             self.note(f"observedGeneration of {whose} went from {seen_before} back to {seen}")
         if seen > self._generation_read[uid]:
             self.note(f"observedGeneration of {whose} is {seen}, which nobody has read")
-        for role in names.ROLES:
+        for role in constants.ROLES:
             failed = (told.get(role) or {}).get("failed", 0)
             if failed > (really := self.world.failed[uid, role]):
                 self.note(f"{failed} failed {role}s of {whose} are counted, and {really} failed")

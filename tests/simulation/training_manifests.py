@@ -6,7 +6,7 @@ Cool-downs are short, so that stories are, and nobody moves without need unless 
 
 from typing import Any
 
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
 
 from simulation.world import NAMESPACE
 
@@ -16,7 +16,7 @@ COOLDOWN_S = 5
 
 def role(cpu: str, gpu: int = 0) -> dict[str, Any]:
     """What one pod of a role asks for."""
-    amounts = {"cpu": cpu, **({names.GPU: gpu} if gpu else {})}
+    amounts = {"cpu": cpu, **({constants.GPU: gpu} if gpu else {})}
     return {"resources": {"requests": amounts, "limits": amounts}}
 
 
@@ -37,7 +37,9 @@ def new_job(
 
 def new_pod(name: str, cpu: str, *, namespace: str = NAMESPACE, job: str = "") -> dict[str, Any]:
     """A stranger's pod; with `job` one that bears a job's labels and is not its own."""
-    labels = {names.JOB_LABEL: job, names.ROLE_LABEL: names.TRAINER, names.INDEX_LABEL: "77"} if job else {}
+    labels = (
+        {constants.JOB_LABEL: job, constants.ROLE_LABEL: constants.TRAINER, constants.INDEX_LABEL: "77"} if job else {}
+    )
     container = {"name": "main", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}
     return {
         "apiVersion": "v1",

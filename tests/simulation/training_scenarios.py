@@ -8,9 +8,9 @@ in sizes that follow from the rules of fair sharing by hand, whatever went wrong
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from raytide.api import training_names as names
-from raytide.sandbox.apiserver.messages import Request
-from raytide.sandbox.faults import Answer
+from raytide.api import trainingjob_constants as constants
+from raytide.sandbox.apiserver.request_response import Request
+from raytide.sandbox.faults.types import Answer
 
 from simulation.scenarios import Scenario
 from simulation.stage import Stage
@@ -61,7 +61,7 @@ async def until_it_says(stage: TrainingStage, name: str, reason: str, within_s: 
     """The sharing pass says why the job waits, if not at once (its pods may say something before it)."""
 
     def said() -> Any:
-        return condition(stage.world.job(name, NAMESPACE) or {}, names.WAITING).get("reason")
+        return condition(stage.world.job(name, NAMESPACE) or {}, constants.WAITING).get("reason")
 
     if not await until(stage, lambda: said() == reason, within_s or stage.esr_s):
         stage.judge.note(f"{name} should say {reason}, and says {said()}")
@@ -249,7 +249,7 @@ async def impossible_gang(stage: TrainingStage) -> None:
     if not await until(stage, lambda: stage.sizes()["x"] == 0, PENDING_TIMEOUT_S + LONGEST_BLIND_S):
         stage.judge.note(f"it has not given its room back: {stage.sizes()}")
     stage.judge.is_view_trusted = trust
-    await until_it_says(stage, "x", names.GANG_TIMEOUT)
+    await until_it_says(stage, "x", constants.GANG_TIMEOUT)
     await until_it_says(stage, "x", "Unsatisfiable", within_s=2 * LONGEST_BLIND_S)
     await stage.settle()
     expect(stage, a=8, x=0)
@@ -272,7 +272,7 @@ async def quota(stage: TrainingStage) -> None:
     stage.world.create(new_job("a", 4, 4))
     stage.world.create(new_job("b", 2, 2))
     await stage.pass_time(QUOTA_S - 1.0)
-    waiting = condition(stage.world.job("a", NAMESPACE) or {}, names.WAITING)
+    waiting = condition(stage.world.job("a", NAMESPACE) or {}, constants.WAITING)
     if not stage.script.met and (stage.sizes() != {"a": 2, "b": 2} or waiting.get("status") != "True"):
         stage.judge.note(f"under a quota of two: {stage.sizes()}, {waiting}")
     stage.trouble_until = until_s

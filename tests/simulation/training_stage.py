@@ -13,18 +13,18 @@ from collections.abc import Callable, Coroutine, Iterator
 from datetime import timedelta
 from typing import Any
 
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
 from raytide.api.capacity import capacity_node_from_object, capacity_pod_from_object
 from raytide.api.config import JobConfig, SharingConfig
 from raytide.api.meta import Key
 from raytide.api.trainingjob import TrainingJob
-from raytide.elastic.fairness import divide
+from raytide.controller.base import ControllerOptions
+from raytide.fairshare.algorithm.allocate import allocate
+from raytide.fairshare.controller import FairShareController
+from raytide.fairshare.snapshot import build_snapshot
 from raytide.kube.client import Client
-from raytide.kube.room import RoomOptions
 from raytide.runtime.clock import Clock
-from raytide.sharing.pools import pool
-from raytide.sharing.room import SharingRoom
-from raytide.trainingjob.room import TrainingJobRoom
+from raytide.trainingjob.controller import TrainingJobController
 
 from simulation.census import ENDED
 from simulation.operator_under_test import OperatorUnderTest
@@ -37,37 +37,37 @@ from simulation.world import Kubelets
 
 RESTED = timedelta(hours=1)
 """After so long no cool-down and no distance between admissions lasts any more."""
-START_ORDER = (names.MASTER, names.PSERVER, names.TRAINER)
+START_ORDER = (constants.MASTER, constants.PSERVER, constants.TRAINER)
 SHARING = SharingConfig()
 
 
 class Rooms:
-    """Both rooms as one, as rooms.py runs them."""
+    """Both rooms as one, as manager.py runs them."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
-        self._jobs = TrainingJobRoom(client, clock=clock, config=JobConfig(), options=RoomOptions())
-        self._parts = (self._jobs, SharingRoom(client, clock=clock, config=SHARING))
+        self._jobs = TrainingJobController(client, clock=clock, config=JobConfig(), options=ControllerOptions())
+        self._parts = (self._jobs, FairShareController(client, clock=clock, config=SHARING))
 
     async def run(self) -> None:
         """Follow, and lead until stopped."""
         await _together(part.run() for part in self._parts)
 
-    async def follow(self) -> None:
+    async def run_informers(self) -> None:
         """Know what there is."""
-        await _together(part.follow() for part in self._parts)
+        await _together(part.run_informers() for part in self._parts)
 
-    async def lead(self) -> None:
+    async def run_reconcilers(self) -> None:
         """Work for one term."""
-        await _together(part.lead() for part in self._parts)
+        await _together(part.run_reconcilers() for part in self._parts)
 
     async def stop(self) -> None:
         """Let what is running end."""
         await _together(part.stop() for part in self._parts)
 
-    def ring(self, key: Key) -> None:
+    def enqueue(self, key: Key) -> None:
         """Look at one job, and share again."""
-        self._jobs.ring(key)
-        self._parts[1].controller.ring()
+        self._jobs.enqueue(key)
+        self._parts[1].reconciler.enqueue()
 
 
 class JobsOperator(OperatorUnderTest):
@@ -106,7 +106,7 @@ class TrainingStage(Stage):
     def sizes(self) -> dict[str, int]:
         """Name of a job -> its live trainers."""
         return {
-            job["metadata"]["name"]: len(self.census.live_in(job["metadata"]["uid"], names.TRAINER))
+            job["metadata"]["name"]: len(self.census.live_in(job["metadata"]["uid"], constants.TRAINER))
             for job in self.clusters()
         }
 
@@ -124,18 +124,18 @@ class TrainingStage(Stage):
             orphans += [
                 key.name
                 for key, entry in self.world.store.entries(kind)
-                if names.JOB_LABEL in entry.labels and not living.issuperset(entry.owners)
+                if constants.JOB_LABEL in entry.labels and not living.issuperset(entry.owners)
             ]
         return f"orphans: {orphans}" if orphans else self._unplanned(jobs)
 
     def _difference_of(self, job: dict[str, Any]) -> str:
         uid, wish, told = job["metadata"]["uid"], job_wish(job), job.get("status") or {}
         if uid in self.world.finishing and any(wish.counts.values()):
-            is_waiting = condition(job, names.WAITING).get("status") == "True"
+            is_waiting = condition(job, constants.WAITING).get("status") == "True"
             return "" if is_waiting else "its work is done, and it does not say so"
         want = {role: count for role, count in wish.counts.items() if count}
-        if names.TRAINER in want:
-            want[names.TRAINER] -= given_up(job)
+        if constants.TRAINER in want:
+            want[constants.TRAINER] -= given_up(job)
         have, held_back = self.census.alive(uid), self._held_back(job)
         due = {role: min(count, have.get(role, 0)) if role in held_back else count for role, count in want.items()}
         if have != {role: count for role, count in due.items() if count}:
@@ -147,7 +147,7 @@ class TrainingStage(Stage):
         ]
         if unwanted:
             return f"still there: {unwanted}"
-        numbers, ready = told.get(names.TRAINER) or {}, self.census.ready(uid)[names.TRAINER]
+        numbers, ready = told.get(constants.TRAINER) or {}, self.census.ready(uid)[constants.TRAINER]
         if numbers.get("ready", 0) != ready:
             return f"{ready} trainers are ready, its status says {numbers}"
         if want and (difference := self._wrong_members(job)):
@@ -156,14 +156,14 @@ class TrainingStage(Stage):
 
     def _held_back(self, job: dict[str, Any]) -> tuple[str, ...]:
         """Roles that start after one whose pods have no node: they come when it is ready, and the job says what it waits for."""
-        if condition(job, names.WAITING).get("status") != "True":
+        if condition(job, constants.WAITING).get("status") != "True":
             return ()
         pods = [
             entry.obj()
             for _, entry in self.world.store.entries("pods")
             if job["metadata"]["uid"] in entry.owners and not entry.is_terminating
         ]
-        homeless = {pod["metadata"]["labels"][names.ROLE_LABEL] for pod in pods if not pod["spec"].get("nodeName")}
+        homeless = {pod["metadata"]["labels"][constants.ROLE_LABEL] for pod in pods if not pod["spec"].get("nodeName")}
         first = next((place for place, role in enumerate(START_ORDER) if role in homeless), len(START_ORDER))
         return START_ORDER[first + 1 :]
 
@@ -181,20 +181,20 @@ class TrainingStage(Stage):
             return "its list of members is missing or another job's"
         members = json.loads(entry.obj()["data"]["membership.json"])["trainer"]["members"]
         listed = [member["name"] for member in members]
-        alive = [pod.name for pod in self.census.live_in(metadata["uid"], names.TRAINER)]
+        alive = [pod.name for pod in self.census.live_in(metadata["uid"], constants.TRAINER)]
         done = [pod.name for pod in self.census.members(metadata["uid"]) if not pod.is_alive]
-        expected = {*alive, *done} if names.TRAINER not in self._held_back(job) else {*alive, *listed}
+        expected = {*alive, *done} if constants.TRAINER not in self._held_back(job) else {*alive, *listed}
         if not set(alive) <= set(listed) <= expected:
             return f"its members are {listed}, its trainers {alive}"
-        if len(listed) > (size := job_wish(job).counts[names.TRAINER]):
+        if len(listed) > (size := job_wish(job).counts[constants.TRAINER]):
             return f"its members are {listed}, and {size} trainers are wanted"
         service = self.world.store.find("services", metadata["namespace"], metadata["name"])
         return "" if service and service.owners == (metadata["uid"],) else "its service is missing or another job's"
 
     def _unexplained(self, job: dict[str, Any], ready: int) -> str:
         """Every job has its minimum, or a condition says why not; and who could be larger is told why not (I25)."""
-        wish, waiting = job_wish(job), condition(job, names.WAITING)
-        if job["spec"].get("suspend") or condition(job, names.SUCCEEDED) or condition(job, names.FAILED):
+        wish, waiting = job_wish(job), condition(job, constants.WAITING)
+        if job["spec"].get("suspend") or condition(job, constants.SUCCEEDED) or condition(job, constants.FAILED):
             return ""
         if record_of(job).get("uid") != job["metadata"]["uid"] or waiting.get("reason") == "NotAdmitted":
             return "nobody has shared with it yet"
@@ -207,14 +207,14 @@ class TrainingStage(Stage):
     def _unplanned(self, jobs: list[dict[str, Any]]) -> str:
         """What a plan from the store itself would still change."""
         pods = [entry.obj() for _, entry in self.world.store.entries("pods")]
-        shared = pool(
+        shared = build_snapshot(
             [TrainingJob.parse(job) for job in jobs],
             [capacity_pod_from_object(pod) for pod in pods if (pod.get("status") or {}).get("phase") not in ENDED],
             [capacity_node_from_object(entry.obj()) for _, entry in self.world.store.entries("nodes")],
             config=SHARING,
             now=self.world.now() + RESTED,
         )
-        resizes = divide(shared).resizes
+        resizes = allocate(shared).resizes
         return f"still to come: {[each.message for each in resizes]}" if resizes else ""
 
     # --- comparing ---------------------------------------------------------------------------------------------------
@@ -241,7 +241,9 @@ class FreePlacesStage(TrainingStage):
         pods: Counter[str] = Counter()
         for key, entry in self.world.store.entries("pods"):
             who = (
-                "first" if entry.labels.get(names.INDEX_LABEL) == "0" else entry.labels.get(names.ROLE_LABEL, key.name)
+                "first"
+                if entry.labels.get(constants.INDEX_LABEL) == "0"
+                else entry.labels.get(constants.ROLE_LABEL, key.name)
             )
             pods[f"{who} {_pod(entry.obj())}"] += 1
         return {**found, "pods": dict(pods)}
@@ -249,7 +251,7 @@ class FreePlacesStage(TrainingStage):
 
 def _plain(job: dict[str, Any]) -> dict[str, Any]:
     told = job.get("status") or {}
-    roles = {role: told.get(role) for role in names.ROLES}
+    roles = {role: told.get(role) for role in constants.ROLES}
     conditions = {each["type"]: (each["status"], each["reason"]) for each in told.get("conditions") or ()}
     return {"spec": job["spec"], "phase": told.get("phase"), "conditions": conditions, **roles}
 

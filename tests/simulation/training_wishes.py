@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
 
 GIVES_BACK = ("GangTimeout", "Suspended")
 
@@ -36,7 +36,7 @@ def job_wish(job: Mapping[str, Any]) -> JobWish:
     size = max(low, min(high, ordered(job)))
     has_pods = not has_ended(job) and not spec.get("suspend") and (not is_gang(job) or is_admitted(job))
     pservers = (spec.get("pserver") or {}).get("min-instance", 0)
-    counts = {names.TRAINER: size, names.PSERVER: pservers, names.MASTER: int("master" in spec)}
+    counts = {constants.TRAINER: size, constants.PSERVER: pservers, constants.MASTER: int("master" in spec)}
     told = (job.get("status") or {}).get("trainer") or {}
     return JobWish(
         generation=job["metadata"]["generation"],
@@ -63,7 +63,7 @@ def is_gang(job: Mapping[str, Any]) -> bool:
     if ((job.get("status") or {}).get("admission") or {}).get("timeouts"):
         return True
     spec = job["spec"]
-    asks_for_gpus = names.GPU in (spec["trainer"].get("resources") or {}).get("requests", {})
+    asks_for_gpus = constants.GPU in (spec["trainer"].get("resources") or {}).get("requests", {})
     return bool(spec.get("startPolicy", "Gang" if asks_for_gpus else "Optimistic") == "Gang")
 
 
@@ -72,7 +72,7 @@ def is_admitted(job: Mapping[str, Any]) -> bool:
     record = record_of(job)
     if record.get("uid") != job["metadata"]["uid"] or not record.get("admitted"):
         return False
-    told = condition(job, names.ADMITTED)
+    told = condition(job, constants.ADMITTED)
     if told.get("status") == "True" or told.get("reason") not in GIVES_BACK:
         return True
     return bool(record.get("admittedAt")) and _moment(record["admittedAt"]) > _moment(told["lastTransitionTime"])
@@ -80,14 +80,14 @@ def is_admitted(job: Mapping[str, Any]) -> bool:
 
 def record_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the sharing pass wrote beside the spec."""
-    text = (job["metadata"].get("annotations") or {}).get(names.SHARING_ANNOTATION)
+    text = (job["metadata"].get("annotations") or {}).get(constants.SHARING_ANNOTATION)
     found: Mapping[str, Any] = json.loads(text) if text else {}
     return found
 
 
 def has_ended(job: Mapping[str, Any]) -> bool:
     """Whether its status says how it ended."""
-    return any(condition(job, kind).get("status") == "True" for kind in (names.SUCCEEDED, names.FAILED))
+    return any(condition(job, kind).get("status") == "True" for kind in (constants.SUCCEEDED, constants.FAILED))
 
 
 def condition(job: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
+from raytide.sandbox.apiserver.api_status import ApiStatusError
 from raytide.sandbox.apiserver.routes import Request
-from raytide.sandbox.apiserver.status import ApiStatus
 from raytide.sandbox.apiserver.store import Change
-from raytide.sandbox.control import timestamp
+from raytide.sandbox.controllers.base import timestamp
 
 from simulation.training_manifests import OTHER_NAMESPACE
 from simulation.world import World, node_of
@@ -77,7 +77,7 @@ class TrainingWorld(World):
             return
         self._report(namespace, name, uid, lambda pod: self._make_ended(pod, TERMINATED_CODE))
         await asyncio.sleep(0.05)
-        with suppress(ApiStatus):
+        with suppress(ApiStatusError):
             self.store.delete("pods", namespace, name, uid=uid, grace_s=0)
 
     def _report(self, namespace: str, name: str, uid: str | None, change: Callable[[dict[str, Any]], Any]) -> bool:
@@ -89,7 +89,7 @@ class TrainingWorld(World):
         if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
             return False
         change(pod)
-        with suppress(ApiStatus):
+        with suppress(ApiStatusError):
             self.store.update("pods", pod, subresource="status")
             return True
         return False
@@ -129,7 +129,7 @@ class TrainingWorld(World):
         if entry is None or entry.is_terminating:
             return
         if self._report(namespace, name, None, lambda pod: self._make_ended(pod, FAILED_CODE)):
-            self.failed[entry.owners[0] if entry.owners else "", entry.labels.get(names.ROLE_LABEL, "")] += 1
+            self.failed[entry.owners[0] if entry.owners else "", entry.labels.get(constants.ROLE_LABEL, "")] += 1
 
     def evict_from(self, name: str, namespace: str) -> None:
         """A kubelet under pressure ends the pod: nobody's fault."""
@@ -145,7 +145,7 @@ class TrainingWorld(World):
     def vanish_from(self, name: str, namespace: str) -> None:
         """Somebody deletes the pod by force."""
         self.hit_at = self._loop.time()
-        with suppress(ApiStatus):
+        with suppress(ApiStatusError):
             self.store.delete("pods", namespace, name, grace_s=0)
 
     def finish(self, uid: str) -> None:
@@ -160,7 +160,10 @@ class TrainingWorld(World):
         if entry is None or entry.uid != uid or entry.is_terminating or self.finishing.isdisjoint(entry.owners):
             return
         pod = entry.obj()
-        if entry.labels.get(names.ROLE_LABEL) == names.TRAINER and (pod.get("status") or {}).get("phase") == "Running":
+        if (
+            entry.labels.get(constants.ROLE_LABEL) == constants.TRAINER
+            and (pod.get("status") or {}).get("phase") == "Running"
+        ):
             self._report(namespace, name, uid, lambda obj: self._make_ended(obj, 0))
 
     # --- machines ----------------------------------------------------------------------------------------------------
@@ -175,7 +178,7 @@ class TrainingWorld(World):
             if node_of(pod) != node or entry.is_terminating:
                 continue
             pod.setdefault("status", {}).setdefault("conditions", []).append(_disrupted("DeletionByTaintManager"))
-            with suppress(ApiStatus):
+            with suppress(ApiStatusError):
                 self.store.update("pods", pod, subresource="status")
                 self.store.delete("pods", key.namespace, key.name, uid=entry.uid)
 
@@ -183,18 +186,18 @@ class TrainingWorld(World):
         """Somebody deletes the Node, and what was left of its pods is gone with it."""
         self.hit_at = self._loop.time()
         self.disturb()
-        with suppress(ApiStatus):
+        with suppress(ApiStatusError):
             self.store.delete("nodes", "", node)
         for key, entry in tuple(self.store.entries("pods")):
             if node_of(entry.obj()) == node:
-                with suppress(ApiStatus):
+                with suppress(ApiStatusError):
                     self.store.delete("pods", key.namespace, key.name, uid=entry.uid, grace_s=0)
 
     def bring_node(self, node: str) -> None:
         """A machine comes, or comes back."""
         self.disturb()
         self.silent.discard(node)
-        with suppress(ApiStatus):
+        with suppress(ApiStatusError):
             self.store.create("nodes", {"metadata": {"name": node}, "status": machine(CPUS[node], GPUS.get(node, 0))})
 
     def cordon(self, node: str, *, is_cordoned: bool = True) -> None:
@@ -218,7 +221,7 @@ class TrainingWorld(World):
 
     def delete(self, resource: str, name: str, namespace: str) -> None:
         """As `kubectl delete`."""
-        with suppress(ApiStatus):
+        with suppress(ApiStatusError):
             self.store.delete(resource, namespace, name)
 
     def job(self, name: str, namespace: str) -> dict[str, Any] | None:
@@ -248,7 +251,7 @@ class TrainingWorld(World):
 
 def machine(cpus: int, gpus: int) -> dict[str, Any]:
     """What a Node offers."""
-    allocatable = {"cpu": str(cpus), "memory": "64Gi", "pods": "110", **({names.GPU: str(gpus)} if gpus else {})}
+    allocatable = {"cpu": str(cpus), "memory": "64Gi", "pods": "110", **({constants.GPU: str(gpus)} if gpus else {})}
     return {"allocatable": allocatable, "capacity": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
 
 

@@ -2,7 +2,7 @@
 
 `InProcess` carries them to the sandbox's routes without sockets or threads, so that virtual time moves everything;
 watch lines come late by the lag of the moment, in order, as from a slow watch cache. Faults are the business of
-`raytide.sandbox.faulty`, which stands before it; here are the exceptions that the product knows, and a past for stale
+`raytide.sandbox.faults.transport`, which stands before it; here are the exceptions that the product knows, and a past for stale
 answers. It never loses or changes anything by itself. Both speak the product's Transport protocol (D17).
 """
 
@@ -10,16 +10,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from raytide.api.errors import Unavailable
-from raytide.kube.transport import Response, StreamRefused
-from raytide.runtime.controller import Controller
-from raytide.sandbox import faults
-from raytide.sandbox.apiserver import reading
-from raytide.sandbox.apiserver.calls import Call, parse_target
-from raytide.sandbox.apiserver.messages import Response as Answered
+from raytide.api.errors import ApiUnavailableError
+from raytide.controller.controller import ReconcileLoop
+from raytide.kube.transport import Response, StreamStatusError
+from raytide.sandbox.apiserver import read_handlers
+from raytide.sandbox.apiserver.api_status import ApiStatusError
+from raytide.sandbox.apiserver.request_info import Call, parse_target
+from raytide.sandbox.apiserver.request_response import Response as Answered
 from raytide.sandbox.apiserver.routes import Api, Request, WatchCursor
-from raytide.sandbox.apiserver.status import ApiStatus
 from raytide.sandbox.apiserver.store import Change, Store
+from raytide.sandbox.faults import types
 
 BOOKMARK_S = 60.0
 """How often a real API server tells an idle watch how far the world is."""
@@ -38,7 +38,7 @@ class InProcess:
         self._latency_s = latency_s
         self._lag_s = lag_s
         self._open: dict[int, WatchCursor] = {}
-        self.admission: Callable[[Request], faults.Answer | None] = lambda _request: None
+        self.admission: Callable[[Request], types.Answer | None] = lambda _request: None
         """What a quota, a webhook or the rights of the cluster say to a request."""
         self.witness: Callable[[Request], None] = lambda _request: None
         """Sees every request at the instant at which it is carried out."""
@@ -63,7 +63,7 @@ class InProcess:
         request = Request(method, path, dict(query or {}), dict(headers or {}), body or b"")
         self.witness(request)
         refusal = self.admission(request)
-        answer = self._api.handle(request) if refusal is None else faults.answer(refusal)
+        answer = self._api.handle(request) if refusal is None else types.answer(refusal)
         assert isinstance(answer, Answered), "watches go through stream()"
         await asyncio.sleep(self._latency_s)
         return Response(answer.status, answer.body, answer.headers)
@@ -79,9 +79,9 @@ class InProcess:
         await asyncio.sleep(self._latency_s)
         request = Request("GET", path, dict(query or {}), dict(headers or {}), b"")
         refusal = self.admission(request)
-        cursor = self._api.handle(request) if refusal is None else faults.answer(refusal)
+        cursor = self._api.handle(request) if refusal is None else types.answer(refusal)
         if not isinstance(cursor, WatchCursor):
-            raise StreamRefused(Response(cursor.status, cursor.body, cursor.headers))
+            raise StreamStatusError(Response(cursor.status, cursor.body, cursor.headers))
         loop = asyncio.get_running_loop()
         late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
@@ -126,11 +126,11 @@ class Troubles:
 
     def lost(self, message: str, *, is_outcome_unknown: bool) -> Exception:
         """No complete answer came."""
-        return Unavailable(message, is_outcome_unknown=is_outcome_unknown)
+        return ApiUnavailableError(message, is_outcome_unknown=is_outcome_unknown)
 
-    def refused(self, response: Answered) -> Exception:
+    def rejected(self, response: Answered) -> Exception:
         """A stream was answered with something else than 200."""
-        return StreamRefused(Response(response.status, response.body, response.headers))
+        return StreamStatusError(Response(response.status, response.body, response.headers))
 
 
 class StorePast:
@@ -148,19 +148,19 @@ class StorePast:
     def note(self, *_: Any) -> None:
         """The store remembers by itself."""
 
-    def recall(self, path: str, query: Mapping[str, str], fault: faults.Stale, now_s: float) -> Answered | None:
+    def recall(self, path: str, query: Mapping[str, str], fault: types.Stale, now_s: float) -> Answered | None:
         """The answer of that moment; None for what is no resource."""
         request = Request("GET", path, dict(query), {}, b"")
         try:
             target = parse_target(path)
             call = Call(request, target, self._api._registry.find(target.group, target.version, target.plural))
             old = self._store_at(self._version_at(call.key, fault, now_s))
-            return reading.get(old, call) if target.name else reading.list_objects(old, call)
-        except ApiStatus as status:
+            return read_handlers.get(old, call) if target.name else read_handlers.list_objects(old, call)
+        except ApiStatusError as status:
             headers = {"content-type": "application/json"}
-            return Answered(status.code, reading.encode(status.body()), headers)
+            return Answered(status.code, read_handlers.encode(status.body()), headers)
 
-    def _version_at(self, resource: str, fault: faults.Stale, now_s: float) -> int:
+    def _version_at(self, resource: str, fault: types.Stale, now_s: float) -> int:
         version = self._version_before
         of_kind = [change.version for _, change in self._changes if change.key.resource == resource]
         latest = of_kind[-1 - fault.lag_changes] if len(of_kind) > fault.lag_changes else self._version_before
@@ -186,7 +186,7 @@ class StorePast:
         return old
 
 
-async def until_at_work(controller: Controller) -> None:
+async def until_at_work(controller: ReconcileLoop) -> None:
     """Until its workers wait for keys. Fixtures run in real time, and a busy machine may need long for it."""
     async with asyncio.timeout(60):
         while not controller.is_at_work:  # noqa: ASYNC110 - a test looks; nobody is to be told

@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 import yaml
 
+from raytide.sandbox.apiserver.api_status import ApiStatusError
 from raytide.sandbox.apiserver.routes import Api, Request
-from raytide.sandbox.apiserver.status import ApiStatus
 from raytide.sandbox.apiserver.store import Change, Store
-from raytide.sandbox.controllers import Controllers
+from raytide.sandbox.controllers.manager import Controllers
 
 NAMESPACE = "default"
 NODES = ("node-0", "node-1")
@@ -115,7 +115,7 @@ class World:
         entry = self.store.find("pods", self.namespace, name)
         if entry is None or node_of(entry.obj()) in self._silent_nodes:
             return
-        with suppress(ApiStatus):
+        with suppress(ApiStatusError):
             self.store.delete("pods", self.namespace, name, uid=uid, grace_s=0)
 
     def lose_node(self, node: str) -> None:
@@ -124,7 +124,7 @@ class World:
         self.edit("nodes", node, None, lambda obj: obj.update(status=node_status("Unknown")), subresource="status")
         for key, entry in self.store.entries("pods", self.namespace):
             if node_of(entry.obj()) == node:
-                with suppress(ApiStatus):
+                with suppress(ApiStatusError):
                     self.store.delete("pods", self.namespace, key.name, uid=entry.uid)
 
     def silence_node(self, node: str) -> list[str]:
@@ -147,11 +147,11 @@ class World:
 
     def bury_node(self, node: str) -> None:
         """Somebody deletes the Node: pod garbage collection ends what was left of its pods."""
-        with suppress(ApiStatus):
+        with suppress(ApiStatusError):
             self.store.delete("nodes", "", node)
         for key, entry in self.store.entries("pods", self.namespace):
             if node_of(entry.obj()) == node:
-                with suppress(ApiStatus):
+                with suppress(ApiStatusError):
                     self.store.delete("pods", self.namespace, key.name, uid=entry.uid, grace_s=0)
 
     # --- people ----------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class World:
             return False
         obj = entry.obj()
         change(obj)
-        with suppress(ApiStatus):
+        with suppress(ApiStatusError):
             self.store.update(resource, obj, subresource=subresource)
             return True
         return False
@@ -194,12 +194,12 @@ class World:
 
     def delete_cluster(self, name: str) -> None:
         """As `kubectl delete raycluster` does it."""
-        with suppress(ApiStatus):
+        with suppress(ApiStatusError):
             self.store.delete(RAYCLUSTERS, self.namespace, name)
 
     def vanish(self, name: str) -> None:
         """Somebody deletes the pod by force."""
-        with suppress(ApiStatus):
+        with suppress(ApiStatusError):
             self.store.delete("pods", self.namespace, name, grace_s=0)
 
     # --- looking ---------------------------------------------------------------------------------------------------

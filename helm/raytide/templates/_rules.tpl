@@ -1,7 +1,7 @@
-{{/* Written by tools/chart.py from raytide/api/permissions.py: change it there. */}}
+{{/* Written by tools/chart.py from raytide/api/rbac_rules.py: change it there. */}}
 
 {{- define "raytide.rules.watched" -}}
-# to know which RayClusters should exist
+# to watch RayClusters
 - apiGroups: ["ray.io"]
   resources: [rayclusters]
   verbs: [get, list, watch]
@@ -9,11 +9,11 @@
 - apiGroups: ["ray.io"]
   resources: [rayclusters/status]
   verbs: [patch]
-# optional: to own pods where the admission plugin OwnerReferencesPermissionEnforcement is on (OpenShift)
+# optional: to set owner references of pods where the admission plugin OwnerReferencesPermissionEnforcement is on (OpenShift)
 - apiGroups: ["ray.io"]
   resources: [rayclusters/finalizers]
   verbs: [update]
-# to know which TrainingJobs should exist
+# to watch TrainingJobs
 - apiGroups: ["paddlepaddle.org"]
   resources: [trainingjobs]
   verbs: [get, list, watch]
@@ -21,110 +21,110 @@
 - apiGroups: ["paddlepaddle.org"]
   resources: [trainingjobs/status]
   verbs: [patch]
-# to share the cluster: spec.trainer.replicas and the record of why, nothing else
+# to scale jobs: only spec.trainer.replicas and the annotation with the decision are changed
 - apiGroups: ["paddlepaddle.org"]
   resources: [trainingjobs]
   verbs: [patch]
-# optional: to remove jobs whose ttlSecondsAfterFinished is over
+# optional: to delete jobs whose ttlSecondsAfterFinished has passed
 - apiGroups: ["paddlepaddle.org"]
   resources: [trainingjobs]
   verbs: [delete]
-# optional: to own their pods where the admission plugin OwnerReferencesPermissionEnforcement is on (OpenShift)
+# optional: to set owner references of their pods where the admission plugin OwnerReferencesPermissionEnforcement is on (OpenShift)
 - apiGroups: ["paddlepaddle.org"]
   resources: [trainingjobs/finalizers]
   verbs: [update]
-# to see the membership of jobs: only those with our label are asked for
+# to watch the membership of jobs: only ConfigMaps with the operator's label are listed
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch]
-# to tell the pods of a job who the others are
+# to publish the addresses of a job's pods to its pods
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [create, patch]
-# to see the pods of RayClusters and TrainingJobs
+# to watch the pods of RayClusters and TrainingJobs
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
-# to make and remove the pods of RayClusters and TrainingJobs
+# to create and delete the pods of RayClusters and TrainingJobs
 - apiGroups: [""]
   resources: [pods]
   verbs: [create, delete]
-# to see the services of heads and jobs
+# to watch the services of heads and jobs
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch]
-# to make the services of heads and jobs
+# to create the services of heads and jobs
 - apiGroups: [""]
   resources: [services]
   verbs: [create]
-# optional: to make the accounts under which autoscalers act
+# optional: to create the service accounts of autoscalers
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [get, create]
-# optional: to give each autoscaler rights to its own RayCluster
+# optional: to create the role of each autoscaler, limited to its own RayCluster
 - apiGroups: ["rbac.authorization.k8s.io"]
   resources: [roles]
   verbs: [get, create]
-# optional: to give each autoscaler its role
+# optional: to bind the role of each autoscaler to its service account
 - apiGroups: ["rbac.authorization.k8s.io"]
   resources: [rolebindings]
   verbs: [get, create]
-# optional: to let go of deleted RayClusters that KubeRay's finalizer holds, and to pass it on to autoscalers: a role may grant only what its author has. The operator never writes a spec
+# optional: to remove KubeRay's finalizer from deleted RayClusters, and to grant it to autoscalers: a role may grant only what its creator is granted. The operator never writes a spec
 - apiGroups: ["ray.io"]
   resources: [rayclusters]
   verbs: [patch]
 {{- if eq .Values.autoscaler.mode "ray" }}
-# optional: to pass it on to Ray's autoscaler
+# optional: to grant it to Ray's autoscaler
 - apiGroups: [""]
   resources: [pods]
   verbs: [patch]
 {{- end }}
 {{- if eq .Values.autoscaler.mode "ray" }}
-# optional: to pass it on to Ray's autoscaler, which resizes pods in place
+# optional: to grant it to Ray's autoscaler, which resizes pods in place
 - apiGroups: [""]
   resources: [pods/resize]
   verbs: [patch]
 {{- end }}
-# optional: to see when a quota has room again for all hosts of a replica
+# optional: to check when a quota has capacity for all hosts of a replica
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [get]
-# optional: to share no more with jobs than the quotas of their namespaces allow
+# optional: to keep jobs within the quotas of their namespaces
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [list, watch]
 {{- if eq .Values.autoscaler.mode "raytide" }}
-# optional: to pass it on to autoscalers, which read whether a node comes for a pod that none can take
+# optional: to grant it to autoscalers, which read whether a node is added for an unschedulable pod
 - apiGroups: [""]
   resources: [events]
   verbs: [list]
 {{- end }}
-# optional: to say what happened in `kubectl describe`
+# optional: to record events
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
 {{- end -}}
 
 {{- define "raytide.rules.own" -}}
-# to make sure that only one operator acts
+# to elect one leader among the replicas of the operator
 - apiGroups: ["coordination.k8s.io"]
   resources: [leases]
   verbs: [get, create, update]
 {{- end -}}
 
 {{- define "raytide.rules.cluster" -}}
-# optional: to replace dying pods whose node is away, and share the room on nodes among jobs
+# optional: to replace terminating pods on dead nodes, and share the capacity of nodes among jobs
 - apiGroups: [""]
   resources: [nodes]
   verbs: [list, watch]
-# optional: to know which job comes before another
+# optional: to order jobs by priority
 - apiGroups: ["scheduling.k8s.io"]
   resources: [priorityclasses]
   verbs: [list, watch]
 {{- end -}}
 
 {{- define "raytide.rules.everywhere" -}}
-# optional: to know how much room is left on nodes
+# optional: to compute the free capacity of nodes
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]

@@ -1,7 +1,7 @@
-"""What does the operator count?
+"""Prometheus metrics of the operator.
 
-Every Prometheus metric, declared once, under the names RC §6.2 and TJ §8 know where there is one. Nothing is computed here.
-Written by the rooms and main.py, read by `/metrics`.
+Every metric is declared here once, under the names of RC §6.2 and TJ §8 where these define one. Nothing is computed
+here. Written by the controllers and manager/main.py, read by `/metrics`.
 """
 
 from typing import Final
@@ -45,8 +45,8 @@ JOB_RESIZES: Final = Counter(
     ["direction", "reason"],
     registry=REGISTRY,
 )
-DOORBELL_RINGS: Final = Counter("raytide_doorbell_rings", "Events that kopf told.", ["resource"], registry=REGISTRY)
-DOORBELL_RESTARTS: Final = Counter("raytide_doorbell_restarts", "Times kopf was restarted.", registry=REGISTRY)
+KOPF_EVENTS: Final = Counter("raytide_kopf_events", "Events received from kopf.", ["resource"], registry=REGISTRY)
+KOPF_RESTARTS: Final = Counter("raytide_kopf_restarts", "Times kopf was restarted.", registry=REGISTRY)
 WAITING_KEYS: Final = Gauge(
     "raytide_waiting_keys", "Keys that are due and have no worker.", ["controller"], registry=REGISTRY
 )

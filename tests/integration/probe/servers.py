@@ -25,7 +25,7 @@ from raytide.sandbox.apiserver.http import application
 from raytide.sandbox.apiserver.routes import Api
 from raytide.sandbox.apiserver.store import Store
 from raytide.sandbox.certificates import Certificates, make_certificates
-from raytide.sandbox.controllers import Controllers
+from raytide.sandbox.controllers.manager import Controllers
 
 TOKEN = "probe-token"
 

@@ -12,7 +12,7 @@ from raytide.api.capacity import (
     priorities_of,
     priority_class_from_object,
 )
-from raytide.api.pod_shape import NOWHERE, NodeRequirement, PodToleration
+from raytide.api.pod_requirements import NOWHERE, NodeRequirement, PodToleration
 from raytide.api.quantity import QuantityError
 
 MI = 1 << 20

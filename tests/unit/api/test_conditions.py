@@ -8,7 +8,7 @@ from raytide.api.conditions import (
     MAX_MESSAGE_BYTES,
     find_condition,
     is_condition_true,
-    moment_of,
+    parse_timestamp,
     remove_condition,
     set_condition,
     timestamp,
@@ -78,6 +78,6 @@ def test_a_message_too_long_for_the_api_is_cut_between_characters():
 def test_timestamps_are_utc_in_whole_seconds():
     moment = datetime(2026, 1, 1, 13, 0, 0, 999999, tzinfo=timezone(timedelta(hours=1)))
     assert timestamp(moment) == "2026-01-01T12:00:00Z"
-    assert moment_of("2026-01-01T12:00:00Z") == NOW
-    assert moment_of("2026-01-01T12:00:00") == NOW
-    assert moment_of("soon") is None
+    assert parse_timestamp("2026-01-01T12:00:00Z") == NOW
+    assert parse_timestamp("2026-01-01T12:00:00") == NOW
+    assert parse_timestamp("soon") is None

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raytide.api.lease import (
+    LeaseDecision,
+    LeaseObservation,
     Record,
-    Sighting,
-    Verdict,
     build_held,
     build_released,
     decide,
@@ -38,17 +38,23 @@ def lease(holder="them", *, renewed="t1", duration=30, transitions=4, **spec):
 @pytest.mark.parametrize(
     ("holder", "unchanged_s", "verdict"),
     [
-        pytest.param(None, 0, Verdict.ACQUIRE, id="a lease that does not exist is taken"),
-        pytest.param("", 0, Verdict.ACQUIRE, id="a lease that was given back is taken at once"),
-        pytest.param("us", 0, Verdict.RENEW, id="a lease that names us is ours at once: our container was restarted"),
-        pytest.param("us", 99, Verdict.RENEW, id="a lease that names us is ours however old it is"),
-        pytest.param("them", 0, Verdict.WAIT, id="a lease of somebody else is waited for, whatever its times say"),
-        pytest.param("them", 29.9, Verdict.WAIT, id="somebody else may still renew"),
-        pytest.param("them", 30, Verdict.ACQUIRE, id="somebody else did not renew for as long as the lease lasts"),
+        pytest.param(None, 0, LeaseDecision.ACQUIRE, id="a lease that does not exist is taken"),
+        pytest.param("", 0, LeaseDecision.ACQUIRE, id="a lease that was given back is taken at once"),
+        pytest.param(
+            "us", 0, LeaseDecision.RENEW, id="a lease that names us is ours at once: our container was restarted"
+        ),
+        pytest.param("us", 99, LeaseDecision.RENEW, id="a lease that names us is ours however old it is"),
+        pytest.param(
+            "them", 0, LeaseDecision.WAIT, id="a lease of somebody else is waited for, whatever its times say"
+        ),
+        pytest.param("them", 29.9, LeaseDecision.WAIT, id="somebody else may still renew"),
+        pytest.param(
+            "them", 30, LeaseDecision.ACQUIRE, id="somebody else did not renew for as long as the lease lasts"
+        ),
     ],
 )
 def test_who_is_next(holder, unchanged_s, verdict):
-    sighting = None if holder is None else Sighting(Record(holder, 30), at=1000.0, unchanged_s=unchanged_s)
+    sighting = None if holder is None else LeaseObservation(Record(holder, 30), at=1000.0, unchanged_s=unchanged_s)
     assert decide(sighting, "us") is verdict
 
 
@@ -129,4 +135,4 @@ def test_a_lease_that_says_nothing_is_nobodys(spec):
 
 def test_whoever_waits_believes_the_lease_about_its_length():
     record = record_of(lease(duration=15), default_s=30)
-    assert decide(Sighting(record, 0.0, unchanged_s=15.0), "us") is Verdict.ACQUIRE
+    assert decide(LeaseObservation(record, 0.0, unchanged_s=15.0), "us") is LeaseDecision.ACQUIRE

@@ -174,3 +174,31 @@ def test_whether_a_container_runs(pod, is_running):
 )
 def test_when_the_ray_container_ended_well(state, name, ended_at):
     assert with_container(state, name=name).ended_well_at == ("2026-01-01T12:00:00Z" if ended_at else "")
+
+
+@pytest.mark.parametrize(
+    ("policy", "status", "expected"),
+    [
+        ("Always", {"started": True}, (True, True)),
+        ("Always", {"started": False}, (True, False)),
+        ("Always", {}, (True, False)),
+        ("Always", {"started": False, "restartCount": 1}, (True, True)),
+        (None, {"started": True, "restartCount": 1}, (False, False)),
+        ("OnFailure", {"started": True}, (False, False)),
+    ],
+    ids=["started", "startup probe pending", "not reported", "being restarted", "init container", "its own policy"],
+)
+def test_native_sidecars_are_told_from_init_containers(policy, status, expected):
+    view = pod_from_manifest(
+        {
+            "metadata": {"name": "a", "namespace": "b"},
+            "spec": {"initContainers": [{"name": "proxy", "restartPolicy": policy}], "containers": [{"name": "ray"}]},
+            "status": {
+                "initContainerStatuses": [{"name": "proxy", "state": {"running": {}}, **status}],
+                "containerStatuses": [{"name": "ray", "started": True, "restartCount": 1}],
+            },
+        }
+    )
+    (proxy,), (ray,) = view.init_containers, view.containers
+    assert (proxy.is_sidecar, proxy.has_started) == expected
+    assert (ray.is_sidecar, ray.has_started) == (False, False)

@@ -5,8 +5,7 @@ from pydantic import ValidationError
 
 from raytide.api.meta import Key
 from raytide.api.raycluster import RayCluster
-
-from builders import group, raycluster
+from support.builders import group, raycluster
 
 NULLS = {
     "an absent map": {"rayStartParams": None, "labels": None, "resources": None},

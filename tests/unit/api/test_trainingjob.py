@@ -6,9 +6,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from raytide.api.base_model import faults_of
 from raytide.api.config import DEFAULT_GPUS
-from raytide.api.sharing import SharingRecord, encode_record
-from raytide.api.training_names import MASTER, PSERVER, ROLES, SHARING_ANNOTATION, TRAINER
+from raytide.api.sharing_record import SharingRecord, encode_record
 from raytide.api.training_resources import (
     gpus_per_trainer,
     is_extended,
@@ -18,7 +18,7 @@ from raytide.api.training_resources import (
     role_resources,
 )
 from raytide.api.trainingjob import DEFAULT_IMAGE, Resources, TrainingJob
-from raytide.api.value import faults_of
+from raytide.api.trainingjob_constants import MASTER, PSERVER, ROLES, SHARING_ANNOTATION, TRAINER
 
 SEED = yaml.safe_load((Path(__file__).parents[3] / "samples" / "trainingjob-seed.yaml").read_text())
 
@@ -42,7 +42,7 @@ def test_the_seeds_example_is_read():
     assert (trainer.min_instance, trainer.ceiling, pserver.min_instance, pserver.ceiling) == (3, 6, 3, 3)
     assert (trainer.entrypoint, trainer.workspace) == ("python train.py", "/home/job-1/")
     assert (job.is_elastic, job.is_fault_tolerant, job.has_master) == (True, True, True)
-    assert job.trainers_wanted() == 3
+    assert job.desired_replicas() == 3
 
 
 @pytest.mark.rule("TJ:3-18")
@@ -256,7 +256,7 @@ def test_parameter_servers_follow_trainers_only_if_told(scaling, trainers, expec
 @pytest.mark.rule("TJ:3-21")
 @pytest.mark.parametrize(("replicas", "expected"), [(None, 2), (0, 2), (4, 4), (99, 6)])
 def test_a_requested_size_is_bounded(replicas, expected):
-    assert parsed({"min-instance": 2, "max-instance": 6, "replicas": replicas}).trainers_wanted() == expected
+    assert parsed({"min-instance": 2, "max-instance": 6, "replicas": replicas}).desired_replicas() == expected
 
 
 @pytest.mark.rule("TJ:3-21")
@@ -277,7 +277,7 @@ def test_a_size_that_was_taken_out_of_the_spec_shrinks_nobody(record, status, ex
     job = parsed({"min-instance": 2, "max-instance": 6})
     text = encode_record(SharingRecord(record, 5, is_admitted=True)) if record else ""
     metadata = job.metadata.model_copy(update={"uid": "u1", "annotations": {SHARING_ANNOTATION: text}})
-    assert job.model_copy(update={"metadata": metadata, "status": status}).trainers_wanted() == expected
+    assert job.model_copy(update={"metadata": metadata, "status": status}).desired_replicas() == expected
 
 
 def test_a_role_is_found_by_its_name():

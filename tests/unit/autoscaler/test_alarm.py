@@ -8,12 +8,12 @@ import textwrap
 import pytest
 
 from raytide.autoscaler.alarm import STUCK_S, Alarm
-from raytide.autoscaler.model import SchedulingInput
-from raytide.autoscaler.ordering.orders import Memory
+from raytide.autoscaler.model import SchedulingRequest
+from raytide.autoscaler.reconcile import reconcile
 from raytide.autoscaler.scheduling.schedule import schedule
-from raytide.autoscaler.tick import plan_tick
-from unit.autoscaler.scaling_world import World
-from unit.scheduling.questions import HEAD, group, head, running, spread, tasks
+from raytide.autoscaler.state.snapshot import ReconcilerState
+from unit.autoscaler.scheduling.questions import HEAD, group, head, running, spread, tasks
+from unit.autoscaler.simulated_cluster import World
 
 SHORT = """
     import asyncio, sys, time
@@ -72,7 +72,7 @@ def test_a_decision_says_for_every_gang_and_every_line_of_nodes_that_it_goes_on(
     steps: list[None] = []
     nodes = [running(f"n{number}", "g", CPU=number + 1) for number in range(20)]
     gangs = tuple(spread(f"{number:02x}", 2, CPU=1) for number in range(30))
-    question = SchedulingInput((HEAD, group("g", most=100, CPU=4)), (head(), *nodes), (tasks(5, CPU=1),), gangs=gangs)
+    question = SchedulingRequest((HEAD, group("g", most=100, CPU=4)), (head(), *nodes), (tasks(5, CPU=1),), gangs=gangs)
     assert schedule(question, lambda: steps.append(None)) == schedule(question)
     assert len(steps) >= len(gangs) * 2
 
@@ -81,5 +81,5 @@ def test_a_decision_says_for_every_gang_and_every_line_of_nodes_that_it_goes_on(
 def test_a_tick_says_that_it_goes_on():
     world, steps = World(), []
     world.step()
-    plan_tick(world.snapshot(), Memory(), lambda: steps.append(None))
+    reconcile(world.snapshot(), ReconcilerState(), lambda: steps.append(None))
     assert steps

@@ -5,13 +5,12 @@ import json
 
 import pytest
 
-from raytide.api import names
-from raytide.api.errors import Unavailable
+from raytide.api import constants
+from raytide.api.errors import ApiUnavailableError
 from raytide.autoscaler.provider import FORBIDDEN_S, Written
-from unit.autoscaler.loop_stage import CLUSTERS, KEY, Stage
+from support.builders import group
+from unit.autoscaler.harness import CLUSTERS, KEY, Stage
 from unit.kube.scripted import answer, refusal
-
-from builders import group
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("FD:AS-A16")]
 
@@ -36,9 +35,14 @@ def without_watch(method, path, _body):
 
 def cut_off(method, path, _body):
     """Neither a list nor a watch of the RayCluster is answered; single objects are."""
-    return Unavailable("connection reset") if path.endswith("/rayclusters") and method in ("GET", "WATCH") else None
+    return (
+        ApiUnavailableError("connection reset")
+        if path.endswith("/rayclusters") and method in ("GET", "WATCH")
+        else None
+    )
 
 
+@pytest.mark.rule("AS:B-19")
 async def test_an_idle_sidecar_asks_the_api_server_for_next_to_nothing(stage):
     async with stage.running():
         await stage.until("a first turn", lambda: stage.ticks)
@@ -50,6 +54,7 @@ async def test_an_idle_sidecar_asks_the_api_server_for_next_to_nothing(stage):
     assert stage.count("GET demo") == 0
 
 
+@pytest.mark.rule("AS:K-2")
 async def test_it_asks_for_no_other_raycluster_and_no_other_pods(stage):
     async with stage.running():
         await asyncio.sleep(TEN_MINUTES_S)
@@ -178,7 +183,7 @@ async def test_pods_of_a_group_that_the_watch_has_not_shown_are_not_ended(late, 
     decisions = []
     for _ in range(80):
         await asyncio.sleep(0.5)
-        record = late.cluster["metadata"]["annotations"].get(names.AUTOSCALER_DECISION_ANNOTATION, '{"groups": {}}')
+        record = late.cluster["metadata"]["annotations"].get(constants.AUTOSCALER_DECISION_ANNOTATION, '{"groups": {}}')
         decisions.append(json.loads(record)["groups"].get("new", {}))
     assert late.gcs.drains == []
     assert not [each for each in decisions if each.get("delete") or each.get("replicas") == 0]

@@ -7,18 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from fake_gcs import fake_gcs
-from raytide.api.errors import Refused, Unavailable
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.autoscaler import loop as looping
-from raytide.autoscaler.gcs_channel import TIMEOUT_S
-from raytide.autoscaler.loop import NotLetIn
+from raytide.autoscaler.gcs.channel import TIMEOUT_S
+from raytide.autoscaler.loop import GcsUnauthenticatedError
 from raytide.autoscaler.model import Drained
-from raytide.autoscaler.ordering.orders import Memory
 from raytide.autoscaler.provider import Written
-from unit.autoscaler.loop_stage import CLUSTERS, KEY, Stage
+from raytide.autoscaler.state.snapshot import ReconcilerState
+from support.builders import group
+from support.fake_gcs import fake_gcs
+from unit.autoscaler.harness import CLUSTERS, KEY, Stage
 from unit.kube.scripted import refusal
-
-from builders import group
 
 pytestmark = pytest.mark.looptime
 
@@ -41,7 +40,7 @@ async def test_demand_becomes_replicas_in_one_patch(stage):
     assert stage.count("PATCH") == 1
 
 
-@pytest.mark.rule("PF:P9", "FD:AS-A16")
+@pytest.mark.rule("PF:P9", "FD:AS-A16", "AS:B-19")
 async def test_a_tick_is_one_question_to_ray_and_neither_a_get_nor_a_list(stage):
     async with stage.running():
         await stage.until("a first tick", lambda: stage.ticks)
@@ -55,6 +54,7 @@ async def test_a_tick_is_one_question_to_ray_and_neither_a_get_nor_a_list(stage)
     assert (stage.count("GET pods"), stage.count("GET rayclusters")) == (1, 1)
 
 
+@pytest.mark.rule("AS:L-1")
 async def test_a_changed_pod_is_looked_at_soon_and_many_only_once_a_second(stage):
     async with stage.running(interval_s=1000):
         await stage.until("a first tick", lambda: stage.ticks)
@@ -68,7 +68,7 @@ async def test_a_changed_pod_is_looked_at_soon_and_many_only_once_a_second(stage
     assert len(stage.ticks) - ticks == pytest.approx(6, abs=1)
 
 
-@pytest.mark.rule("FD:AS-A17")
+@pytest.mark.rule("FD:AS-A17", "AS:L-1")
 @pytest.mark.parametrize(
     ("answered_in_s", "seconds"),
     [
@@ -232,7 +232,7 @@ async def test_a_patch_that_was_written_although_the_answer_was_lost_is_not_writ
     def lose(method, path, body):
         if method == "PATCH" and not lost:
             lost.append(path)
-            return Unavailable("connection reset", is_outcome_unknown=True)
+            return ApiUnavailableError("connection reset", is_outcome_unknown=True)
         return None
 
     stage.front.after = lose
@@ -256,14 +256,14 @@ async def test_a_gcs_that_is_away_for_hours_is_mentioned_once_and_heard_when_it_
         stage.gcs.is_away = False
         assert await stage.until("three replicas", lambda: stage.group["replicas"] == 3) <= looping.LONGEST_REST_S + 1
     lines = [record.message for record in caplog.records if "GCS" in record.message]
-    assert len([line for line in lines if "asking again until" in line]) == 1
+    assert len([line for line in lines if "retrying" in line]) == 1
     assert len([line for line in lines if "answers again" in line]) == 1
 
 
 async def test_an_api_server_that_is_away_is_mentioned_once_and_asked_less_and_less(stage, caplog):
     async with stage.running():
         await stage.until("a first tick", lambda: stage.ticks)
-        stage.front.intercept = lambda *_: Unavailable("connection refused")
+        stage.front.intercept = lambda *_: ApiUnavailableError("connection refused")
         stage.front.cut()
         began = len(stage.ticks)
         await asyncio.sleep(3600)
@@ -272,12 +272,14 @@ async def test_an_api_server_that_is_away_is_mentioned_once_and_asked_less_and_l
         stage.front.intercept = lambda *_: None
         stage.ask_for(3)
         await stage.until("three replicas", lambda: stage.group["replicas"] == 3)
-    assert len([r for r in caplog.records if "nothing can be decided" in r.message]) == 1
+    assert len([r for r in caplog.records if "no decision is possible" in r.message]) == 1
 
 
 async def test_pods_that_are_not_listed_yet_are_waited_for(stage):
     stage.ask_for(3)
-    stage.front.intercept = lambda _method, path, _body: Unavailable("not now") if path.endswith("/pods") else None
+    stage.front.intercept = lambda _method, path, _body: (
+        ApiUnavailableError("not now") if path.endswith("/pods") else None
+    )
     async with stage.running():
         await asyncio.sleep(60)
         assert {tick.skipped for tick in stage.ticks} == {"pods"}
@@ -295,10 +297,10 @@ async def test_a_deleted_raycluster_is_no_reason_to_end(stage):
         assert not task.done()
 
 
-@pytest.mark.rule("L-3")
+@pytest.mark.rule("AS:L-3")
 async def test_a_bug_in_a_decision_is_logged_and_the_next_tick_decides(stage, caplog, monkeypatch):
     stage.ask_for(3)
-    decide, broken = looping.plan_tick, []
+    decide, broken = looping.reconcile, []
 
     def sometimes(snapshot, memory, on_progress):
         if len(broken) < 2:
@@ -306,21 +308,21 @@ async def test_a_bug_in_a_decision_is_logged_and_the_next_tick_decides(stage, ca
             raise KeyError("a bug")
         return decide(snapshot, memory, on_progress)
 
-    monkeypatch.setattr(looping, "plan_tick", sometimes)
+    monkeypatch.setattr(looping, "reconcile", sometimes)
     async with stage.running():
         await stage.until("three replicas", lambda: stage.group["replicas"] == 3)
     assert [tick.skipped for tick in stage.ticks[:3]] == ["bug", "bug", ""]
-    assert broken == [Memory(), Memory()]
+    assert broken == [ReconcilerState(), ReconcilerState()]
     assert len([record for record in caplog.records if record.exc_info]) == 2
 
 
-@pytest.mark.rule("L-6")
+@pytest.mark.rule("AS:L-6")
 async def test_credentials_that_ray_does_not_accept_end_the_loop(stage):
-    stage.gcs.trouble["GetClusterResourceState"] = Refused(401, "Unauthenticated", "InvalidAuthToken")
+    stage.gcs.trouble["GetClusterResourceState"] = ApiStatusError(401, "Unauthenticated", "InvalidAuthToken")
     async with stage.running() as task:
         with pytest.raises(BaseExceptionGroup) as caught:
             await asyncio.wait_for(asyncio.shield(task), 60)
-    assert caught.group_contains(NotLetIn)
+    assert caught.group_contains(GcsUnauthenticatedError)
 
 
 @pytest.mark.rule("AS:B-5")
@@ -345,9 +347,10 @@ async def test_a_gcs_that_lost_its_memory_is_asked_anew_for_what_it_keeps(stage)
     assert (asked, stage.gcs.calls["GetClusterStatus"]) == (1, 2)
 
 
+@pytest.mark.rule("AS:L-4")
 async def test_a_gcs_that_does_not_take_the_report_changes_nothing(stage):
     stage.ask_for(3)
-    stage.gcs.trouble["ReportAutoscalingState"] = Unavailable("busy")
+    stage.gcs.trouble["ReportAutoscalingState"] = ApiUnavailableError("busy")
     async with stage.running():
         await stage.until("three replicas", lambda: stage.group["replicas"] == 3)
         await asyncio.sleep(20)
@@ -377,7 +380,7 @@ async def test_a_sidecar_killed_at_any_moment_leaves_the_next_one_to_finish(stag
 
 async def test_the_state_of_two_ticks_does_not_share_a_snapshot(stage, monkeypatch):
     """What a plan says of memory is what the next one gets, whatever became of the writes."""
-    memories, decide = [], looping.plan_tick
+    memories, decide = [], looping.reconcile
 
     def watch(snapshot, memory, on_progress):
         memories.append(memory)
@@ -385,7 +388,7 @@ async def test_the_state_of_two_ticks_does_not_share_a_snapshot(stage, monkeypat
             decide(snapshot, memory, on_progress), memory=replace(memory, report_version=memory.report_version + 1)
         )
 
-    monkeypatch.setattr(looping, "plan_tick", watch)
+    monkeypatch.setattr(looping, "reconcile", watch)
     async with stage.running():
         await stage.until("three ticks", lambda: len(stage.ticks) >= 3)
     assert [memory.report_version for memory in memories[:3]] == [0, 1, 2]
@@ -405,13 +408,13 @@ async def test_what_ray_says_that_cannot_be_is_told_once_per_kind(stage, caplog)
 
     async def with_nonsense():
         return replace(
-            await state(), problems=(f"demands with impossible amounts skipped: {next(told)}, the first is x",)
+            await state(), problems=(f"demands with invalid resource amounts skipped: {next(told)}, the first is x",)
         )
 
     client.state = with_nonsense
     async with stage.running(gcs=client):
         await asyncio.sleep(60)
-    assert [r.levelname for r in caplog.records if "impossible amounts" in r.getMessage()] == ["WARNING"]
+    assert [r.levelname for r in caplog.records if "invalid resource amounts" in r.getMessage()] == ["WARNING"]
 
 
 async def test_who_counts_turns_and_breaks_costs_no_turn(stage, caplog):

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from fake_gcs import GcsWorld, fake_gcs
 from raytide.autoscaler.model import Demand, Request, amounts_of
-from unit.autoscaler.loop_stage import Stage
+from support.fake_gcs import GcsWorld, fake_gcs
+from unit.autoscaler.harness import Stage
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("FD:AS-A23", "AS:G-9")]
 

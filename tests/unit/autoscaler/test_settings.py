@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from raytide.autoscaler.settings import HUGE, NO_EFFECT, BadSetting, read_settings, without_effect
+from raytide.autoscaler.settings import HUGE, NO_EFFECT, TIME_LIMITS, SettingError, read_settings, without_effect
 
 PAGE = (Path(__file__).parents[3] / "docs" / "compatibility.md").read_text()
 
@@ -37,7 +37,9 @@ WORDS = [
     ("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", "-1", lambda s: s.pending_idle_timeout_s, None),
     ("RAY_AUTOSCALER_AVAILABILITY_RECOVERY_S", "60", lambda s: s.recovery_s, 60.0),
     ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "5", lambda s: s.time_limits.allocate_s, 5),
-    ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "soon", lambda s: s.time_limits.allocate_s, 3600),
+    ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "inf", lambda s: s.time_limits.allocate_s, HUGE),
+    ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "1000000000", lambda s: s.time_limits.allocate_s, 10**9),
+    ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", " ", lambda s: s.time_limits.allocate_s, 3600),
     ("RAY_AUTOSCALER_RECONCILE_REQUEST_STATUS_TIMEOUT_S", "60", lambda s: s.time_limits.request_s, 60),
     ("RAY_AUTOSCALER_RECONCILE_MAX_NUM_RETRY_REQUEST_TO_ALLOCATE", "0", lambda s: s.time_limits.request_retries, 0),
     ("RAY_AUTOSCALER_RECONCILE_RAY_STOP_REQUESTED_STATUS_TIMEOUT_S", "9", lambda s: s.time_limits.stop_request_s, 9),
@@ -67,20 +69,34 @@ def test_our_own_level_comes_before_rays():
     assert read(RAY_LOGGER_LEVEL="error", RAY_AUTOSCALER_LOG_LEVEL="debug").logs.level == 10
 
 
+@pytest.mark.rule("AS §1.3")
+@pytest.mark.parametrize("words", ["soon", "1.5", "-1", "inf s"])
+@pytest.mark.parametrize("name", TIME_LIMITS.values())
+def test_a_time_limit_that_is_no_whole_number_ends_the_start(name, words):
+    with pytest.raises(SettingError, match=f"{name}=.*(set an integer or `inf`|set at least 0), or unset it"):
+        read(**{name: words})
+
+
+@pytest.mark.rule("AS §1.3")
+@pytest.mark.parametrize(("limit", "name"), TIME_LIMITS.items())
+def test_every_time_limit_can_be_infinite(limit, name):
+    assert getattr(read(**{name: "inf"}).time_limits, limit) == HUGE
+
+
 @pytest.mark.parametrize(
     ("name", "words", "hint"),
     [
-        ("AUTOSCALER_UPDATE_INTERVAL_S", "soon", "digits or `inf`"),
+        ("AUTOSCALER_UPDATE_INTERVAL_S", "soon", "an integer or `inf`"),
         ("AUTOSCALER_UPDATE_INTERVAL_S", "0", "at least 1"),
         ("AUTOSCALER_METRIC_PORT", "70000", "1 to 65535"),
         ("RAY_AUTOSCALER_AVAILABILITY_RECOVERY_S", "0", "at least 1"),
-        ("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", "1.5", "digits or `inf`"),
+        ("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", "1.5", "an integer or `inf`"),
         ("RAY_LOGGER_LEVEL", "loud", "debug, info"),
         ("RAY_KUBERAY_CLIENT_KEY_PATH", "/key", "or neither"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line_that_names_variable_and_remedy(name, words, hint):
-    with pytest.raises(BadSetting) as caught:
+    with pytest.raises(SettingError) as caught:
         read(**{name: words})
     assert name in str(caught.value)
     assert hint in str(caught.value)
@@ -98,7 +114,7 @@ def test_the_compatibility_page_speaks_of_every_variable():
     (_, text) = PAGE.split("\n## Environment variables of the autoscaler\n")
     named = set(re.findall(r"`([A-Z][A-Z_0-9]+)`", text.split("\n## ")[0]))
     source = (Path(__file__).parents[3] / "operator/src/raytide/autoscaler/settings.py").read_text()
-    access = (Path(__file__).parents[3] / "operator/src/raytide/autoscaler/gcs_access.py").read_text()
+    access = (Path(__file__).parents[3] / "operator/src/raytide/autoscaler/gcs/credentials.py").read_text()
     known = set(re.findall(r'"([A-Z][A-Z0-9]*_[A-Z_0-9]+)"', source + access))
     assert known - named - {"POD_IP", "RAY_POD_IP"} == set()
     assert set(NO_EFFECT) <= named

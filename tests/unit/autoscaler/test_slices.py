@@ -2,12 +2,11 @@
 
 import pytest
 
-from raytide.autoscaler.inputs.spec_groups import spec_groups
 from raytide.autoscaler.model import NodeStatus
-from raytide.raycluster.scaling import clamp_replicas
-from unit.autoscaler.scaling_world import World
-
-from builders import group, worker_group
+from raytide.autoscaler.state.worker_groups import spec_groups
+from raytide.raycluster.desired_replicas import clamp_replicas
+from support.builders import group, worker_group
+from unit.autoscaler.simulated_cluster import World
 
 HOSTS = 4
 
@@ -70,4 +69,4 @@ def test_sidecar_and_operator_read_the_same_number_of_replicas(replicas, least, 
     written = group("cpu", replicas=replicas, low=least, high=most)
     (seen,) = spec_groups({"spec": {"workerGroupSpecs": [written]}})
     made = clamp_replicas(worker_group(replicas=replicas, low=least, high=most))
-    assert (seen.standing_replicas, made) == (wanted, wanted)
+    assert (seen.spec_replicas, made) == (wanted, wanted)

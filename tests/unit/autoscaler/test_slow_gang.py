@@ -6,14 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from raytide.api.autoscaler_decision import Backoff
 from raytide.api.conditions import timestamp
-from raytide.api.scaling import Backoff
-from raytide.autoscaler.inputs.fallback import choose
-from raytide.autoscaler.inputs.instances import instances
-from raytide.autoscaler.inputs.lifecycle import Timers
-from raytide.autoscaler.inputs.limits import Evidence, limit
-from raytide.autoscaler.inputs.node_types import NodeTypes
-from raytide.autoscaler.inputs.sight import Sight
 from raytide.autoscaler.model import (
     COUNTABLE,
     Gang,
@@ -21,12 +15,17 @@ from raytide.autoscaler.model import (
     NodeType,
     RayNode,
     Request,
-    SchedulingInput,
+    SchedulingRequest,
     amounts_of,
 )
+from raytide.autoscaler.scheduling.fallback import schedule_with_fallback
 from raytide.autoscaler.scheduling.schedule import schedule
-
-from builders import head, pending, pod
+from raytide.autoscaler.state.group_availability import AvailabilityInputs, assess_availability
+from raytide.autoscaler.state.instance_lifecycle import Timers
+from raytide.autoscaler.state.instances import instances
+from raytide.autoscaler.state.node_types import NodeTypes
+from raytide.autoscaler.state.observation import InstanceInputs
+from support.builders import head, pending, pod
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CPU4 = amounts_of({"CPU": 4})
@@ -82,11 +81,15 @@ class Slow:
             for name in born
         ]
         wanted = {"cpu": len(pods)}
-        found = instances(Sight([HEAD, *pods], [HEAD_NODE, *nodes], TYPES, 9000.0 + now_s, wanted), self._timers)
-        limits = limit(found, TYPES, Evidence(NOON + timedelta(seconds=now_s), 9000.0 + now_s, backoffs=self._backoffs))
+        found = instances(
+            InstanceInputs([HEAD, *pods], [HEAD_NODE, *nodes], TYPES, 9000.0 + now_s, wanted), self._timers
+        )
+        limits = assess_availability(
+            found, TYPES, AvailabilityInputs(NOON + timedelta(seconds=now_s), 9000.0 + now_s, backoffs=self._backoffs)
+        )
         gangs = () if self.placed_s is not None else (GANG,)
-        question = SchedulingInput(TYPES.types, found.instances, gangs=gangs, idle_timeout_s=30.0)
-        choice = choose(question, limits, schedule)
+        question = SchedulingRequest(TYPES.types, found.instances, gangs=gangs, idle_timeout_s=30.0)
+        choice = schedule_with_fallback(question, limits, schedule)
         self._timers, self._backoffs = found.timers, dict(limits.backoffs)
         for end in choice.decision.terminations:
             self.ended_s.append(now_s)

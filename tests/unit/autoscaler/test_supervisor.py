@@ -73,7 +73,7 @@ def test_a_killed_child_is_started_again(supervised):
     one.until(lambda lines: len(lines) == 2)
     code, said = one.end()
     assert code == 0
-    assert "ended with signal 9, starting it again" in said
+    assert "ended with signal 9, restarting it" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -89,7 +89,7 @@ def test_a_child_that_does_not_listen_is_killed(supervised):
     (line,) = one.until(lambda lines: lines)
     code, said = one.end()
     assert code == 0
-    assert "is killed" in said
+    assert "killing it" in said
     with pytest.raises(ProcessLookupError):
         os.kill(int(line.split()[1]), 0)
 
@@ -124,7 +124,7 @@ def test_other_signals_are_passed_on(supervised):
     one.process.send_signal(signal.SIGHUP)
     one.until(lambda lines: "told" in lines)
     one.until(lambda lines: lines.index("told") < len(lines) - 1)  # born again
-    assert "ended with code 3" in one.end(signal.SIGTERM)[1]
+    assert "ended with exit code 3" in one.end(signal.SIGTERM)[1]
 
 
 def test_a_program_that_is_not_there_is_tried_again_and_again(tmp_path):
@@ -135,7 +135,7 @@ def test_a_program_that_is_not_there_is_tried_again_and_again(tmp_path):
     process.terminate()
     assert process.wait(PATIENCE_S) == 0
     process.stderr.close()
-    assert "cannot be started" in line
+    assert "cannot start the autoscaler process" in line
 
 
 def test_a_child_finds_its_life_line_cut_when_the_supervisor_is_killed(supervised):

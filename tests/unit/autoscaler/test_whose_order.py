@@ -6,11 +6,10 @@ import pytest
 from msgspec import structs
 
 from raytide.api.pod import PodView
-from raytide.autoscaler.ordering.orders import Memory, Snapshot, TickPlan
-from raytide.autoscaler.tick import plan_tick
-from unit.autoscaler.scaling_world import World
-
-from builders import CLUSTER_UID, group
+from raytide.autoscaler.reconcile import reconcile
+from raytide.autoscaler.state.snapshot import ReconcileResult, ReconcilerState, Snapshot
+from support.builders import CLUSTER_UID, group
+from unit.autoscaler.simulated_cluster import World
 
 
 def seen(world: World, *heads: PodView, own: str = "demo-head") -> Snapshot:
@@ -20,7 +19,7 @@ def seen(world: World, *heads: PodView, own: str = "demo-head") -> Snapshot:
     return replace(snapshot, pods=(*heads, *workers), settings=replace(snapshot.settings, head_pod=own))
 
 
-def orders_nothing(plan: TickPlan) -> bool:
+def orders_nothing(plan: ReconcileResult) -> bool:
     return not (plan.patch or plan.drains or plan.report) and bool(plan.why_not)
 
 
@@ -42,33 +41,33 @@ DYING = {"deletion_timestamp": "2026-01-01T00:01:00Z"}
 
 
 @pytest.mark.parametrize("is_recorded", [True, False], ids=["our operator", "another operator"])
-@pytest.mark.rule("RM:I23")
+@pytest.mark.rule("RM:I23", "AS:K-2")
 def test_a_sidecar_whose_head_is_being_deleted_orders_nothing_more(world: World, is_recorded):
     dying = head_of(world, **DYING)
     snapshot = seen(world, dying)
     snapshot = replace(snapshot, settings=replace(snapshot.settings, is_recorded=is_recorded))
     world.demand(9)
-    assert orders_nothing(plan_tick(snapshot, world.memory))
+    assert orders_nothing(reconcile(snapshot, world.memory))
 
 
 @pytest.mark.rule("RM:I23")
 def test_it_does_not_speak_for_the_head_that_follows(world: World):
     following = head_of(world, name="demo-head-2", uid="uid-head-2")
-    assert orders_nothing(plan_tick(seen(world, head_of(world, **DYING), following), world.memory))
-    assert orders_nothing(plan_tick(seen(world, following), world.memory))
+    assert orders_nothing(reconcile(seen(world, head_of(world, **DYING), following), world.memory))
+    assert orders_nothing(reconcile(seen(world, following), world.memory))
 
 
 def test_the_sidecar_of_the_head_that_follows_orders_at_once(world: World):
     following = head_of(world, name="demo-head-2", uid="uid-head-2")
-    plan = plan_tick(seen(world, head_of(world, **DYING), following, own="demo-head-2"), Memory())
+    plan = reconcile(seen(world, head_of(world, **DYING), following, own="demo-head-2"), ReconcilerState())
     assert plan.record is not None
     assert plan.record.head == "uid-head-2"
 
 
 @pytest.mark.rule("RM:I4")
 def test_a_sidecar_left_over_from_a_cluster_of_the_same_name_orders_nothing(world: World):
-    assert orders_nothing(plan_tick(seen(world, head_of(world, owner_uid="uid-of-the-one-before")), world.memory))
-    assert not plan_tick(seen(world, head_of(world, owner_uid=CLUSTER_UID)), world.memory).why_not
+    assert orders_nothing(reconcile(seen(world, head_of(world, owner_uid="uid-of-the-one-before")), world.memory))
+    assert not reconcile(seen(world, head_of(world, owner_uid=CLUSTER_UID)), world.memory).why_not
 
 
 @pytest.mark.rule("RM:I4")
@@ -86,5 +85,5 @@ def test_workers_left_over_from_a_cluster_of_the_same_name_are_nobody_here():
         phase="Running",
         node_name="n0",
     )
-    plan = plan_tick(replace(snapshot, pods=(*snapshot.pods, left)), Memory())
+    plan = reconcile(replace(snapshot, pods=(*snapshot.pods, left)), ReconcilerState())
     assert plan.orders["cpu"].replicas == 0

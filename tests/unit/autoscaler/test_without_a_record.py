@@ -4,9 +4,8 @@ import itertools
 
 import pytest
 
-from unit.autoscaler.scaling_world import World
-
-from builders import group
+from support.builders import group
+from unit.autoscaler.simulated_cluster import World
 
 
 def crashing(*, is_recorded: bool) -> World:

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from kube_tools import find_tool
-from raytide.api import names
-from raytide.api.permissions import PERMISSIONS, Scope, Triple, permissions_for, permissions_in, triples_of
+from raytide.api import constants
+from raytide.api.rbac_rules import PERMISSIONS, Scope, Triple, permissions_for, permissions_in, triples_of
 
 pytestmark = pytest.mark.helm
 
@@ -356,7 +356,7 @@ def test_own_spread_constraints_stand_instead_and_get_the_selector():
 
 def test_the_lease_is_the_one_that_is_fought_for_and_held_by_nobody():
     (lease,) = of_kind("Lease", rendered(HIGHLY_AVAILABLE))
-    assert (lease["metadata"]["name"], lease["metadata"]["namespace"]) == (names.LEADER_LEASE, "ops")
+    assert (lease["metadata"]["name"], lease["metadata"]["namespace"]) == (constants.LEADER_LEASE, "ops")
     assert "spec" not in lease
     assert of_kind("Lease", rendered({"leaderElection": {"enabled": False}})) == []
 

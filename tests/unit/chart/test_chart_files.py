@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES
-from raytide.settings import GATES_NOT_BUILT
+from raytide.manager.settings import GATES_NOT_BUILT
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "helm/raytide/values.schema.json").read_text())

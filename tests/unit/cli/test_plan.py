@@ -7,7 +7,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from plan_snapshots import (
+from raytide.api.sharing_record import ResizeNote, SharingRecord, encode_record
+from raytide.cli import main
+from support.plan_snapshots import (
     NOW,
     as_documents,
     as_list,
@@ -18,8 +20,6 @@ from plan_snapshots import (
     quota,
     trainer_pod,
 )
-from raytide.api.sharing import ResizeNote, SharingRecord, encode_record
-from raytide.cli import main
 
 pytestmark = pytest.mark.rule("TJ:7.15")
 
@@ -156,7 +156,7 @@ def test_the_json_has_exactly_the_documented_form():
             "from": 1,
             "to": 3,
             "reason": "Growing",
-            "message": "ScaledUp 1→3 into free room",
+            "message": "ScaledUp 1→3 into free capacity",
         }
     ]
     assert [sorted(each) for each in plan["waiting"]] == [["message", "name", "namespace", "reason"]]
@@ -175,7 +175,7 @@ def test_the_table_names_everybody_with_reasons():
         "2 jobs, 1 of 1 node usable, 1 resize, 0 below minimum.",
         "",
         "JOB         FROM   TO   REASON    MESSAGE",
-        "default/a   1      2    Growing   ScaledUp 1→2 into free room",
+        "default/a   1      2    Growing   ScaledUp 1→2 into free capacity",
         "",
         "WAITING     HAS   MIN   MAX   REASON                  MESSAGE",
         (

@@ -4,8 +4,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from plan_snapshots import NOW, as_documents, as_list, job, node, pod, priority_class, quota
 from raytide.cli import main
+from support.plan_snapshots import NOW, as_documents, as_list, job, node, pod, priority_class, quota
 
 
 def changed(obj: dict, path: str, value: object) -> dict:
@@ -42,11 +42,11 @@ CASES = {
         "apiVersion: v1\nkind: List\nitems: {a: 1}",
         "standard input: document 1 (List): items is an object, not a list",
     ),
-    "nothing": ("", "-: no nodes: what there is to share has to be in it"),
-    "no nodes": (as_list(job("a", 1, 2)), "-: no nodes: what there is to share has to be in it"),
+    "nothing": ("", "-: contains no Node; add the output of `kubectl get nodes -o yaml`"),
+    "no nodes": (as_list(job("a", 1, 2)), "-: contains no Node; add the output of `kubectl get nodes -o yaml`"),
     "the same job twice": (
         as_list(NODE, job("a", 1, 2), job("a", 1, 2)),
-        "document 1, item 3: TrainingJob default/a is there twice, first in standard input: document 1, item 2",
+        "document 1, item 3: TrainingJob default/a is defined twice, first in standard input: document 1, item 2",
     ),
     "a minimum in words": (
         as_documents(NODE, changed(job("a", 1, 2), "spec.trainer.min-instance", "two")),
@@ -97,7 +97,9 @@ def test_bad_objects(text, sentence):
         pytest.param(
             ["-f", "-", "--at", "noon"], "--at: 'noon' is not a time such as 2026-01-31T12:00:00Z", id="no time"
         ),
-        pytest.param(["-f", "-", "--context", "x"], "either -f, or a cluster by --kubeconfig and --context", id="both"),
+        pytest.param(
+            ["-f", "-", "--context", "x"], "--filename cannot be combined with --kubeconfig or --context", id="both"
+        ),
         pytest.param(["-f", "-", "-o", "xml"], "'xml' is not one of 'table', 'yaml', 'json'", id="no such form"),
     ],
 )
@@ -111,7 +113,7 @@ def test_a_file_that_is_no_text(tmp_path):
     path = tmp_path / "picture.png"
     path.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
     result = CliRunner().invoke(main, ["plan", "-f", str(path)])
-    assert (result.exit_code, f"{path}: this is no text in UTF-8" in result.stderr) == (2, True)
+    assert (result.exit_code, f"{path}: not valid UTF-8 text" in result.stderr) == (2, True)
 
 
 def test_brackets_without_end_are_refused_and_nothing_else(tmp_path):

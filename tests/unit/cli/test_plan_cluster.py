@@ -8,16 +8,16 @@ import msgspec
 import pytest
 import yaml
 
-from plan_snapshots import job, node, pod, priority_class, quota
 from raytide.api.config import SharingConfig
-from raytide.cli.planning.answer import answer
-from raytide.cli.planning.cluster import NoSnapshot, Reader
-from raytide.cli.planning.words import as_json
+from raytide.cli.plan.from_cluster import ClusterReader, SnapshotError
+from raytide.cli.plan.render import as_json
+from raytide.cli.plan.simulate import answer
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from raytide.sandbox.apiserver.routes import Api, Request
 from raytide.sandbox.apiserver.store import Store
-from raytide.sandbox.faults import Answer
+from raytide.sandbox.faults.types import Answer
+from support.plan_snapshots import job, node, pod, priority_class, quota
 
 from simulation.wire import InProcess
 
@@ -66,7 +66,7 @@ async def snapshot_of(api: Api, *, forbidden: str = "", status: int = 403):
         return None
 
     wire.admission = admission
-    return await Reader(Client(wire, clock=Clock())).snapshot()
+    return await ClusterReader(Client(wire, clock=Clock())).snapshot()
 
 
 def unlabelled(obj: dict) -> dict:
@@ -86,7 +86,7 @@ async def test_everything_is_read_once():
     )
     wire = InProcess(api)
     wire.witness = lambda request: asked.append((request.method, request.path.rpartition("/")[2]))
-    found = await Reader(Client(wire, clock=Clock())).snapshot()
+    found = await ClusterReader(Client(wire, clock=Clock())).snapshot()
     assert asked == [("GET", each) for each in ("trainingjobs", "pods", "nodes", "resourcequotas", "priorityclasses")]
     counts = [len(each) for each in (found.jobs, found.pods, found.nodes, found.quotas, found.priority_classes)]
     assert counts == [1, 1, 1, 1, 1]
@@ -96,23 +96,23 @@ async def test_everything_is_read_once():
 async def test_a_cluster_without_the_kind_has_no_jobs():
     found = await snapshot_of(api_with(node(cpu=4)))
     assert found.jobs == ()
-    assert found.remarks == ("this cluster has no TrainingJobs: their CRD is not installed",)
+    assert found.remarks == ("the CRD of TrainingJobs is not installed, so the plan has no jobs",)
 
 
 @pytest.mark.parametrize("plural", ["resourcequotas", "priorityclasses"])
 async def test_what_is_not_needed_is_left_out_with_a_remark(plural):
     found = await snapshot_of(api_with(crd(), node(cpu=4)), forbidden=plural)
-    assert found.remarks == (f"{plural} are left out: on purpose",)
+    assert found.remarks == (f"the plan ignores {plural}, because they cannot be listed: on purpose",)
 
 
 @pytest.mark.parametrize("plural", ["nodes", "pods", "trainingjobs"])
 async def test_without_what_is_needed_there_is_no_plan(plural):
-    with pytest.raises(NoSnapshot, match=f"^{plural} cannot be listed: on purpose$"):
+    with pytest.raises(SnapshotError, match=f"^{plural} cannot be listed: on purpose$"):
         await snapshot_of(api_with(crd(), node(cpu=4)), forbidden=plural)
 
 
 async def test_a_server_that_does_not_answer_is_named_as_such():
-    with pytest.raises(NoSnapshot, match=r"^trainingjobs cannot be listed: 503"):
+    with pytest.raises(SnapshotError, match=r"^trainingjobs cannot be listed: 503"):
         await snapshot_of(api_with(crd(), node(cpu=4)), forbidden="trainingjobs", status=503)
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from plan_snapshots import NOW, as_documents, as_list, job, node, trainer_pod
 from raytide.cli import main
+from support.plan_snapshots import NOW, as_documents, as_list, job, node, trainer_pod
 
 pytestmark = pytest.mark.rule("TJ:7.15")
 
@@ -33,8 +33,8 @@ def test_what_if_tells_who_loses_how_much(ask):
     assert result.exit_code == 0, result.output
     assert result.stdout.split("\n\n")[-1].splitlines() == [
         "If default/c were submitted:",
-        "  default/c gets 2 of 2 to 4",
-        "  default/a loses 2 (6 -> 4)",
+        "  default/c starts with 2 of 2 to 4",
+        "  default/a is scaled down by 2 (6 -> 4)",
     ]
 
 
@@ -48,14 +48,14 @@ def test_what_if_gives_the_plan_with_the_new_job_as_json(ask):
 def test_what_if_of_the_impossible_changes_nothing(ask):
     result = ask(FULL, "--submit", "new.yaml", new=as_documents(job("c", 2, 4, gpu=9)))
     assert "default/c waits: Unsatisfiable: needs 9 nvidia.com/gpu on one node; the largest node has 8" in result.stdout
-    assert "nobody else is any smaller or larger for it" in result.stdout
+    assert "the size of no other job changes" in result.stdout
 
 
 def test_several_jobs_can_be_submitted_at_once(ask):
     new = as_documents(job("c", 1, 1, gpu=1), job("d", 1, 1, gpu=1, namespace="other"))
     result = ask(FULL, "--submit", "new.yaml", new=new)
     assert "If default/c and other/d were submitted:" in result.stdout
-    assert "default/a loses 2 (6 -> 4)" in result.stdout
+    assert "default/a is scaled down by 2 (6 -> 4)" in result.stdout
 
 
 def test_a_submitted_job_is_the_youngest(ask):
@@ -81,13 +81,13 @@ def test_what_the_server_wrote_into_a_submitted_job_means_nothing(ask):
     copied["metadata"] |= {"annotations": {"raytide.io/sharing": "{}"}, "deletionTimestamp": NOW}
     copied["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
     result = ask(FULL, "--submit", "new.yaml", new=as_documents(copied))
-    assert "default/c gets 2 of 2 to 4" in result.stdout
+    assert "default/c starts with 2 of 2 to 4" in result.stdout
 
 
 def test_jobs_that_begin_at_once_get_room_too(ask):
     result = ask(as_list(node(cpu=8), job("a", 2, 8, 8)), "--submit", "new.yaml", new=as_documents(job("c", 3, 6)))
-    assert "default/c gets 3 of 3 to 6" in result.stdout
-    assert "default/a loses 3 (8 -> 5)" in result.stdout
+    assert "default/c starts with 3 of 3 to 6" in result.stdout
+    assert "default/a is scaled down by 3 (8 -> 5)" in result.stdout
     assert "new   3     6" in result.stdout, "it has nothing yet"
 
 
@@ -100,12 +100,12 @@ def test_why_is_it_not_larger(ask):
     result = ask(shown, "--explain", "default/b")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
-        "default/b has 2 of 2 to 4 (score 0.00); this plan leaves it so.",
-        "What stands in the way:",
+        "default/b has 2 of 2 to 4 (score 0.00); this plan does not change it.",
+        "Obstacles:",
         "  - InsufficientResources: needs 1 cpu free on one node; the best node has 0 free, to grow beyond 2",
-        "  - node node-1 comes closest: it lacks 1 cpu (it asks for 1 cpu; 0 of 8 free)",
-        "Who holds cpu where it may run:",
-        "  - default/a: 6 cpu, with 6 of 2 to 8; it gives down to 2, but only to somebody below the minimum",
+        "  - node node-1 comes closest: it lacks 1 cpu (it requests 1 cpu; 0 of 8 free)",
+        "Holders of cpu on nodes where it may run:",
+        "  - default/a: 6 cpu, with 6 of 2 to 8; it is scaled down to 2, but only for jobs below their minimum",
         "What would help:",
         "  - 1 cpu more free on node node-1, or another node with 1 cpu free",
     ]
@@ -113,22 +113,28 @@ def test_why_is_it_not_larger(ask):
 
 def test_a_name_alone_is_in_the_default_namespace(ask):
     assert ask(FULL, "--explain", "a").stdout == ask(FULL, "--explain", "default/a").stdout
-    assert "team/a takes no part" in ask(FULL, "--explain", "a", "-n", "team").stderr
+    assert "TrainingJob team/a is not part of the plan" in ask(FULL, "--explain", "a", "-n", "team").stderr
 
 
 def test_why_would_the_new_job_not_be_larger(ask):
     result = ask(FULL, "--submit", "new.yaml", "--explain", "c", new=as_documents(job("c", 2, 4, gpu=1)))
-    assert "default/c has not begun; it may have 2 to 4; this plan gives it 2." in result.stdout
+    assert "default/c is not admitted; its bounds are 2 to 4; this plan scales it to 2." in result.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        pytest.param(["--explain", "nobody"], "default/nobody takes no part: there is no such job", id="unknown"),
-        pytest.param(["--explain", "odd"], "default/odd takes no part: spec.trainer", id="invalid"),
+        pytest.param(
+            ["--explain", "nobody"],
+            "TrainingJob default/nobody is not part of the plan: it does not exist",
+            id="unknown",
+        ),
+        pytest.param(
+            ["--explain", "odd"], "TrainingJob default/odd is not part of the plan: spec.trainer", id="invalid"
+        ),
         pytest.param(["--explain", "a/b/c"], "'a/b/c' is not NAMESPACE/JOB", id="too many parts"),
         pytest.param(["--explain", "a/"], "'a/' is not NAMESPACE/JOB", id="no name"),
-        pytest.param(["--explain", "a", "-o", "json"], "--explain answers in words: leave -o out", id="as JSON"),
+        pytest.param(["--explain", "a", "-o", "json"], "--explain prints text only: omit --output", id="as JSON"),
     ],
 )
 def test_who_cannot_be_explained(ask, words, sentence):
@@ -143,12 +149,12 @@ def test_who_cannot_be_explained(ask, words, sentence):
         pytest.param(as_documents(node(cpu=1)), "new.yaml: no TrainingJob to submit", id="nothing to submit"),
         pytest.param(
             as_documents(job("a", 1, 2)),
-            "new.yaml: document 1: TrainingJob default/a is there already: submit it under another name",
+            "new.yaml: document 1: TrainingJob default/a exists already; submit it under another name",
             id="it is there",
         ),
         pytest.param(
             as_documents(job("c", 1, 2), job("c", 1, 2)),
-            "new.yaml: document 2: TrainingJob default/c is there twice, first in",
+            "new.yaml: document 2: TrainingJob default/c is defined twice, first in",
             id="twice",
         ),
         pytest.param(

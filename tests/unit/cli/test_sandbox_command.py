@@ -6,10 +6,10 @@ import pytest
 from click.testing import CliRunner
 
 from raytide.cli.sandbox import command
-from raytide.sandbox import launch
-from raytide.sandbox.launch import Settings
-from raytide.sandbox.overview import Overview, rows
-from raytide.sandbox.state import Record, StateDirectory, start_ticks
+from raytide.sandbox import daemonize
+from raytide.sandbox.daemonize import Settings
+from raytide.sandbox.state_dir import Record, StateDirectory, start_ticks
+from raytide.sandbox.status_report import Overview, rows
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def ended_record() -> Record:
         (["down"], 0, "No sandbox is running."),
         (["kubeconfig"], 1, "no sandbox is running; start one with: raytide sandbox up"),
         (["kubeconfig", "--path"], 1, "no sandbox is running"),
-        (["logs"], 1, "no sandbox has run there"),
+        (["logs"], 1, "no sandbox has run with this state directory"),
     ],
 )
 def test_without_a_sandbox(state, words, exit_code, text):
@@ -106,7 +106,7 @@ def test_status_tells_of_a_sandbox_that_ended_without_notice(state):
     state.write_record(ended_record())
     result = call(state, "status")
     assert result.exit_code == 1
-    assert "ended without notice" in result.output
+    assert "was killed or crashed" in result.output
 
 
 def test_down_clears_what_was_left_and_signals_no_stranger(state):
@@ -160,9 +160,9 @@ def test_without_a_control_plane_one_line_says_what_to_do(state, monkeypatch, tm
 
 
 def test_a_server_that_ends_without_a_word_has_its_log_told(state, monkeypatch):
-    monkeypatch.setattr(launch.sys, "executable", "/bin/cat")
-    with pytest.raises(launch.LaunchTrouble, match=r"ended while starting\n.*invalid option"):
-        launch.start(Settings(), state, deadline_s=20)
+    monkeypatch.setattr(daemonize.sys, "executable", "/bin/cat")
+    with pytest.raises(daemonize.LaunchError, match=r"ended while starting\n.*invalid option"):
+        daemonize.start(Settings(), state, deadline_s=20)
 
 
 def test_a_state_directory_that_cannot_be_is_said_plainly(tmp_path):

@@ -6,9 +6,9 @@ import json
 import pytest
 
 import golden
-from golden_differences import compare
-from golden_live import Captured, read_documents
-from golden_records import GOLDEN, read_record
+from support.golden_differences import compare
+from support.golden_live import Captured, read_documents
+from support.golden_records import GOLDEN, read_record
 
 REFERENCE = GOLDEN / "kuberay"
 

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from raytide.api.errors import Unavailable
-from raytide.kube.transport import Response, StreamRefused
+from raytide.api.errors import ApiUnavailableError
+from raytide.kube.transport import Response, StreamStatusError
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ class ScriptedTransport:
         for step in script:
             if step is HANG:
                 await asyncio.sleep(silence_s)
-                raise Unavailable("silent")
+                raise ApiUnavailableError("silent")
             if isinstance(step, Response):
-                raise StreamRefused(step)
+                raise StreamStatusError(step)
             if isinstance(step, Exception):
                 raise step
             if isinstance(step, int | float):

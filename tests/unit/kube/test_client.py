@@ -4,12 +4,12 @@ import contextlib
 
 import pytest
 
-import virtual_time
-from raytide.api.errors import Refused, Unavailable
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import NODES, PODS, RAYCLUSTERS, Key
 from raytide.kube.client import Client, PatchKind
-from raytide.kube.transport import TooLarge
+from raytide.kube.transport import TooLargeError
 from raytide.runtime.clock import Clock
+from support import virtual_time
 from unit.kube.scripted import ScriptedTransport, answer, refusal
 
 pytestmark = pytest.mark.looptime
@@ -42,7 +42,7 @@ async def test_get_of_what_is_not_there_is_none(client, wire):
 
 async def test_any_other_no_is_refused_with_the_apis_own_words(client, wire):
     wire.answers.append(refusal(403, "Forbidden", "not now", details={"causes": [{"reason": "NamespaceTerminating"}]}))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ApiStatusError) as caught:
         await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
     assert (caught.value.status, caught.value.reason, caught.value.message) == (403, "Forbidden", "not now")
     assert caught.value.is_namespace_terminating
@@ -50,7 +50,7 @@ async def test_any_other_no_is_refused_with_the_apis_own_words(client, wire):
 
 async def test_a_no_without_a_status_keeps_the_http_words(client, wire):
     wire.answers.append(answer(b"<html>go away</html>", status=405))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ApiStatusError) as caught:
         await client.get(PODS, KEY)
     assert caught.value.reason == "MethodNotAllowed"
     assert "go away" in caught.value.message
@@ -65,7 +65,7 @@ async def test_reads_are_repeated_as_late_as_the_server_asks(client, wire):
 
 async def test_reads_give_up_after_three_attempts(client, wire):
     wire.answers += [refusal(503)] * 3
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(ApiUnavailableError) as caught:
         await client.get(PODS, KEY)
     assert not caught.value.is_outcome_unknown
     assert len(wire.calls) == 3
@@ -73,7 +73,7 @@ async def test_reads_give_up_after_three_attempts(client, wire):
 
 async def test_a_read_does_not_wait_beyond_its_deadline(client, wire):
     wire.answers.append(refusal(429, headers={"retry-after": "60"}))
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(ApiUnavailableError) as caught:
         await client.get(PODS, KEY)
     assert caught.value.retry_after_s == 60
     assert virtual_time.elapsed_s() < 1
@@ -85,7 +85,7 @@ async def test_a_read_does_not_wait_beyond_its_deadline(client, wire):
 )
 async def test_only_a_sane_retry_after_counts(client, wire, words, wait_s):
     wire.answers.append(refusal(429, headers={"retry-after": words}))
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(ApiUnavailableError) as caught:
         await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
     assert caught.value.retry_after_s == wait_s
 
@@ -98,13 +98,13 @@ async def test_only_a_sane_retry_after_counts(client, wire, words, wait_s):
         pytest.param(refusal(500), True, None, id="500 may have happened"),
         pytest.param(refusal(503), True, None, id="503 may have happened"),
         pytest.param(refusal(504), True, None, id="504 may have happened"),
-        pytest.param(Unavailable("cut", is_outcome_unknown=True), True, None, id="a cut keeps its own verdict"),
+        pytest.param(ApiUnavailableError("cut", is_outcome_unknown=True), True, None, id="a cut keeps its own verdict"),
         pytest.param(answer(b"not json"), True, None, id="a yes that cannot be read"),
     ],
 )
 async def test_writes_are_sent_once(client, wire, said, is_unknown, retry_after_s):
     wire.answers.append(said)
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(ApiUnavailableError) as caught:
         await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
     assert caught.value.is_outcome_unknown is is_unknown
     assert caught.value.retry_after_s == retry_after_s
@@ -153,7 +153,7 @@ async def test_pages_become_smaller_while_objects_are_large_and_larger_again(cli
     def page(more, size=0):
         return answer({"metadata": {"resourceVersion": "7", "continue": more}, "items": [{"n": more, "x": "x" * size}]})
 
-    large = TooLarge("large", is_answer=True)
+    large = TooLargeError("large", is_answer=True)
     wire.answers += [large, large, large, page("a", 5 << 20), page("b", 5 << 20), page("c"), page("d"), page("")]
     assert [item["n"] async for item in client.list(NODES)] == ["a", "b", "c", "d", ""]
     assert [call.query["limit"] for call in wire.calls] == ["500", "125", "31", "7", "7", "7", "14", "28"]
@@ -162,8 +162,8 @@ async def test_pages_become_smaller_while_objects_are_large_and_larger_again(cli
 
 @pytest.mark.rule("FD:SEC-F1")
 async def test_a_single_object_that_is_too_large_is_said(client, wire):
-    wire.answers += [TooLarge("the answer is larger than 16 MiB", is_answer=True)] * 6
-    with pytest.raises(TooLarge):
+    wire.answers += [TooLargeError("the response is larger than 16 MiB", is_answer=True)] * 6
+    with pytest.raises(TooLargeError):
         [item async for item in client.list(NODES)]
     assert [call.query["limit"] for call in wire.calls] == ["500", "125", "31", "7", "1"]
 
@@ -173,7 +173,7 @@ async def test_an_expired_list_says_so(client, wire):
         answer({"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [{"n": 1}]}),
         refusal(410, "Expired"),
     ]
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ApiStatusError) as caught:
         [item async for item in client.list(PODS, "ns")]
     assert caught.value.status == 410
 
@@ -186,7 +186,7 @@ async def test_the_gate_shortens_writes_and_stops_them(wire):
     await client.patch(PODS, KEY, {})
     assert wire.calls[0].timeout_s == 3
     assert wire.calls[0].query["timeout"] == "3.000s"
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(ApiUnavailableError) as caught:
         await client.delete(PODS, KEY, "u")
     assert not caught.value.is_outcome_unknown
     assert len(wire.calls) == 1
@@ -200,15 +200,15 @@ async def test_the_gate_shortens_writes_and_stops_them(wire):
         pytest.param(refusal(403, "Forbidden", "no"), 0, id="refused"),
         pytest.param(refusal(429), 0, id="told to come later"),
         pytest.param(refusal(504), 10, id="the server gave up waiting"),
-        pytest.param(Unavailable("reset", is_outcome_unknown=True), 10, id="lost with an unknown outcome"),
-        pytest.param(Unavailable("no connection"), 0, id="never sent"),
+        pytest.param(ApiUnavailableError("reset", is_outcome_unknown=True), 10, id="lost with an unknown outcome"),
+        pytest.param(ApiUnavailableError("no connection"), 0, id="never sent"),
     ],
 )
 async def test_a_write_without_an_answer_is_remembered_until_the_server_must_have_dropped_it(
     client, wire, reply, in_doubt_s
 ):
     wire.answers.append(reply)
-    with contextlib.suppress(Refused, Unavailable):
+    with contextlib.suppress(ApiStatusError, ApiUnavailableError):
         await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
     assert client.unanswered_s() == pytest.approx(in_doubt_s, abs=0.1)
 

@@ -9,12 +9,13 @@ from urllib.parse import parse_qs
 import aiohttp
 import pytest
 
-from raytide.api.errors import Unavailable
+from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import RAYCLUSTERS
 from raytide.kube.client import Client
 from raytide.kube.http import MOST_BYTES, HttpTransport
-from raytide.kube.transport import StreamRefused, TooLarge
+from raytide.kube.transport import StreamStatusError, TooLargeError
 from raytide.runtime.clock import Clock
+from support.tls_server import TlsServer
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -90,7 +91,7 @@ async def test_a_no_is_a_response_too():
 @pytest.mark.parametrize(("method", "is_unknown"), [("POST", True), ("DELETE", True), ("PATCH", True), ("GET", False)])
 async def test_trouble_after_sending_leaves_a_write_unknown(talk, method, is_unknown):
     async with serving(talk) as transport:
-        with pytest.raises(Unavailable) as caught:
+        with pytest.raises(ApiUnavailableError) as caught:
             await send(transport, method, timeout_s=0.2)
     assert caught.value.is_outcome_unknown is is_unknown
     assert str(caught.value)
@@ -101,7 +102,7 @@ async def test_a_refused_connection_means_that_nothing_happened():
         pass
     session = aiohttp.ClientSession()
     gone = HttpTransport(session, str(transport._server))
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(ApiUnavailableError) as caught:
         await send(gone)
     await gone.close()
     assert not caught.value.is_outcome_unknown
@@ -125,29 +126,41 @@ async def test_a_stream_that_breaks_keeps_what_came_before(talk):
         stream = transport.stream("/w", silence_s=0.2)
         assert await anext(stream) == b"", "it is open"
         got.append(await anext(stream))
-        with pytest.raises(Unavailable):
+        with pytest.raises(ApiUnavailableError):
             await anext(stream)
     assert got == [b"one\n"]
 
 
 async def test_a_stream_that_never_begins_is_unavailable():
     async with serving(saying(and_then_s=30)) as transport:
-        with pytest.raises(Unavailable):
+        with pytest.raises(ApiUnavailableError):
             [piece async for piece in transport.stream("/w", silence_s=0.2)]
 
 
 async def test_a_stream_that_is_not_opened_is_given_up_long_before_silence_would_be(monkeypatch):
     monkeypatch.setattr("raytide.kube.http.OPEN_STREAM_S", 0.2)
     async with serving(saying(and_then_s=30)) as transport:
-        with pytest.raises(Unavailable):
+        with pytest.raises(ApiUnavailableError):
             [piece async for piece in transport.stream("/w", silence_s=60)]
 
 
 async def test_a_stream_answered_otherwise_is_refused_with_the_answer():
     async with serving(saying(b"HTTP/1.1 410 Gone\r\nContent-Length: 3\r\n\r\nold")) as transport:
-        with pytest.raises(StreamRefused) as caught:
+        with pytest.raises(StreamStatusError) as caught:
             [piece async for piece in transport.stream("/w", silence_s=5)]
     assert (caught.value.response.status, caught.value.response.body) == (410, b"old")
+
+
+async def test_a_stream_that_is_closed_early_waits_for_no_answer_of_tls():
+    with TlsServer() as server:
+        transport = HttpTransport(
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=server.client_context)), server.url
+        )
+        stream = transport.stream("/w", silence_s=5)
+        assert [await anext(stream), await anext(stream)] == [b"", b"one"]
+        await stream.aclose()
+        assert await asyncio.to_thread(server.client_closed.wait, 5), "a silent server would keep the socket for 30 s"
+        await transport.close()
 
 
 async def test_a_stream_may_be_closed_early():
@@ -166,7 +179,7 @@ async def test_no_body_leaves_after_its_time_even_if_the_process_was_stopped(mon
         real = loop.time
         # Asked once before sending, and then the process stands still for a minute.
         monkeypatch.setattr(loop, "time", lambda: next(asked, real() + 60))
-        with pytest.raises(Unavailable) as trouble:
+        with pytest.raises(ApiUnavailableError) as trouble:
             await send(transport, timeout_s=5.0)
         monkeypatch.undo()
     assert heard == []
@@ -189,7 +202,7 @@ async def test_no_body_leaves_after_its_time_even_if_the_machine_was_suspended()
     heard: list[bytes] = []
     async with serving(saying(OK, heard=heard)) as transport:
         transport._clock = SuspendedClock()
-        with pytest.raises(Unavailable) as trouble:
+        with pytest.raises(ApiUnavailableError) as trouble:
             await send(transport, timeout_s=5.0)
     assert heard == []
     assert not trouble.value.is_outcome_unknown
@@ -220,7 +233,7 @@ async def test_an_answer_without_end_is_not_read_to_its_end(method, is_length_to
     async with serving(flooding(is_length_told=is_length_told)) as transport:
         tracemalloc.start()
         try:
-            with pytest.raises(TooLarge) as caught:
+            with pytest.raises(TooLargeError) as caught:
                 await send(transport, method)
             assert tracemalloc.get_traced_memory()[1] < 3 * MOST_BYTES
         finally:

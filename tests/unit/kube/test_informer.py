@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-import virtual_time
-from raytide.api.errors import Unavailable
+from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import PODS, Key
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer
 from raytide.runtime.clock import Clock
+from support import virtual_time
 from unit.kube.scripted import HANG, ScriptedTransport, answer, line, refusal
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D3")]
@@ -207,7 +207,7 @@ async def test_an_object_that_cannot_be_read_is_left_out_and_stops_nobody(caplog
     async with running(world):
         await settled()
     assert world.names == ["a", "b"]
-    assert "Pod ns/x cannot be read" in caplog.text
+    assert "Pod ns/x cannot be decoded" in caplog.text
     assert world.informer.lists == 1
 
 
@@ -261,7 +261,7 @@ async def test_a_server_whose_version_went_back_is_listed_anew():
 async def test_a_cut_stream_is_resumed():
     world = World()
     world.wire.answers.append(listed(version=5))
-    reset = Unavailable("connection reset")
+    reset = ApiUnavailableError("connection reset")
     world.wire.streams += [[line("ADDED", pod("a", 6)), reset], [line("ADDED", pod("b", 7)), HANG]]
     async with running(world):
         await settled(0.3)
@@ -274,7 +274,7 @@ async def test_a_half_line_before_a_cut_is_not_used():
     world = World()
     world.wire.answers.append(listed(version=5))
     whole = line("ADDED", pod("a", 6))
-    world.wire.streams += [[whole[:40], Unavailable("reset")], [whole, HANG]]
+    world.wire.streams += [[whole[:40], ApiUnavailableError("reset")], [whole, HANG]]
     async with running(world):
         await settled()
     assert world.told == ["+a"]
@@ -364,7 +364,7 @@ async def test_a_list_of_garbage_is_asked_for_again(body):
         pytest.param(refusal(404, "NotFound"), True, id="the kind is not there yet"),
         pytest.param(refusal(403, "Forbidden"), True, id="nobody gave us leave"),
         pytest.param(refusal(429, headers={"retry-after": "9"}), True, id="later, says the server"),
-        pytest.param(Unavailable("no answer"), False, id="nobody answers"),
+        pytest.param(ApiUnavailableError("no answer"), False, id="nobody answers"),
     ],
 )
 async def test_a_refused_list_is_a_sign_of_life(said, is_sign_of_life):
@@ -403,8 +403,8 @@ async def test_after_an_outage_an_open_stream_is_a_sign_of_life_though_nothing_h
     world = World()
     world.wire.responder = lambda _call: listed(version=5)
     world.wire.streams += [
-        [20, Unavailable("reset")],
-        *([Unavailable("refused")] for _ in range(9)),
+        [20, ApiUnavailableError("reset")],
+        *([ApiUnavailableError("refused")] for _ in range(9)),
         [b"", 55],
         [b"", 55],
     ]
@@ -416,7 +416,7 @@ async def test_after_an_outage_an_open_stream_is_a_sign_of_life_though_nothing_h
 async def test_streams_are_looked_for_again_soon_after_they_went_unanswered():
     world = World()
     world.wire.responder = lambda _call: listed(version=5)
-    world.wire.streams += [[Unavailable("no answer to the watch")] for _ in range(40)]
+    world.wire.streams += [[ApiUnavailableError("no answer to the watch")] for _ in range(40)]
     async with running(world):
         await settled(100)
         begun = len(world.wire.watches)
@@ -437,7 +437,7 @@ async def test_the_patience_with_silent_streams_can_be_set():
 async def test_a_deletion_missed_while_down_is_told_by_the_new_list():
     world = World()
     world.wire.answers += [listed(pod("a", 1), pod("b", 2), version=5), listed(pod("b", 2), version=9)]
-    world.wire.streams += [[20, Unavailable("reset")], [refusal(410, "Expired")], [HANG]]
+    world.wire.streams += [[20, ApiUnavailableError("reset")], [refusal(410, "Expired")], [HANG]]
     async with running(world):
         await settled(25)
     assert world.told == ["+a", "+b", "-a"]
@@ -456,7 +456,7 @@ async def test_a_recreated_namesake_is_a_change():
 async def test_three_fruitless_resumes_make_it_list_anew():
     world = World()
     world.wire.answers += [listed(version=5), listed(version=9)]
-    world.wire.streams += [[Unavailable("refused")]] * 3 + [[HANG]]
+    world.wire.streams += [[ApiUnavailableError("refused")]] * 3 + [[HANG]]
     async with running(world):
         await settled(10)
     assert world.informer.lists == 2
@@ -466,7 +466,7 @@ async def test_three_fruitless_resumes_make_it_list_anew():
 async def test_a_resume_that_brings_something_is_not_fruitless():
     world = World()
     world.wire.answers.append(listed(version=5))
-    cut = Unavailable("cut")
+    cut = ApiUnavailableError("cut")
     world.wire.streams += [[cut], [cut], [bookmark(6), cut], [cut], [cut], [bookmark(7), HANG]]
     async with running(world):
         await settled(20)
@@ -570,7 +570,7 @@ async def test_a_server_that_breaks_every_watch_is_not_hammered():
 async def test_ten_good_seconds_start_the_back_off_anew():
     world = World()
     world.wire.answers.append(listed(version=5))
-    cut = Unavailable("cut")
+    cut = ApiUnavailableError("cut")
     world.wire.streams += [[bookmark(6), cut]] * 6 + [[bookmark(7), 11, cut], [bookmark(8), HANG]]
     async with running(world):
         await settled(0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 4.0 + 11 + 0.1)
@@ -613,7 +613,7 @@ async def test_a_kind_that_is_not_served_has_no_objects_and_is_asked_for_until_i
     world = World()
     gone = refusal(404, "NotFound", "the server could not find the requested resource")
     world.wire.answers += [gone, listed(pod("a", 1), version=5), gone, gone, listed(pod("b", 7), version=8)]
-    world.wire.streams += [[Unavailable("cut")] * 1] * 3
+    world.wire.streams += [[ApiUnavailableError("cut")] * 1] * 3
     async with running(world):
         await settled(0.5)
         assert world.informer.trouble == "waiting for CRD pods"
@@ -623,13 +623,13 @@ async def test_a_kind_that_is_not_served_has_no_objects_and_is_asked_for_until_i
         await settled(5)
         assert world.names == ["b"]
     assert world.told == ["+a", "-a", "+b"]
-    assert caplog.text.count("waiting for CRD pods: the API server does not serve it") == 2
+    assert caplog.text.count("waiting for CRD pods: the API server does not serve this resource") == 2
 
 
 @pytest.mark.parametrize(
     ("said", "is_listable"),
     [
-        pytest.param(Unavailable("no answer"), None, id="nobody knows before it has answered"),
+        pytest.param(ApiUnavailableError("no answer"), None, id="nobody knows before it has answered"),
         pytest.param(refusal(404, "NotFound"), False, id="not there"),
         pytest.param(refusal(403, "Forbidden"), False, id="forbidden"),
         pytest.param(listed(version=5), True, id="there, and empty"),
@@ -681,7 +681,7 @@ async def test_a_right_that_was_withdrawn_is_its_trouble_until_it_is_back(verb, 
 @pytest.mark.rule("SC:S18")
 async def test_a_server_that_was_away_is_back_for_us_after_ten_seconds():
     world = World()
-    world.wire.responder = lambda _: Unavailable("away")
+    world.wire.responder = lambda _: ApiUnavailableError("away")
     async with running(world):
         await settled(600)
         world.wire.responder = lambda _: listed(pod("a", 1), version=5)
@@ -722,7 +722,7 @@ async def test_an_optional_watch_that_is_forbidden_is_asked_for_rarely_and_follo
 async def test_it_follows_only_while_a_stream_is_open():
     world = World()
     world.wire.answers.append(listed(version=5))
-    world.wire.streams += [[b"", 20, Unavailable("connection reset")], [5, b"", HANG]]
+    world.wire.streams += [[b"", 20, ApiUnavailableError("connection reset")], [5, b"", HANG]]
     async with running(world):
         await settled(10)
         assert world.informer.is_following

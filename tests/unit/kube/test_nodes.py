@@ -5,7 +5,6 @@ import contextlib
 
 import pytest
 
-import virtual_time
 from raytide.api.meta import NODES
 from raytide.api.node import decode_node
 from raytide.api.pod import PodView
@@ -14,6 +13,7 @@ from raytide.kube.client import Client
 from raytide.kube.informer import Informer
 from raytide.kube.nodes import DeadNodes
 from raytide.runtime.clock import Clock
+from support import virtual_time
 from unit.kube.scripted import HANG, ScriptedTransport, answer, line, refusal
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("FD:RC-B10")]
@@ -30,24 +30,26 @@ def bookmark(version):
     return line("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
 
 
-def on(name, version):
-    return PodView(namespace="ns", name="p", node_name=name, resource_version=str(version))
+def on(name, version, uid="old"):
+    return PodView(namespace="ns", name="p", uid=uid, node_name=name, resource_version=str(version))
 
 
 @contextlib.asynccontextmanager
-async def following(*stream, listed=(), then=()):
-    """DeadNodes whose informer has listed at version 100 and then plays the streams, and what it tells by itself."""
+async def following(*stream, listed=(), then=(), pods=()):
+    """DeadNodes that has seen these pods, whose informer has listed at version 100 and then plays the streams, and what it tells by itself."""
     wire = ScriptedTransport()
     wire.answers.append(answer({"metadata": {"resourceVersion": "100"}, "items": list(listed)}))
     wire.streams.extend([stream, then] if then else [stream])
     told = []
 
-    def note(old, new):
-        dead.note(old, new)
+    def note(_old, new):
+        dead.note(new)
 
     informer = Informer(Client(wire, clock=Clock()), NODES, clock=Clock(), decoder=decode_node, on_change=note)
     dead = DeadNodes(informer)
-    tasks = [asyncio.ensure_future(work) for work in (informer.run(), dead.follow(told.extend))]
+    for pod in pods:
+        dead.note_pod(None, pod)
+    tasks = [asyncio.ensure_future(work) for work in (informer.run(), dead.run(told.extend))]
     try:
         await informer.wait_synced()
         yield dead, told
@@ -64,7 +66,10 @@ async def following(*stream, listed=(), then=()):
         pytest.param([on("n2", 50)], {"n2"}, id="one that is NotReady"),
         pytest.param([on("gone", 50)], {"gone"}, id="one that is not there, though the pod was on it before the list"),
         pytest.param([on("new", 150)], set(), id="a pod was scheduled after the list, to a node that may be new"),
-        pytest.param([on("gone", 150), on("gone", 99)], {"gone"}, id="one of its pods was on it before the list"),
+        pytest.param(
+            [on("new", 150), on("new", 99, "b")], set(), id="one of its pods may be on a new node of that name"
+        ),
+        pytest.param([on("gone", 99), on("gone", 100, "b")], {"gone"}, id="all of its pods were on it before the list"),
         pytest.param([on("", 50)], set(), id="a pod without a node"),
     ],
 )
@@ -87,21 +92,58 @@ def test_a_node_whose_event_comes_after_its_pod_is_alive_all_the_time():
     virtual_time.run(main())
 
 
-def test_a_node_that_was_deleted_is_gone_for_pods_that_change_afterwards_until_it_comes_back():
+def test_a_node_that_was_deleted_is_gone_for_its_pods_however_they_change_afterwards_until_it_comes_back():
     async def main():
         stream = (line("DELETED", node("n1", 110)), 10.0, line("ADDED", node("n1", 160)), HANG)
-        async with following(*stream, listed=[node("n1", 10)]) as (dead, _):
+        async with following(*stream, listed=[node("n1", 10)], pods=[on("n1", 105)]) as (dead, _):
             await asyncio.sleep(1)
             assert dead.unready([on("n1", 150)]) == {"n1"}
             await asyncio.sleep(10)
+            assert not dead.unready([on("n1", 170)])
+
+    virtual_time.run(main())
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        pytest.param([on("n1", 105)], id="before its deletion only the pod of the old node was known"),
+        pytest.param(
+            [on("n1", 105), on("n1", 150, "new")], id="pods are heard of so much sooner that its pod was known too"
+        ),
+    ],
+)
+def test_a_pod_on_a_node_that_was_registered_again_is_on_no_dead_node_before_that_is_heard_of(known):
+    async def main():
+        stream = (line("DELETED", node("n1", 110)), 10.0, line("ADDED", node("n1", 140)), HANG)
+        async with following(*stream, listed=[node("n1", 10)], pods=known) as (dead, told):
+            await asyncio.sleep(1)
+            assert dead.unready([on("n1", 105)]) == {"n1"}, "a cluster whose pods were all on the old node"
+            assert not dead.unready([on("n1", 150, "new")])
+            assert not dead.unready([on("n1", 120), on("n1", 150, "new")]), "told by node, so both are spared"
+            await asyncio.sleep(60)
+            assert not dead.unready([on("n1", 155, "new")])
+            assert told == []
+
+    virtual_time.run(main())
+
+
+def test_a_node_that_is_not_registered_again_is_gone_for_pods_first_seen_after_its_deletion_too():
+    async def main():
+        stream = (line("DELETED", node("n1", 110)), 10.0, bookmark(150), HANG)
+        async with following(*stream, listed=[node("n1", 10)], pods=[on("n1", 150)]) as (dead, told):
+            await asyncio.sleep(1)
             assert not dead.unready([on("n1", 150)])
+            await asyncio.sleep(10 + nodes.SETTLE_EVERY_S)
+            assert told == ["n1"]
+            assert dead.unready([on("n1", 170)]) == {"n1"}
 
     virtual_time.run(main())
 
 
 def test_a_doubt_is_told_within_seconds_of_the_word_that_ends_it():
     async def main():
-        async with following(30.0, bookmark(149), 5.0, bookmark(150), HANG) as (dead, told):
+        async with following(30.0, bookmark(149), 5.0, bookmark(150), HANG, pods=[on("gone", 150)]) as (dead, told):
             assert not dead.unready([on("gone", 150)])
             await asyncio.sleep(34)
             assert told == []
@@ -124,13 +166,35 @@ def test_nothing_is_gone_while_nodes_cannot_be_followed():
     virtual_time.run(main())
 
 
-def test_names_of_deleted_nodes_are_bounded(monkeypatch):
-    monkeypatch.setattr(nodes, "MOST_NAMES", 3)
+def test_what_was_seen_of_a_pod_is_forgotten_with_it_and_is_nothing_before_it_has_a_node():
+    async def main():
+        async with following(HANG, pods=[on("", 40), on("gone", 90, "b")]) as (dead, _):
+            dead.note_pod(on("", 40), on("gone", 150))
+            assert not dead.unready([on("gone", 170)]), "it was not on it before version 150"
+            dead.note_pod(on("gone", 150), None)
+            dead.note_pod(on("gone", 90, "b"), on("gone", 160, "c"))
+            assert not dead.unready([on("gone", 170, "c")]), "another pod of that name"
+            assert dead.unready([on("gone", 100)]) == {"gone"}, "nothing is known of it but its version"
+
+    virtual_time.run(main())
+
+
+def test_a_pod_of_a_restored_store_counts_by_its_new_lower_version():
+    async def main():
+        async with following(HANG, pods=[on("gone", 900)]) as (dead, _):
+            dead.note_pod(on("gone", 900), on("gone", 60))
+            assert dead.unready([on("gone", 60)]) == {"gone"}
+
+    virtual_time.run(main())
+
+
+def test_doubts_are_bounded(monkeypatch):
+    monkeypatch.setattr(nodes, "MOST_DOUBTS", 3)
 
     async def main():
-        gone = [line("DELETED", node(f"n{n}", 110 + n)) for n in range(5)]
-        async with following(*gone, HANG, listed=[node(f"n{n}", n) for n in range(5)]) as (dead, _):
-            await asyncio.sleep(1)
-            assert dead.unready(on(f"n{n}", 500) for n in range(5)) == {"n2", "n3", "n4"}
+        async with following(10.0, bookmark(500), HANG) as (dead, told):
+            assert not dead.unready(on(f"n{n}", 500, f"p{n}") for n in range(5))
+            await asyncio.sleep(10 + nodes.SETTLE_EVERY_S)
+            assert sorted(told) == ["n2", "n3", "n4"]
 
     virtual_time.run(main())

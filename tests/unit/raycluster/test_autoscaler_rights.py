@@ -10,32 +10,36 @@ import pytest
 
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
+from raytide.controller.controller import Pace
 from raytide.kube.client import Client
 from raytide.kube.transport import Response
-from raytide.raycluster.objects import build_head_service
-from raytide.raycluster.rbac import build_rights
-from raytide.raycluster.room import RayClusterRoom, RoomOptions
+from raytide.raycluster.controller import RayClusterController, RayClusterControllerOptions
+from raytide.raycluster.manifests.rbac import build_rights
+from raytide.raycluster.manifests.services import build_head_service
+from raytide.raycluster.object_lookup import THERE_FOR_S
+from support.builders import raycluster, template
 from unit.raycluster.test_controller import IdleWorld, VirtualClock, Wire
-
-from builders import raycluster, template
 
 pytestmark = pytest.mark.looptime
 
 KINDS = ("serviceaccounts", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io")
+RESYNC_S = Pace().resync_s
 PLURALS = [kind.partition(".")[0] for kind in KINDS]
 
 
 class CountingWire(Wire):
-    """Also notes which of the three kinds were read, and when."""
+    """Also notes which of the three kinds were read, and when, and which were listed."""
 
     def __init__(self, api):
         super().__init__(api)
-        self.reads = []
+        self.reads, self.lists = [], []
 
     async def request(self, method, path, **rest):
         plural = path.rsplit("/", 2)[-2]
         if method == "GET" and plural in PLURALS:
             self.reads.append((asyncio.get_running_loop().time(), plural))
+        elif method == "GET" and path.rsplit("/", 1)[-1] in PLURALS:
+            self.lists.append(path)
         return await super().request(method, path, **rest)
 
 
@@ -44,8 +48,8 @@ async def living():
     """A room at work. No fixture: what a fixture starts counts its time-outs in real time."""
     world = IdleWorld(random.Random(0))
     wire, clock, suffixes = CountingWire(world.api), VirtualClock(), itertools.count()
-    options = RoomOptions(namer=lambda prefix: f"{prefix}{next(suffixes):05d}")
-    room = RayClusterRoom(Client(wire, clock=clock), clock=clock, config=ClusterConfig(), options=options)
+    options = RayClusterControllerOptions(namer=lambda prefix: f"{prefix}{next(suffixes):05d}")
+    room = RayClusterController(Client(wire, clock=clock), clock=clock, config=ClusterConfig(), options=options)
     running = asyncio.create_task(room.run())
     await asyncio.sleep(0.1)
     yield SimpleNamespace(world=world, wire=wire, room=room)
@@ -98,7 +102,7 @@ async def test_rights_first_then_head_and_workers_within_a_tenth_of_a_second():
 
 
 @pytest.mark.rule("RC:RB-1", "D3", "D8")
-async def test_they_are_asked_for_once_and_again_after_the_resync_time_only():
+async def test_while_nothing_happens_they_are_asked_for_with_the_resync_only():
     async with living() as here:
         create(here)
         await asyncio.sleep(1700)
@@ -110,13 +114,43 @@ async def test_they_are_asked_for_once_and_again_after_the_resync_time_only():
 
 
 @pytest.mark.rule("RC:RB-1")
-async def test_one_that_is_deleted_comes_back_at_the_latest_with_the_resync():
+async def test_one_that_is_deleted_comes_back_at_the_latest_with_the_first_resync_after_five_minutes():
     async with living() as here:
         create(here)
         await asyncio.sleep(1)
         here.world.store.delete("roles.rbac.authorization.k8s.io", "default", "demo")
-        await asyncio.sleep(4000)
+        await asyncio.sleep(RESYNC_S + THERE_FOR_S)
         assert there(here) == [["demo"], ["demo"], ["demo"]]
+
+
+async def news(here, every_s, times):
+    """A pod of the cluster changes so many times, after so many seconds each."""
+    for number in range(times):
+        await asyncio.sleep(every_s)
+        now = {"at": f"{number}"}
+        here.world.edit("pods", pods(here)[0], None, lambda obj, now=now: obj["metadata"].update(annotations=now))
+    await asyncio.sleep(1)
+
+
+@pytest.mark.rule("RC:RB-1", "RM:F12", "D3")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_one_that_is_deleted_comes_back_with_the_first_news_after_five_minutes(kind):
+    async with living() as here:
+        create(here)
+        await news(here, 30.0, 9)
+        assert len(here.wire.reads) == 3, "it was looked at for each of the news, and nothing was asked for"
+        here.world.store.delete(kind, "default", "demo")
+        await news(here, 30.0, 3)
+        assert there(here) == [["demo"], ["demo"], ["demo"]]
+
+
+@pytest.mark.rule("D3")
+async def test_news_without_end_cost_three_requests_in_five_minutes():
+    async with living() as here:
+        create(here)
+        await news(here, 10.0, 360)
+        assert 3 * 10 <= len(here.wire.reads) <= 3 * 12
+        assert here.wire.lists == []
 
 
 @pytest.mark.rule("RC:RB-2")
@@ -148,8 +182,12 @@ async def test_a_role_of_somebody_elses_is_left_alone_and_the_user_is_told_whose
         await asyncio.sleep(20)
         message = condition(here, "ReplicaFailure")["message"]
         assert condition(here, "ReplicaFailure")["reason"] == "FailedCreateRole"
-        assert message.endswith("and is not ours: nobody owns it")
-        assert [note for note in notes(here) if note.startswith("Failed to create role demo") and "not ours" in note]
+        assert message.endswith("with another owner or group: it has no controller")
+        assert [
+            note
+            for note in notes(here)
+            if note.startswith("Failed to create role demo") and "with another owner" in note
+        ]
         assert pods(here) == []
         attempts = [at for at, method, what in here.wire.writes if (method, what) == ("POST", "roles")]
         assert 4 <= len(attempts) <= 7, "after 1, 2, 4 and 8 seconds"

@@ -4,15 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.meta import RAYCLUSTERS
 from raytide.raycluster.deletion import deletion, is_being_deleted
-
-from builders import head, pod, raycluster
+from support.builders import head, pod, raycluster
 
 pytestmark = pytest.mark.rule("FD:RC-B1")
 DELETED_AT = datetime(2026, 1, 1, tzinfo=UTC)
-FINALIZER = names.REDIS_CLEANUP_FINALIZER
+FINALIZER = constants.REDIS_CLEANUP_FINALIZER
 OPTIONS = {"redisAddress": "redis:6379", "externalStorageNamespace": "my-ns"}
 
 
@@ -28,7 +27,9 @@ def deleted(*finalizers, annotations=None, **spec):
 
 
 def cleanup(phase="Running", **fields):
-    return pod("demo-redis-cleanup-abcde", owner_uid="uid-job", node_type=names.REDIS_CLEANUP, phase=phase, **fields)
+    return pod(
+        "demo-redis-cleanup-abcde", owner_uid="uid-job", node_type=constants.REDIS_CLEANUP, phase=phase, **fields
+    )
 
 
 def decide(obj, *pods, after_s=0):
@@ -43,9 +44,10 @@ def test_who_is_being_deleted():
 @pytest.mark.rule("RC:REC-5", "D14")
 def test_without_kuberays_finalizer_nothing_is_done():
     todo = decide(deleted("example.com/hold"), head(), pod())
-    assert (todo.release, todo.remark, todo.look_again_in) == (None, None, None)
+    assert (todo.release, todo.event, todo.requeue_after_s) == (None, None, None)
 
 
+@pytest.mark.rule("RC:K-4")
 @pytest.mark.parametrize(
     ("finalizers", "left"),
     [([FINALIZER], None), (["a", FINALIZER, "b"], ["a", "b"])],
@@ -63,24 +65,27 @@ def test_the_patch_removes_it_from_the_version_that_was_read(finalizers, left):
     [
         pytest.param({"gcsFaultToleranceOptions": OPTIONS}, {}, ["my-ns", "redis:6379"], id="as the options say"),
         pytest.param(
-            {}, {names.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION: "theirs"}, ["theirs", "RAY_REDIS_ADDRESS"], id="annotated"
+            {},
+            {constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION: "theirs"},
+            ["theirs", "RAY_REDIS_ADDRESS"],
+            id="annotated",
         ),
         pytest.param({}, {}, ["uid-demo", "RAY_REDIS_ADDRESS"], id="by default the uid"),
         pytest.param({"gcsFaultToleranceOptions": "yes"}, {}, ["uid-demo"], id="options that cannot be read"),
     ],
 )
 def test_what_stays_in_redis_is_told(spec, annotations, words):
-    remark = decide(deleted(FINALIZER, annotations=annotations, **spec)).remark
-    assert (remark.reason, remark.event_type) == (names.REDIS_CLEANUP_SKIPPED, "Warning")
-    assert [word for word in words if word not in remark.note] == []
-    assert len(remark.note) < 800
+    remark = decide(deleted(FINALIZER, annotations=annotations, **spec)).event
+    assert (remark.reason, remark.event_type) == (constants.REDIS_CLEANUP_SKIPPED, "Warning")
+    assert [word for word in words if word not in remark.message] == []
+    assert len(remark.message) < 800
 
 
 @pytest.mark.rule("RC:FIN-1")
 def test_rocksdb_leaves_nothing_in_redis():
     todo = decide(deleted(FINALIZER, gcsFaultToleranceOptions={"backend": "rocksdb"}))
     assert todo.release
-    assert todo.remark is None
+    assert todo.event is None
 
 
 # --- a clean-up that KubeRay began -----------------------------------------------------------------------------------
@@ -101,26 +106,28 @@ def test_rocksdb_leaves_nothing_in_redis():
     ],
 )
 def test_a_running_clean_up_is_waited_for_as_long_as_kuberay_would(annotated, after_s, left_s):
-    annotations = {names.FT_DELETION_TIMEOUT_ANNOTATION: annotated} if annotated else {}
+    annotations = {constants.FT_DELETION_TIMEOUT_ANNOTATION: annotated} if annotated else {}
     todo = decide(deleted(FINALIZER, annotations=annotations), cleanup(), after_s=after_s)
-    assert todo.look_again_in == left_s
+    assert todo.requeue_after_s == left_s
     assert (todo.release is None) is (left_s is not None)
     if left_s is None:
-        assert todo.remark.reason == "ForceDeletedStuckCluster"
+        assert todo.event.reason == "ForceDeletedStuckCluster"
 
 
 @pytest.mark.parametrize(
     ("pods", "reason"),
     [
         pytest.param([cleanup("Succeeded")], None, id="it succeeded: nothing stays"),
-        pytest.param([cleanup("Failed")], names.REDIS_CLEANUP_FAILED, id="it failed"),
+        pytest.param([cleanup("Failed")], constants.REDIS_CLEANUP_FAILED, id="it failed"),
         pytest.param(
-            [cleanup(deletion_timestamp="2026-01-01T00:00:01Z")], names.REDIS_CLEANUP_SKIPPED, id="it was deleted"
+            [cleanup(deletion_timestamp="2026-01-01T00:00:01Z")], constants.REDIS_CLEANUP_SKIPPED, id="it was deleted"
         ),
-        pytest.param([head(), pod()], names.REDIS_CLEANUP_SKIPPED, id="there is none: Ray's pods are not waited for"),
+        pytest.param(
+            [head(), pod()], constants.REDIS_CLEANUP_SKIPPED, id="there is none: Ray's pods are not waited for"
+        ),
     ],
 )
 def test_what_is_over_is_not_waited_for(pods, reason):
     todo = decide(deleted(FINALIZER), *pods, after_s=1)
     assert todo.release
-    assert (todo.remark.reason if todo.remark else None) == reason
+    assert (todo.event.reason if todo.event else None) == reason

@@ -2,14 +2,13 @@
 
 import pytest
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.actions import Outcome, Result
 from raytide.api.pod import ContainerView, pod_from_manifest
-from raytide.kube.events import build_note
+from raytide.kube.event_recorder import build_note
 from raytide.raycluster.endings import how_it_ended
+from support.builders import dying, head, parsed, pod
 from unit.raycluster.test_plan import ENOUGH, decide
-
-from builders import dying, head, parsed, pod
 
 RAY_ENDED = ContainerView("ray-worker", "terminated", "Error", exit_code=1, restart_count=2)
 SIDECAR_ENDED = ContainerView("logs", "terminated", "OOMKilled", exit_code=137)
@@ -56,18 +55,18 @@ def test_the_event_about_a_failed_worker_names_container_code_reason_and_log(fie
 
 @pytest.mark.rule("FD:RC-B15")
 @pytest.mark.parametrize(
-    ("container", "reason"), [(SIDECAR_ENDED, names.OOM_KILLED), (RAY_ENDED, names.DELETED_WORKER_POD)]
+    ("container", "reason"), [(SIDECAR_ENDED, constants.OOM_KILLED), (RAY_ENDED, constants.DELETED_WORKER_POD)]
 )
 def test_a_worker_that_ran_out_of_memory_is_an_event_of_its_own(container, reason):
     actions = decide(parsed(), head(), pod(phase="Failed", containers=(container,)), ENOUGH[0]).actions
-    assert actions[0].because == reason
+    assert actions[0].success_reason == reason
 
 
 @pytest.mark.rule("FD:RC-B15")
 def test_a_worker_that_recovered_from_it_and_is_too_many_is_deleted_like_any_other():
     calm = ContainerView("ray-worker", "terminated", "OOMKilled", exit_code=137)
     (delete,) = decide(parsed(), head(), *ENOUGH, pod("demo-cpu-worker-z", phase="Running", containers=(calm,))).actions
-    assert delete.because == names.DELETED_WORKER_POD
+    assert delete.success_reason == constants.DELETED_WORKER_POD
 
 
 def test_the_reason_of_a_pod_is_read():
@@ -75,11 +74,11 @@ def test_the_reason_of_a_pod_is_read():
 
 
 # --- a lost head -------------------------------------------------------------------------------------------------------
-READY = {"type": names.HEAD_POD_READY, "status": "True", "reason": "HeadPodRunningAndReady"}
-KILLED = {"type": names.HEAD_POD_READY, "status": "False", "reason": "OOMKilled", "message": "ray-head: "}
+READY = {"type": constants.HEAD_POD_READY, "status": "True", "reason": "HeadPodRunningAndReady"}
+KILLED = {"type": constants.HEAD_POD_READY, "status": "False", "reason": "OOMKilled", "message": "ray-head: "}
 REDIS = {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}}
-LOST = "the state of its GCS is lost"
-KEPT = "the state of its GCS is kept in Redis"
+LOST = "the GCS state is lost"
+KEPT = "the GCS state is kept in Redis"
 
 
 def cluster(condition, **spec):
@@ -87,7 +86,7 @@ def cluster(condition, **spec):
     return type(found).parse({**found.raw, "spec": {**found.raw["spec"], **spec}})
 
 
-@pytest.mark.rule("FD:RC-B16")
+@pytest.mark.rule("FD:RC-B16", "RC:HP-6")
 @pytest.mark.parametrize(
     ("condition", "heads", "spec", "why", "state"),
     [
@@ -95,17 +94,17 @@ def cluster(condition, **spec):
         pytest.param(READY, (), REDIS, "it was deleted while it was ready", KEPT, id="with fault tolerance"),
         pytest.param(KILLED, (), {}, "it was not ready (OOMKilled", LOST, id="it had ended"),
         pytest.param(
-            READY, (dying("demo-head-aaaaa", group=names.HEAD_GROUP, node_type=names.HEAD, node_name="away"),), {},
+            READY, (dying("demo-head-aaaaa", group=constants.HEAD_GROUP, node_type=constants.HEAD, node_name="away"),), {},
             "node away is not Ready or is gone", LOST, id="its node is away",
         ),
     ],
 )  # fmt: skip
 def test_a_head_that_is_lost_is_told_with_why_and_what_survives(condition, heads, spec, why, state):
     todo = decide(cluster(condition, **spec), *heads, *ENOUGH, unready_nodes=frozenset({"away"}))
-    (remark,) = [remark for remark in todo.remarks if remark.reason == names.HEAD_POD_LOST]
+    (remark,) = [remark for remark in todo.events if remark.reason == constants.HEAD_POD_LOST]
     assert remark.event_type == "Warning"
-    assert remark.note.startswith(f"Head pod demo-head-aaaaa is lost: {why}")
-    assert state in remark.note
+    assert remark.message.startswith(f"Head pod demo-head-aaaaa is lost: {why}")
+    assert state in remark.message
 
 
 @pytest.mark.rule("FD:RC-B16")
@@ -114,12 +113,14 @@ def test_a_head_that_is_lost_is_told_with_why_and_what_survives(condition, heads
     [
         pytest.param(parsed(), (), id="a new cluster"),
         pytest.param(cluster(READY), (head(),), id="the head is there"),
-        pytest.param(cluster(READY), (dying("demo-head-aaaaa", node_type=names.HEAD),), id="the head is still ending"),
+        pytest.param(
+            cluster(READY), (dying("demo-head-aaaaa", node_type=constants.HEAD),), id="the head is still ending"
+        ),
     ],
 )
 def test_nothing_is_told_of_a_head_that_is_not_lost(found, heads):
-    remarks = decide(found, *heads, *ENOUGH).remarks
-    assert [remark for remark in remarks if remark.reason == names.HEAD_POD_LOST] == []
+    remarks = decide(found, *heads, *ENOUGH).events
+    assert [remark for remark in remarks if remark.reason == constants.HEAD_POD_LOST] == []
 
 
 @pytest.mark.rule("FD:RC-B16")
@@ -127,8 +128,8 @@ def test_a_head_that_stays_away_is_told_too():
     found = cluster(READY)
     obj = {
         **found.raw,
-        "status": {**found.status, "conditions": [READY, {"type": names.PROVISIONED, "status": "True"}]},
+        "status": {**found.status, "conditions": [READY, {"type": constants.PROVISIONED, "status": "True"}]},
     }
-    obj["metadata"]["annotations"] = {names.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION: "true"}
+    obj["metadata"]["annotations"] = {constants.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION: "true"}
     todo = decide(type(found).parse(obj), *ENOUGH)
-    assert (todo.actions, [remark.reason for remark in todo.remarks]) == ((), [names.HEAD_POD_LOST])
+    assert (todo.actions, [remark.reason for remark in todo.events]) == ((), [constants.HEAD_POD_LOST])

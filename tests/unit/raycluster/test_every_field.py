@@ -12,14 +12,13 @@ import yaml
 
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
-from raytide.autoscaler.inputs.node_types import node_types
+from raytide.autoscaler.state.node_types import node_types
+from raytide.raycluster.manifests.recreate_hash import recreate_hash
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
 from raytide.raycluster.protection import missing_protection
-from raytide.raycluster.recreate_hash import recreate_hash
 from raytide.raycluster.unsupported import unsupported
-
-from builders import group, raycluster, template
+from support.builders import group, raycluster, template
 
 CRD = Path(__file__).parents[3] / "crds" / "ray.io_rayclusters.yaml"
 CORE_TYPES = {

@@ -2,19 +2,18 @@
 
 import pytest
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.config import ClusterConfig
 from raytide.api.pod import ContainerView, pod_from_manifest
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.observed import observe
 from raytide.raycluster.plan import plan
-
-from builders import dying, group, head, head_service, pod, raycluster
+from support.builders import dying, group, head, head_service, pod, raycluster
 
 pytestmark = pytest.mark.rule("FD:RC-B15")
-SUSPENDING = {"type": names.SUSPENDING, "status": "True"}
-ASKED = {names.KEEP_FAILED_PODS_ANNOTATION: "true"}
+SUSPENDING = {"type": constants.SUSPENDING, "status": "True"}
+ASKED = {constants.KEEP_FAILED_PODS_ANNOTATION: "true"}
 
 
 def cluster(*groups, annotations=ASKED, conditions=(), **spec):
@@ -44,10 +43,12 @@ def words(todo):
 def test_the_last_failed_worker_stays_beside_its_successor_and_is_told():
     todo = decide(cluster(group(replicas=1)), failed("demo-cpu-worker-a"))
     assert words(todo) == [("Create", "demo-cpu-worker-new")]
-    (remark,) = todo.remarks
-    assert remark.reason == names.KEPT_FAILED_POD
-    assert remark.note.startswith("Pod demo-cpu-worker-a is kept until another of group cpu fails: its phase is Failed")
-    assert "exit code 137 (OOMKilled)" in remark.note
+    (remark,) = todo.events
+    assert remark.reason == constants.KEPT_FAILED_POD
+    assert remark.message.startswith(
+        "Pod demo-cpu-worker-a is kept until another pod of group cpu fails: its phase is Failed"
+    )
+    assert "exit code 137 (OOMKilled)" in remark.message
 
 
 def test_it_makes_room_for_the_next_one_that_fails():
@@ -104,7 +105,7 @@ def test_one_that_its_user_names_goes_and_the_failure_before_it_stays():
     ],
 )
 def test_when_a_failed_pod_ended(status, ended_at):
-    labels = {names.CLUSTER_LABEL: "demo", names.GROUP_LABEL: "cpu", names.NODE_TYPE_LABEL: "worker"}
+    labels = {constants.CLUSTER_LABEL: "demo", constants.GROUP_LABEL: "cpu", constants.NODE_TYPE_LABEL: "worker"}
     metadata = {"name": "demo-cpu-worker-a", "namespace": "default", "uid": "a", "labels": labels}
     manifest = {"metadata": metadata, "spec": {}, "status": {"phase": "Failed", "reason": "Evicted", **status}}
     assert pod_from_manifest(manifest).ended_at == ended_at

@@ -4,16 +4,15 @@ import itertools
 
 import pytest
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.actions import Create, Delete
 from raytide.api.config import ClusterConfig, PodConfig
 from raytide.api.pod import pod_from_manifest
 from raytide.api.raycluster import RayCluster
 from raytide.api.service import service_from_manifest
-from raytide.raycluster.observed import Observed, Refusal, observe
+from raytide.raycluster.observed import Observed, PendingRetry, observe
 from raytide.raycluster.plan import plan
-
-from builders import dying, group, head, head_service, parsed, pending, pod, raycluster
+from support.builders import dying, group, head, head_service, parsed, pending, pod, raycluster
 
 CONFIG = ClusterConfig()
 
@@ -41,11 +40,11 @@ def test_a_new_cluster_gets_service_head_and_workers_in_one_pass():
         "create demo-cpu-worker-00001",
         "create demo-cpu-worker-00002",
     ]
-    assert [action.because for action in todo.actions] == [
-        names.CREATED_SERVICE,
-        names.CREATED_HEAD_POD,
-        names.CREATED_WORKER_POD,
-        names.CREATED_WORKER_POD,
+    assert [action.success_reason for action in todo.actions] == [
+        constants.CREATED_SERVICE,
+        constants.CREATED_HEAD_POD,
+        constants.CREATED_WORKER_POD,
+        constants.CREATED_WORKER_POD,
     ]
 
 
@@ -79,7 +78,7 @@ def test_a_new_pod_never_gets_a_name_that_is_in_use(in_use, suffixes):
 def test_a_new_replica_never_gets_a_name_that_is_in_use():
     cluster = parsed(group(replicas=2, numOfHosts=1), group("tpu", replicas=2, numOfHosts=2))
     todo = plan(cluster, Observed(), CONFIG, drawing("h", "a", "b", "ccccc", "ccccc", "ddddd", *"efgi"))
-    replicas = {action.manifest["metadata"]["labels"].get(names.REPLICA_NAME_LABEL) for action in todo.actions}
+    replicas = {action.manifest["metadata"]["labels"].get(constants.REPLICA_NAME_LABEL) for action in todo.actions}
     assert replicas >= {"tpu-ccccc", "tpu-ddddd"}
 
 
@@ -99,17 +98,17 @@ def test_every_child_names_its_owner_and_its_cluster():
         metadata = action.manifest["metadata"]
         (owner,) = metadata["ownerReferences"]
         assert (owner["uid"], owner["controller"]) == ("uid-demo", True)
-        assert metadata["labels"][names.CLUSTER_LABEL] == "demo"
+        assert metadata["labels"][constants.CLUSTER_LABEL] == "demo"
 
 
 @pytest.mark.rule("RC:REC-2")
 def test_a_cluster_that_another_controller_manages_gets_neither_writes_nor_status():
     todo = decide(parsed(managedBy="kueue.x-k8s.io/multikueue"), pod(phase="Failed"), service=False)
-    assert (todo.actions, todo.remarks, todo.is_reported) == ((), (), False)
+    assert (todo.actions, todo.events, todo.is_reported) == ((), (), False)
 
 
 def test_a_cluster_that_names_kuberay_as_its_controller_is_ours():
-    assert decide(parsed(managedBy=names.MANAGED_BY_US), service=False).actions
+    assert decide(parsed(managedBy=constants.MANAGED_BY_US), service=False).actions
 
 
 @pytest.mark.rule("RC:V-11")
@@ -117,8 +116,8 @@ def test_an_invalid_cluster_keeps_what_runs_and_is_told_which_field():
     todo = decide(parsed(group(replicas=5, low=3, high=2)), head(), pod(phase="Failed"), service=False)
     assert todo.actions == ()
     assert todo.is_reported
-    assert [remark.reason for remark in todo.remarks] == [names.INVALID_SPEC]
-    assert "minReplicas" in todo.remarks[0].note
+    assert [remark.reason for remark in todo.events] == [constants.INVALID_SPEC]
+    assert "minReplicas" in todo.events[0].message
 
 
 @pytest.mark.rule("RC:V-61")
@@ -130,7 +129,7 @@ def test_a_warning_is_said_and_stops_nothing():
     )
     todo = decide(cluster, head(), service=False)
     assert todo.violations == ()
-    assert todo.remarks
+    assert todo.events
     assert todo.actions
 
 
@@ -184,9 +183,9 @@ def test_losing_the_head_does_not_stop_the_groups():
 
 @pytest.mark.rule("RC:HP-3")
 def test_a_provisioned_head_whose_restart_is_disabled_stays_away_and_so_do_its_workers():
-    conditions = [{"type": names.PROVISIONED, "status": "True"}]
+    conditions = [{"type": constants.PROVISIONED, "status": "True"}]
     obj = {**raycluster(), "status": {"conditions": conditions}}
-    obj["metadata"]["annotations"] = {names.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION: "true"}
+    obj["metadata"]["annotations"] = {constants.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION: "true"}
     assert decide(RayCluster.parse(obj)).actions == ()
 
 
@@ -200,16 +199,16 @@ def test_a_deterministic_head_name_has_no_random_end():
 
 @pytest.mark.rule("SC:S3", "RM:I18")
 def test_a_refused_group_waits_and_the_others_do_not():
-    refusal = Refusal("a", names.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
+    refusal = PendingRetry("a", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
     cluster = parsed(group("a", 1), group("b", 1))
     todo = decide(cluster, head(), refusals=(refusal,))
     assert told(todo) == ["create demo-b-worker-00000"]
-    assert todo.look_again_in == 12.0
+    assert todo.requeue_after_s == 12.0
 
 
 @pytest.mark.rule("SC:S3")
 def test_a_refused_group_still_shrinks():
-    refusal = Refusal("cpu", names.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
+    refusal = PendingRetry("cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
     todo = decide(parsed(group(replicas=1)), head(), *ENOUGH, refusals=(refusal,))
     assert told(todo) == ["delete demo-cpu-worker-b"]
 
@@ -218,7 +217,7 @@ def test_a_refused_group_still_shrinks():
 def test_workers_of_a_removed_group_are_deleted_with_the_reason():
     todo = decide(parsed(), head(), *ENOUGH, pod("demo-gone-worker-a", group="gone"))
     assert told(todo) == ["delete demo-gone-worker-a"]
-    assert "no longer in the spec" in todo.actions[0].why
+    assert "no longer in the spec" in todo.actions[0].message
 
 
 @pytest.mark.rule("RM:I5")
@@ -243,7 +242,7 @@ def test_pods_that_only_carry_our_label_are_not_ours():
     observed = observe(cluster.metadata.uid, pods=[head(), *strangers], services=[head_service()])
     todo = plan(cluster, observed, CONFIG, str)
     assert todo.actions == ()
-    assert "demo-cpu-worker-x" in todo.remarks[0].note
+    assert "demo-cpu-worker-x" in todo.events[0].message
 
 
 @pytest.mark.rule("SC:S10")
@@ -253,10 +252,10 @@ def test_a_worker_named_by_another_group_is_left_alone_and_remarked_on():
     )
     todo = decide(cluster, head(), *ENOUGH)
     assert todo.actions == ()
-    (remark,) = todo.remarks
+    (remark,) = todo.events
     assert remark.group == "gpu"
-    assert remark.note.startswith(
-        "demo-cpu-worker-a, demo-head-aaaaa in scaleStrategy.workersToDelete are no workers of "
+    assert remark.message.startswith(
+        "scaleStrategy.workersToDelete of group gpu has names that are not workers of the group: demo-cpu-worker-a, demo-head-aaaaa;"
     )
 
 
@@ -279,8 +278,8 @@ def test_replica_index_labels_follow_the_gate():
     on = decide(parsed(group(replicas=1)), head()).actions[0].manifest["metadata"]["labels"]
     off_config = ClusterConfig(pods=PodConfig(has_multi_host_indexing=False))
     off = decide(parsed(group(replicas=1)), head(), config=off_config).actions[0].manifest["metadata"]["labels"]
-    assert on[names.REPLICA_INDEX_LABEL] == "0"
-    assert names.REPLICA_INDEX_LABEL not in off
+    assert on[constants.REPLICA_INDEX_LABEL] == "0"
+    assert constants.REPLICA_INDEX_LABEL not in off
 
 
 @pytest.mark.rule("RC:SU-3", "RC:SU-4")
@@ -294,7 +293,7 @@ def test_replica_index_labels_follow_the_gate():
     ],
 )
 def test_suspended(spec, was_suspended, is_gated):
-    status = {"conditions": [{"type": names.SUSPENDED, "status": str(was_suspended)}]}
+    status = {"conditions": [{"type": constants.SUSPENDED, "status": str(was_suspended)}]}
     todo = decide(parsed(status=status, **spec), service=False)
     assert told(todo)[0] == "create demo-head-svc"
     assert (len(todo.actions) > 1) is not is_gated
@@ -308,7 +307,7 @@ def hosts_of(todo):
     """Replica name, replica index and host index of every worker that is created."""
     labels = [action.manifest["metadata"]["labels"] for action in todo.actions if action.group == "cpu"]
     return [
-        (each[names.REPLICA_NAME_LABEL], each[names.REPLICA_INDEX_LABEL], each[names.HOST_INDEX_LABEL])
+        (each[constants.REPLICA_NAME_LABEL], each[constants.REPLICA_INDEX_LABEL], each[constants.HOST_INDEX_LABEL])
         for each in labels
     ]
 
@@ -344,7 +343,7 @@ def test_without_the_gate_hosts_are_plain_workers_that_are_counted():
     todo = decide(cluster, head(), pod("demo-cpu-worker-a", replica_name="r", host_index=0), config=config)
     workers = [action for action in todo.actions if action.group == "cpu"]
     assert len(workers) == 5
-    replica_labels = {names.REPLICA_NAME_LABEL, names.REPLICA_INDEX_LABEL, names.HOST_INDEX_LABEL}
+    replica_labels = {constants.REPLICA_NAME_LABEL, constants.REPLICA_INDEX_LABEL, constants.HOST_INDEX_LABEL}
     assert all(replica_labels.isdisjoint(action.manifest["metadata"]["labels"]) for action in workers)
 
 
@@ -360,7 +359,7 @@ def test_a_replica_that_cannot_be_completed_is_given_up_and_no_other_begun():
     hosts = [
         pod(f"demo-cpu-worker-{i}", replica_name="r", replica_index=0, host_index=i, num_of_hosts=4) for i in range(2)
     ]
-    refusal = Refusal("cpu", names.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0, times=2)
+    refusal = PendingRetry("cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0, times=2)
     cluster = parsed(group(replicas=3, numOfHosts=4), group("gpu", replicas=1))
     todo = decide(cluster, head(), *hosts, refusals=(refusal,))
     assert [name for name in told(todo) if "headless" not in name] == [
@@ -368,15 +367,14 @@ def test_a_replica_that_cannot_be_completed_is_given_up_and_no_other_begun():
         "delete demo-cpu-worker-1",
         "create demo-gpu-worker-00000",
     ]
-    assert (todo.given_up, todo.look_again_in) == ({"cpu"}, 12.0)
+    assert (todo.given_up, todo.requeue_after_s) == ({"cpu"}, 12.0)
 
 
 @pytest.mark.rule("FD:SEC-F12")
 def test_ten_thousand_names_of_nobody_are_one_remark():
     junk = [f"junk-{number}" for number in range(9_999)]
     todo = decide(parsed(group("cpu", 2, scaleStrategy={"workersToDelete": [*junk, "y" * 100_000]})), head(), *ENOUGH)
-    (remark,) = todo.remarks
-    assert remark.note.startswith(
-        "junk-0, junk-1, junk-10 and 9997 more names in scaleStrategy.workersToDelete are no "
-    )
-    assert len(remark.note) < 1000
+    (remark,) = todo.events
+    assert remark.message.startswith("scaleStrategy.workersToDelete of group cpu has names that are not workers")
+    assert ": junk-0, junk-1, junk-10 and 9997 more; " in remark.message
+    assert len(remark.message) < 1000

@@ -7,10 +7,9 @@ import pytest
 from raytide.api.actions import MOST_WRITES, Create
 from raytide.api.config import ClusterConfig
 from raytide.api.meta import PODS
-from raytide.raycluster.observed import Observed, Refusal
+from raytide.raycluster.observed import Observed, PendingRetry
 from raytide.raycluster.plan import plan
-
-from builders import group, head, head_service, parsed, pod
+from support.builders import group, head, head_service, parsed, pod
 
 CONFIG = ClusterConfig()
 
@@ -51,7 +50,7 @@ def test_hundreds_of_groups_of_six_hundred_replicas_share_one_budget(hosts):
 @pytest.mark.rule("FD:SEC-F1", "SC:S3")
 def test_a_group_that_is_refused_leaves_the_budget_to_the_others():
     cluster = wide(2, 600)
-    refusals = (Refusal("g0", "FailedToCreateWorkerPod", "exceeded quota", 20.0),)
+    refusals = (PendingRetry("g0", "FailedToCreateWorkerPod", "exceeded quota", 20.0),)
     todo = decide(cluster, refusals=refusals)
     assert created_by_group(todo) == {"g1": MOST_WRITES}
     assert todo.has_more

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.actions import Create
 from raytide.api.conditions import find_condition
 from raytide.api.config import DEFAULT_FEATURE_GATES, ClusterConfig
@@ -13,8 +13,7 @@ from raytide.api.raycluster import RayCluster
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
 from raytide.raycluster.status import status
-
-from builders import group, head, head_service, pod, raycluster
+from support.builders import group, head, head_service, pod, raycluster
 
 ALLOW_INSECURE = "raytide.io/allow-insecure"
 GATES = ClusterConfig(feature_gates=DEFAULT_FEATURE_GATES | {"RayClusterMTLS", "RayClusterNetworkPolicy"})
@@ -28,8 +27,8 @@ EVERYTHING = {key: value for _, spec in PROTECTED.values() for key, value in spe
 EACH = pytest.mark.parametrize(("field", "spec"), PROTECTED.values(), ids=PROTECTED)
 
 
-SUSPENDING = {"type": names.SUSPENDING, "status": "True"}
-SUSPENDED = {"type": names.SUSPENDED, "status": "True"}
+SUSPENDING = {"type": constants.SUSPENDING, "status": "True"}
+SUSPENDED = {"type": constants.SUSPENDED, "status": "True"}
 
 
 def cluster(spec, accepted="", *, groups=(), stored=None):
@@ -51,7 +50,7 @@ def new_pods(todo):
 
 
 def invalid(computed):
-    return (find_condition(computed["conditions"], names.INVALID) or {}).get("message", "")
+    return (find_condition(computed["conditions"], constants.INVALID) or {}).get("message", "")
 
 
 @pytest.mark.rule("FD:RC-B3")
@@ -60,10 +59,10 @@ def test_no_pod_is_made_without_the_protection_that_is_asked_for(field, spec):
     todo, computed = look(cluster(spec))
     assert new_pods(todo) == []
     assert field in invalid(computed)
-    (warning,) = [remark for remark in todo.remarks if field in remark.note]
-    assert (warning.event_type, warning.reason) == ("Warning", names.INVALID_SPEC)
-    assert f"{ALLOW_INSECURE}: {field.split('.')[1]}" in warning.note
-    assert find_condition(computed["conditions"], names.UNSUPPORTED) is None, "nothing runs without it"
+    (warning,) = [remark for remark in todo.events if field in remark.message]
+    assert (warning.event_type, warning.reason) == ("Warning", constants.INVALID_SPEC)
+    assert f"{ALLOW_INSECURE}: {field.split('.')[1]}" in warning.message
+    assert find_condition(computed["conditions"], constants.UNSUPPORTED) is None, "nothing runs without it"
 
 
 @pytest.mark.rule("FD:RC-B3")
@@ -73,7 +72,7 @@ def test_a_cluster_that_runs_keeps_its_pods_and_its_state_and_gets_no_new_ones(f
     runs = (head(), pod("demo-cpu-worker-a"), pod("demo-cpu-worker-b"))
     todo, computed = look(cluster(spec, stored=stored), *runs)
     assert (todo.actions, computed["state"]) == ((), "ready")
-    assert find_condition(computed["conditions"], names.HEAD_POD_READY)["status"] == "True"
+    assert find_condition(computed["conditions"], constants.HEAD_POD_READY)["status"] == "True"
     assert computed["readyWorkerReplicas"] == 2
     grown, _ = look(cluster(spec, groups=[group(replicas=5)]), *runs)
     ended, _ = look(cluster(spec), head(phase="Failed", restart_policy="Never"), *runs[1:])
@@ -89,7 +88,7 @@ def test_an_annotation_accepts_pods_without_that_protection_and_no_other(name):
     todo, computed = look(cluster(spec, name))
     assert len(new_pods(todo)) == 3
     assert invalid(computed) == ""
-    assert field in find_condition(computed["conditions"], names.UNSUPPORTED)["message"]
+    assert field in find_condition(computed["conditions"], constants.UNSUPPORTED)["message"]
     others = ",".join(PROTECTED.keys() - {name})
     todo, computed = look(cluster(EVERYTHING, others))
     assert new_pods(todo) == []
@@ -123,6 +122,6 @@ def test_a_suspension_hides_from_nobody_why_there_will_be_no_pods(conditions):
 @pytest.mark.rule("FD:RC-B3")
 def test_a_field_without_effect_is_told_in_a_warning_too():
     todo, _ = look(cluster({"upgradeStrategy": {"type": "Recreate"}}))
-    (warning,) = todo.remarks
+    (warning,) = todo.events
     assert (warning.event_type, warning.reason) == ("Warning", "UnsupportedField")
-    assert warning.note.startswith("spec.upgradeStrategy.type: ")
+    assert warning.message.startswith("spec.upgradeStrategy.type: ")

@@ -2,15 +2,14 @@
 
 import pytest
 
-from raytide.api import names
-from raytide.api.errors import Refused, Unavailable
+from raytide.api import constants
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import RESOURCE_QUOTAS, Key
 from raytide.api.quantity import Quantity
-from raytide.raycluster.observed import Refusal
+from raytide.raycluster.observed import PendingRetry
 from raytide.raycluster.quota import Shortage, has_room, shortage_of
 from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup
-
-from builders import group, parsed
+from support.builders import group, parsed
 
 WORDS = (
     'pods "demo-cpu-worker-*" is forbidden: exceeded quota: team, requested: pods=1,requests.cpu=500m, '
@@ -78,7 +77,7 @@ class Hands:
 
 
 def waiting(message=WORDS, group="cpu", replicas_in_s=60.0):
-    return Refusal(group, names.FAILED_TO_CREATE_WORKER_POD, message, 0.0, 0, replicas_in_s)
+    return PendingRetry(group, constants.FAILED_TO_CREATE_WORKER_POD, message, 0.0, 0, replicas_in_s)
 
 
 CLUSTER = parsed(group(numOfHosts=4))
@@ -90,8 +89,8 @@ CLUSTER = parsed(group(numOfHosts=4))
     [
         pytest.param(quota({"pods": "12"}, {"pods": "8"}), {"cpu": True}, id="has room"),
         pytest.param(quota({"pods": "10"}, {"pods": "8"}), {"cpu": False}, id="has no room"),
-        pytest.param(Refused(403, "Forbidden", "no"), {}, id="may not be read: nothing is said"),
-        pytest.param(Unavailable("away"), {}, id="nobody answers: nothing is said"),
+        pytest.param(ApiStatusError(403, "Forbidden", "no"), {}, id="may not be read: nothing is said"),
+        pytest.param(ApiUnavailableError("away"), {}, id="nobody answers: nothing is said"),
     ],
 )
 async def test_a_quota_that_is_waited_for(found, told):

@@ -2,14 +2,13 @@
 
 import pytest
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.config import AutoscalerConfig, ClusterConfig, PodConfig
 from raytide.api.meta import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
-from raytide.raycluster.observed import Observed, Refusal, observe
+from raytide.raycluster.manifests.rbac import Lookup, build_rights, grants_no_more, service_account_name
+from raytide.raycluster.observed import Observed, PendingRetry, observe
 from raytide.raycluster.plan import RIGHTS_SLOT, plan, wanted_lookups
-from raytide.raycluster.rbac import Lookup, build_rights, grants_no_more, service_account_name
-
-from builders import group, head, head_service, parsed, template
+from support.builders import group, head, head_service, parsed, template
 
 OURS, RAYS = AutoscalerConfig("raytide"), AutoscalerConfig("ray")
 LONG = "a" + "b" * 52
@@ -121,13 +120,13 @@ def test_nothing_is_looked_for_where_nothing_is_written():
 
 @pytest.mark.rule("RC:RB-1", "RC:REC-6", "RC:REC-7", "RC:REC-8")
 def test_a_first_head_waits_for_its_rights():
-    todo = decide(autoscaled(), absent=ALL_ABSENT)
+    todo = decide(autoscaled(), missing=ALL_ABSENT)
     assert told(todo) == ["ServiceAccount demo", "Role demo"]
     assert todo.is_continued
-    then = decide(autoscaled(), absent=frozenset({(ROLE_BINDINGS, "demo")}))
+    then = decide(autoscaled(), missing=frozenset({(ROLE_BINDINGS, "demo")}))
     assert told(then) == ["RoleBinding demo"]
     assert then.is_continued
-    assert [(action.because, action.otherwise) for action in (*todo.actions, *then.actions)] == [
+    assert [(action.success_reason, action.failure_reason) for action in (*todo.actions, *then.actions)] == [
         ("CreatedServiceAccount", "FailedToCreateServiceAccount"),
         ("CreatedRole", "FailedToCreateRole"),
         ("CreatedRoleBinding", "FailedToCreateRoleBinding"),
@@ -142,40 +141,40 @@ def test_then_it_comes():
 
 @pytest.mark.rule("RC:RB-1")
 def test_only_what_is_missing_is_created_and_nothing_waits_beside_a_head_that_runs():
-    todo = decide(autoscaled(workerGroupSpecs=[group(replicas=1)]), head(), absent=frozenset({(ROLES, "demo")}))
+    todo = decide(autoscaled(workerGroupSpecs=[group(replicas=1)]), head(), missing=frozenset({(ROLES, "demo")}))
     assert told(todo) == ["Role demo", "Pod demo-cpu-worker-00000"]
 
 
 def test_the_mode_of_the_install_decides_on_the_role():
     config = ClusterConfig(pods=PodConfig(autoscaler=RAYS))
-    (role,) = decide(autoscaled(), head(), config=config, absent=frozenset({(ROLES, "demo")})).actions[:1]
+    (role,) = decide(autoscaled(), head(), config=config, missing=frozenset({(ROLES, "demo")})).actions[:1]
     assert "patch" in role.manifest["rules"][0]["verbs"]
 
 
 @pytest.mark.rule("RC:RB-2")
 def test_without_the_users_account_no_first_head_is_made_and_the_user_is_told():
-    todo = decide(autoscaled(account="mine"), absent=frozenset({(SERVICE_ACCOUNTS, "mine"), *ALL_ABSENT}))
+    todo = decide(autoscaled(account="mine"), missing=frozenset({(SERVICE_ACCOUNTS, "mine"), *ALL_ABSENT}))
     assert todo.actions == ()
-    (remark,) = todo.remarks
-    assert remark.reason == names.AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND == "AutoscalerServiceAccountNotFound"
-    assert "service account mine, which the head's template names, does not exist" in remark.note
-    assert todo.look_again_in == 5.0
+    (remark,) = todo.events
+    assert remark.reason == constants.AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND == "AutoscalerServiceAccountNotFound"
+    assert "service account mine of the head's template does not exist" in remark.message
+    assert todo.requeue_after_s == 5.0
 
 
 @pytest.mark.rule("RC:RB-2")
 def test_an_account_that_is_the_users_is_never_created():
     missing = ALL_ABSENT - {(SERVICE_ACCOUNTS, "demo")}
-    assert told(decide(autoscaled(account="mine"), absent=missing)) == ["Role demo"]
+    assert told(decide(autoscaled(account="mine"), missing=missing)) == ["Role demo"]
 
 
 @pytest.mark.rule("SC:S3")
 def test_a_refusal_is_waited_for_and_holds_up_no_workers_of_a_head_that_runs():
-    refused = (Refusal(RIGHTS_SLOT, names.FAILED_TO_CREATE_ROLE, "no", 7.0),)
+    refused = (PendingRetry(RIGHTS_SLOT, constants.FAILED_TO_CREATE_ROLE, "no", 7.0),)
     cluster = autoscaled(workerGroupSpecs=[group(replicas=1)])
-    assert told(decide(cluster, absent=ALL_ABSENT, refusals=refused)) == []
-    todo = decide(cluster, head(), absent=ALL_ABSENT, refusals=refused)
+    assert told(decide(cluster, missing=ALL_ABSENT, refusals=refused)) == []
+    todo = decide(cluster, head(), missing=ALL_ABSENT, refusals=refused)
     assert told(todo) == ["Pod demo-cpu-worker-00000"]
-    assert todo.look_again_in == 7.0
+    assert todo.requeue_after_s == 7.0
 
 
 # --- what was there before -----------------------------------------------------------------------------------------------

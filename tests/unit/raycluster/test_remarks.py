@@ -6,13 +6,12 @@ from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
-
-from builders import group, parsed, raycluster
+from support.builders import group, parsed, raycluster
 
 
 def told(cluster):
     todo = plan(cluster, Observed(), ClusterConfig(), lambda prefix: f"{prefix}aaaaa")
-    return [(remark.event_type, remark.reason, remark.note) for remark in todo.remarks]
+    return [(remark.event_type, remark.reason, remark.message) for remark in todo.events]
 
 
 @pytest.mark.rule("FD:RC-B13")
@@ -21,17 +20,17 @@ def told(cluster):
     [
         pytest.param(
             [group(replicas=9, high=5)],
-            "spec.workerGroupSpecs[0].replicas is 9, above maxReplicas: group cpu gets 5",
+            "spec.workerGroupSpecs[0].replicas is 9, above maxReplicas: group cpu is scaled to 5",
             id="too many",
         ),
         pytest.param(
             [group(), group("gpu", replicas=1, low=2)],
-            "spec.workerGroupSpecs[1].replicas is 1, below minReplicas: group gpu gets 2",
+            "spec.workerGroupSpecs[1].replicas is 1, below minReplicas: group gpu is scaled to 2",
             id="too few",
         ),
         pytest.param(
             [group(str(i), replicas=9, high=5) for i in range(100)],
-            "spec.workerGroupSpecs[0].replicas is 9, above maxReplicas: group 0 gets 5; so it is with 99 more groups",
+            "spec.workerGroupSpecs[0].replicas is 9, above maxReplicas: group 0 is scaled to 5; the same applies to 99 more groups",
             id="a hundred groups are one event",
         ),
     ],
@@ -59,7 +58,7 @@ def test_a_word_that_waives_nothing():
     obj["metadata"]["annotations"] = {"raytide.io/allow-insecure": "authOptions,tls" + "x" * 500}
     ((kind, reason, note),) = told(RayCluster.parse(obj))
     assert (kind, reason) == ("Warning", "InvalidRayClusterSpec")
-    assert note.startswith("annotation raytide.io/allow-insecure names 'tlsxxx")
+    assert note.startswith("annotation raytide.io/allow-insecure has the unknown value 'tlsxxx")
     assert "authOptions, tlsOptions, networkPolicy" in note
     assert len(note) < 300
 

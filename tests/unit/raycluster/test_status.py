@@ -4,19 +4,32 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.actions import Create, Outcome, Result
 from raytide.api.conditions import find_condition, timestamp
 from raytide.api.config import ClusterConfig
 from raytide.api.meta import PODS
 from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
 from raytide.api.raycluster import RayCluster
-from raytide.raycluster.observed import Observed, Refusal
+from raytide.api.violations import Violation
+from raytide.raycluster.observed import Observed, PendingRetry
 from raytide.raycluster.plan import plan
-from raytide.raycluster.planned import Plan
-from raytide.raycluster.status import leaves_ready_in, look_again_in, status, status_patch
-
-from builders import NOT_READY, dying, group, head, head_service, parsed, pending, pod, template, waiting
+from raytide.raycluster.plan_types import Plan
+from raytide.raycluster.status import leaves_ready_in, requeue_after_s, status, status_patch
+from raytide.raycluster.unreadable import unreadable_patch
+from support.builders import (
+    NOT_READY,
+    dying,
+    group,
+    head,
+    head_service,
+    parsed,
+    pending,
+    pod,
+    raycluster,
+    template,
+    waiting,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 WORKERS = (pod("demo-cpu-worker-a"), pod("demo-cpu-worker-b"))
@@ -42,7 +55,7 @@ def condition(computed, kind):
 
 def refused(group_name="cpu", message='pods "demo-cpu-worker-abcde" is forbidden: exceeded quota: q'):
     manifest = {"metadata": {"name": f"demo-{group_name}-worker-abcde", "namespace": "default"}}
-    create = Create(PODS, manifest, names.CREATED_WORKER_POD, names.FAILED_TO_CREATE_WORKER_POD, group_name)
+    create = Create(PODS, manifest, constants.CREATED_WORKER_POD, constants.FAILED_TO_CREATE_WORKER_POD, group_name)
     return Outcome(create, Result.REFUSED, "Forbidden", message)
 
 
@@ -159,10 +172,10 @@ def test_state_stays_ready_however_long_something_is_missing_and_the_condition_s
     late = NOW + timedelta(minutes=5)
     computed = compute(cluster, *missing, now=late)
     assert computed["state"] == "ready"
-    lack = names.WORKERS_MISSING if len(missing) == 2 and missing != WORKERS else names.HEAD_POD_READY
+    lack = constants.WORKERS_MISSING if len(missing) == 2 and missing != WORKERS else constants.HEAD_POD_READY
     assert condition(computed, lack)["lastTransitionTime"] == timestamp(NOW)
     observed = Observed(pods=missing, services=(head_service(),))
-    assert look_again_in(cluster, observed, compute(cluster, *missing), NOW) is None
+    assert requeue_after_s(cluster, observed, compute(cluster, *missing), NOW) is None
 
 
 @pytest.mark.rule("FD:RC-B5")
@@ -230,7 +243,7 @@ def test_a_suspended_cluster_without_pods_is_suspended():
     ],
 )
 def test_head_pod_ready(pods, expected):
-    found = condition(compute(parsed(), *pods), names.HEAD_POD_READY)
+    found = condition(compute(parsed(), *pods), constants.HEAD_POD_READY)
     assert (found["status"], found["reason"], found["message"]) == expected
 
 
@@ -250,42 +263,48 @@ def test_head_pod_ready(pods, expected):
     ],
 )
 def test_provisioned_says_that_every_wanted_pod_was_ready(pods, expected):
-    assert condition(compute(parsed(), *pods), names.PROVISIONED)["status"] == expected
+    assert condition(compute(parsed(), *pods), constants.PROVISIONED)["status"] == expected
 
 
 @pytest.mark.rule("FD:RC-B21", "RC §1.6")
 def test_conditions_stand_in_the_order_in_which_kuberay_first_sets_them():
     at_once = compute(parsed(), head(ready=NOT_READY), outcomes=[refused()])
-    first = [names.REPLICA_FAILURE, names.HEAD_POD_READY, names.PROVISIONED, names.SUSPENDED, names.SUSPENDING]
+    first = [
+        constants.REPLICA_FAILURE,
+        constants.HEAD_POD_READY,
+        constants.PROVISIONED,
+        constants.SUSPENDED,
+        constants.SUSPENDING,
+    ]
     assert [each["type"] for each in at_once["conditions"]][:5] == first
     cluster = later(parsed(), compute(parsed(), head(), WORKERS[0]))
     late = [each["type"] for each in compute(cluster, head(), WORKERS[0], outcomes=[refused()])["conditions"]]
-    assert late.index(names.REPLICA_FAILURE) > late.index(names.SUSPENDING), "set when the others stood there"
+    assert late.index(constants.REPLICA_FAILURE) > late.index(constants.SUSPENDING), "set when the others stood there"
 
 
 def test_provisioned_sticks():
     cluster = later(parsed(), compute(parsed(), head(), *WORKERS))
-    assert condition(compute(cluster), names.PROVISIONED)["status"] == "True"
+    assert condition(compute(cluster), constants.PROVISIONED)["status"] == "True"
 
 
 @pytest.mark.rule("RC §1.6", "SC:S3")
 def test_replica_failure_names_group_and_api_text_and_goes_when_nothing_is_refused():
     computed = compute(parsed(), head(), outcomes=(refused(),))
-    found = condition(computed, names.REPLICA_FAILURE)
+    found = condition(computed, constants.REPLICA_FAILURE)
     assert (found["status"], found["reason"]) == ("True", "FailedCreateWorkerPod")
     assert found["message"] == 'group cpu: pods "demo-cpu-worker-*" is forbidden: exceeded quota: q'
-    assert condition(compute(later(parsed(), computed), head()), names.REPLICA_FAILURE) is None
+    assert condition(compute(later(parsed(), computed), head()), constants.REPLICA_FAILURE) is None
 
 
 def test_a_refusal_is_remembered_while_its_group_waits():
-    memory = Refusal("cpu", names.FAILED_TO_CREATE_WORKER_POD, "exceeded quota: q", 10)
-    found = condition(compute(parsed(), head(), refusals=(memory,)), names.REPLICA_FAILURE)
+    memory = PendingRetry("cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota: q", 10)
+    found = condition(compute(parsed(), head(), refusals=(memory,)), constants.REPLICA_FAILURE)
     assert found["message"] == "group cpu: exceeded quota: q"
 
 
 def test_a_namespace_on_its_way_out_is_no_failure():
     message = 'pods "demo-cpu-worker-abcde" is forbidden: unable to create: because it is being terminated'
-    assert condition(compute(parsed(), outcomes=(refused(message=message),)), names.REPLICA_FAILURE) is None
+    assert condition(compute(parsed(), outcomes=(refused(message=message),)), constants.REPLICA_FAILURE) is None
 
 
 @pytest.mark.rule("SC:S21")
@@ -322,7 +341,7 @@ def test_a_namespace_on_its_way_out_is_no_failure():
     ],
 )
 def test_workers_missing_says_why(pods, outcomes, reason, word):
-    found = condition(compute(parsed(), head(), *pods, outcomes=outcomes), names.WORKERS_MISSING)
+    found = condition(compute(parsed(), head(), *pods, outcomes=outcomes), constants.WORKERS_MISSING)
     assert found["reason"] == reason
     assert "group cpu" in found["message"]
     assert word in found["message"]
@@ -330,13 +349,13 @@ def test_workers_missing_says_why(pods, outcomes, reason, word):
 
 def test_nothing_is_missing_when_all_workers_are_ready():
     cluster = later(parsed(), compute(parsed(), head()))
-    assert condition(compute(cluster, head(), *WORKERS), names.WORKERS_MISSING) is None
+    assert condition(compute(cluster, head(), *WORKERS), constants.WORKERS_MISSING) is None
 
 
 def test_unsupported_names_the_fields():
-    found = condition(compute(parsed(upgradeStrategy={"type": "Recreate"})), names.UNSUPPORTED)
+    found = condition(compute(parsed(upgradeStrategy={"type": "Recreate"})), constants.UNSUPPORTED)
     assert "spec.upgradeStrategy.type" in found["message"]
-    assert condition(compute(parsed()), names.UNSUPPORTED) is None
+    assert condition(compute(parsed()), constants.UNSUPPORTED) is None
 
 
 @pytest.mark.rule("RM:I9")
@@ -345,13 +364,13 @@ def test_an_invalid_spec_is_told_and_not_observed_and_the_rest_stays_true():
     bad = RayCluster.parse({**good.raw, "spec": {**good.raw["spec"], "workerGroupSpecs": [group(low=3, high=2)]}})
     bad = bad.model_copy(update={"metadata": bad.metadata.model_copy(update={"generation": 2})})
     computed = compute(bad, head(), WORKERS[0])
-    found = condition(computed, names.INVALID)
-    assert (found["status"], found["reason"]) == ("True", names.INVALID_SPEC)
+    found = condition(computed, constants.INVALID)
+    assert (found["status"], found["reason"]) == ("True", constants.INVALID_SPEC)
     assert "spec.workerGroupSpecs[0].minReplicas" in found["message"]
     assert computed["observedGeneration"] == 1
     assert computed["readyWorkerReplicas"] == 1
     assert computed["desiredWorkerReplicas"] == 2
-    assert condition(compute(later(good, computed), head(), *WORKERS), names.INVALID) is None
+    assert condition(compute(later(good, computed), head(), *WORKERS), constants.INVALID) is None
 
 
 # --- the patch -------------------------------------------------------------------------------------------------------
@@ -363,7 +382,7 @@ def test_nothing_changed_means_no_patch_whatever_the_time():
     assert status_patch(cluster, compute(cluster, head(), *WORKERS, now=NOW + timedelta(days=1))) is None
 
 
-@pytest.mark.rule("D8")
+@pytest.mark.rule("D8", "RC:ST-2", "RC:K-4")
 def test_the_patch_is_the_difference_guarded_by_the_version_read():
     cluster = later(parsed(), compute(parsed(), head(), *WORKERS))
     lost = compute(cluster, head(), WORKERS[0], now=NOW + timedelta(seconds=5))
@@ -377,9 +396,30 @@ def test_the_patch_is_the_difference_guarded_by_the_version_read():
     }
 
 
+FORGED = {"observedGeneration": 7}
+
+
 @pytest.mark.rule("RM:I9")
-def test_observed_generation_never_goes_back():
-    assert compute(parsed(status={"observedGeneration": 7}))["observedGeneration"] == 7
+def test_a_generation_that_the_object_has_not_reached_is_not_kept():
+    cluster = parsed(status=FORGED)
+    computed = compute(cluster)
+    assert computed["observedGeneration"] == 1
+    patch = status_patch(cluster, computed)
+    assert patch is not None
+    assert patch["status"]["observedGeneration"] == 1
+    assert status_patch(later(cluster, computed), compute(later(cluster, computed))) is None
+
+
+@pytest.mark.rule("RM:I9")
+def test_a_forged_generation_of_an_invalid_or_unreadable_spec_goes():
+    invalid = parsed(group(low=3, high=2), status=FORGED)
+    assert status_patch(invalid, compute(invalid))["status"]["observedGeneration"] is None
+    obj = {**raycluster(), "status": FORGED}
+    faults = (Violation("V-1", "spec", "cannot be read"),)
+    patch = unreadable_patch(obj, faults, NOW)
+    assert patch["status"]["observedGeneration"] is None
+    told = {key: value for key, value in patch["status"].items() if value is not None}
+    assert unreadable_patch({**obj, "status": told}, faults, NOW) is None
 
 
 def test_dying_pods_still_count_as_running():

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.config import ClusterConfig
 from raytide.api.pod import PodCondition, pod_from_manifest
 from raytide.api.raycluster import RayCluster
@@ -23,7 +23,7 @@ from raytide.raycluster.status import status
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FILES = ["01", "02", "11", "12", "13", "14", "15", "19", "20", "24", "25", "26", "27", "28", "33", "38"]
-OURS = {names.WORKERS_MISSING, names.UNSUPPORTED}
+OURS = {constants.WORKERS_MISSING, constants.UNSUPPORTED}
 """Conditions that KubeRay does not have."""
 TIMES = {"lastUpdateTime", "stateTransitionTimes"}
 READY = PodCondition("True")
@@ -48,7 +48,7 @@ def defaulted(obj):
 def live(manifests, record):
     """The pods as the recorded node kubelets left them."""
     ready = record.get("availableWorkerReplicas", 0)
-    head = next(c for c in record["conditions"] if c["type"] == names.HEAD_POD_READY)
+    head = next(c for c in record["conditions"] if c["type"] == constants.HEAD_POD_READY)
     for manifest in manifests:
         pod = pod_from_manifest(manifest)
         is_ready = head["status"] == "True" if pod.is_head else ready > 0

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.actions import Create, Delete, Outcome, Result
 from raytide.api.conditions import find_condition, is_condition_true
 from raytide.api.config import ClusterConfig
@@ -16,8 +16,7 @@ from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
 from raytide.raycluster.status import status, status_patch
 from raytide.raycluster.suspension import Suspension, suspension_of
-
-from builders import dying, group, head, head_service, parsed, pod
+from support.builders import dying, group, head, head_service, parsed, pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PODS = (head(), pod("demo-cpu-worker-aaaaa"), pod("demo-cpu-worker-bbbbb"))
@@ -29,7 +28,7 @@ def stored(**true):
     return {
         "conditions": [
             {"type": kind, "status": str(value), "reason": kind, "lastTransitionTime": "2025-12-31T00:00:00Z"}
-            for kind, value in ((names.SUSPENDED, true["suspended"]), (names.SUSPENDING, true["suspending"]))
+            for kind, value in ((constants.SUSPENDED, true["suspended"]), (constants.SUSPENDING, true["suspending"]))
         ]
     }
 
@@ -119,15 +118,15 @@ def test_suspending_is_stored_before_the_first_delete_and_the_state_follows_the_
     assert life.status["state"] == "ready"
     life.suspend = True
     assert life.pass_once() == ([], True, True)
-    assert life.is_true(names.SUSPENDING)
-    assert not life.is_true(names.SUSPENDED)
+    assert life.is_true(constants.SUSPENDING)
+    assert not life.is_true(constants.SUSPENDED)
     assert life.status["state"] == "ready"
     assert life.pass_once() == (["delete"] * 3, True, True)
-    assert life.is_true(names.SUSPENDED)
-    assert not life.is_true(names.SUSPENDING)
+    assert life.is_true(constants.SUSPENDED)
+    assert not life.is_true(constants.SUSPENDING)
     assert life.status["state"] == "suspended"
-    assert not life.is_true(names.PROVISIONED)
-    provisioned = find_condition(life.status["conditions"], names.PROVISIONED)
+    assert not life.is_true(constants.PROVISIONED)
+    provisioned = find_condition(life.status["conditions"], constants.PROVISIONED)
     assert (provisioned["reason"], provisioned["message"]) == (
         "RayClusterPodsProvisioning",
         "the RayCluster has been suspended",
@@ -141,18 +140,18 @@ def test_a_pod_that_is_still_ending_keeps_the_cluster_active():
     life = Life(suspend=True, status={**SUSPENDING, "state": "ready"}, pods=(dying("demo-cpu-worker-aaaaa"),))
     life.pass_once()
     assert life.status["state"] == "ready"
-    assert life.is_true(names.SUSPENDING)
+    assert life.is_true(constants.SUSPENDING)
     life.pods = ()
     life.pass_once()
     assert life.status["state"] == "suspended"
-    assert life.is_true(names.SUSPENDED)
+    assert life.is_true(constants.SUSPENDED)
 
 
 @pytest.mark.rule("RC §5.4", "RC:SU-2")
 def test_a_resume_is_stored_before_the_first_pod_is_made():
     life = Life(suspend=False, status={**SUSPENDED, "state": "suspended"}, pods=())
     assert life.pass_once() == ([], True, True)
-    assert not life.is_true(names.SUSPENDED)
+    assert not life.is_true(constants.SUSPENDED)
     assert life.status["state"] == "suspended"
     written, _, is_gated = life.pass_once()
     assert (written, is_gated) == (["create"] * 3, False)
@@ -160,19 +159,19 @@ def test_a_resume_is_stored_before_the_first_pod_is_made():
     life.pods = PODS
     life.pass_once()
     assert life.status["state"] == "ready"
-    assert life.is_true(names.PROVISIONED)
+    assert life.is_true(constants.PROVISIONED)
 
 
 @pytest.mark.rule("RC:SU-3")
 def test_a_cluster_that_is_created_suspended_never_has_a_pod():
     life = Life(suspend=True, pods=())
     assert [life.pass_once()[0] for _ in range(4)] == [[]] * 4
-    assert life.is_true(names.SUSPENDED)
+    assert life.is_true(constants.SUSPENDED)
     assert [condition["type"] for condition in life.status["conditions"]] == [
-        names.HEAD_POD_READY,
-        names.PROVISIONED,
-        names.SUSPENDED,
-        names.SUSPENDING,
+        constants.HEAD_POD_READY,
+        constants.PROVISIONED,
+        constants.SUSPENDED,
+        constants.SUSPENDING,
     ]
 
 
@@ -185,7 +184,7 @@ def test_a_suspension_that_is_stored_is_completed_whatever_the_spec_says_now(sus
     life = Life(suspend=suspend, status={**SUSPENDING, "state": "ready"})
     written, _, _ = life.pass_once()
     assert written == ["delete"] * 3
-    assert life.is_true(names.SUSPENDED)
+    assert life.is_true(constants.SUSPENDED)
     assert life.status["state"] == "suspended"
     later = [life.pass_once()[0] for _ in range(2)]
     assert later == ([[], []] if suspend is None else [[], ["create"] * 3])
@@ -204,8 +203,8 @@ def test_an_invalid_spec_does_not_stop_a_suspension_half_way():
     life = Life(suspend=True, spec=INVALID)
     assert life.pass_once() == ([], True, True)
     assert life.pass_once()[0] == ["delete"] * 3
-    assert life.is_true(names.SUSPENDED)
-    assert life.is_true(names.INVALID)
+    assert life.is_true(constants.SUSPENDED)
+    assert life.is_true(constants.INVALID)
     assert life.status["state"] == "suspended"
 
 
@@ -233,7 +232,7 @@ def test_a_missing_service_account_does_not_hold_up_a_suspension():
     cluster = parsed(suspend=True, status=SUSPENDING, enableInTreeAutoscaling=True)
     template = cluster.spec.head_group_spec.template
     template["spec"]["serviceAccountName"] = "absent"
-    observed = Observed(pods=PODS[1:], services=(head_service(),), absent=frozenset({(SERVICE_ACCOUNTS, "absent")}))
+    observed = Observed(pods=PODS[1:], services=(head_service(),), missing=frozenset({(SERVICE_ACCOUNTS, "absent")}))
     todo = plan(cluster, observed, ClusterConfig(), str)
     assert [type(action) for action in todo.actions] == [Delete, Delete]
 
@@ -246,24 +245,24 @@ def test_the_deletes_carry_kuberays_reasons_and_a_uid():
     todo = plan(
         parsed(suspend=True, status=SUSPENDING), Observed(pods=PODS, services=(head_service(),)), ClusterConfig(), str
     )
-    assert {(action.because, action.otherwise) for action in todo.actions} == {
+    assert {(action.success_reason, action.failure_reason) for action in todo.actions} == {
         ("DeletedPod", "FailedToDeletePodCollection")
     }
     assert all(action.uid for action in todo.actions)
     refused = tuple(Outcome(action, Result.REFUSED, message="denied") for action in todo.actions)
     cluster = parsed(suspend=True, status=SUSPENDING)
     computed = status(cluster, Observed(pods=PODS, services=(head_service(),)), todo, refused, NOW)
-    failure = find_condition(computed["conditions"], names.REPLICA_FAILURE)
+    failure = find_condition(computed["conditions"], constants.REPLICA_FAILURE)
     assert (failure["status"], failure["reason"]) == ("True", "FailedDeleteAllPods")
 
 
 @pytest.mark.parametrize("phase", [SUSPENDING, SUSPENDED])
 def test_nothing_is_missing_while_suspended(phase):
-    missing = {"type": names.WORKERS_MISSING, "status": "True"}
+    missing = {"type": constants.WORKERS_MISSING, "status": "True"}
     before = {"conditions": [*phase["conditions"], missing]}
     life = Life(suspend=True, status=before, pods=())
     life.pass_once()
-    assert find_condition(life.status["conditions"], names.WORKERS_MISSING) is None
+    assert find_condition(life.status["conditions"], constants.WORKERS_MISSING) is None
 
 
 # --- one group ---------------------------------------------------------------------------------------------------------
@@ -278,6 +277,6 @@ def test_a_suspended_group_goes_alone_and_comes_back():
     assert [each.group for each in life.pods] == ["headgroup", "on"]
     assert (life.status["desiredWorkerReplicas"], life.status["maxWorkerReplicas"]) == (1, 10)
     assert life.status["state"] == "ready"
-    assert not life.is_true(names.SUSPENDING)
+    assert not life.is_true(constants.SUSPENDING)
     life.spec = {"workerGroupSpecs": [on, off]}
     assert life.pass_once()[0] == ["create", "create"]

@@ -5,12 +5,11 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
-from raytide.api import names
+from raytide.api import constants
+from raytide.api.base_model import faults_of
 from raytide.api.raycluster import RayCluster
-from raytide.api.value import faults_of
 from raytide.raycluster.unreadable import is_ours_to_judge, unreadable_patch
-
-from builders import raycluster
+from support.builders import raycluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -50,7 +49,11 @@ def test_the_patch_tells_and_leaves_the_rest_alone():
     assert set(body["status"]) == {"conditions", "lastUpdateTime"}
     head, invalid = body["status"]["conditions"]
     assert head["type"] == "HeadPodReady"
-    assert (invalid["type"], invalid["status"], invalid["reason"]) == (names.INVALID, "True", names.INVALID_SPEC)
+    assert (invalid["type"], invalid["status"], invalid["reason"]) == (
+        constants.INVALID,
+        "True",
+        constants.INVALID_SPEC,
+    )
     assert "spec.headGroupSpec" in invalid["message"]
 
 

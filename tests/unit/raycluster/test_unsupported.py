@@ -2,11 +2,10 @@
 
 import pytest
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.validation import unsupported
-
-from builders import group, raycluster
+from support.builders import group, raycluster
 
 FIELDS = {
     "spec.gcsFaultToleranceOptions": {"gcsFaultToleranceOptions": {}},
@@ -35,7 +34,7 @@ OFF = {
 }
 
 
-ACCEPTED = {names.ALLOW_INSECURE_ANNOTATION: "authOptions,tlsOptions,networkPolicy"}
+ACCEPTED = {constants.ALLOW_INSECURE_ANNOTATION: "authOptions,tlsOptions,networkPolicy"}
 """Where protection may be missing; elsewhere it is no matter of `Unsupported` (test_protection.py)."""
 
 
@@ -55,7 +54,7 @@ def test_what_is_switched_off_is_not_named(spec):
     assert named(spec) == []
 
 
-@pytest.mark.parametrize("annotation", [names.FT_ENABLED_ANNOTATION, names.ENABLE_SERVE_SERVICE_ANNOTATION])
+@pytest.mark.parametrize("annotation", [constants.FT_ENABLED_ANNOTATION, constants.ENABLE_SERVE_SERVICE_ANNOTATION])
 def test_annotations_are_named(annotation):
     assert named({}, {annotation: "true"}) == [f"metadata.annotations[{annotation}]"]
     assert named({}, {annotation: "false"}) == []
@@ -64,8 +63,8 @@ def test_annotations_are_named(annotation):
 @pytest.mark.parametrize(
     "annotation",
     [
-        names.FT_DELETION_TIMEOUT_ANNOTATION,
-        names.IN_PLACE_RESIZE_ANNOTATION,
+        constants.FT_DELETION_TIMEOUT_ANNOTATION,
+        constants.IN_PLACE_RESIZE_ANNOTATION,
     ],
 )
 def test_annotations_with_a_value_of_their_own_are_named(annotation):
@@ -87,6 +86,8 @@ def test_everything_about_authentication_is_named():
         ("labels", "ray.io/gang-scheduling-enabled"),
         ("labels", "ray.io/priority-class-name"),
         ("labels", "volcano.sh/queue-name"),
+        ("labels", "volcano.sh/network-topology-mode"),
+        ("labels", "volcano.sh/network-topology-highest-tier-allowed"),
         ("labels", "kai.scheduler/queue"),
         ("labels", "yunikorn.apache.org/queue"),
         ("annotations", "yunikorn.apache.org/task-groups"),
@@ -104,5 +105,5 @@ def test_every_entry_says_what_happens_meanwhile():
     entries = unsupported(RayCluster.parse(obj))
     assert [str(entry) for entry in entries] == [
         "spec.tlsOptions.enabled: Ray's traffic is not encrypted",
-        "spec.upgradeStrategy.type: a changed template takes effect on new pods only",
+        "spec.upgradeStrategy.type: a changed template applies to new pods only",
     ]

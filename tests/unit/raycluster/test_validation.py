@@ -2,12 +2,11 @@
 
 import pytest
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.validation import Violation, violations, warnings
-
-from builders import group, raycluster, template
+from support.builders import group, raycluster, template
 
 CONFIG = ClusterConfig()
 V2 = {"enableInTreeAutoscaling": True, "autoscalerOptions": {"version": "v2"}}
@@ -187,7 +186,7 @@ def test_a_suspended_group_needs_its_gate():
 @pytest.mark.parametrize("owner", ["RayJob", "RayService"])
 def test_an_upgrade_strategy_is_the_owners_business(owner):
     strategy = {"type": "Recreate"}
-    labels = {names.ORIGINATED_FROM_CRD_LABEL: owner}
+    labels = {constants.ORIGINATED_FROM_CRD_LABEL: owner}
     assert found(labels=labels, upgradeStrategy=strategy) == [("V-64", "spec.upgradeStrategy.type")]
 
 
@@ -202,7 +201,7 @@ def test_the_message_names_the_group_the_numbers_and_the_fix():
     assert str(fault) == f"{GROUP}.minReplicas is 4, above maxReplicas 2; lower it or raise maxReplicas"
 
 
-@pytest.mark.parametrize(("name", "reason"), [("1a", names.INVALID_METADATA), ("a", names.INVALID_SPEC)])
+@pytest.mark.parametrize(("name", "reason"), [("1a", constants.INVALID_METADATA), ("a", constants.INVALID_SPEC)])
 def test_the_event_reason_says_metadata_or_spec(name, reason):
     cluster = RayCluster.parse(raycluster(group(minReplicas=-1 if name == "a" else 0), name=name))
     assert [fault.event_reason for fault in violations(cluster, CONFIG)] == [reason]
@@ -217,7 +216,7 @@ def test_v1_with_groups_that_restart_is_a_warning_and_no_violation():
     assert violations(cluster, CONFIG) == ()
     (warning,) = warnings(cluster)
     assert isinstance(warning, Violation)
-    assert (warning.rule, warning.event_reason) == ("V-61", names.INVALID_SPEC)
+    assert (warning.rule, warning.event_reason) == ("V-61", constants.INVALID_SPEC)
     assert "a, c" in warning.message
 
 

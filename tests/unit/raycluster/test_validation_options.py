@@ -2,12 +2,11 @@
 
 import pytest
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.validation import violations
-
-from builders import group, raycluster, template
+from support.builders import group, raycluster, template
 
 ALL_GATES = ClusterConfig(
     feature_gates=frozenset(
@@ -244,7 +243,7 @@ def test_a_feature_whose_gate_is_off_is_one_fault(spec, rule, field):
 @pytest.mark.rule("RC:V-16", "RC:V-21")
 @pytest.mark.parametrize(
     ("annotation", "rule"),
-    [(names.FT_ENABLED_ANNOTATION, "V-16"), (names.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION, "V-21")],
+    [(constants.FT_ENABLED_ANNOTATION, "V-16"), (constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION, "V-21")],
 )
 def test_annotations_beside_options(annotation, rule):
     assert found(ft(), annotations={annotation: "x"}) == [(rule, f"metadata.annotations[{annotation}]")]
@@ -255,7 +254,7 @@ def test_annotations_beside_options(annotation, rule):
 @pytest.mark.parametrize("value", ["true", "TRUE"])
 def test_redis_by_environment_goes_with_the_annotation(value):
     spec = head(env={"RAY_REDIS_ADDRESS": "r"})
-    assert found(spec, annotations={names.FT_ENABLED_ANNOTATION: value}) == []
+    assert found(spec, annotations={constants.FT_ENABLED_ANNOTATION: value}) == []
 
 
 @pytest.mark.rule("RC:V-56")

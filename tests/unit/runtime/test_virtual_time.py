@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import virtual_time
 from raytide.runtime.clock import Clock
+from support import virtual_time
 
 TEN_DAYS_S = 864_000.0
-TESTS = Path(virtual_time.__file__).parent
+TESTS = Path(virtual_time.__file__).parents[1]
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_what_runs_in_virtual_time_is_run_by_make_test_uptime():
     texts = {
         path: path.read_text()
         for path in TESTS.rglob("*.py")
-        if path not in (Path(__file__), TESTS / "virtual_time.py")
+        if path not in (Path(__file__), TESTS / "support" / "virtual_time.py")
     }
     assert [path for path, text in texts.items() if "import looptime" in text] == []
     makes_loops = [

@@ -32,7 +32,7 @@ def picture() -> Picture:
         jobs = [JobLook("a", 4, 4, 1, 4)] if second < 10 else [JobLook("a", 2, 2, 1, 4), JobLook("b", 2, 2, 1, 4)]
         found.note(jobs)
         time.s += 1
-    found.tell("b", "ScaledUp 1→2 into free room")
+    found.tell("b", "ScaledUp 1→2 into free capacity")
     return found
 
 

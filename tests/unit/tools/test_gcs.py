@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import gcs as tool
-from raytide.autoscaler import gcs_pb2
+from raytide.autoscaler.gcs import gcs_pb2
 
 
 def test_what_is_committed_is_what_the_generator_writes() -> None:

@@ -23,12 +23,18 @@ def folder(tmp_path: Path) -> Path:
         pytest.param("[a](there.md)", [], id="a file that is there is fine"),
         pytest.param("[a](gone.md)", ["gone.md: no such file"], id="a file that is not there is told"),
         pytest.param("[a](there.md#what-it-exposes)", [], id="a heading that is there is fine"),
-        pytest.param("[a](there.md#gone)", ["there.md#gone: no such heading"], id="a heading that is not is told"),
         pytest.param(
-            "[a](there.md#not-a-heading)", ["there.md#not-a-heading: no such heading"], id="code has no headings"
+            "[a](there.md#gone)", ["there.md#gone: no such heading or anchor"], id="a heading that is not is told"
         ),
         pytest.param(
-            "# Here\n[a](#here) [b](#gone)", ["#gone: no such heading"], id="headings of the page itself count"
+            "[a](there.md#not-a-heading)",
+            ["there.md#not-a-heading: no such heading or anchor"],
+            id="code has no headings",
+        ),
+        pytest.param(
+            "# Here\n[a](#here) [b](#gone)",
+            ["#gone: no such heading or anchor"],
+            id="headings of the page itself count",
         ),
         pytest.param("[a](https://example.com/x) [b](mailto:a@example.com)", [], id="the network is not asked"),
         pytest.param("`[a](gone.md)`\n\n```text\n[a](gone.md)\n```\n", [], id="code has no links"),
@@ -41,6 +47,10 @@ def test_links(folder: Path, text: str, faults: list[str]) -> None:
     page = folder / "page.md"
     page.write_text(text)
     assert list(broken_links(page)) == faults
+
+
+def test_an_explicit_anchor_counts():
+    assert anchors('- <a id="RC-POD-13"></a>**RC:POD-13** text') == {"RC-POD-13"}
 
 
 def test_headings_of_the_same_words_are_numbered_and_punctuation_goes() -> None:

@@ -14,9 +14,9 @@ MAKE = shutil.which("make")
 pytestmark = pytest.mark.skipif(MAKE is None, reason="no make on PATH")
 
 
-def make(*words):
+def make(*words, **environ):
     """Run it without the recipe of `setup`, which would look after `.venv`."""
-    environ = {"PATH": os.environ["PATH"]}  # not the settings and flags of the make that may run these tests
+    environ |= {"PATH": os.environ["PATH"]}  # not the settings and flags of the make that may run these tests
     return subprocess.run(
         [MAKE, "-o", "setup", *words], cwd=ROOT, env=environ, capture_output=True, text=True, check=False
     )
@@ -59,3 +59,18 @@ def test_demo_passes_on_what_was_asked_for(settings, flags):
     run = make("--dry-run", "demo", *settings)
     (line,) = (line for line in run.stdout.splitlines() if "demo.py" in line)
     assert line.split()[2:] == flags
+
+
+@pytest.mark.parametrize(("environ", "code"), [({}, 0), ({"RAYTIDE_ALL_RUN": "yes"}, 2)], ids=["alone", "in CI"])
+def test_what_cannot_run_here_says_so_and_is_red_in_ci(environ, code):
+    recipe = "lacking: ; @$(call not_run,kubectl tests,no kubectl on PATH)"
+    run = make("--eval", recipe, "lacking", **environ)
+    assert (run.returncode, run.stdout) == (code, "kubectl tests: not run (no kubectl on PATH)\n")
+
+
+def test_every_level_of_pytest_says_how_many_tests_it_has_at_least():
+    recipes = [
+        line for line in (ROOT / "Makefile").read_text().splitlines() if "$(PYTEST)" in line and ":=" not in line
+    ]
+    assert len(recipes) > 8
+    assert [line for line in recipes if line.count("$(PYTEST)") != line.count("--at-least")] == []

@@ -2,7 +2,7 @@
 
 import socket
 
-import ports
+from support import ports
 
 FIRST_GIVEN_BY_LINUX = 32768
 

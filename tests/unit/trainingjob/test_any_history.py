@@ -3,9 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raytide.api import training_names as names
-
-from job_world import JobWorld
+from raytide.api import trainingjob_constants as constants
+from support.job_world import JobWorld
 
 MOST = 6
 INDEX = st.integers(0, MOST - 1)
@@ -81,10 +80,10 @@ def test_every_failure_counts_once_and_the_job_gets_the_size_it_has_to_have(happ
         assert len(story.world.trainers) <= MOST
     world = story.calm_down()
     assert world.status["trainer"]["failed"] == story.failures
-    assert len(world.trainers) == world.job.trainers_wanted()
+    assert len(world.trainers) == world.job.desired_replicas()
     assert 0 in world.trainers
     assert world.plan().actions == ()
-    assert world.phase == names.PHASE_RUNNING
+    assert world.phase == constants.PHASE_RUNNING
     assert world.status.get("failures", {}).get("counted", []) == []
 
 
@@ -99,6 +98,6 @@ def test_a_plan_is_the_same_for_the_same_and_never_beyond_the_size(before, after
     for what, number in after:
         story.tell(what, number)
         story.world.settle()
-        here = [pod for pod in story.world.pods.values() if pod.role == names.TRAINER and not pod.is_terminating]
+        here = [pod for pod in story.world.pods.values() if pod.role == constants.TRAINER and not pod.is_terminating]
         alive = [pod for pod in here if not pod.is_finished]
-        assert len(alive) <= story.world.job.trainers_wanted()
+        assert len(alive) <= story.world.job.desired_replicas()

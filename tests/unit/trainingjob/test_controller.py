@@ -12,22 +12,22 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-import virtual_time
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
 from raytide.api.config import JobConfig
-from raytide.api.errors import Unavailable
+from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import Key
+from raytide.controller.base import ControllerOptions
 from raytide.kube.client import Client
-from raytide.kube.room import RoomOptions
 from raytide.kube.transport import Response
 from raytide.metrics import REGISTRY
 from raytide.runtime.clock import Clock
-from raytide.sandbox.apiserver.messages import Request
-from raytide.trainingjob.room import TrainingJobRoom
+from raytide.sandbox.apiserver.request_response import Request
+from raytide.trainingjob.controller import TrainingJobController
+from support import virtual_time
+from support.training_builders import trainingjob
 
 from simulation.wire import InProcess, until_at_work
 from simulation.world import World
-from training_builders import trainingjob
 
 pytestmark = pytest.mark.looptime
 
@@ -79,7 +79,9 @@ class IdleWorld(World):
 async def room_in(world):
     """A room at work there."""
     wire, clock = Wire(world.api), VirtualClock()
-    room = TrainingJobRoom(Client(wire, clock=clock), clock=clock, config=JobConfig(), options=RoomOptions())
+    room = TrainingJobController(
+        Client(wire, clock=clock), clock=clock, config=JobConfig(), options=ControllerOptions()
+    )
     running = asyncio.create_task(room.run())
     await asyncio.sleep(0.1)
     yield SimpleNamespace(world=world, wire=wire, room=room)
@@ -92,7 +94,7 @@ async def here():
     world = IdleWorld(random.Random(0))
     install(world)
     async with room_in(world) as here:
-        await until_at_work(here.room.controller)
+        await until_at_work(here.room.reconcile_loop)
         yield here
 
 
@@ -165,7 +167,7 @@ async def test_a_job_with_a_standing_warning_is_told_once_and_nothing_is_written
     make_ready(here)
     await asyncio.sleep(120)
     told = here.world.store.list("events")
-    assert [event["reason"] for event in told if event["type"] == "Warning"] == [names.INVALID_SPEC]
+    assert [event["reason"] for event in told if event["type"] == "Warning"] == [constants.INVALID_SPEC]
     here.wire.writes.clear()
     await asyncio.sleep(2 * 86_400)
     assert here.wire.writes == []
@@ -269,7 +271,7 @@ def refusal():
 
 @pytest.mark.rule("D6")
 async def test_a_create_without_an_answer_is_repeated_and_makes_no_second_pod(here):
-    lost = iter([Unavailable("no answer", is_outcome_unknown=True)])
+    lost = iter([ApiUnavailableError("no answer", is_outcome_unknown=True)])
     here.wire.instead = lambda method, path: next(lost, None) if (method, path[-4:]) == ("POST", "pods") else None
     create(here)
     await asyncio.sleep(60)
@@ -278,7 +280,7 @@ async def test_a_create_without_an_answer_is_repeated_and_makes_no_second_pod(he
 
 @pytest.mark.rule("D6", "PF:P8")
 async def test_a_create_in_doubt_is_looked_for_once_when_the_job_has_become_invalid(here):
-    lost = Unavailable("no answer", is_outcome_unknown=True)
+    lost = ApiUnavailableError("no answer", is_outcome_unknown=True)
     here.wire.instead = lambda method, path: lost if (method, path[-4:]) == ("POST", "pods") else None
     create(here)
     await asyncio.sleep(0.2)
@@ -286,10 +288,10 @@ async def test_a_create_in_doubt_is_looked_for_once_when_the_job_has_become_inva
     here.world.edit(JOBS, "demo", None, lambda job: job["spec"]["trainer"].update(change))
     await asyncio.sleep(0.2)
     here.wire.writes.clear()
-    passes = here.room.controller.passes
+    passes = here.room.reconcile_loop.passes
     await asyncio.sleep(60)
     assert here.wire.times("POST", "pods") == []
-    assert here.room.controller.passes - passes < 10
+    assert here.room.reconcile_loop.passes - passes < 10
 
 
 def with_any_schema(world):
@@ -314,9 +316,12 @@ async def test_a_job_that_cannot_be_read_is_told_so_and_others_go_on(here):
     create(here)
     await asyncio.sleep(3)
     told = here.world.store.find(JOBS, "default", "broken").obj()["status"]
-    assert told["waiting"] == names.INVALID_SPEC
+    assert told["waiting"] == constants.INVALID_SPEC
     assert "spec.trainer.min-instance" in told["conditions"][0]["message"]
-    assert (told["conditions"][0]["type"], told["conditions"][0]["reason"]) == (names.INVALID, names.INVALID_SPEC)
+    assert (told["conditions"][0]["type"], told["conditions"][0]["reason"]) == (
+        constants.INVALID,
+        constants.INVALID_SPEC,
+    )
     assert len(pods(here)) == 2
     here.wire.writes.clear()
     await asyncio.sleep(60)
@@ -340,3 +345,20 @@ async def test_a_room_that_waits_for_its_kind_stops_in_order():
         stopping_at = virtual_time.elapsed_s()
     assert virtual_time.elapsed_s() - stopping_at < 1
     assert here.wire.writes == []
+
+
+@pytest.mark.rule("FD:RC-B10")
+async def test_a_node_that_goes_just_before_its_pods_die_is_gone_at_once(here):
+    create(here, low=1, high=1)
+    await asyncio.sleep(1)
+    (pod,) = here.world.store.list("pods")
+    name = pod["metadata"]["name"]
+    here.world.store.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n9"}})
+    held = {"finalizers": ["example.com/hold"]}
+    here.world.edit("pods", name, None, lambda obj: (obj["spec"].update(nodeName="n9"), obj["metadata"].update(held)))
+    await asyncio.sleep(1)
+    here.world.store.delete("nodes", "", "n9")
+    here.world.store.delete("pods", "default", name)
+    await asyncio.sleep(1)
+    (dying,) = (pod for pod in here.room.pods.by_index(KEY) if pod.is_terminating)
+    assert here.room.dead_nodes.unready([dying]) == {"n9"}

@@ -2,12 +2,11 @@
 
 import pytest
 
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
 from raytide.api.pod import PodCondition
-from raytide.trainingjob.deciding.incidents import MOST_BY_RESIZE
-from raytide.trainingjob.deciding.lifecycle import BACKOFF_LIMIT_EXCEEDED, POD_FAILED, TOO_MANY_FAILED
-
-from job_world import JobWorld
+from raytide.trainingjob.incidents import MOST_BY_RESIZE
+from raytide.trainingjob.messages import BACKOFF_LIMIT_EXCEEDED, POD_FAILED, TOO_MANY_FAILED
+from support.job_world import JobWorld
 
 EIGHT = {"low": 2, "high": 8, "framework": "torchrun", "trainer": {"replicas": 8}}
 
@@ -34,12 +33,12 @@ def test_a_shrink_turns_no_old_failures_into_an_end():
     for index in range(4):
         all_fail(world, index)
         made_anew(world)
-    assert world.phase == names.PHASE_RUNNING
+    assert world.phase == constants.PHASE_RUNNING
     world.order(12, "Reclaimed")
     world.settle()
     world.let_go()
     world.settle()
-    assert not world.condition(names.FAILED)
+    assert not world.condition(constants.FAILED)
     assert len(world.trainers) == 12
 
 
@@ -49,9 +48,9 @@ def test_the_percentage_of_the_maximum_still_ends_a_job():
     for _ in range(2):
         all_fail(world, 1)
         made_anew(world)
-    assert not world.condition(names.FAILED)
+    assert not world.condition(constants.FAILED)
     all_fail(world, 1)
-    assert world.condition(names.FAILED)["reason"] == TOO_MANY_FAILED
+    assert world.condition(constants.FAILED)["reason"] == TOO_MANY_FAILED
 
 
 @pytest.mark.rule("FD:SH-B2")
@@ -64,7 +63,7 @@ def test_agents_that_exit_because_a_peer_died_are_one_failure(apart_s):
         world.pass_time(apart_s)
     assert world.status["trainer"]["failed"] == 8
     assert world.status["restarts"] == 1
-    assert not world.condition(names.FAILED)
+    assert not world.condition(constants.FAILED)
 
 
 @pytest.mark.rule("FD:SH-B2")
@@ -73,9 +72,9 @@ def test_a_lost_node_takes_the_other_agents_with_it_and_counts_against_no_limit(
     world.pod("trainer-0", node_name="node-9")
     world.unready_nodes = frozenset({"node-9"})
     all_fail(world, *range(1, 8), apart_s=5.0)
-    assert world.phase != names.PHASE_FAILED
+    assert world.phase != constants.PHASE_FAILED
     assert world.status["restarts"] == 0
-    assert "a peer of it was taken" in world.told(names.POD_FAILED)[0]
+    assert "because another pod was disrupted" in world.told(constants.POD_FAILED)[0]
     made_anew(world)
     assert len(world.trainers) == 8
 
@@ -94,7 +93,7 @@ def test_agents_may_end_long_after_the_evicted_peer_is_gone():
     world.pass_time(600)
     all_fail(world, *range(1, 8))
     assert world.status["restarts"] == 0
-    assert not world.condition(names.FAILED)
+    assert not world.condition(constants.FAILED)
 
 
 @pytest.mark.rule("FD:SH-B2")
@@ -103,12 +102,12 @@ def test_a_policy_without_another_try_makes_an_exception_for_those_that_lost_a_p
     world.end("trainer-0", 137, reason="NodeLost")
     world.end("trainer-1", 1)
     world.settle()
-    assert not world.condition(names.FAILED)
+    assert not world.condition(constants.FAILED)
     made_anew(world)
     assert world.trainers == [0, 1, 2]
     world.pass_time(1000)
     all_fail(world, 1)
-    assert world.condition(names.FAILED)["reason"] == POD_FAILED
+    assert world.condition(constants.FAILED)["reason"] == POD_FAILED
 
 
 @pytest.mark.rule("FD:SH-B1", "FD:SH-B2")
@@ -119,11 +118,13 @@ def test_trainers_that_do_not_survive_a_resize_count_against_no_limit():
     world.settle()
     world.let_go()
     all_fail(world, *range(6), apart_s=1.0)
-    assert not world.condition(names.FAILED)
+    assert not world.condition(constants.FAILED)
     made_anew(world)
     assert len(world.trainers) == 6
     all_fail(world, 3)
-    assert world.condition(names.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED, "what was made after the resize knows it"
+    assert world.condition(constants.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED, (
+        "what was made after the resize knows it"
+    )
 
 
 @pytest.mark.rule("FD:SH-B1", "FD:SH-B2")
@@ -137,10 +138,10 @@ def test_a_job_that_is_resized_every_ten_minutes_and_crashes_in_between_comes_to
         world.run()
         world.pass_time(300)
         all_fail(world, 3)
-        if world.condition(names.FAILED):
+        if world.condition(constants.FAILED):
             break
         made_anew(world)
-    assert world.condition(names.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED
+    assert world.condition(constants.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED
     assert (world.status["restarts"], world.status["trainer"]["failed"]) == (4, 10), (
         "three in each hour are the resizes'"
     )
@@ -156,7 +157,7 @@ def test_three_resizes_an_hour_that_a_job_does_not_survive_count_against_no_limi
         world.let_go()
         all_fail(world, *range(6), apart_s=1.0)
         made_anew(world)
-        assert not world.condition(names.FAILED)
+        assert not world.condition(constants.FAILED)
     assert len(world.status["failures"]["resizeIncidentTimes"]) <= MOST_BY_RESIZE
     assert world.status["restarts"] == 0
 
@@ -168,9 +169,9 @@ def test_a_crash_loop_still_comes_to_its_end():
         all_fail(world, *range(8))
         made_anew(world)
     assert world.status["restarts"] == 2
-    assert not world.condition(names.FAILED)
+    assert not world.condition(constants.FAILED)
     all_fail(world, 5)
-    assert world.condition(names.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED
+    assert world.condition(constants.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED
 
 
 @pytest.mark.rule("FD:SH-B2")
@@ -198,5 +199,5 @@ def test_a_crash_loop_comes_to_its_end_although_a_node_stays_away():
     for _ in range(12):
         all_fail(world, 5)
         made_anew(world)
-    assert world.condition(names.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED
+    assert world.condition(constants.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED
     assert world.status["trainer"]["failed"] <= 7, "those of the first 15 minutes are the node's"

@@ -4,15 +4,15 @@ from datetime import timedelta
 
 import pytest
 
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import Delete
 from raytide.api.conditions import timestamp
-from raytide.api.job_admission import is_admitted, may_be_admitted_at
+from raytide.api.gang_admission import is_admitted, may_be_admitted_at
 from raytide.api.meta import TRAININGJOBS
 from raytide.api.pod import ContainerView
-from raytide.trainingjob.deciding.lifecycle import CLOCK_DOUBT_S, DEADLINE_EXCEEDED
-
-from job_world import BEGIN, JobWorld
+from raytide.trainingjob.lifecycle import CLOCK_DOUBT_S
+from raytide.trainingjob.messages import DEADLINE_EXCEEDED
+from support.job_world import BEGIN, JobWorld
 
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}, "requests": {"cpu": "1", "memory": "1Gi"}}}
 
@@ -37,8 +37,8 @@ def gang(**spec):
 def test_gpu_jobs_wait_for_room_and_cpu_jobs_take_their_chance(spec, waits):
     world = JobWorld(**spec).settle()
     assert bool(world.pods) is not waits
-    assert world.condition(names.ADMITTED)["status"] == ("False" if waits else "True")
-    assert world.phase == (names.PHASE_PENDING if waits else names.PHASE_CREATING)
+    assert world.condition(constants.ADMITTED)["status"] == ("False" if waits else "True")
+    assert world.phase == (constants.PHASE_PENDING if waits else constants.PHASE_CREATING)
 
 
 @pytest.mark.rule("TJ:3.11", "TJ:7.6")
@@ -50,10 +50,10 @@ def test_a_gang_begins_when_it_is_admitted_and_says_when_it_is_complete():
     world.admit()
     world.settle()
     assert sorted(world.pods) == ["demo-master"]
-    assert world.condition(names.ADMITTED)["reason"] == names.ADMITTED
-    assert world.told(names.ADMITTED) == ["Admitted with 2: its minimum of 2 fits"]
+    assert world.condition(constants.ADMITTED)["reason"] == constants.ADMITTED
+    assert world.told(constants.ADMITTED) == ["Admitted with 2: its minimum of 2 fits"]
     world.run()
-    assert world.condition(names.ADMITTED)["reason"] == names.GANG_READY
+    assert world.condition(constants.ADMITTED)["reason"] == constants.GANG_READY
     assert world.status["startTime"] == "2026-01-01T00:00:50Z"
 
 
@@ -65,7 +65,7 @@ def test_a_record_that_was_copied_with_a_manifest_admits_nobody(uid):
     annotations = world.obj["metadata"]["annotations"]
     world.obj["metadata"]["annotations"] = {key: text.replace("uid-job", uid) for key, text in annotations.items()}
     assert not world.settle().pods
-    assert not world.told(names.ADMITTED)
+    assert not world.told(constants.ADMITTED)
     assert "scaling" not in world.status
 
 
@@ -76,20 +76,20 @@ def test_a_gang_that_does_not_come_together_in_time_gives_its_room_back():
     world.admit()
     world.settle()
     world.run("trainer-0")
-    assert world.reconcile().look_again_in == 120
+    assert world.reconcile().requeue_after_s == 120
     world.pass_time(119)
     assert world.settle().trainers == [0, 1]
 
     world.pass_time(1)
     todo = world.reconcile()
     assert todo.actions == (), "the status comes first"
-    assert todo.look_again_in == 0.5
-    assert world.condition(names.ADMITTED)["reason"] == names.GANG_TIMEOUT
+    assert todo.requeue_after_s == 0.5
+    assert world.condition(constants.ADMITTED)["reason"] == constants.GANG_TIMEOUT
     world.settle()
     assert world.trainers == []
-    assert world.phase == names.PHASE_PENDING
-    assert world.condition(names.WAITING)["reason"] == names.GANG_TIMEOUT
-    assert len(world.told(names.GANG_TIMEOUT)) == 1
+    assert world.phase == constants.PHASE_PENDING
+    assert world.condition(constants.WAITING)["reason"] == constants.GANG_TIMEOUT
+    assert len(world.told(constants.GANG_TIMEOUT)) == 1
     world.let_go()
     world.pass_time(1000)
     assert not world.settle().pods, "the old admission does not count any more"
@@ -107,12 +107,15 @@ def test_a_gang_that_came_too_late_says_what_kept_its_pods_from_starting():
     world.settle()
     world.let_go()
     world.settle()
-    for kind in (names.ADMITTED, names.WAITING):
+    for kind in (constants.ADMITTED, constants.WAITING):
         message = world.condition(kind)["message"]
-        assert "did not all run within 20 s (trainer: 2 of 2 cannot start: container trainer: ImagePull" in message
+        assert (
+            "the minimum did not start within 20 s (2 of 2 trainer pods cannot start: container trainer: ImagePull"
+            in message
+        )
         assert len(message) < 800
-    assert "not admitted again before 2026" in world.condition(names.WAITING)["message"]
-    assert "no such image" in world.told(names.GANG_TIMEOUT)[0]
+    assert "not admitted again before 2026" in world.condition(constants.WAITING)["message"]
+    assert "no such image" in world.told(constants.GANG_TIMEOUT)[0]
 
 
 @pytest.mark.rule("TJ:6-258", "TJ:7.8")
@@ -125,12 +128,12 @@ def test_when_the_pause_after_a_time_out_is_over_a_gang_says_what_is_missing_now
     world.settle()
     world.let_go()
     world.say_waiting("Unsatisfiable", "no node could hold one")
-    for passed_s, reason in ((59, names.GANG_TIMEOUT), (1, "Unsatisfiable")):
+    for passed_s, reason in ((59, constants.GANG_TIMEOUT), (1, "Unsatisfiable")):
         world.pass_time(passed_s)
         world.settle()
-        assert world.condition(names.WAITING)["reason"] == reason
-    assert world.condition(names.WAITING)["message"] == "no node could hold one"
-    assert world.condition(names.ADMITTED)["reason"] == names.GANG_TIMEOUT, "which is what the pause goes by"
+        assert world.condition(constants.WAITING)["reason"] == reason
+    assert world.condition(constants.WAITING)["message"] == "no node could hold one"
+    assert world.condition(constants.ADMITTED)["reason"] == constants.GANG_TIMEOUT, "which is what the pause goes by"
 
 
 @pytest.mark.rule("TJ:6-258")
@@ -141,13 +144,13 @@ def test_a_job_that_becomes_a_gang_has_its_whole_time_to_come_together():
     world.pass_time(3600)
     world.edit(startPolicy="Gang")
     world.settle()
-    assert world.condition(names.ADMITTED)["reason"] == names.ADMITTED
+    assert world.condition(constants.ADMITTED)["reason"] == constants.ADMITTED
     assert len(world.trainers) == 2
     world.pass_time(119)
     assert len(world.settle().trainers) == 2
     world.pass_time(1)
     world.settle()
-    assert world.condition(names.ADMITTED)["reason"] == names.GANG_TIMEOUT
+    assert world.condition(constants.ADMITTED)["reason"] == constants.GANG_TIMEOUT
 
 
 @pytest.mark.rule("TJ:6-258")
@@ -168,7 +171,7 @@ def test_a_gang_that_came_too_late_is_admitted_again_ever_later():
     world.pass_time(1800)
     world.admit()
     world.run()
-    assert world.condition(names.ADMITTED)["reason"] == names.GANG_READY
+    assert world.condition(constants.ADMITTED)["reason"] == constants.GANG_READY
     assert "admission" not in world.status, "who came together is forgiven"
 
 
@@ -201,17 +204,17 @@ def test_a_gang_that_lost_its_record_goes_on():
 def test_an_admission_that_no_status_told_of_ends_with_a_suspension_too():
     world = gang()
     world.settle()
-    assert world.condition(names.ADMITTED)["reason"] == names.WAITING
+    assert world.condition(constants.ADMITTED)["reason"] == constants.WAITING
     world.pass_time(60)
     world.admit()
     world.edit(suspend=True)
     world.pass_time(1)
     world.settle()
-    assert world.condition(names.ADMITTED)["lastTransitionTime"] == timestamp(world.now)
+    assert world.condition(constants.ADMITTED)["lastTransitionTime"] == timestamp(world.now)
     world.edit(suspend=False)
     assert not world.settle().pods
     world.pass_time(1)
-    assert world.condition(names.ADMITTED)["reason"] == names.SUSPENDED
+    assert world.condition(constants.ADMITTED)["reason"] == constants.SUSPENDED
 
 
 @pytest.mark.rule("TJ:3.11", "TJ:3.21")
@@ -226,7 +229,7 @@ def test_a_job_that_was_replaced_by_its_first_manifest_keeps_its_trainers(start_
     trainer = {key: value for key, value in world.obj["spec"]["trainer"].items() if key != "replicas"}
     world.edit(trainer=trainer)
     assert world.settle().trainers == [0, 1, 2, 3]
-    assert world.condition(names.ADMITTED)["status"] == "True"
+    assert world.condition(constants.ADMITTED)["status"] == "True"
     assert not any(pod.is_terminating for pod in world.pods.values())
 
 
@@ -267,8 +270,8 @@ def test_the_success_policy_says_when_a_job_has_succeeded(policy, done, succeeds
     for index in done:
         world.end(f"trainer-{index}")
     world.settle()
-    assert (world.condition(names.SUCCEEDED).get("status") == "True") is succeeds
-    assert world.phase == (names.PHASE_SUCCEEDED if succeeds else names.PHASE_RUNNING)
+    assert (world.condition(constants.SUCCEEDED).get("status") == "True") is succeeds
+    assert world.phase == (constants.PHASE_SUCCEEDED if succeeds else constants.PHASE_RUNNING)
 
 
 @pytest.mark.rule("TJ:7.12")
@@ -284,7 +287,7 @@ def test_with_rank_zero_trainer_0_is_made_anew_though_others_are_done():
     assert world.run().trainers == [0]
     world.end("trainer-0")
     world.settle()
-    assert world.phase == names.PHASE_SUCCEEDED
+    assert world.phase == constants.PHASE_SUCCEEDED
 
 
 @pytest.mark.rule("TJ:7.12")
@@ -295,15 +298,15 @@ def test_at_the_end_what_runs_goes_and_trainers_that_ended_stay_for_their_logs()
     first = world.reconcile()
     assert first.actions == (), "the end is in the status before anything is deleted for it"
     assert world.status["completionTime"] == "2026-01-01T00:00:05Z"
-    assert world.told(names.SUCCEEDED) == ["trainer 1 has succeeded"]
+    assert world.told(constants.SUCCEEDED) == ["trainer 1 has succeeded"]
     world.settle()
     world.let_go()
     assert sorted(world.settle().pods) == ["demo-trainer-1"]
     assert world.status["trainer"]["desired"] == 0
-    assert world.condition(names.RUNNING) | {"message": ""} == {
-        "type": names.RUNNING,
+    assert world.condition(constants.RUNNING) | {"message": ""} == {
+        "type": constants.RUNNING,
         "status": "False",
-        "reason": names.SUCCEEDED,
+        "reason": constants.SUCCEEDED,
         "message": "",
         "lastTransitionTime": "2026-01-01T00:00:05Z",
     }
@@ -316,7 +319,7 @@ def test_the_end_is_final():
     world.edit(backoffLimit=9, suspend=True)
     world.resize(4)
     world.settle()
-    assert world.phase == names.PHASE_FAILED
+    assert world.phase == constants.PHASE_FAILED
     assert world.trainers == []
     world.edit(suspend=False)
     assert world.settle().trainers == []
@@ -326,7 +329,7 @@ def test_an_end_that_was_not_written_is_decided_again():
     world = JobWorld(low=2, high=2, restartPolicy="Never", fault_tolerant=False).run()
     world.end("trainer-1", 1)
     assert world.reconcile(crash_before_status=True).actions == ()
-    assert world.settle().phase == names.PHASE_FAILED
+    assert world.settle().phase == constants.PHASE_FAILED
 
 
 # --- deadlines -------------------------------------------------------------------------------------------------------
@@ -342,12 +345,12 @@ def test_an_end_that_was_not_written_is_decided_again():
 )
 def test_a_job_that_is_active_for_too_long_has_failed(spec):
     world = JobWorld(**spec).run()
-    assert world.reconcile().look_again_in == 300
+    assert world.reconcile().requeue_after_s == 300
     world.pass_time(299)
-    assert world.settle().phase == names.PHASE_RUNNING
+    assert world.settle().phase == constants.PHASE_RUNNING
     world.pass_time(1)
     world.settle()
-    assert world.condition(names.FAILED)["reason"] == DEADLINE_EXCEEDED
+    assert world.condition(constants.FAILED)["reason"] == DEADLINE_EXCEEDED
     assert world.trainers == []
 
 
@@ -356,7 +359,7 @@ def test_a_gang_that_waits_is_not_active():
     world.pass_time(1000)
     world.settle()
     world.admit()
-    assert world.run().phase == names.PHASE_RUNNING
+    assert world.run().phase == constants.PHASE_RUNNING
 
 
 def test_a_success_in_the_last_moment_is_a_success():
@@ -364,7 +367,7 @@ def test_a_success_in_the_last_moment_is_a_success():
     world.pass_time(301)
     world.end("trainer-0")
     world.end("trainer-1")
-    assert world.settle().phase == names.PHASE_SUCCEEDED
+    assert world.settle().phase == constants.PHASE_SUCCEEDED
 
 
 @pytest.mark.rule("TJ:5.2")
@@ -373,7 +376,7 @@ def test_a_job_that_ended_goes_after_its_time_to_live():
     world.end("trainer-0")
     world.end("trainer-1")
     world.settle()
-    assert world.reconcile().look_again_in == 100
+    assert world.reconcile().requeue_after_s == 100
     world.pass_time(99)
     world.settle()
     assert not world.is_deleted
@@ -407,9 +410,9 @@ def test_what_destroys_something_does_not_trust_a_stamp_alone(known_for_s, ends)
     world.pass_time(10_000)
     world.known_for_s = known_for_s
     world.settle()
-    assert (world.phase == names.PHASE_FAILED) is ends
+    assert (world.phase == constants.PHASE_FAILED) is ends
     if not ends:
-        assert world.reconcile().look_again_in == CLOCK_DOUBT_S
+        assert world.reconcile().requeue_after_s == CLOCK_DOUBT_S
 
 
 def test_admission_in_the_very_second_of_giving_back_does_not_count():

@@ -5,13 +5,12 @@ import json
 import msgspec
 import pytest
 
-from raytide.api import training_names as names
-from raytide.api.actions import MOST_WRITES, Create, Delete, Patch, Refusal
-from raytide.api.job_object import JobObject
-from raytide.api.job_pod import JobPod
+from raytide.api import trainingjob_constants as constants
+from raytide.api.actions import MOST_WRITES, Create, Delete, Patch, PendingRetry
 from raytide.api.meta import TRAININGJOBS
-
-from job_world import JobWorld
+from raytide.api.trainingjob_object import JobObject
+from raytide.api.trainingjob_pod import JobPod
+from support.job_world import JobWorld
 
 PSERVERS = {"min-instance": 2, "resources": {"requests": {"cpu": "1"}}}
 
@@ -39,7 +38,7 @@ def test_a_job_starts_in_order_master_then_parameter_servers_then_trainers():
     assert sorted(world.settle().pods) == ["demo-master"], "running is not ready"
     world.run("master")
     world.pod("master", ready=JobWorld().run().pods["demo-trainer-0"].ready)
-    assert world.settle().names_of(names.PSERVER) == ["pserver-0", "pserver-1"]
+    assert world.settle().names_of(constants.PSERVER) == ["pserver-0", "pserver-1"]
     assert not world.trainers
 
     world.run("pserver-0")
@@ -51,7 +50,7 @@ def test_a_job_starts_in_order_master_then_parameter_servers_then_trainers():
 @pytest.mark.rule("TJ:2.2")
 def test_what_a_job_does_not_have_is_not_waited_for():
     assert JobWorld().settle().trainers == [0, 1]
-    assert not three_roles(master=None, fault_tolerant=None).settle().names_of(names.MASTER)
+    assert not three_roles(master=None, fault_tolerant=None).settle().names_of(constants.MASTER)
 
 
 @pytest.mark.rule("TJ:7.9")
@@ -145,20 +144,20 @@ def test_an_edited_minimum_and_maximum_are_honoured_while_it_runs():
 def test_by_ratio_parameter_servers_come_first_and_go_last():
     ratio = {"min-instance": 1, "max-instance": 4, "scaling": {"mode": "Ratio", "trainersPerPserver": 2}}
     world = JobWorld(low=2, high=8, pserver={**PSERVERS, **ratio}).run()
-    assert world.names_of(names.PSERVER) == ["pserver-0"]
+    assert world.names_of(constants.PSERVER) == ["pserver-0"]
 
     world.resize(6)
     world.settle()
-    assert world.names_of(names.PSERVER) == ["pserver-0", "pserver-1", "pserver-2"]
+    assert world.names_of(constants.PSERVER) == ["pserver-0", "pserver-1", "pserver-2"]
     assert world.trainers == [0, 1], "new trainers wait until the new parameter servers are ready"
     assert world.run().trainers == [0, 1, 2, 3, 4, 5]
 
     world.resize(2)
     world.settle()
     assert world.trainers == [0, 1]
-    assert len(world.names_of(names.PSERVER)) == 3, "trainers that are going still talk to them"
+    assert len(world.names_of(constants.PSERVER)) == 3, "trainers that are going still talk to them"
     world.let_go()
-    assert world.settle().names_of(names.PSERVER) == ["pserver-0"]
+    assert world.settle().names_of(constants.PSERVER) == ["pserver-0"]
 
 
 @pytest.mark.rule("TJ:6-pserver")
@@ -166,7 +165,7 @@ def test_fixed_parameter_servers_do_not_move_with_the_trainers():
     """Paddle #7848: moving parameters costs more than it gains."""
     world = three_roles().run()
     world.resize(4)
-    assert world.run().names_of(names.PSERVER) == ["pserver-0", "pserver-1"]
+    assert world.run().names_of(constants.PSERVER) == ["pserver-0", "pserver-1"]
 
 
 def test_a_minimum_of_two_thousand_million_fills_nobodys_memory():
@@ -251,11 +250,11 @@ def test_a_foreign_hand_in_the_membership_is_undone():
 
 def test_a_refused_role_waits_and_the_others_go_on():
     world = JobWorld().run()
-    world.refusals = (Refusal(names.TRAINER, names.FAILED_TO_CREATE_POD, "exceeded quota: small", 12.0),)
+    world.refusals = (PendingRetry(constants.TRAINER, constants.FAILED_TO_CREATE_POD, "exceeded quota: small", 12.0),)
     world.resize(4)
     todo = world.plan()
     assert [type(action) for action in todo.actions] == [Patch]
-    assert todo.look_again_in == 12.0
+    assert todo.requeue_after_s == 12.0
 
 
 @pytest.mark.rule("RM:I5")
@@ -266,10 +265,10 @@ def test_no_pod_begins_where_an_earlier_job_still_has_the_service_or_the_members
     getattr(world, shelf)["theirs"] = JobObject(namespace="default", name=name, job="demo", owner_uid="earlier")
     world.settle()
     assert world.pods == {}
-    assert world.condition(names.WAITING)["reason"] == "NameTaken"
-    assert name in world.condition(names.WAITING)["message"]
-    assert world.told("NameTaken") == [world.condition(names.WAITING)["message"]]
-    assert not world.told(names.WAITING_FOR_RESOURCES)
+    assert world.condition(constants.WAITING)["reason"] == "NameTaken"
+    assert name in world.condition(constants.WAITING)["message"]
+    assert world.told("NameTaken") == [world.condition(constants.WAITING)["message"]]
+    assert not world.told(constants.WAITING_FOR_RESOURCES)
     del getattr(world, shelf)["theirs"]
     assert world.run().trainers == [0, 1]
 
@@ -280,8 +279,8 @@ def test_a_pod_of_an_earlier_job_is_waited_for_in_words():
     gone = world.pods.pop("demo-trainer-1")
     world.pods["theirs"] = msgspec.structs.replace(gone, owner_uid="earlier")
     world.settle()
-    assert world.condition(names.WAITING)["reason"] == "NameTaken"
-    assert "demo-trainer-1" in world.condition(names.WAITING)["message"]
+    assert world.condition(constants.WAITING)["reason"] == "NameTaken"
+    assert "demo-trainer-1" in world.condition(constants.WAITING)["message"]
 
 
 @pytest.mark.rule("TJ:2.1")
@@ -291,22 +290,22 @@ def test_an_invalid_spec_stops_every_write_and_what_runs_keeps_running():
     todo = world.reconcile()
     assert todo.actions == ()
     assert todo.violations
-    assert world.condition(names.INVALID)["status"] == "True"
-    assert "min-instance" in world.condition(names.INVALID)["message"]
-    assert world.told(names.INVALID_SPEC)
+    assert world.condition(constants.INVALID)["status"] == "True"
+    assert "min-instance" in world.condition(constants.INVALID)["message"]
+    assert world.told(constants.INVALID_SPEC)
     assert world.trainers == [0, 1]
-    assert world.condition(names.RUNNING)["status"] == "True"
+    assert world.condition(constants.RUNNING)["status"] == "True"
 
     world.edit(trainer={**world.obj["spec"]["trainer"], "min-instance": 1})
     world.run()
-    assert not world.condition(names.INVALID)
+    assert not world.condition(constants.INVALID)
 
 
 @pytest.mark.rule("TJ:3.2")
 def test_fault_tolerance_switched_off_with_open_bounds_is_refused():
     world = JobWorld(fault_tolerant=False)
     world.reconcile()
-    assert world.condition(names.INVALID)["status"] == "True"
+    assert world.condition(constants.INVALID)["status"] == "True"
     assert not world.pods
 
 
@@ -322,7 +321,7 @@ def test_an_invalid_spec_does_not_keep_the_pods_of_a_suspended_job():
     world.let_go()
     world.settle()
     assert world.trainers == []
-    assert world.condition(names.INVALID)["status"] == "True"
+    assert world.condition(constants.INVALID)["status"] == "True"
     world.edit(suspend=False, trainer=trainer)
     world.run()
     assert world.trainers == [0, 1]
@@ -340,7 +339,11 @@ def test_a_job_that_is_suspended_while_its_spec_is_invalid_goes_on_like_any_othe
         world.settle()
         world.let_go()
         world.settle()
-        shown = (world.phase, world.condition(names.SUSPENDED)["status"], world.condition(names.ADMITTED).get("status"))
+        shown = (
+            world.phase,
+            world.condition(constants.SUSPENDED)["status"],
+            world.condition(constants.ADMITTED).get("status"),
+        )
         world.pass_time(7200)
         world.edit(suspend=False, trainer=trainer)
         world.settle()
@@ -356,18 +359,18 @@ def test_a_suspended_job_has_no_pods_and_starts_again_when_it_goes_on():
     world.edit(suspend=True)
     world.settle()
     assert all(pod.is_terminating for pod in world.pods.values())
-    assert world.phase == names.PHASE_SUSPENDED
-    assert world.condition(names.SUSPENDED)["status"] == "True"
+    assert world.phase == constants.PHASE_SUSPENDED
+    assert world.condition(constants.SUSPENDED)["status"] == "True"
     assert "startTime" not in world.status
     world.let_go()
     assert world.settle().pods == {}
 
     world.edit(suspend=False)
     assert sorted(world.settle().pods) == ["demo-master"], "in order again"
-    assert world.phase == names.PHASE_CREATING
+    assert world.phase == constants.PHASE_CREATING
     world.run()
-    assert world.phase == names.PHASE_RUNNING
-    assert world.condition(names.SUSPENDED)["status"] == "False"
+    assert world.phase == constants.PHASE_RUNNING
+    assert world.condition(constants.SUSPENDED)["status"] == "False"
     assert world.status["startTime"] == "2026-01-01T00:01:40Z"
 
 

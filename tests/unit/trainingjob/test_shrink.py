@@ -3,13 +3,12 @@
 import msgspec
 import pytest
 
-from raytide.api import training_names as names
+from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import Create, Delete
 from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
-from raytide.trainingjob.deciding.ranks import roster
-from raytide.trainingjob.deciding.restarts import tally
-
-from job_world import JobWorld
+from raytide.trainingjob.restart_policy import count_terminations
+from raytide.trainingjob.trainer_indices import assign_trainers
+from support.job_world import JobWorld
 
 NOT_READY = PodCondition("False", "ContainersNotReady")
 STUCK = PodCondition("False", "Unschedulable", "0/3 nodes are available")
@@ -96,7 +95,7 @@ def test_ranks_are_positions_among_the_members():
     look(world, {2: "pending"})
     world.resize(4)
     job, observed = world.job, world.observed
-    assert roster(job, observed, tally(job, observed)).members == (0, 1, 3, 4)
+    assert assign_trainers(job, observed, count_terminations(job, observed)).members == (0, 1, 3, 4)
 
 
 def test_growth_waits_for_names_that_a_shrink_has_not_freed_yet():
@@ -148,10 +147,10 @@ def test_a_planned_removal_is_neither_a_failure_nor_a_success(code, policy):
     world.settle()
     world.let_go()
     world.settle()
-    assert world.phase == names.PHASE_RUNNING
+    assert world.phase == constants.PHASE_RUNNING
     assert world.trainers == [0, 1]
     assert (world.status["trainer"]["failed"], world.status["trainer"]["succeeded"]) == (0, 0)
-    assert not world.told(names.POD_FAILED)
+    assert not world.told(constants.POD_FAILED)
 
 
 @pytest.mark.rule("TJ:7.5")
@@ -177,7 +176,7 @@ def test_after_the_first_success_pending_trainers_beyond_the_minimum_go():
     assert world.trainers == []
     world.let_go()
     world.settle()
-    assert world.phase == names.PHASE_SUCCEEDED
+    assert world.phase == constants.PHASE_SUCCEEDED
 
 
 @pytest.mark.rule("TJ:6-1751")
@@ -198,11 +197,11 @@ def test_after_the_first_success_the_minimum_is_still_owed():
     world.end("trainer-0")
     world.end("trainer-1")
     assert world.settle().trainers == [2]
-    assert world.phase == names.PHASE_CREATING
+    assert world.phase == constants.PHASE_CREATING
     world.run()
     world.end("trainer-2")
     world.settle()
-    assert world.phase == names.PHASE_SUCCEEDED
+    assert world.phase == constants.PHASE_SUCCEEDED
 
 
 def test_a_pod_that_lost_its_index_is_nobody():

@@ -2,16 +2,19 @@
 
 import pytest
 
-from raytide.api import training_names as names
-from raytide.api.actions import Refusal
+from raytide.api import trainingjob_constants as constants
+from raytide.api.actions import PendingRetry
 from raytide.api.conditions import timestamp
 from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.status import look_again_in, status, status_patch
-
-from job_world import BEGIN, READY, JobWorld, merged
+from raytide.api.violations import Violation
+from raytide.trainingjob.status import requeue_after_s, status, status_patch
+from raytide.trainingjob.unreadable import unreadable_patch
+from support.job_world import BEGIN, READY, JobWorld, merged
+from support.training_builders import trainingjob
 
 UNSCHEDULABLE = PodCondition("False", "Unschedulable", "0/3 nodes are available: 3 Insufficient cpu.")
+ENDED = {"type": "Succeeded", "status": "True", "reason": "Done", "message": "", "lastTransitionTime": timestamp(BEGIN)}
 PENDING = {"phase": "Pending", "ready": NO_CONDITION, "node_name": ""}
 
 
@@ -111,7 +114,7 @@ def test_a_job_that_has_run_and_of_which_no_trainer_does_is_pending():
         seen.append(world.run().phase)
     again = ["Running", "Pending", "Pending", "Running", "Running"]
     assert seen == ["Running", *again, *again]
-    assert world.condition(names.SCALING)["status"] == "False"
+    assert world.condition(constants.SCALING)["status"] == "False"
 
 
 def test_a_job_that_changes_its_size_while_nothing_of_it_runs_is_pending():
@@ -119,8 +122,8 @@ def test_a_job_that_changes_its_size_while_nothing_of_it_runs_is_pending():
     world.end("trainer-0", 1)
     world.resize(3)
     world.settle()
-    assert (world.phase, world.condition(names.SCALING)["status"]) == ("Pending", "True")
-    assert world.condition(names.RUNNING)["reason"] == "BelowMinimum"
+    assert (world.phase, world.condition(constants.SCALING)["status"]) == ("Pending", "True")
+    assert world.condition(constants.RUNNING)["reason"] == "BelowMinimum"
 
 
 def test_a_job_whose_minimum_has_ended_well_does_not_become_pending():
@@ -138,44 +141,44 @@ def test_a_job_whose_minimum_has_ended_well_does_not_become_pending():
 @pytest.mark.rule("TJ:2.3", "TJ:8")
 def test_running_needs_master_and_parameter_servers_ready_and_the_minimum_of_trainers():
     world = JobWorld(low=2, high=4, trainer={"replicas": 3}, master={}, pserver={"min-instance": 1}).settle()
-    assert world.condition(names.RUNNING)["status"] == "False"
+    assert world.condition(constants.RUNNING)["status"] == "False"
     world.run("master").run("pserver-0")
     world.run("trainer-0")
-    assert world.condition(names.RUNNING)["reason"] == "BelowMinimum"
+    assert world.condition(constants.RUNNING)["reason"] == "BelowMinimum"
     world.run("trainer-1")
-    running = world.condition(names.RUNNING)
+    running = world.condition(constants.RUNNING)
     assert running["status"] == "True"
-    assert running["message"] == ("master ready, 1 of 1 parameter servers ready, 2 of 3 trainers run (minimum 2)")
+    assert running["message"] == ("master ready, 1 of 1 parameter servers ready, 2 of 3 trainers running (minimum 2)")
     world.pod("pserver-0", ready=NO_CONDITION)
     world.settle()
-    assert world.condition(names.RUNNING)["status"] == "False"
-    assert world.phase == names.PHASE_RUNNING, "a job that has run is not created again"
+    assert world.condition(constants.RUNNING)["status"] == "False"
+    assert world.phase == constants.PHASE_RUNNING, "a job that has run is not created again"
 
 
 @pytest.mark.rule("TJ:8")
 def test_scaling_lasts_from_the_new_size_until_exactly_these_trainers_run():
     world = JobWorld().run()
-    assert world.condition(names.SCALING)["status"] == "False"
+    assert world.condition(constants.SCALING)["status"] == "False"
     world.pass_time(10)
     world.resize(4)
     world.settle()
-    up = world.condition(names.SCALING)
-    assert (up["status"], up["reason"], up["message"]) == ("True", "ScalingUp", "2 of 4 trainers run")
+    up = world.condition(constants.SCALING)
+    assert (up["status"], up["reason"], up["message"]) == ("True", "ScalingUp", "2 of 4 trainers running")
     assert up["lastTransitionTime"] == "2026-01-01T00:00:10Z"
     world.run()
-    assert world.condition(names.SCALING)["status"] == "False"
+    assert world.condition(constants.SCALING)["status"] == "False"
     world.resize(2)
     world.settle()
-    assert world.condition(names.SCALING)["reason"] == "ScalingDown"
+    assert world.condition(constants.SCALING)["reason"] == "ScalingDown"
     world.let_go()
     world.settle()
-    assert world.condition(names.SCALING)["status"] == "False"
+    assert world.condition(constants.SCALING)["status"] == "False"
 
 
 def test_a_trainer_that_is_made_anew_is_no_scaling():
     world = JobWorld().run()
     world.end("trainer-1", 1)
-    assert world.settle().phase == names.PHASE_RUNNING
+    assert world.settle().phase == constants.PHASE_RUNNING
 
 
 @pytest.mark.rule("TJ:7.8", "TJ:8")
@@ -186,7 +189,7 @@ def test_a_trainer_that_is_made_anew_is_no_scaling():
             {"scheduled": UNSCHEDULABLE},
             "Unschedulable",
             "3 Insufficient cpu",
-            names.WAITING_FOR_RESOURCES,
+            constants.WAITING_FOR_RESOURCES,
             id="no node has room",
         ),
         pytest.param(
@@ -211,26 +214,28 @@ def test_what_keeps_a_pod_from_starting_is_said(fields, reason, words, event):
     world.run("trainer-0")
     world.pod("trainer-1", **fields)
     world.settle()
-    waiting = world.condition(names.WAITING)
+    waiting = world.condition(constants.WAITING)
     assert (waiting["status"], waiting["reason"]) == ("True", reason)
-    assert "trainer: 1 of 2 cannot start" in waiting["message"]
+    assert "1 of 2 trainer pods cannot start" in waiting["message"]
     assert words in waiting["message"]
     assert world.status["waiting"] == reason
-    assert [note for told, note in world.events if told in (names.WAITING_FOR_RESOURCES, reason)] == world.told(event)
+    assert [note for told, note in world.events if told in (constants.WAITING_FOR_RESOURCES, reason)] == world.told(
+        event
+    )
     (note,) = world.told(event)
     assert words in note
     assert reason not in note or event != reason
     world.run()
-    assert not world.condition(names.WAITING)
+    assert not world.condition(constants.WAITING)
     assert "waiting" not in world.status
 
 
 @pytest.mark.rule("TJ:7.8")
 def test_a_refusal_by_a_quota_is_said():
     world = JobWorld()
-    world.refusals = (Refusal(names.TRAINER, "x", 'pods "a" is forbidden: exceeded quota: small', 9.0),)
+    world.refusals = (PendingRetry(constants.TRAINER, "x", 'pods "a" is forbidden: exceeded quota: small', 9.0),)
     world.settle()
-    assert world.condition(names.WAITING)["reason"] == "QuotaExceeded"
+    assert world.condition(constants.WAITING)["reason"] == "QuotaExceeded"
 
 
 @pytest.mark.rule("TJ:7.8", "TJ:8")
@@ -241,7 +246,7 @@ def test_a_gang_says_why_there_is_no_room_in_the_words_of_the_sharing_pass(reaso
     world = JobWorld(startPolicy="Gang")
     world.say_waiting(reason, "needs 2 more GPUs; best node has 1")
     world.settle()
-    waiting = world.condition(names.WAITING)
+    waiting = world.condition(constants.WAITING)
     assert (waiting["status"], waiting["reason"]) == ("True", reason)
     assert waiting["message"] == "needs 2 more GPUs; best node has 1"
 
@@ -252,13 +257,13 @@ def test_a_job_that_could_be_larger_says_why_it_is_not_and_does_not_wait():
     world = JobWorld().run()
     world.say_waiting("Fragmented", "no node has 4 GPUs free", is_below_minimum=False)
     world.settle()
-    waiting = world.condition(names.WAITING)
+    waiting = world.condition(constants.WAITING)
     assert (waiting["status"], waiting["reason"]) == ("False", "Fragmented")
     assert world.status["waiting"] == "Fragmented"
-    assert not world.told(names.WAITING_FOR_RESOURCES)
+    assert not world.told(constants.WAITING_FOR_RESOURCES)
     world.say_waiting("Insufficient", "stale: it has its minimum now", is_below_minimum=True)
     world.settle()
-    assert not world.condition(names.WAITING)
+    assert not world.condition(constants.WAITING)
 
 
 def test_waiting_is_told_once_per_change_of_reason():
@@ -268,8 +273,8 @@ def test_waiting_is_told_once_per_change_of_reason():
         world.settle()
     world.say_waiting("Unsatisfiable", "no node will ever do")
     world.settle()
-    assert world.told(names.WAITING_FOR_RESOURCES) == [
-        "NotAdmitted: it begins when all of its minimum has room; the sharing pass has not admitted it yet",
+    assert world.told(constants.WAITING_FOR_RESOURCES) == [
+        "NotAdmitted: the sharing pass has not admitted the job yet; it does when there is capacity for all pods of its minimum",
         "InsufficientGPU: one",
         "Unsatisfiable: no node will ever do",
     ]
@@ -278,20 +283,20 @@ def test_waiting_is_told_once_per_change_of_reason():
 @pytest.mark.rule("TJ:6-399")
 def test_the_order_of_the_start_is_said_but_not_told():
     world = JobWorld(master={}, pserver={"min-instance": 2}).settle()
-    assert world.condition(names.WAITING)["reason"] == "WaitingForMaster"
+    assert world.condition(constants.WAITING)["reason"] == "WaitingForMaster"
     world.run("master")
-    waiting = world.condition(names.WAITING)
+    waiting = world.condition(constants.WAITING)
     assert waiting["reason"] == "WaitingForPservers"
-    assert "(0 of 2 are)" in waiting["message"]
-    assert not world.told(names.WAITING_FOR_RESOURCES)
+    assert "(0 of 2 ready)" in waiting["message"]
+    assert not world.told(constants.WAITING_FOR_RESOURCES)
 
 
 def test_what_is_not_built_is_named():
     world = JobWorld().settle()
-    assert not world.condition(names.UNSUPPORTED)
+    assert not world.condition(constants.UNSUPPORTED)
     world.edit(matrix={"a": 1})
     world.settle()
-    assert "spec.matrix" in world.condition(names.UNSUPPORTED)["message"]
+    assert "spec.matrix" in world.condition(constants.UNSUPPORTED)["message"]
 
 
 # --- history and events ----------------------------------------------------------------------------------------------
@@ -305,12 +310,12 @@ def test_a_resize_is_told_once_with_what_it_was_for():
     world.settle()
     world.let_go()
     world.settle()
-    assert world.told(names.SCALED_DOWN) == ["ScaledDown 8→6 for ns/other, which needs 2 to reach its minimum"]
-    assert world.told(names.RECLAIMED_FOR) == ["ns/other gets the room of 2"]
+    assert world.told(constants.SCALED_DOWN) == ["ScaledDown 8→6 for ns/other, which needs 2 to reach its minimum"]
+    assert world.told(constants.RECLAIMED_FOR) == ["TrainingJob ns/other receives the capacity of 2 trainers"]
     world.pass_time(60)
     world.order(7, "Growing", "room has become free")
     world.run()
-    assert world.told(names.SCALED_UP) == ["6→7 room has become free"]
+    assert world.told(constants.SCALED_UP) == ["6→7 room has become free"]
     assert world.status["scaling"] == {
         "lastScaleTime": "2026-01-01T00:02:00Z",
         "lastReason": "Growing",
@@ -343,7 +348,7 @@ def test_the_history_is_bounded():
         world.order(size)
         world.run()
     assert len(world.status["scaling"]["history"]) == 10
-    assert len(world.told(names.SCALED_UP)) == 28
+    assert len(world.told(constants.SCALED_UP)) == 28
 
 
 def test_a_record_that_is_lost_takes_no_history_with_it():
@@ -394,11 +399,33 @@ def test_times_move_only_with_a_status():
     world.run()
     times = {each["type"]: each["lastTransitionTime"] for each in world.status["conditions"]}
     assert times == {
-        names.ADMITTED: timestamp(BEGIN),
-        names.RUNNING: timestamp(BEGIN),
-        names.SCALING: "2026-01-01T00:08:20Z",
+        constants.ADMITTED: timestamp(BEGIN),
+        constants.RUNNING: timestamp(BEGIN),
+        constants.SCALING: "2026-01-01T00:08:20Z",
     }
     assert world.status["lastUpdateTime"] == "2026-01-01T00:08:20Z"
+
+
+@pytest.mark.rule("RM:I9")
+@pytest.mark.parametrize(
+    ("spec", "status", "seen"),
+    [
+        pytest.param({}, {}, 1, id="of a valid job"),
+        pytest.param({"low": 3, "high": 2}, {}, None, id="of an invalid one"),
+        pytest.param({}, {"conditions": [ENDED]}, None, id="of one that has ended"),
+    ],
+)
+def test_a_generation_that_the_object_has_not_reached_is_not_kept(spec, status, seen):
+    world = JobWorld(**spec)
+    world.obj["status"] = {**status, "observedGeneration": 7}
+    world.reconcile()
+    assert world.status.get("observedGeneration") == seen
+
+
+def test_a_forged_generation_of_an_unreadable_spec_goes():
+    obj = {**trainingjob(), "status": {"observedGeneration": 7}}
+    patch = unreadable_patch(obj, (Violation("V-1", "spec", "cannot be read"),), BEGIN)
+    assert patch["status"]["observedGeneration"] is None
 
 
 def test_only_a_valid_generation_is_observed():
@@ -407,7 +434,7 @@ def test_only_a_valid_generation_is_observed():
     world.edit(trainer={**world.obj["spec"]["trainer"], "min-instance": 9})
     world.settle()
     assert world.status["observedGeneration"] == 1
-    assert world.status["waiting"] == names.INVALID_SPEC
+    assert world.status["waiting"] == constants.INVALID_SPEC
 
 
 @pytest.mark.parametrize(
@@ -420,12 +447,12 @@ def test_only_a_valid_generation_is_observed():
 )
 def test_what_the_next_plan_goes_by_is_looked_at_again_soon(change, again):
     world = JobWorld().run()
-    assert look_again_in(world.job, world.observed, {**world.status, **change}, world.now) == again
+    assert requeue_after_s(world.job, world.observed, {**world.status, **change}, world.now) == again
 
 
 def test_a_job_of_which_nothing_is_known_has_a_status_all_the_same():
     job = TrainingJob.parse(JobWorld().obj)
     world = JobWorld()
     computed = status(job, world.observed, world.plan(), (), BEGIN)
-    assert computed["phase"] == names.PHASE_CREATING
+    assert computed["phase"] == constants.PHASE_CREATING
     assert computed["trainer"]["replicas"] == 0

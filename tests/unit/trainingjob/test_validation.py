@@ -3,11 +3,10 @@
 import pytest
 
 from raytide.api.config import DEFAULT_GPUS
-from raytide.api.training_names import INVALID_SPEC
 from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_constants import INVALID_SPEC
 from raytide.trainingjob.validation import unsupported, violations, warnings
-
-from training_builders import changed_seed
+from support.training_builders import changed_seed
 
 KEPT = {"cpu": "800m", "memory": "1Gi"}
 
@@ -58,9 +57,13 @@ FAULTS = {
     "a size below the minimum": (
         {"scaling__allowedSizes": [2, 4]},
         "spec.scaling.allowedSizes",
-        "has 2, outside of min-instance 3 and max-instance 6",
+        "contains 2, not between min-instance 3 and max-instance 6",
     ),
-    "a size above the maximum": ({"scaling__allowedSizes": [4, 7]}, "spec.scaling.allowedSizes", "has 7, outside"),
+    "a size above the maximum": (
+        {"scaling__allowedSizes": [4, 7]},
+        "spec.scaling.allowedSizes",
+        "contains 7, not between",
+    ),
     "a negative cool-down": ({"scaling__growCooldownSeconds": -1}, "spec.scaling.growCooldownSeconds", "is -1"),
     "a negative cool-down of shrinking": (
         {"scaling__shrinkCooldownSeconds": -1},
@@ -84,17 +87,17 @@ FAULTS = {
     "a template's restart policy": (
         {"trainer__template": template(restartPolicy="Always")},
         "spec.trainer.template.spec.restartPolicy",
-        "see spec.restartPolicy",
+        "use spec.restartPolicy",
     ),
     "a template's host name": (
         {"pserver__template": template(hostname="me")},
         "spec.pserver.template.spec.hostname",
-        "is the operator's",
+        "is set by the operator",
     ),
     "a template's subdomain": (
         {"master__template": template(subdomain="here")},
         "spec.master.template.spec.subdomain",
-        "is the operator's",
+        "is set by the operator",
     ),
     "a template that is no pod": ({"trainer__template": {"spec": 3}}, "spec.trainer.template.spec", "an object"),
     "containers that are none": (
@@ -105,17 +108,17 @@ FAULTS = {
     "a container without a name": (
         {"trainer__template": template(containers=[{"name": "a"}, {"image": "x"}])},
         "spec.trainer.template.spec.containers[1].name",
-        "has no name",
+        "is missing; containers are merged by name",
     ),
     "two containers of one name": (
         {"trainer__template": template(initContainers=[{"name": "a"}, {"name": "a"}])},
         "spec.trainer.template.spec.initContainers",
-        "has a twice",
+        "has several containers named a",
     ),
 }
 
 
-@pytest.mark.rule("TJ:2.1", "TJ:3-2", "TJ:3-4")
+@pytest.mark.rule("TJ:2.1", "TJ:3-2", "TJ:3-4", "TJ:8-template")
 @pytest.mark.parametrize(("change", "field", "words"), FAULTS.values(), ids=FAULTS)
 def test_one_fault_is_told_once_with_its_field_and_the_way_out(change, field, words):
     (fault,) = violations(seed(**change))
@@ -162,7 +165,7 @@ def test_the_longest_name_of_a_pod_is_a_host_name(length, trainers, is_sound):
 def test_many_parameter_servers_make_long_names_too():
     change = {"pserver__min-instance": 100, "pserver__max-instance": 100}
     (fault,) = violations(seed("j" * 52, **change))
-    assert "pserver-100 after it" in fault.message
+    assert "with the suffix -pserver-100," in fault.message
     assert "use at most 51" in fault.message
 
 
@@ -207,20 +210,24 @@ ODD = {
         "spec.pserver.max-instance",
         "set spec.pserver.scaling to Ratio",
     ),
-    "passes in two places": ({"passes": 2, "trainer__passes": 3}, "spec.trainer.passes", "that counts"),
-    "a step as wide as all": ({"scaling__step": 4}, "spec.scaling.step", "no size but 3 is used"),
+    "passes in two places": ({"passes": 2, "trainer__passes": 3}, "spec.trainer.passes", "spec.passes (2) is used"),
+    "a step as wide as all": ({"scaling__step": 4}, "spec.scaling.step", "3 is the only size"),
     "sizes without the minimum": ({"scaling__allowedSizes": [4, 6]}, "spec.scaling.allowedSizes", "always allowed"),
     "nothing to run": ({"trainer__entrypoint": ""}, "spec.trainer.entrypoint", "nothing to run"),
-    "parameter servers that ask for nothing": ({"pserver__resources": {}}, "spec.pserver.resources", "no room is kept"),
+    "parameter servers that ask for nothing": (
+        {"pserver__resources": {}},
+        "spec.pserver.resources",
+        "no capacity is reserved",
+    ),
     "fixed trainers that ask for nothing": (
         {"trainer__resources": {}, "trainer__max-instance": 3},
         "spec.trainer.resources",
-        "no room is kept",
+        "no capacity is reserved",
     ),
     "a GPU that nobody told us of": (
         {"trainer__resources__limits": {**KEPT, "example.com/gpu": 1}},
         "spec.trainer.resources",
-        "it knows amd.com/gpu, nvidia.com/gpu",
+        "not a GPU resource of the operator (amd.com/gpu, nvidia.com/gpu)",
     ),
     "a slice of a GPU that nobody told us of": (
         {"trainer__resources__limits": {**KEPT, "nvidia.com/mig-1g.5gb": 1}},
@@ -230,7 +237,7 @@ ODD = {
     "a node by its name": (
         {"trainer__template": template(nodeName="node-7")},
         "spec.trainer.template.spec.nodeName",
-        "is node-7: these pods go there past the scheduler",
+        "is node-7: these pods bypass the scheduler",
     ),
 }
 

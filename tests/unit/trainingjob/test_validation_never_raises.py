@@ -7,15 +7,14 @@ import pytest
 from hypothesis import event, given, settings
 from pydantic import ValidationError
 
+from raytide.api.base_model import faults_of
 from raytide.api.config import DEFAULT_GPUS
-from raytide.api.job_shape import pod_outline
-from raytide.api.training_names import ROLES
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import InstancesSpec, PserverSpec, ScalingSpec, TrainerSpec, TrainingJob, TrainingJobSpec
-from raytide.api.value import faults_of
+from raytide.api.trainingjob_constants import ROLES
+from raytide.api.trainingjob_pods import pod_outline
 from raytide.trainingjob.validation import unsupported, violations, warnings
-
-from training_builders import changed_seed
+from support.training_builders import changed_seed
 
 WORDS = st.sampled_from(["", "x", "1", "-1", "500m", "1Gi", "trainer", "Always", "cpu", "nvidia.com/gpu", "containers"])
 LEAVES = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | WORDS

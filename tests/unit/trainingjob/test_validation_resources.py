@@ -2,7 +2,8 @@
 
 import pytest
 
-from raytide.api.trainingjob import TrainingJob
+from raytide.api.training_resources import role_resources
+from raytide.api.trainingjob import Resources, TrainingJob
 from raytide.trainingjob.validation import violations, warnings
 
 
@@ -32,7 +33,7 @@ FAULTS = {
         "write the same in both",
     ),
     "a GPU without a domain": ({"gpu": 1}, {}, "limits.gpu", "such as nvidia.com/gpu"),
-    "a misspelt resource": ({"mem": "1Gi"}, {}, "limits.mem", "write cpu, memory"),
+    "a misspelt resource": ({"mem": "1Gi"}, {}, "limits.mem", "use cpu, memory"),
 }
 
 
@@ -92,6 +93,36 @@ def test_a_template_may_not_ask_for_more_than_the_limit():
     container = {"name": "trainer", "resources": {"requests": {"cpu": "2"}}}
     (fault,) = violations(job({"cpu": 1}, {}, template={"spec": {"containers": [container]}}))
     assert fault.field == "spec.trainer.resources.requests.cpu"
+
+
+OF_A_TEMPLATE = {
+    "an object as an amount": ({"requests": {"cpu": {"min": 1}}}, ".requests.cpu", "{'min': 1} is not a quantity"),
+    "a list as an amount": ({"limits": {"memory": ["1Gi"]}}, ".limits.memory", "['1Gi'] is not a quantity"),
+    "a list of limits": ({"limits": ["cpu"]}, ".limits", "must be an object"),
+    "requests that are text": ({"requests": "cpu=1"}, ".requests", "must be an object"),
+    "resources that are text": ("cpu=1", "", "must be an object"),
+    "resources that are a list": ([], "", "must be an object"),
+}
+
+
+@pytest.mark.rule("TJ:8-template")
+@pytest.mark.parametrize("role", ["trainer", "pserver", "master"])
+@pytest.mark.parametrize(("resources", "field", "words"), OF_A_TEMPLATE.values(), ids=OF_A_TEMPLATE)
+def test_amounts_of_a_template_that_no_pod_can_have_are_reported(role, resources, field, words):
+    containers = [{"name": "beside"}, {"name": role, "resources": resources}]
+    sound = {"cpu": "1"}
+    (fault,) = violations(job(sound, sound, role=role, template={"spec": {"containers": containers}}))
+    assert fault.field == f"spec.{role}.template.spec.containers[1].resources{field}"
+    assert words in fault.message
+
+
+@pytest.mark.rule("TJ:8-template")
+@pytest.mark.parametrize("resources", [None, {"requests": None, "limits": None}, {"limits": {"cpu": None}}])
+def test_null_in_a_template_removes_amounts(resources):
+    fixed = job({"cpu": "1"}, high=1, template={"spec": {"containers": [{"name": "trainer", "resources": resources}]}})
+    assert violations(fixed) == ()
+    assert role_resources(fixed, "trainer") == Resources()
+    assert [warning.field for warning in warnings(fixed)] == ["spec.trainer.resources"]
 
 
 def test_amounts_that_cannot_be_read_are_not_called_missing():

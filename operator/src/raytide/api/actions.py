@@ -1,8 +1,8 @@
-"""What may a plan ask for?
+"""Actions of a plan and their outcomes.
 
-Frozen values that name one write each; nothing here does anything. A plan lists them in order, `kube/apply` carries
-them out and answers with one `Outcome` each (D7). Every delete carries the uid it means (RM:I5). What the API refused comes
-back to the next plan as a `Refusal`; what a plan has to say without writing anything is a `Remark`.
+Each action is a frozen value that describes one write. A plan lists actions in order; `controller/executor` executes
+them and returns one `Outcome` each (D7). Every delete has a uid precondition (RM:I5). The next plan receives a write
+that the API server rejected as a `PendingRetry`; a `EventSpec` is an event without a write.
 """
 
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from raytide.api.meta import Manifest, Resource
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create `manifest`, whose name was chosen once and stays (D15).
+    """Create `manifest`, whose name is chosen once and reused by retries (D15).
 
-    `because` is the event reason of success, `otherwise` that of refusal, `group` the worker group (empty: none).
+    `success_reason` is the event reason of success, `failure_reason` that of rejection, `group` the worker group (empty: none).
     """
 
     resource: Resource
     manifest: Manifest
-    because: str
-    otherwise: str = ""
+    success_reason: str
+    failure_reason: str = ""
     group: str = ""
 
     @property
@@ -35,23 +35,23 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete the object of that name only if its uid is `uid`; `why` is the sentence for the event."""
+    """Delete the object of that name only if its uid is `uid`; `message` is the event's message."""
 
     resource: Resource
     namespace: str
     name: str
     uid: str
-    because: str
-    otherwise: str = ""
+    success_reason: str
+    failure_reason: str = ""
     group: str = ""
-    why: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Merge-patch (RFC 7386) `body` onto the object, guarded by `uid`, and by `version` where one is given.
+    """Merge-patch (RFC 7386) `body` onto the object, with `uid`, and `version` if set, as preconditions.
 
-    A list in `body` replaces the whole list (`metadata.finalizers`): give the resourceVersion from which it was computed.
+    A list in `body` replaces the whole list (`metadata.finalizers`): set `version` to the one it was computed from.
     """
 
     resource: Resource
@@ -59,39 +59,38 @@ class Patch:
     name: str
     uid: str
     body: Mapping[str, Any]
-    because: str = ""
-    otherwise: str = ""
+    success_reason: str = ""
+    failure_reason: str = ""
     group: str = ""
     version: str = ""
-    why: str = ""
-    """The sentence for the event of success."""
+    message: str = ""
+    """Message of the event of success."""
 
 
 Action: TypeAlias = Create | Delete | Patch
 
 MOST_WRITES: Final = 500
-"""What one pass sends at most (D7), and therefore the most creates that a plan lists: what is built beyond it is built in
-vain, and every other object waits for it."""
+"""The most writes of one pass (D7), and so the most creates in a plan: building more only delays other objects."""
 
 
 class Result(Enum):
     """How an action ended."""
 
     DONE = "done"
-    """The API said yes, or the world already was as asked (AlreadyExists and ours; NotFound on delete)."""
+    """The write succeeded, or the object already was as wanted (AlreadyExists with our owner; NotFound on delete)."""
     REFUSED = "refused"
-    """The API said no: tell the user, retry slowly."""
+    """The API server rejected it: report it to the user, retry slowly."""
     UNKNOWN = "unknown"
-    """It may have happened; the same request will be repeated."""
+    """The write may have taken effect; the same request will be repeated."""
     UNAVAILABLE = "unavailable"
-    """It did not happen, and nobody is to blame: back off."""
+    """The write did not take effect and was not rejected: back off."""
     SKIPPED = "skipped"
-    """Not tried in this pass (budget spent, or its group was refused before)."""
+    """Not tried in this pass (budget spent, or its group was rejected before)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one action: `message` and `reason` are the API's own words when it was refused."""
+    """The outcome of one action; `reason` and `message` are the API server's when it rejected the write."""
 
     action: Action
     result: Result
@@ -100,33 +99,33 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Something the API refused in an earlier pass, to be tried again in `retry_in_s` seconds, not before.
+class PendingRetry:
+    """A write that the API server rejected in an earlier pass, to be retried after `retry_in_s` seconds.
 
-    `group` is what the refused action had as its group.
+    `group` is the group of the rejected action.
     """
 
     group: str
     reason: str
-    """The event reason of the failure: the action's `otherwise`."""
+    """The event reason of the failure: the action's `failure_reason`."""
     message: str
     retry_in_s: float
     times: int = 1
-    """How many passes in a row it was refused."""
+    """Number of consecutive passes in which it was rejected."""
 
     @property
-    def look_again_in(self) -> float:
-        """Seconds until it matters less."""
+    def requeue_after_s(self) -> float:
+        """Seconds until it may be retried."""
         return self.retry_in_s
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """Something to tell the user as an event although nothing was written."""
+class EventSpec:
+    """An event for the user that does not report a write."""
 
     reason: str
-    note: str
+    message: str
     group: str = ""
     event_type: Literal["Normal", "Warning"] = "Warning"
     action: str = "Validate"
-    """What was done, or tried, in the event's own field: a verb."""
+    """The event's `action` field: a verb for what was done or attempted."""

@@ -1,9 +1,9 @@
-"""What does any pod take, and what does any node give?
+"""Views of pods, nodes, ResourceQuotas and PriorityClasses for capacity accounting.
 
-Takes pods, nodes, ResourceQuotas and PriorityClasses as JSON (bytes of a list or watch, or objects) and gives small frozen
-views: where a pod is, whose it is, what it asks for as kube-scheduler counts it, where it may go. Amounts are whole
-numbers, `cpu` in thousandths, everything else in its own unit, rounded up as Kubernetes does. Every field may be missing;
-an amount that is no quantity raises QuantityError. Read by sharing/ and by `raytide plan` (D3; TJ §3 rows 5 and 18).
+Decodes JSON (bytes of a list or watch, or objects) into small frozen views: a pod's node, owner, job, effective
+requests as kube-scheduler counts them, and node constraints. Amounts are integers rounded up as Kubernetes does: `cpu`
+in millicores, everything else in its own unit. Every field may be missing; an amount that is not a quantity raises
+QuantityError. Used by fairshare/ and `raytide plan` (D3; TJ §3 rows 5 and 18).
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from raytide.api import training_names
+from raytide.api import trainingjob_constants
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
-from raytide.api.pod_shape import (
+from raytide.api.pod_requirements import (
     ANYWHERE,
     CPU,
     NOTHING,
@@ -30,7 +30,7 @@ from raytide.api.pod_shape import (
 )
 
 UNFINISHED_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
-"""The field selector of pods that take room."""
+"""The field selector of pods that occupy capacity."""
 
 
 class NodeTaint(NamedTuple):
@@ -42,17 +42,17 @@ class NodeTaint(NamedTuple):
 
 
 class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One pod of anybody, as far as room goes; one of `pods` is in its requests."""
+    """One pod of any workload, reduced to what affects capacity; its requests contain one of `pods`."""
 
     namespace: str
     name: str
     uid: str = ""
     resource_version: str = ""
     owner_uid: str = ""
-    """uid of the controlling owner; empty when nobody controls the pod."""
+    """uid of the controlling owner; empty when the pod has none."""
     node: str = ""
     job: str = ""
-    """Of which TrainingJob, by its label; empty for everybody else's pods."""
+    """The TrainingJob that the pod's label names; empty for pods of other workloads."""
     role: str = ""
     index: int | None = None
     requests: Amounts
@@ -65,7 +65,7 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     is_ready: bool = False
     is_scheduling_gated: bool = False
     is_unschedulable: bool = False
-    """Whether kube-scheduler has looked, found no node, and makes none free for it."""
+    """Whether kube-scheduler found no node for the pod and is not preempting others for it."""
     created_at: str = ""
 
     @property
@@ -75,18 +75,18 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def shape(self) -> PodShape:
-        """What it asks for."""
+        """Its requests, limits and constraints."""
         return PodShape(self.requests, self.limits, self.constraints)
 
     @property
     def standing(self) -> tuple[object, ...]:
-        """All that can change about it and matters for room: a pod's status changes often, and mostly for nobody here."""
+        """The fields that can change and affect capacity; most status updates of a pod change none of them."""
         life = (self.uid, self.node, self.is_terminating, self.is_finished, self.is_running, self.is_scheduling_gated)
         return (*life, self.is_unschedulable, self.requests, self.limits)
 
 
 class CapacityNode(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One node, as far as room goes; without a Ready condition nobody has said that it is away."""
+    """One node, reduced to what affects capacity; a node without a Ready condition counts as ready."""
 
     name: str
     allocatable: Amounts
@@ -97,7 +97,7 @@ class CapacityNode(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class CapacityQuota(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One ResourceQuota: what is allowed and what is used, by the quota's own resource names."""
+    """One ResourceQuota: hard limits and usage, by the quota's own resource names."""
 
     namespace: str
     name: str
@@ -105,10 +105,10 @@ class CapacityQuota(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     used: Amounts
     scopes: tuple[str, ...] = ()
     class_rules: tuple[tuple[str, frozenset[str]], ...] = ()
-    """What its scope says about PriorityClasses: In, NotIn, Exists or DoesNotExist, and the names; all have to hold."""
+    """PriorityClass requirements of its scope: operator (In, NotIn, Exists, DoesNotExist) and names; all must hold."""
 
     def admits_class(self, name: str) -> bool:
-        """Whether pods of that PriorityClass count against it, as far as its scope goes; the empty name is none."""
+        """Whether its scope covers pods of that PriorityClass; an empty name means no class."""
         return all(_meets(name, operator, names) for operator, names in self.class_rules)
 
 
@@ -129,11 +129,11 @@ class PriorityClass(msgspec.Struct, frozen=True, gc=False):
     name: str
     value: int = 0
     is_default: bool = False
-    """For pods that name none."""
+    """Whether it applies to pods without a priorityClassName."""
 
 
 def priorities_of(classes: Iterable[PriorityClass]) -> dict[str, int]:
-    """PriorityClass -> value; the empty name stands for the default."""
+    """PriorityClass -> value; the empty name maps to the default class."""
     found: dict[str, int] = {}
     for each in classes:
         found[each.name] = each.value
@@ -231,7 +231,7 @@ def decode_capacity_pod(document: bytes | msgspec.Raw) -> CapacityPod:
 
 
 def capacity_pod_from_object(pod: Mapping[str, Any]) -> CapacityPod:
-    """The view of a pod we have as an object; raises the same."""
+    """The view of a pod given as an object; raises the same errors."""
     return _pod_view(msgspec.convert(pod, _Pod))
 
 
@@ -241,7 +241,7 @@ def decode_capacity_node(document: bytes | msgspec.Raw) -> CapacityNode:
 
 
 def capacity_node_from_object(node: Mapping[str, Any]) -> CapacityNode:
-    """The view of a node we have as an object; raises the same."""
+    """The view of a node given as an object; raises the same errors."""
     return _node_view(msgspec.convert(node, _Node))
 
 
@@ -251,7 +251,7 @@ def decode_capacity_quota(document: bytes | msgspec.Raw) -> CapacityQuota:
 
 
 def capacity_quota_from_object(quota: Mapping[str, Any]) -> CapacityQuota:
-    """The view of a ResourceQuota we have as an object; raises the same."""
+    """The view of a ResourceQuota given as an object; raises the same errors."""
     return _quota_view(msgspec.convert(quota, _Quota))
 
 
@@ -261,7 +261,7 @@ def decode_priority_class(document: bytes | msgspec.Raw) -> PriorityClass:
 
 
 def priority_class_from_object(priority_class: Mapping[str, Any]) -> PriorityClass:
-    """The view of a PriorityClass we have as an object; raises the same."""
+    """The view of a PriorityClass given as an object; raises the same errors."""
     return _class_view(msgspec.convert(priority_class, _PriorityClass))
 
 
@@ -278,9 +278,9 @@ def _pod_view(pod: _Pod) -> CapacityPod:
         resource_version=meta.resource_version,
         owner_uid=intern(meta.controller_uid),
         node=intern(spec.node_name or ""),
-        job=intern(labels.get(training_names.JOB_LABEL, "")),
-        role=intern(labels.get(training_names.ROLE_LABEL, "")),
-        index=_index(labels.get(training_names.INDEX_LABEL, "")),
+        job=intern(labels.get(trainingjob_constants.JOB_LABEL, "")),
+        role=intern(labels.get(trainingjob_constants.ROLE_LABEL, "")),
+        index=_index(labels.get(trainingjob_constants.INDEX_LABEL, "")),
         requests=shape.requests,
         limits=shape.limits,
         constraints=shape.constraints,
@@ -296,7 +296,7 @@ def _pod_view(pod: _Pod) -> CapacityPod:
 
 
 def _is_unschedulable(status: _PodStatus) -> bool:
-    """One with a nominated node has had others preempted, and only waits until they are gone."""
+    """Unschedulable without a nominated node: a nominated pod only waits for its victims to terminate."""
     return not status.nominated_node_name and any(
         each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
         for each in status.conditions or ()

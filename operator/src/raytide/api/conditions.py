@@ -1,23 +1,28 @@
-"""How is a list of metav1 conditions changed?
+"""Reading and updating lists of metav1 conditions.
 
-Takes the conditions as they stand in a status (plain JSON) and gives new lists; nothing is changed in place. It keeps
-the semantics of Kubernetes' SetStatusCondition: a type occurs once, keeps its place, and `lastTransitionTime` moves only
-when `status` does (RC §1.6; RC:K-6). Called by the status decisions of every room.
+Takes the conditions of a status as plain JSON and returns new lists; nothing is changed in place. Semantics are those
+of Kubernetes' SetStatusCondition: a type occurs once and keeps its position, and `lastTransitionTime` changes only when
+`status` does (RC §1.6; RC:K-6). Used by the status code of all controllers.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 ConditionJson: TypeAlias = Mapping[str, Any]
 Conditions: TypeAlias = tuple[ConditionJson, ...]
 
 MAX_MESSAGE_BYTES = 32768
+EARLIEST: Final = datetime(1000, 1, 1, tzinfo=UTC)
+"""Earlier years may not be formatted with four digits, which the API server requires."""
+LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
+"""Leaves a margin below datetime.max for durations added to a time. Tenants write times into annotations; an overflow
+would fail the pass over all objects."""
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
+class ConditionUpdate:
     """A condition to set."""
 
     kind: str
@@ -31,22 +36,23 @@ def timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def moment_of(text: str) -> datetime | None:
-    """The moment an RFC 3339 timestamp names; None when it is not one."""
+def parse_timestamp(text: str) -> datetime | None:
+    """Parse an RFC 3339 timestamp as UTC; None when it is invalid or outside `EARLIEST` to `LATEST`."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment if EARLIEST <= moment < LATEST else None
 
 
 def find_condition(conditions: Sequence[ConditionJson], kind: str) -> ConditionJson | None:
-    """The condition of that type."""
+    """The condition of that type, or None."""
     return next((c for c in conditions if c.get("type") == kind), None)
 
 
 def is_condition_true(conditions: Sequence[ConditionJson], kind: str) -> bool:
-    """Whether the condition is there and True."""
+    """Whether the condition exists and is True."""
     found = find_condition(conditions, kind)
     return found is not None and found.get("status") == "True"
 
@@ -54,7 +60,7 @@ def is_condition_true(conditions: Sequence[ConditionJson], kind: str) -> bool:
 def set_condition(
     conditions: Sequence[ConditionJson], kind: str, *, status: bool | str, reason: str, message: str, now: datetime
 ) -> Conditions:
-    """The list with that condition set; the message is cut where the API server would refuse it."""
+    """The list with that condition set; the message is truncated to the API server's limit."""
     word = status if isinstance(status, str) else str(status)
     old = find_condition(conditions, kind)
     keeps_time = old is not None and old.get("status") == word and bool(old.get("lastTransitionTime"))
@@ -74,6 +80,26 @@ def set_condition(
 def remove_condition(conditions: Sequence[ConditionJson], kind: str) -> Conditions:
     """The list without that condition."""
     return tuple(c for c in conditions if c.get("type") != kind)
+
+
+def apply_updates(
+    conditions: Conditions, updates: Mapping[str, ConditionUpdate | None], now: datetime
+) -> list[dict[str, Any]]:
+    """Copies of the conditions with every update applied, in the order of `updates`; None removes the condition."""
+    for kind, update in updates.items():
+        if update is None:
+            conditions = remove_condition(conditions, kind)
+        else:
+            status, reason, message = update.status, update.reason, update.message
+            conditions = set_condition(conditions, kind, status=status, reason=reason, message=message, now=now)
+    return [dict(condition) for condition in conditions]
+
+
+def without_unreached(status: Mapping[str, Any], generation: Any) -> dict[str, Any]:
+    """The status without an `observedGeneration` above the object's generation: only another writer can have set it."""
+    seen, key = status.get("observedGeneration"), "observedGeneration"
+    is_reached = isinstance(seen, int) and isinstance(generation, int) and seen <= generation
+    return dict(status) if is_reached else {name: value for name, value in status.items() if name != key}
 
 
 def _cut(message: str) -> str:

@@ -1,14 +1,14 @@
-"""How is the operator set up, as values?
+"""Operator settings as frozen values.
 
-Frozen settings that decisions may read; `settings.py` fills them once from flags and environment (RC §6.3–6.5), nobody
-else reads an environment variable. Changing one means restarting the process (architecture §9).
+`manager/settings.py` fills them once from flags and environment variables (RC §6.3–6.5); no other module reads the
+environment. A change requires a restart of the process (architecture §9).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.meta import Manifest
 
 AutoscalerMode: TypeAlias = Literal["raytide", "ray"]
@@ -16,17 +16,17 @@ AutoscalerMode: TypeAlias = Literal["raytide", "ray"]
 
 @dataclass(frozen=True, slots=True)
 class AutoscalerConfig:
-    """Whose autoscaler runs beside the head where a RayCluster asks for one (`enableInTreeAutoscaling`)."""
+    """The autoscaler sidecar of RayClusters with `enableInTreeAutoscaling`."""
 
     mode: AutoscalerMode = "raytide"
-    """`raytide`: our own. `ray`: Ray's, from the head's image, as KubeRay runs it."""
-    image: str = f"{names.IMAGE_REPOSITORY}:dev"
-    """Where our own comes from: the operator's image. A RayCluster with an image or a command of its own does not use it."""
+    """`raytide`: Raytide's. `ray`: Ray's, from the head's image, as KubeRay runs it."""
+    image: str = f"{constants.IMAGE_REPOSITORY}:dev"
+    """Image of Raytide's autoscaler: the operator's. A RayCluster may set another image or command."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodConfig:
-    """What pod and service construction may depend on (RC §6.5)."""
+    """Settings of pod and service construction (RC §6.5)."""
 
     operator_version: str = "raytide-dev"
     cluster_domain: str = "cluster.local"
@@ -47,7 +47,7 @@ class PodConfig:
 DEFAULT_FEATURE_GATES: Final = frozenset(
     {"RayClusterStatusConditions", "RayJobDeletionPolicy", "RayMultiHostIndexing", "RayServiceIncrementalUpgrade"}
 )
-"""What is on unless the operator is told otherwise (RC §6.4)."""
+"""Feature gates that are on by default (RC §6.4)."""
 OTHER_FEATURE_GATES: Final = frozenset(
     {
         "GCSFaultToleranceEmbeddedStorage",
@@ -59,54 +59,53 @@ OTHER_FEATURE_GATES: Final = frozenset(
         "SidecarSubmitterRestart",
     }
 )
-"""KubeRay's gates that are off unless asked for; accepting one promises nothing (RC §6.4)."""
+"""KubeRay's gates that are off by default; the operator accepts them, implemented or not (RC §6.4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """What the RayCluster room's decisions may depend on."""
+    """Settings of the RayCluster controller."""
 
     pods: PodConfig = PodConfig()
     is_random_pod_delete_enabled: bool = False
-    """ENABLE_RANDOM_POD_DELETE: may shrink a group under autoscaling without names (RC:SH-5)."""
-    resync_s: float = 1800.0
+    """ENABLE_RANDOM_POD_DELETE: scale down an autoscaled group even when no victims are named (RC:SH-5)."""
     feature_gates: frozenset[str] = DEFAULT_FEATURE_GATES
     state_tracks_readiness: bool = False
-    """Whether `status.state` leaves `ready` when pods are missing; KubeRay's never does, and Kueue counts on it."""
+    """Whether `status.state` leaves `ready` when pods are missing; KubeRay's never does, and Kueue relies on that."""
 
     @property
     def autoscaler(self) -> AutoscalerConfig:
-        """Whose autoscaler runs: pod construction has to know it too."""
+        """The autoscaler settings, which are part of the pod settings."""
         return self.pods.autoscaler
 
 
 DEFAULT_GPUS: Final = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
-"""Resources that make a trainer one with GPUs; what a cluster calls them is its own affair (TJ §3 row 18)."""
+"""Resource names that count as GPUs; configurable, because clusters differ (TJ §3 row 18)."""
 DEFAULT_ETCD_IMAGE: Final = "quay.io/coreos/etcd:v3.6.16"
-"""From the repository that upstream names, in a release line that etcd maintains (FD:SEC-F9)."""
+"""From the repository that upstream uses, in a maintained release line of etcd (FD:SEC-F9)."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """What the TrainingJob room's decisions may depend on."""
+    """Settings of the TrainingJob controller."""
 
     operator_version: str = "raytide-dev"
     cluster_domain: str = "cluster.local"
     resync_s: float = 1800.0
     gpus: frozenset[str] = DEFAULT_GPUS
-    """The same as in `SharingConfig`: whoever shares and whoever starts have to agree on what a gang is."""
+    """The same as in `SharingConfig`: both controllers must agree on which jobs are gangs."""
     etcd_image: str = DEFAULT_ETCD_IMAGE
-    """What runs beside a Paddle job's master."""
+    """Image of the etcd container in a Paddle job's master pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharingConfig:
-    """How the cluster is shared among jobs."""
+    """Settings of fair sharing."""
 
     period_s: float = 30.0
-    """From one pass to the next when nothing happens."""
+    """Seconds between passes without events."""
     settle_s: float = 1.0
-    """From an event to the pass that looks at it: events come in flocks."""
+    """Seconds from an event to the pass that handles it, so that bursts of events share one pass."""
     max_load_percent: Mapping[str, int] = field(default_factory=dict)
-    """Resource -> how much of it growth may fill at most; 100 where nothing is said (TJ §3 row 15)."""
+    """Resource -> the percentage of it that growth may use; 100 by default (TJ §3 row 15)."""
     gpus: frozenset[str] = DEFAULT_GPUS

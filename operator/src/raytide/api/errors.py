@@ -1,13 +1,13 @@
-"""What can go wrong with a call, in the three kinds that need three answers?
+"""Errors of API calls, one class per way to handle them.
 
-*Refused*: the API or the spec says no; a condition and an event tell the user, the retry is slow. *Unavailable*: nobody
-answered, or said "later"; back off and stay quiet. Everything else is a bug and keeps its traceback. Raised by
-`kube/client`, understood by the executor and the work queue (architecture §6).
+*Refused*: the API server rejected the request; a condition and an event report it, and the retry is slow.
+*Unavailable*: no response, or one that asks to retry later; the caller backs off without an event. Any other exception
+is a bug and keeps its traceback. Raised by `kube/client`, handled by the executor and the work queue (architecture §6).
 """
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
-    """The API answered no (400, 403, 404, 405, 409, 413, 415, 422, …).
+class ApiStatusError(Exception):
+    """The API server rejected the request (400, 403, 404, 405, 409, 413, 415, 422, …).
 
     `reason` is the Status reason (`AlreadyExists`, `Conflict`, `Forbidden`, `Invalid`, `NotFound`, …).
     """
@@ -21,7 +21,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
 
     @property
     def is_not_found(self) -> bool:
-        """True for 404: the object, its namespace or its kind is not there."""
+        """True for 404: the object, its namespace or its kind does not exist."""
         return self.status == 404
 
     @property
@@ -31,16 +31,16 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
 
     @property
     def is_namespace_terminating(self) -> bool:
-        """True when nothing can be created any more because the namespace is going: the pass ends quietly."""
+        """True when a create failed because the namespace is terminating: the pass ends without an event."""
         return self.status == 403 and "NamespaceTerminating" in self.causes
 
 
-class Unavailable(Exception):  # noqa: N818 - an answer, not an error of ours
-    """Nobody answered, or the answer was "later" (time-out, connection lost, 429, 5xx).
+class ApiUnavailableError(Exception):
+    """No response, or one that asks to retry later (time-out, connection lost, 429, 5xx).
 
-    `retry_after_s` is what the server asked for, if it did. `is_outcome_unknown` says that a write may have happened:
-    the request may have reached the server before the connection or our patience ended. `is_answer` says that the server
-    did speak.
+    `retry_after_s` is the delay that the server asked for, if any. `is_outcome_unknown`: a write may have taken effect,
+    because the request may have reached the server before the connection was lost or the call timed out. `is_answer`:
+    the server did respond.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
-"""How is a set of indices written in a status?
+"""Text form of a set of indices, as in `completedIndexes` of a Kubernetes Job.
 
-Takes whole numbers and gives text as Kubernetes' Job writes `completedIndexes` ("0-3,5"), and back. Reading forgives
-everything, because anybody may write a status: what is no range is skipped, and a range that nobody can mean is none.
-Called by restarts.py and status.py.
+Converts integers to text such as "0-3,5", and back. Parsing is lenient, because any client may write a status: invalid
+parts are skipped, and ranges are cut at `MOST`. Used by status.py, restart_policy.py and fairshare/eligibility.py.
 """
 
 from collections.abc import Iterable
@@ -10,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 MOST: Final = 100_000
-"""More indices than this are nobody's."""
+"""The largest index that is read, and a bound on how many are."""
 
 
 def ranges_text(indices: Iterable[int]) -> str:
@@ -23,7 +22,7 @@ def ranges_text(indices: Iterable[int]) -> str:
 
 
 def indices_in(text: object) -> frozenset[int]:
-    """The indices that such a text names."""
+    """The indices in such a text; empty when it is not a string."""
     found: set[int] = set()
     left = MOST + 1
     for part in text.split(",") if isinstance(text, str) else ():

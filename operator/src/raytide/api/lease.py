@@ -1,8 +1,8 @@
-"""Who may hold a lease, and what does a Lease look like when they do?
+"""Leader election: decisions about a Lease, and the manifests to write.
 
-Takes a Lease as it was read now and then, and for how long it was seen unchanged by our own clock; gives a verdict
-(acquire, renew, wait) and the manifests to write. Other people's clocks are never believed: the times inside a Lease are
-compared for being the same, and nothing else. Used by the loop in `kube/lease`; rules D10, RM:I10, RC §6.3.
+Takes the observed Lease and how long it was unchanged by the local clock; returns a verdict (acquire, renew, wait) and
+the manifests to write. Other replicas' clocks are not trusted: times inside a Lease are compared only for equality.
+Used by the loop in `kube/leader_election`; rules D10, RM:I10, RC §6.3.
 """
 
 from dataclasses import dataclass
@@ -12,34 +12,34 @@ from typing import Final
 from raytide.api.meta import LEASES, Key, Manifest
 
 RELEASED_S: Final = 1
-"""leaseDurationSeconds of a lease that nobody holds, as client-go writes it: zero is invalid."""
+"""leaseDurationSeconds of a released lease, as client-go writes it: zero is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """How long a lease lasts; whoever waits for it waits as long as the Lease itself says."""
+    """Durations of leader election; a candidate waits for the duration written in the Lease."""
 
     duration_s: int = 30
-    """After so long without a renewal others may take the lease."""
+    """Seconds without a renewal after which another replica may acquire the lease."""
     renew_deadline_s: float = 20.0
-    """So long after its last renewal a holder may still write; the rest of the duration is its safety margin."""
+    """Seconds after its last renewal during which a holder may write; the rest of the duration is a safety margin."""
     retry_s: float = 4.0
-    """From one renewal to the next; who waits for the lease looks twice as often."""
+    """Seconds between renewals; a candidate reads the lease twice as often."""
 
     @property
     def call_timeout_s(self) -> float:
-        """Several attempts must fit into the deadline."""
+        """Time-out of one call, in seconds: several attempts must fit into the deadline."""
         return min(5.0, self.renew_deadline_s / 4)
 
     @property
     def look_s(self) -> float:
-        """From one look at somebody else's lease to the next."""
+        """Seconds between a candidate's reads of the lease."""
         return self.retry_s / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a Lease says; equal records mean that nobody renewed it in between."""
+    """The content of a Lease; equal records mean that it was not renewed in between."""
 
     holder: str = ""
     duration_s: float = 0.0
@@ -49,15 +49,15 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """A record, when it was last read, and for how long it was seen unchanged, both by our own clock."""
+class LeaseObservation:
+    """A record, when it was last read, and for how long it was observed unchanged, both by the local clock."""
 
     record: Record
     at: float
     unchanged_s: float = 0.0
 
 
-class Verdict(Enum):
+class LeaseDecision(Enum):
     """What to do about a lease."""
 
     ACQUIRE = "acquire"
@@ -66,7 +66,7 @@ class Verdict(Enum):
 
 
 def record_of(lease: Manifest, *, default_s: float) -> Record:
-    """What the Lease says; `default_s` where it does not say how long it lasts."""
+    """The record of a Lease; `default_s` is used where it contains no duration."""
     spec = lease.get("spec") or {}
     return Record(
         holder=spec.get("holderIdentity") or "",
@@ -77,28 +77,28 @@ def record_of(lease: Manifest, *, default_s: float) -> Record:
     )
 
 
-def sight(previous: Sighting | None, record: Record, now: float, *, longest_gap_s: float) -> Sighting:
-    """One more look at the lease.
+def sight(previous: LeaseObservation | None, record: Record, now: float, *, longest_gap_s: float) -> LeaseObservation:
+    """Record one more read of the lease.
 
-    Time in which we did not look counts as `longest_gap_s` at most: while the API was away, or we were stopped, the
-    holder could not renew either, or did and we missed it, and deserves a chance.
+    Time between two reads counts as `longest_gap_s` at most: while the API server was unavailable or this process was
+    stopped, the holder may have been unable to renew, or may have renewed unobserved.
     """
     if previous is None or previous.record != record:
-        return Sighting(record, now)
-    return Sighting(record, now, previous.unchanged_s + min(now - previous.at, longest_gap_s))
+        return LeaseObservation(record, now)
+    return LeaseObservation(record, now, previous.unchanged_s + min(now - previous.at, longest_gap_s))
 
 
-def decide(sighting: Sighting | None, identity: str) -> Verdict:
-    """Who is next? None is a Lease that does not exist."""
+def decide(sighting: LeaseObservation | None, identity: str) -> LeaseDecision:
+    """The verdict for `identity`; None stands for a Lease that does not exist."""
     if sighting is None or not sighting.record.holder:
-        return Verdict.ACQUIRE
+        return LeaseDecision.ACQUIRE
     if sighting.record.holder == identity:
-        return Verdict.RENEW
-    return Verdict.ACQUIRE if sighting.unchanged_s >= sighting.record.duration_s else Verdict.WAIT
+        return LeaseDecision.RENEW
+    return LeaseDecision.ACQUIRE if sighting.unchanged_s >= sighting.record.duration_s else LeaseDecision.WAIT
 
 
 def build_held(lease: Manifest | None, key: Key, identity: str, duration_s: int, moment: str) -> Manifest:
-    """The Lease with us as its holder, otherwise as it was; its resourceVersion guards the write."""
+    """The Lease with `identity` as its holder, otherwise unchanged; its resourceVersion is the write's precondition."""
     base = lease or {
         "apiVersion": LEASES.api_version,
         "kind": LEASES.kind,
@@ -113,6 +113,6 @@ def build_held(lease: Manifest | None, key: Key, identity: str, duration_s: int,
 
 
 def build_released(lease: Manifest, moment: str) -> Manifest:
-    """The Lease with nobody as its holder."""
+    """The Lease without a holder."""
     spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": RELEASED_S}
     return {**lease, "spec": {**spec, "renewTime": moment, "acquireTime": moment}}

@@ -1,9 +1,10 @@
-"""How large may the numbers and lists of one custom resource be?
+"""Upper bounds on the numbers and lists of one custom resource.
 
-Bounds that no honest user meets, so that one small object cannot fill the memory or hold up the loop of an operator that
-serves everybody. The CRDs say the same (tools/crds.py reads this file); `limited` cuts the numbers of an object that was
-stored before they did, and names each cut. Lists that are too long are faults: acting on a part of them would delete what
-the rest asks for. Pure; used by api/raycluster.py and api/trainingjob.py (FD:SEC-F1).
+The bounds lie above legitimate use, so that one small object cannot exhaust the memory or block the event loop of an
+operator that serves all tenants. The CRDs contain the same bounds (tools/crds.py reads this file). `limited` clamps the
+numbers of objects stored under an older CRD and reports each clamped field. A list that is too long is a violation: to
+reconcile only part of it would delete what the rest asks for. Pure; used by api/raycluster.py and api/trainingjob.py
+(FD:SEC-F1).
 """
 
 from collections.abc import Mapping
@@ -11,11 +12,11 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel
 
-from raytide.api.faults import Violation
+from raytide.api.violations import Violation
 
 MOST_GROUPS: Final = 300
-"""Worker groups of a RayCluster. Each costs a template in a plan, 0.2 ms, and a plan has a create for each of them
-(`actions.MOST_WRITES`), so that none waits for another."""
+"""Worker groups of a RayCluster. A plan builds one template per group (0.2 ms each), and `actions.MOST_WRITES` leaves a
+create for every group, so that none waits for another."""
 MOST_REPLICAS: Final = 1_000_000
 """Replicas of one worker group; `maxReplicas` may be any int32, because KubeRay's default is the largest."""
 MOST_HOSTS: Final = 10_000
@@ -29,18 +30,18 @@ MOST_PORTS: Final = 100
 MOST_SIZES: Final = 1_000
 """Entries of `scaling.allowedSizes`."""
 MOST_BUILT_BYTES: Final = 2_000_000
-"""What users wrote about the pods that one plan builds, as JSON: a pod of 600 KB takes 10 ms, so a plan has three of them."""
+"""JSON size of the user-written specs of the pods that one plan builds: a 600 KB pod takes 10 ms, so three fit."""
 MOST_SCHEDULING_BYTES: Final = 64 * 1024
-"""What the scheduler reads of one role's pod, as JSON: containers' resources, selectors, affinity, tolerations."""
+"""JSON size of the scheduling fields of one role's pod: containers' resources, selectors, affinity, tolerations."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def limited(value: M, most_by_field: Mapping[str, tuple[str, int]], path: str) -> tuple[M, tuple[Violation, ...]]:
-    """The value with its numbers cut, and one sentence for each cut.
+    """The value with its numbers clamped, and one violation for each clamped field.
 
-    `most_by_field` maps attributes to the field as users spell it and the most that counts; `path` is where the value
-    stands in the object. An attribute that is None is not there.
+    `most_by_field` maps attributes to the field's name in YAML and its maximum; `path` is the value's path in the
+    object. Attributes that are None are skipped.
     """
     over = {
         name: (spelled, most) for name, (spelled, most) in most_by_field.items() if (getattr(value, name) or 0) > most
@@ -51,7 +52,7 @@ def limited(value: M, most_by_field: Mapping[str, tuple[str, int]], path: str) -
         Violation(
             "FD:SEC-F1",
             f"{path}.{spelled}",
-            f"is {getattr(value, name)}, above the limit of {most}, and counts as {most}; write {most} or less",
+            f"is {getattr(value, name)}, above the limit of {most}, and is treated as {most}; set {most} or less",
         )
         for name, (spelled, most) in over.items()
     )

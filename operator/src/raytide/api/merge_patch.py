@@ -1,8 +1,8 @@
-"""What is the smallest merge patch that turns one JSON object into another?
+"""Minimal JSON merge patch (RFC 7386) between two objects.
 
-Takes the object as read and as wanted, gives an RFC 7386 patch: only what differs, null for what has to go, lists as a
-whole. Applying it to the first gives the second, as long as the second holds no nulls, which a status never does. Called
-by whoever writes a status (D8).
+Takes the object as read and as desired and returns a patch with only the differences: null for removed keys, lists as a
+whole. Applied to the first it yields the second, provided that the second contains no nulls, as holds for a status.
+Used to write status and the membership ConfigMap (D8).
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def merge_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The patch; empty when there is nothing to do."""
+    """The patch from `old` to `new`; empty when they are equal."""
     patch: dict[str, Any] = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)

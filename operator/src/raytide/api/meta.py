@@ -1,7 +1,8 @@
-"""Which object is meant, and where does its kind live in the API?
+"""Object keys, API resources, URL paths and owner references.
 
-Takes kinds and names, gives keys, URL paths and owner references. It never talks to the API, and needs no library, because
-the wires of every process import it, the autoscaler's small one too. Used by the wires (paths) and by every room.
+Maps a kind and a name to a key, a URL path or an owner reference. It makes no API calls and imports only the standard
+library, because every process imports it, the small autoscaler sidecar too. Used by the API clients and all
+controllers.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ Manifest: TypeAlias = dict[str, Any]
 
 
 class Key(NamedTuple):
-    """Which object: what a work queue holds and every log line carries."""
+    """Namespace and name of an object: the item of a work queue, and part of every log line."""
 
     namespace: str
     name: str
@@ -24,7 +25,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind as the API serves it: `group` is empty for core, `plural` is the URL's word."""
+    """A kind as the API serves it: `group` is empty for core, `plural` is the name in URLs."""
 
     group: str
     version: str
@@ -57,7 +58,7 @@ SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 NODES: Final = Resource("", "v1", "nodes", "Node", is_namespaced=False)
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", is_namespaced=False)
 EVENTS: Final = Resource("", "v1", "events", "Event")
-"""Of core/v1: its field selectors know the source, and the newer group refuses the fields that are sorted by."""
+"""core/v1: its field selectors cover the source; `events.k8s.io` rejects the timestamps that clients sort by."""
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", is_namespaced=False
@@ -70,7 +71,7 @@ TRAININGJOBS: Final = Resource("paddlepaddle.org", "v1", "trainingjobs", "Traini
 
 
 def controller_reference(resource: Resource, name: str, uid: str) -> Manifest:
-    """The owner reference every child of ours carries (RC §2.2; RM:I8)."""
+    """The controller owner reference that every child object carries (RC §2.2; RM:I8)."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -82,5 +83,5 @@ def controller_reference(resource: Resource, name: str, uid: str) -> Manifest:
 
 
 def micro_time(moment: datetime) -> str:
-    """A moment in UTC as Kubernetes' MicroTime."""
+    """A UTC time in the format of Kubernetes' MicroTime."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,7 +1,7 @@
-"""What do we need to know about a node?
+"""View of a node's readiness.
 
-Takes a node as JSON and says whether it answers. Nothing else is kept: capacity is somebody else's question. Made by the
-informer where nodes can be read, used to know which dying pods will never finish dying (SC:S12).
+Decodes a node's JSON into its name and whether it is ready; capacity is in capacity.py. Created by the informer where
+nodes can be read, used to find terminating pods that no kubelet will finish (SC:S12).
 """
 
 from sys import intern
@@ -10,7 +10,7 @@ import msgspec
 
 
 class NodeView(msgspec.Struct, frozen=True, gc=False):
-    """One node; no Ready condition means that nobody has said it is away."""
+    """One node; without a Ready condition it counts as ready."""
 
     name: str
     is_ready: bool
@@ -46,9 +46,9 @@ def decode_node(document: bytes | msgspec.Raw) -> NodeView:
 
 
 def has_readiness_changed(old: NodeView | None, new: NodeView | None) -> bool:
-    """Whether pods on this node have to be looked at again.
+    """Whether the owners of pods on this node must be reconciled.
 
-    A node that was not known counts as ready until now: one that is first seen NotReady is a change, because the operator
-    may have started after the node died (FD:REL-A). A node that was deleted does not answer any more (FD:RC-B10).
+    An unknown node counts as ready: a node first seen NotReady is a change, because it may have failed before the
+    operator started (FD:REL-A). A deleted node counts as not ready (FD:RC-B10).
     """
     return (old is None or old.is_ready) != (new is not None and new.is_ready)

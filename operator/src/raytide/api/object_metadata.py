@@ -1,7 +1,7 @@
-"""What does every view of an object take from its `metadata`?
+"""Decoder type for `metadata`, shared by the views of objects.
 
-A decoder type for the JSON of any object: only what somebody reads, everything may be missing or null. Used by the views
-of pods, services, ConfigMaps, nodes and quotas; custom resources have `value.ObjectMeta`, which is kept longer (D3, D13).
+Contains only fields that a view reads; every field may be missing or null. Used by the views of pods, services,
+ConfigMaps, nodes and quotas; custom resources use `base_model.ObjectMeta`, which is kept with the object (D3, D13).
 """
 
 import msgspec
@@ -15,7 +15,7 @@ class Owner(msgspec.Struct, gc=False):
 
 
 class Metadata(msgspec.Struct, gc=False, rename="camel"):
-    """`metadata` as the API sends it."""
+    """`metadata` as the API server sends it."""
 
     namespace: str = ""
     name: str = ""
@@ -29,5 +29,5 @@ class Metadata(msgspec.Struct, gc=False, rename="camel"):
 
     @property
     def controller_uid(self) -> str:
-        """Uid of the controlling owner; empty when nobody controls the object."""
+        """Uid of the controlling owner; empty when the object has none."""
         return next((owner.uid for owner in self.owner_references or () if owner.controller), "")

@@ -1,9 +1,9 @@
-"""What do we need to know about a pod, and no more?
+"""View of a pod of a RayCluster.
 
-Takes a pod as JSON (bytes from a list or watch, or an object) and gives a small frozen `PodView`: who owns it, what it
-is for, how it is doing. It never keeps the rest of the object, so ten thousand pods stay cheap, and it forgives every
-missing field, because a pod is unscheduled, unstarted and without status when it is born. Made by the informer and by
-the overlay of expectations; read by every decision about pods (D3; RC §1.5, §4.6).
+Decodes a pod's JSON (bytes from a list or watch, or an object) into a small frozen `PodView`: owner, labels and status.
+It keeps nothing else of the object, so that ten thousand pods need little memory, and tolerates every missing field,
+because a new pod has neither node nor status. Created by the informer and by expectations; read by all decisions about
+pods (D3; RC §1.5, §4.6).
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
 
@@ -22,7 +22,7 @@ FINISHED_PHASES = frozenset({"Failed", "Succeeded"})
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False):
-    """One pod condition; an empty status means that the pod does not have it."""
+    """One pod condition; an empty status means that the pod lacks it."""
 
     status: str = ""
     reason: str = ""
@@ -30,7 +30,7 @@ class PodCondition(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_true(self) -> bool:
-        """Whether the condition holds."""
+        """Whether the condition is True."""
         return self.status == "True"
 
 
@@ -38,7 +38,7 @@ NO_CONDITION = PodCondition()
 
 
 class ContainerView(msgspec.Struct, frozen=True, gc=False):
-    """How one container is doing: `state` is `waiting`, `running`, `terminated` or empty (not reported yet)."""
+    """State of one container: `state` is `waiting`, `running`, `terminated` or empty (not reported yet)."""
 
     name: str
     state: str = ""
@@ -46,39 +46,43 @@ class ContainerView(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
     restart_count: int = 0
     exit_code: int | None = None
-    """Of a container that is `terminated`."""
+    """Exit code of a container that is `terminated`."""
     finished_at: str = ""
-    """When it ended, on the clock of its node."""
+    """When it ended, on its node's clock."""
+    is_sidecar: bool = False
+    """Whether it is a native sidecar: an init container with `restartPolicy: Always`, which runs as long as the pod."""
+    has_started: bool = False
+    """Whether a native sidecar has started, so that the next container may; restarts do not change that."""
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One pod of a RayCluster, as far as anybody here cares."""
+    """One pod of a RayCluster, reduced to the fields that the controllers read."""
 
     namespace: str
     name: str
     uid: str = ""
     resource_version: str = ""
     owner_uid: str = ""
-    """uid of the controlling owner; empty when nobody controls the pod."""
+    """uid of the controlling owner; empty when the pod has none."""
     cluster: str = ""
     group: str = ""
     node_type: str = ""
     replica_index: int | None = None
     replica_name: str = ""
-    """Which replica of a multi-host group it belongs to; empty for single-host workers (RC §3.3)."""
+    """The replica of a multi-host group that it belongs to; empty for single-host workers (RC §3.3)."""
     host_index: int | None = None
-    """Which host of that replica it is, counted from 0."""
+    """Its index among the hosts of that replica, from 0."""
     num_of_hosts: int | None = None
-    """For how many hosts its replica was made; None for single-host workers and for those that KubeRay made."""
+    """Number of hosts of its replica; None for single-host workers and for pods created by KubeRay."""
     phase: str = ""
     reason: str = ""
-    """Why it failed where no container says so, such as `Evicted`."""
+    """`status.reason`: why it failed where no container reports it, such as `Evicted`."""
     ready: PodCondition = NO_CONDITION
     scheduled: PodCondition = NO_CONDITION
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
     ended_at: str = ""
-    """When a pod that has ended did so, as far as its status says; empty for others."""
+    """When a finished pod ended, as far as its status shows; empty for others."""
     node_name: str = ""
     pod_ip: str = ""
     restart_policy: str = ""
@@ -96,23 +100,23 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def cluster_key(self) -> Key:
-        """The RayCluster that the pod's label names; who owns it is another question."""
+        """The RayCluster that the pod's label names; its owner may be another object."""
         return Key(self.namespace, self.cluster)
 
     @property
     def is_terminating(self) -> bool:
-        """Whether somebody asked for its deletion."""
+        """Whether its deletion was requested."""
         return bool(self.deletion_timestamp)
 
     @property
     def is_head(self) -> bool:
-        """Whether its label says head."""
-        return self.node_type == names.HEAD
+        """Whether its node type label is `head`."""
+        return self.node_type == constants.HEAD
 
     @property
     def is_worker(self) -> bool:
-        """Whether its label says worker."""
-        return self.node_type == names.WORKER
+        """Whether its node type label is `worker`."""
+        return self.node_type == constants.WORKER
 
     @property
     def is_running(self) -> bool:
@@ -126,12 +130,12 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def is_running_and_not_unready(self) -> bool:
-        """Running, and PodReady is True or not there at all (RC §1.5 "all pods running")."""
+        """Running, with PodReady True or missing (RC §1.5 "all pods running")."""
         return self.is_running and self.ready.status in ("", "True")
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has to be replaced: ended, or its Ray container has and never restarts (RC:SD-1, RC:SD-2)."""
+        """Whether it must be replaced: it ended, or its Ray container did and never restarts (RC:SD-1, RC:SD-2)."""
         if self.phase in FINISHED_PHASES:
             return True
         return self.is_running and self.restart_policy == "Never" and self._is_ray_container_terminated()
@@ -141,17 +145,17 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def ended_well_at(self) -> str:
-        """When its Ray container ended with exit code 0; empty when it did not."""
+        """When its Ray container ended with exit code 0; empty otherwise."""
         return next((c.finished_at for c in self.containers if c.name == self.ray_container and c.exit_code == 0), "")
 
     def is_container_running(self, name: str) -> bool:
-        """Whether that container runs at this moment; one that waits to be started again does not."""
+        """Whether that container is running now; one that waits for a restart is not."""
         if self.phase in FINISHED_PHASES:
             return False
         return any(c.name == name and c.state == "running" for c in (*self.containers, *self.init_containers))
 
     def marked_terminating(self, at: str) -> "PodView":
-        """The same pod with a deletion on its way; it still counts (D6)."""
+        """The same pod marked as terminating; it still counts (D6)."""
         return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
 
 
@@ -162,10 +166,16 @@ class _Named(msgspec.Struct, gc=False):
     name: str = ""
 
 
+class _InitContainer(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    restart_policy: str | None = None
+
+
 class _Spec(msgspec.Struct, gc=False, rename="camel"):
     node_name: str | None = None
     restart_policy: str | None = None
     containers: list[_Named] | None = None
+    init_containers: list[_InitContainer] | None = None
 
 
 class ConditionDocument(msgspec.Struct, gc=False):
@@ -179,7 +189,7 @@ class ConditionDocument(msgspec.Struct, gc=False):
 
 
 class StateDetail(msgspec.Struct, gc=False, rename="camel"):
-    """What is said about a state."""
+    """Details of a container state."""
 
     reason: str | None = None
     message: str | None = None
@@ -189,15 +199,15 @@ class StateDetail(msgspec.Struct, gc=False, rename="camel"):
 
 
 class StateDocument(msgspec.Struct, gc=False):
-    """The state of a container: one of the three."""
+    """The state of a container; at most one of the three is set."""
 
     waiting: StateDetail | None = None
     running: StateDetail | None = None
     terminated: StateDetail | None = None
 
     @property
-    def said(self) -> tuple[str, StateDetail]:
-        """The state's word and what is said about it; an ended container says more than one that waits."""
+    def latest(self) -> tuple[str, StateDetail]:
+        """Name and details of the state; `terminated` takes precedence over `waiting` and `running`."""
         for word, found in (("terminated", self.terminated), ("waiting", self.waiting), ("running", self.running)):
             if found is not None:
                 return word, found
@@ -205,11 +215,13 @@ class StateDocument(msgspec.Struct, gc=False):
 
 
 class ContainerStatusDocument(msgspec.Struct, gc=False, rename="camel"):
-    """How one container is doing."""
+    """Status of one container."""
 
     name: str = ""
     state: StateDocument | None = None
     restart_count: int = 0
+    started: bool | None = None
+    """Whether it runs and its startup probe, if any, has succeeded."""
 
 
 class PodStatusDocument(msgspec.Struct, gc=False):
@@ -243,12 +255,12 @@ def decode_pod(document: bytes | msgspec.Raw) -> PodView:
 
 
 def pod_from_manifest(manifest: Mapping[str, Any]) -> PodView:
-    """The view of a pod we have as an object: one we are about to create, or an answer of the API."""
+    """The view of a pod given as an object: one about to be created, or a response of the API server."""
     return view_of(msgspec.convert(manifest, PodDocument))
 
 
 def view_of(pod: PodDocument) -> PodView:
-    """Reduce a decoded pod to its view; words that repeat from pod to pod are shared."""
+    """Reduce a decoded pod to its view; strings that repeat from pod to pod are interned."""
     meta, spec, status = pod.metadata, pod.spec or _Spec(), pod.status or PodStatusDocument()
     labels, annotations = meta.labels or {}, meta.annotations or {}
     conditions = {c.type: c for c in status.conditions or ()}
@@ -258,13 +270,13 @@ def view_of(pod: PodDocument) -> PodView:
         uid=meta.uid,
         resource_version=meta.resource_version,
         owner_uid=intern(meta.controller_uid),
-        cluster=intern(labels.get(names.CLUSTER_LABEL, "")),
-        group=intern(labels.get(names.GROUP_LABEL, "")),
-        node_type=intern(labels.get(names.NODE_TYPE_LABEL, "")),
-        replica_index=_index(labels.get(names.REPLICA_INDEX_LABEL, "")),
-        replica_name=intern(labels.get(names.REPLICA_NAME_LABEL, "")),
-        host_index=_index(labels.get(names.HOST_INDEX_LABEL, "")),
-        num_of_hosts=_index(annotations.get(names.NUM_OF_HOSTS_ANNOTATION, "")),
+        cluster=intern(labels.get(constants.CLUSTER_LABEL, "")),
+        group=intern(labels.get(constants.GROUP_LABEL, "")),
+        node_type=intern(labels.get(constants.NODE_TYPE_LABEL, "")),
+        replica_index=_index(labels.get(constants.REPLICA_INDEX_LABEL, "")),
+        replica_name=intern(labels.get(constants.REPLICA_NAME_LABEL, "")),
+        host_index=_index(labels.get(constants.HOST_INDEX_LABEL, "")),
+        num_of_hosts=_index(annotations.get(constants.NUM_OF_HOSTS_ANNOTATION, "")),
         phase=intern(status.phase or ""),
         reason=intern(status.reason or ""),
         ready=condition_view(conditions.get("Ready")),
@@ -277,21 +289,21 @@ def view_of(pod: PodDocument) -> PodView:
         restart_policy=intern(spec.restart_policy or ""),
         ray_container=intern(spec.containers[0].name if spec.containers else ""),
         containers=container_views(status.container_statuses),
-        init_containers=container_views(status.init_container_statuses),
-        recreate_hash=annotations.get(names.RECREATE_HASH_ANNOTATION, ""),
-        kuberay_version=intern(annotations.get(names.KUBERAY_VERSION_ANNOTATION, "")),
+        init_containers=container_views(status.init_container_statuses, _sidecars(spec)),
+        recreate_hash=annotations.get(constants.RECREATE_HASH_ANNOTATION, ""),
+        kuberay_version=intern(annotations.get(constants.KUBERAY_VERSION_ANNOTATION, "")),
     )
 
 
 def _index(text: str) -> int | None:
-    # Annotations may be long, and Python refuses to read numbers of thousands of digits.
+    # Annotations may be long, and int() rejects numbers of thousands of digits.
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _INDEX_LENGTH else None
 
 
 def _ended_at(status: PodStatusDocument) -> str:
-    """The last that is known of it: a container's end, its eviction, or since when it is not ready.
+    """The latest of its containers' ends, its disruption, and the time since which it is not ready.
 
-    The status of a pod that was evicted, or whose node was lost, may say nothing about its containers' ends.
+    The status of a pod that was evicted, or whose node was lost, may not contain the containers' ends.
     """
     statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     ends = [each.state.terminated.finished_at for each in statuses if each.state and each.state.terminated]
@@ -303,19 +315,25 @@ def _ended_at(status: PodStatusDocument) -> str:
 
 
 def condition_view(found: ConditionDocument | None) -> PodCondition:
-    """The view of a condition; that of none when the pod does not have it."""
+    """The view of a condition; `NO_CONDITION` when the pod lacks it."""
     if found is None:
         return NO_CONDITION
     return PodCondition(intern(found.status), intern(found.reason or ""), found.message or "")
 
 
-def container_views(statuses: list[ContainerStatusDocument] | None) -> tuple[ContainerView, ...]:
-    """The views of all containers that the status knows."""
-    return tuple(_container(status) for status in statuses or ())
+def container_views(
+    statuses: list[ContainerStatusDocument] | None, sidecars: frozenset[str] = frozenset()
+) -> tuple[ContainerView, ...]:
+    """The views of all containers in the status; `sidecars`: names of those that are native sidecars."""
+    return tuple(_container(status, is_sidecar=status.name in sidecars) for status in statuses or ())
 
 
-def _container(status: ContainerStatusDocument) -> ContainerView:
-    word, detail = (status.state or StateDocument()).said
+def _sidecars(spec: _Spec) -> frozenset[str]:
+    return frozenset(each.name for each in spec.init_containers or () if each.restart_policy == "Always")
+
+
+def _container(status: ContainerStatusDocument, *, is_sidecar: bool) -> ContainerView:
+    word, detail = (status.state or StateDocument()).latest
     return ContainerView(
         intern(status.name),
         word,
@@ -324,4 +342,6 @@ def _container(status: ContainerStatusDocument) -> ContainerView:
         status.restart_count,
         detail.exit_code,
         detail.finished_at or "",
+        is_sidecar,
+        is_sidecar and (status.started is True or status.restart_count > 0),
     )

@@ -1,9 +1,9 @@
-"""How much is `1500m`, and how is a sum of `1Gi` and `512Mi` written?
+"""Kubernetes quantities: parsing, exact arithmetic and canonical form.
 
-Takes Kubernetes quantities as users write them, gives exact integers and the canonical spelling. All arithmetic is on
-whole billionths (the finest step Kubernetes knows), never on floats, so that a thousand pods of `100m` are exactly
-`100`. Unreadable text raises `QuantityError`, which quotes it. Used by status sums (RC:K-5), by `rayStartParams`
-(RC:RSP-1, RC:RSP-10) and by the sandbox's scheduler.
+Parses quantities such as `1500m` or `512Mi` and returns exact integers and the canonical spelling. All arithmetic uses
+whole billionths (the finest step of Kubernetes), never floats, so that a thousand pods of `100m` are exactly `100`.
+Invalid text raises `QuantityError`, which quotes it. Used by status sums (RC:K-5), by `rayStartParams` (RC:RSP-1,
+RC:RSP-10), by pod requirements and by the sandbox's scheduler.
 """
 
 import re
@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 MAX_INT32: Final = 2147483647
-"""What Kubernetes' counts can hold, and KubeRay's word for "no limit"."""
+"""The largest count in Kubernetes, and KubeRay's value for "no limit"."""
 
 _NANOS_PER_UNIT: Final = 10**9
 _MAX_BINARY_NANOS: Final = (2**63 - 1) * _NANOS_PER_UNIT
@@ -41,7 +41,7 @@ class QuantityError(ValueError):
 
 
 class Format(Enum):
-    """The family of suffixes a quantity is written with."""
+    """The suffix family in which a quantity is written."""
 
     DECIMAL = "decimal"
     """`n u m k M G T P E`"""
@@ -53,17 +53,17 @@ class Format(Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quantity:
-    """An exact amount in billionths; `format` only decides how it is written, not what it equals."""
+    """An exact amount in billionths; `format` affects only its text, not comparisons."""
 
     nanos: int = 0
     format: Format = field(default=Format.DECIMAL, compare=False)
 
     @classmethod
     def parse(cls, text: str | float) -> "Quantity":
-        """Read a quantity; JSON numbers are taken as they are written. Finer than a billionth is rounded away from zero.
+        """Parse a quantity from text or a JSON number; amounts finer than a billionth are rounded away from zero.
 
         Raises:
-            QuantityError: the text is not a quantity, or beyond any sensible size.
+            QuantityError: the text is not a quantity, or its length or exponent is too large.
         """
         if isinstance(text, bool) or not isinstance(text, str | int | float):
             raise QuantityError(text)
@@ -74,20 +74,20 @@ class Quantity:
         return Quantity(self.nanos + other.nanos, other.format if self.is_zero else self.format)
 
     def __sub__(self, other: "Quantity") -> "Quantity":
-        """The exact difference, formatted like a sum."""
+        """The exact difference, written in the format that a sum would have."""
         return self + Quantity(-other.nanos, other.format)
 
     def __mul__(self, times: int) -> "Quantity":
-        """So many times as much: what a group of `times` pods asks for."""
+        """The exact product, such as the total request of `times` pods."""
         return Quantity(self.nanos * times, self.format)
 
     @property
     def is_zero(self) -> bool:
-        """Whether it is nothing at all."""
+        """Whether the amount is zero."""
         return self.nanos == 0
 
     def __str__(self) -> str:
-        """The canonical form: no fraction, no needless zero, the largest suffix that keeps it exact."""
+        """The canonical form: no fraction, no trailing zeros, the largest suffix that keeps it exact."""
         if self.is_zero:
             return "0"
         sign, nanos = ("-", -self.nanos) if self.nanos < 0 else ("", self.nanos)
@@ -108,7 +108,7 @@ ZERO: Final = Quantity()
 
 
 def total(quantities: Iterable[Quantity]) -> Quantity:
-    """The exact sum; zero for nothing."""
+    """The exact sum; zero without quantities."""
     return sum(quantities, start=ZERO)
 
 

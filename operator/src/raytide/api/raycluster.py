@@ -1,8 +1,9 @@
-"""What did the user write in a RayCluster?
+"""Model of the RayCluster resource.
 
-Takes the custom resource as JSON, gives a frozen model of the parts we read; pod templates and the head service stay
-opaque dicts (D13). Defaults are those of the CRD (RC §1.2), so that objects stored by KubeRay read the same. A value of
-the wrong type raises pydantic's ValidationError, whose location is the field's path. Read by every file of the room.
+Parses the custom resource from JSON into a frozen model of the fields that the operator reads; pod templates and the
+head service stay opaque dicts (D13). Defaults are those of the CRD (RC §1.2), so that objects stored by KubeRay have
+the same values. A value of the wrong type raises pydantic's ValidationError, whose location is the field's path. Used
+throughout raycluster/.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,11 +11,11 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from raytide.api.faults import Violation
+from raytide.api.base_model import ObjectMeta, Value
 from raytide.api.limits import MOST_GROUPS, MOST_HOSTS, MOST_NAMES, MOST_REPLICAS, limited
 from raytide.api.meta import Key, Manifest
-from raytide.api.raycluster_shape import RayClusterShape, readable_status
-from raytide.api.value import ObjectMeta, Value
+from raytide.api.raycluster_schema import RayClusterShape, readable_status
+from raytide.api.violations import Violation
 
 
 class ScaleStrategy(Value):
@@ -24,7 +25,7 @@ class ScaleStrategy(Value):
 
 
 class GroupSpec(Value):
-    """What head and worker groups share; `template` is an opaque PodTemplateSpec."""
+    """Fields common to head and worker groups; `template` is an opaque PodTemplateSpec."""
 
     template: Manifest = Field(default_factory=dict)
     ray_start_params: Mapping[str, str] = Field(default_factory=dict)
@@ -42,7 +43,7 @@ class HeadGroupSpec(GroupSpec):
 
 
 class WorkerGroupSpec(GroupSpec):
-    """One entry of `workerGroupSpecs`; counts are as written, unclamped."""
+    """One entry of `workerGroupSpecs`; counts are not clamped to minimum and maximum."""
 
     group_name: str
     replicas: int | None = None
@@ -73,7 +74,7 @@ class AutoscalerOptions(Value):
 
 
 class RayClusterSpec(Value):
-    """`spec`. Options of features that have no room yet are kept raw, so that they can be named (`Unsupported`)."""
+    """`spec`. Options of features not implemented yet are kept raw, so that `Unsupported` can report them."""
 
     head_group_spec: HeadGroupSpec
     worker_group_specs: tuple[WorkerGroupSpec, ...] = Field(default=(), max_length=MOST_GROUPS)
@@ -98,9 +99,9 @@ class RayCluster(Value):
     spec: RayClusterSpec
     status: Mapping[str, Any] = Field(default_factory=dict)
     raw: Manifest = Field(default_factory=dict, repr=False, exclude=True)
-    """The object as it came, for the recreate hash (RC:UP-1)."""
+    """The object as received, for the recreate hash (RC:UP-1)."""
     cuts: tuple[Violation, ...] = Field(default=(), repr=False, exclude=True)
-    """Numbers that were above their limit, and count as the limit."""
+    """One violation per number that exceeded its limit and was clamped to it."""
 
     @classmethod
     def parse(cls, obj: Manifest) -> "RayCluster":
@@ -120,7 +121,7 @@ class RayCluster(Value):
 
     @property
     def is_autoscaled(self) -> bool:
-        """Whether the in-tree autoscaler is switched on."""
+        """Whether `enableInTreeAutoscaling` is on."""
         return bool(self.spec.enable_in_tree_autoscaling)
 
 
@@ -132,6 +133,6 @@ _COUNTS: Final = {
 
 
 def _limited(groups: Iterable[WorkerGroupSpec]) -> tuple[tuple[WorkerGroupSpec, ...], tuple[Violation, ...]]:
-    """The groups as far as they count, and what does not (api/limits.py)."""
+    """The groups with their numbers clamped, and one violation per clamped number (api/limits.py)."""
     found = [limited(group, _COUNTS, f"spec.workerGroupSpecs[{i}]") for i, group in enumerate(groups)]
     return tuple(group for group, _ in found), tuple(cut for _, cuts in found for cut in cuts)

@@ -1,8 +1,8 @@
-"""What do we need to know about a service?
+"""View of a service of a RayCluster.
 
-Takes a service as JSON and gives a small frozen view: whose it is, its address and its ports. It keeps nothing else,
-because services are created once and never changed by us (RC:HS-1). Made by the informer, read by plan and status
-(RC §1.5 endpoints, head.serviceIP).
+Decodes a service's JSON into a small frozen view: owner, labels, address and ports. It keeps nothing else, because the
+operator creates services once and never updates them (RC:HS-1). Created by the informer, read by plan and status (RC
+§1.5 endpoints, head.serviceIP).
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
 
@@ -34,7 +34,7 @@ class ServiceView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cluster: str = ""
     """The RayCluster its labels name, as its head service or as its headless worker service."""
     is_headless_worker_service: bool = False
-    """Whether its label is the one that service is looked up by (RC:HL-1)."""
+    """Whether it has the label by which the headless worker service is looked up (RC:HL-1)."""
     node_type: str = ""
     identifier: str = ""
     cluster_ip: str = ""
@@ -54,16 +54,16 @@ class ServiceView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def is_terminating(self) -> bool:
-        """Whether somebody asked for its deletion."""
+        """Whether its deletion was requested."""
         return bool(self.deletion_timestamp)
 
     @property
     def is_head_service(self) -> bool:
-        """Whether its labels are those the head service is looked up by (RC:HS-1)."""
-        return self.node_type == names.HEAD and self.identifier == names.head_identifier(self.cluster)
+        """Whether it has the labels by which the head service is looked up (RC:HS-1)."""
+        return self.node_type == constants.HEAD and self.identifier == constants.head_identifier(self.cluster)
 
     def marked_terminating(self, at: str) -> "ServiceView":
-        """The same service with a deletion on its way."""
+        """The same service marked as terminating."""
         return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
 
 
@@ -75,7 +75,7 @@ class _Port(msgspec.Struct, gc=False, rename="camel"):
 
     @property
     def endpoint(self) -> str:
-        # The API server defaults targetPort to port; before it has answered, port is what targetPort will be.
+        # The API server defaults targetPort to port; a manifest not yet created has no targetPort.
         return str(self.node_port or self.target_port or self.port)
 
 
@@ -100,7 +100,7 @@ def decode_service(document: bytes | msgspec.Raw) -> ServiceView:
 
 
 def service_from_manifest(manifest: Mapping[str, Any]) -> ServiceView:
-    """The view of a service we have as an object."""
+    """The view of a service given as an object."""
     return view_of(msgspec.convert(manifest, ServiceDocument))
 
 
@@ -108,8 +108,8 @@ def view_of(service: ServiceDocument) -> ServiceView:
     """Reduce a decoded service to its view; unnamed ports are left out (RC §1.5)."""
     meta, spec = service.metadata, service.spec or _Spec()
     labels = meta.labels or {}
-    headless_of = labels.get(names.HEADLESS_WORKER_SERVICE_LABEL, "")
-    cluster = labels.get(names.CLUSTER_LABEL) or headless_of
+    headless_of = labels.get(constants.HEADLESS_WORKER_SERVICE_LABEL, "")
+    cluster = labels.get(constants.CLUSTER_LABEL) or headless_of
     return ServiceView(
         namespace=intern(meta.namespace),
         name=meta.name,
@@ -118,8 +118,8 @@ def view_of(service: ServiceDocument) -> ServiceView:
         owner_uid=meta.controller_uid,
         cluster=intern(cluster),
         is_headless_worker_service=bool(headless_of) and headless_of == cluster,
-        node_type=intern(labels.get(names.NODE_TYPE_LABEL, "")),
-        identifier=labels.get(names.IDENTIFIER_LABEL, ""),
+        node_type=intern(labels.get(constants.NODE_TYPE_LABEL, "")),
+        identifier=labels.get(constants.IDENTIFIER_LABEL, ""),
         cluster_ip=spec.cluster_ip or "",
         creation_timestamp=meta.creation_timestamp or "",
         deletion_timestamp=meta.deletion_timestamp or "",

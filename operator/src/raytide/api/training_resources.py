@@ -1,19 +1,19 @@
-"""How much does one pod of a job's role ask for, and is that a GPU job?
+"""Resources of one pod of a job's role, and the classification of GPU and gang jobs.
 
-Takes a role as written and gives `requests` and `limits` as Kubernetes will count them: the old GPU name read as today's
-(TJ §3 row 18), a limit without a request is the request too, an extended resource is the same in both, and what the
-role's template says about its container counts. Quantities stay as they were spelled; nothing is judged here. Pod
-construction, validation and the sharing pass all ask here, so that they cannot differ.
+Takes a role as written and returns `requests` and `limits` as Kubernetes will count them: the old GPU name becomes the
+current one (TJ §3 row 18), a limit without a request is the request too, an extended resource is the same in both, and
+the role's template is merged in. Quantities stay as written and are not validated here. Shared by pod construction,
+validation and fair sharing, so that they cannot differ.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from raytide.api.job_admission import gang_timeouts
+from raytide.api.gang_admission import gang_timeouts
 from raytide.api.meta import Manifest
 from raytide.api.quantity import Quantity, QuantityError
-from raytide.api.training_names import GPU, MASTER, OLD_GPU, TRAINER
 from raytide.api.trainingjob import Resources, RoleSpec, TrainingJob
+from raytide.api.trainingjob_constants import GPU, MASTER, OLD_GPU, TRAINER
 
 Amounts: TypeAlias = Mapping[str, str | int | float]
 
@@ -21,11 +21,11 @@ DEFAULT_MASTER: Final = Resources(
     requests={"cpu": "1", "memory": "500Mi"},
     limits={"cpu": "2", "memory": "1Gi"},
 )
-"""What upstream gives every master; ours gets it where nothing is said (TJ §3 row 3)."""
+"""What upstream gives every master; here it applies where the spec sets no resources (TJ §3 row 3)."""
 
 
 def role_resources(job: TrainingJob, role: str) -> Resources:
-    """What the main container of one pod of the role asks for."""
+    """Requests and limits of the main container of one pod of the role."""
     spec = job.role(role)
     if spec is None:
         return DEFAULT_MASTER if role == MASTER and job.has_master else Resources()
@@ -35,18 +35,19 @@ def role_resources(job: TrainingJob, role: str) -> Resources:
 
 
 def with_template(spec: RoleSpec, role: str) -> Resources:
-    """The role's resources with those of its template's container of the role's name over them, as written."""
-    over = _container(spec.template, role).get("resources")
-    if not isinstance(over, dict):
+    """The role's resources, as written, merged with those of the container named after the role in its template."""
+    container = _container(spec.template, role)
+    if "resources" not in container:
         return spec.resources
+    over = container["resources"]
     return Resources(
-        requests=_merged(spec.resources.requests, over.get("requests")),
-        limits=_merged(spec.resources.limits, over.get("limits")),
+        requests=_merged(spec.resources.requests, _part(over, "requests")),
+        limits=_merged(spec.resources.limits, _part(over, "limits")),
     )
 
 
 def normalised(resources: Resources) -> Resources:
-    """In today's names, with every request that Kubernetes would fill in."""
+    """The resources under current names, with every request that Kubernetes would default."""
     requests, limits = _renamed(resources.requests), _renamed(resources.limits)
     for name, amount in limits.items():
         requests.setdefault(name, amount)
@@ -57,12 +58,12 @@ def normalised(resources: Resources) -> Resources:
 
 
 def is_extended(name: str) -> bool:
-    """Whether Kubernetes counts it in whole pieces that cannot be overcommitted: a GPU, a device."""
+    """Whether it is an extended resource, such as a GPU: whole units that cannot be overcommitted."""
     return "/" in name and "kubernetes.io/" not in name
 
 
 def gpus_per_trainer(job: TrainingJob, gpus: frozenset[str]) -> int:
-    """How many GPUs one trainer needs, of all the names that mean one; what cannot be read counts as none."""
+    """Number of GPUs of one trainer, over all names in `gpus`; an invalid quantity counts as 0."""
     return sum(_whole(amount) for name, amount in role_resources(job, TRAINER).limits.items() if name in gpus)
 
 
@@ -72,10 +73,10 @@ def is_gpu_job(job: TrainingJob, gpus: frozenset[str]) -> bool:
 
 
 def is_gang(job: TrainingJob, gpus: frozenset[str]) -> bool:
-    """Whether it begins only when all of its minimum has room (TJ §3 row 11).
+    """Whether the job starts only when there is capacity for its whole minimum (TJ §3 row 11).
 
-    So does a job that took its chance in vain, until its minimum has run: two halves of jobs would hold each other up for
-    ever, and of two gangs the older one begins (FD:SH-B14).
+    That includes an optimistic job after a gang time-out, until its minimum has run: two partly started jobs could
+    block each other forever, whereas of two gangs the older one starts (FD:SH-B14).
     """
     if gang_timeouts(job) > 0:
         return True
@@ -84,13 +85,22 @@ def is_gang(job: TrainingJob, gpus: frozenset[str]) -> bool:
 
 
 def _renamed(amounts: Amounts) -> dict[str, str | int | float]:
-    """Today's name wins where both are there."""
+    """Replace the old GPU name; the current name takes precedence where both are set."""
     renamed = {GPU if name == OLD_GPU else name: amount for name, amount in amounts.items()}
     return {**renamed, GPU: amounts[GPU]} if GPU in amounts else renamed
 
 
+def _part(over: Any, part: str) -> Any:
+    """The template's requests or limits: None if the template removes them."""
+    if over is None:
+        return None
+    return over.get(part, {}) if isinstance(over, dict) else {}
+
+
 def _merged(under: Amounts, over: Any) -> dict[str, Any]:
-    """A merge patch of one level (RFC 7386); what is no amount at all is left to the API server."""
+    """A merge patch (RFC 7386): null removes. Other values that are no amounts are left out; validation reports them."""
+    if over is None:
+        return {}
     merged = {**under, **(over if isinstance(over, dict) else {})}
     return {name: amount for name, amount in merged.items() if isinstance(amount, str | int | float)}
 

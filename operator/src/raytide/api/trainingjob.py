@@ -1,9 +1,9 @@
-"""What did the user write in a TrainingJob?
+"""Model of the TrainingJob resource.
 
-Takes the custom resource as JSON, gives a frozen model of the parts we read, in every spelling that real YAML uses
+Parses the custom resource from JSON into a frozen model of the fields that the operator reads, in every spelling in use
 (TJ §2.1, §3 row 20); volumes, mounts, probes and templates stay opaque (D13). Defaults are upstream's. Counts are as
-written: validation judges them. A value of the wrong type raises pydantic's ValidationError, whose location is the
-field's path. Read by trainingjob/ and sharing/.
+written, clamped only to the bounds of api/limits.py; validation checks them. A value of the wrong type raises
+pydantic's ValidationError, whose location is the field's path. Used by trainingjob/ and fairshare/.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import AliasChoices, Field, PlainValidator, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from raytide.api.faults import Violation
+from raytide.api.base_model import ObjectMeta, Value
 from raytide.api.limits import MOST_INSTANCES, MOST_PORTS, MOST_SIZES, limited
 from raytide.api.meta import Key, Manifest
-from raytide.api.sharing import parse_record
-from raytide.api.training_names import MASTER, PSERVER, SHARING_ANNOTATION, TRAINER
-from raytide.api.value import ObjectMeta, Value
+from raytide.api.sharing_record import parse_record
+from raytide.api.trainingjob_constants import MASTER, PSERVER, SHARING_ANNOTATION, TRAINER
+from raytide.api.violations import Violation
 
 DEFAULT_IMAGE: Final = "paddlepaddle/paddlecloud-job"
 DEFAULT_PORT: Final = 7164
@@ -44,7 +44,7 @@ def _command(given: Any) -> Any:
 
 
 Amount: TypeAlias = Annotated[str | int | float, PlainValidator(_amount)]
-"""A quantity as written; what the text means is validation's question. One complaint, where a union makes three."""
+"""A quantity as written; validation checks the text. One error per wrong type, where a union would report three."""
 Command: TypeAlias = Annotated[tuple[str, ...] | str, PlainValidator(_command)]
 
 
@@ -56,10 +56,10 @@ class Resources(Value):
 
 
 class RoleSpec(Value):
-    """What master, pserver and trainer share."""
+    """Fields common to master, pserver and trainer."""
 
     entrypoint: str = ""
-    """A shell line; pservers without one run the trainers', a master without one runs what its image runs."""
+    """A shell line; pservers without one run the trainers', a master without one runs its image's command."""
     resources: Resources = Resources()
     env: tuple[Manifest, ...] = ()
     envs: Mapping[str, str] = Field(default_factory=dict)
@@ -77,19 +77,19 @@ class RoleSpec(Value):
     )
     image_pull_secrets: tuple[Manifest, ...] = ()
     template: Manifest | None = None
-    """A PodTemplateSpec, merged over what is built: containers by name, the rest as template_merge.py says."""
+    """A PodTemplateSpec, merged over the built pod: containers by name, the rest as in pod_template_merge.py."""
 
 
 class InstancesSpec(RoleSpec):
-    """A role whose number has bounds."""
+    """A role with a minimum and a maximum number of instances."""
 
     min_instance: int = Field(default=0, validation_alias=_spelled("min-instance", "minInstance"))
     max_instance: int | None = Field(default=None, validation_alias=_spelled("max-instance", "maxInstance"))
-    """None: as many as the minimum."""
+    """None: the same as the minimum."""
 
     @property
     def ceiling(self) -> int:
-        """The most there may be."""
+        """The maximum number of instances."""
         return self.min_instance if self.max_instance is None else self.max_instance
 
 
@@ -99,18 +99,18 @@ class TrainerSpec(InstancesSpec):
     workspace: str = ""
     passes: int | None = None
     replicas: int | None = None
-    """The current wanted size, written by the sharing pass or through `scale`; unclamped."""
+    """The current desired size, written by fair sharing or through `scale`; not clamped to minimum and maximum."""
 
 
 class PserverScaling(Value):
-    """`pserver.scaling`: whether parameter servers come and go with trainers (TJ §3 row 4)."""
+    """`pserver.scaling`: whether the number of parameter servers follows that of trainers (TJ §3 row 4)."""
 
     mode: Literal["Fixed", "Ratio"] = "Fixed"
     trainers_per_pserver: int = 1
 
 
 class PserverSpec(InstancesSpec):
-    """`pserver`; a bare `scaling: Ratio` is the mode."""
+    """`pserver`; `scaling` given as a string is the mode."""
 
     scaling: PserverScaling = PserverScaling()
 
@@ -121,16 +121,16 @@ class PserverSpec(InstancesSpec):
 
     @property
     def is_by_ratio(self) -> bool:
-        """Whether their number follows that of the trainers."""
+        """Whether the number of parameter servers follows that of the trainers."""
         return self.scaling.mode == "Ratio"
 
     @property
     def trainers_per_pserver(self) -> int:
-        """How many trainers share one."""
+        """Number of trainers per parameter server."""
         return self.scaling.trainers_per_pserver
 
     def count_for(self, trainers: int) -> int:
-        """How many parameter servers go with so many trainers."""
+        """Number of parameter servers for this number of trainers."""
         if not self.is_by_ratio:
             return self.min_instance
         return min(self.ceiling, max(self.min_instance, -(-trainers // max(1, self.trainers_per_pserver))))
@@ -147,19 +147,19 @@ class ScalingSpec(Value):
     min_runtime_seconds: int = 0
     rebalance: bool = True
     yield_to_pods: bool = False
-    """Whether it gives to pods of others with a higher priority (TJ §3 row 6c)."""
+    """Whether it is scaled down for pods of other workloads with a higher priority (TJ §3 row 6c)."""
     accounting: Literal["Limits", "Requests"] = "Limits"
 
 
 class PaddleAnnotations(Value):
-    """`annotations` of `spec`, as Paddle's last operator had them; the others are named as unsupported."""
+    """`spec.annotations` of Paddle's last operator; its other keys are reported as unsupported."""
 
     walltime: int = 0
-    """Seconds from the start after which the job has failed; 0: no end."""
+    """Seconds from the start after which the job fails; 0: no deadline."""
 
 
 class TrainingJobSpec(Value):
-    """`spec`. A zero or an empty text where there is a default means the default, as upstream writes it."""
+    """`spec`. For `image`, `port` and the port counts, zero or an empty string means the default, as upstream."""
 
     image: str = DEFAULT_IMAGE
     port: int = DEFAULT_PORT
@@ -179,7 +179,7 @@ class TrainingJobSpec(Value):
     start_policy: Literal["Gang", "Optimistic"] | None = None
     """None: gang for jobs with GPUs, optimistic for others (TJ §3 row 11)."""
     pending_timeout_seconds: int = 600
-    """After so long a job whose minimum does not start gives its room back; see `pending_timeout_s`."""
+    """After this time a job whose minimum has not started releases its capacity; see `pending_timeout_s`."""
     scaling: ScalingSpec = ScalingSpec()
     restart_policy: Literal["Never", "OnFailure", "ExitCode"] = "OnFailure"
     backoff_limit: int = 6
@@ -207,7 +207,7 @@ class TrainingJob(Value):
     status: Mapping[str, Any] = Field(default_factory=dict)
     raw: Manifest = Field(default_factory=dict, repr=False, exclude=True)
     cuts: tuple[Violation, ...] = Field(default=(), repr=False, exclude=True)
-    """Numbers that were above their limit, and count as the limit."""
+    """One violation per number that exceeded its limit and was clamped to it."""
 
     @classmethod
     def parse(cls, obj: Manifest) -> "TrainingJob":
@@ -224,49 +224,49 @@ class TrainingJob(Value):
 
     @property
     def is_elastic(self) -> bool:
-        """Whether its number of trainers is open (TJ §3 row 1)."""
+        """Whether its number of trainers may vary (TJ §3 row 1)."""
         return self.spec.trainer.min_instance < self.spec.trainer.ceiling
 
     @property
     def is_fault_tolerant(self) -> bool:
-        """As told; where nothing is said, whatever is elastic has to be (TJ §3 row 2)."""
+        """`fault_tolerant` as set; when unset, elastic jobs are fault tolerant (TJ §3 row 2)."""
         return self.is_elastic if self.spec.fault_tolerant is None else self.spec.fault_tolerant
 
     @property
     def has_master(self) -> bool:
-        """Configured, or asked for by `fault_tolerant: true` (TJ §3 row 3)."""
+        """Whether a master is configured or implied by `fault_tolerant: true` (TJ §3 row 3)."""
         return self.spec.master is not None or self.spec.fault_tolerant is True
 
     @property
     def passes(self) -> int:
-        """How often the data is gone through; upstream listens to `spec.passes` only, so that wins (TJ §3 row 20)."""
+        """Number of passes over the data; `spec.passes`, the only one upstream reads, comes first (TJ §3 row 20)."""
         return self.spec.passes or self.spec.trainer.passes or 1
 
     @property
     def deadline_s(self) -> int | None:
-        """After so many seconds the job has failed; upstream's `annotations.walltime` where nothing else is said."""
+        """Seconds after which the job fails: `activeDeadlineSeconds`, else upstream's `annotations.walltime`."""
         ours = self.spec.active_deadline_seconds
         return ours if ours is not None else self.spec.annotations.walltime or None
 
     @property
     def pending_timeout_s(self) -> int:
-        """The same within its bounds: objects from before the CRD had a maximum may say more."""
+        """`pendingTimeoutSeconds` clamped to its maximum, which objects stored under an older CRD may exceed."""
         return min(self.spec.pending_timeout_seconds, LONGEST_PENDING_S)
 
     def role(self, role: str) -> RoleSpec | None:
-        """What the spec says about a role; None where the job has none of it, or nothing is said (a bare master)."""
+        """The spec of a role; None if the spec does not contain it (no such role, or a master only implied)."""
         return {MASTER: self.spec.master, PSERVER: self.spec.pserver, TRAINER: self.spec.trainer}[role]
 
-    def trainers_wanted(self) -> int:
-        """The size it has to have now: as ordered, within its bounds; its minimum where nothing was ordered."""
+    def desired_replicas(self) -> int:
+        """The desired size: as ordered, clamped to its bounds; the minimum if nothing was ordered."""
         trainer = self.spec.trainer
-        return min(trainer.ceiling, max(trainer.min_instance, self.size_ordered()))
+        return min(trainer.ceiling, max(trainer.min_instance, self.requested_replicas()))
 
-    def size_ordered(self) -> int:
-        """The size as ordered, perhaps out of its bounds.
+    def requested_replicas(self) -> int:
+        """The size as ordered, possibly outside its bounds.
 
-        A spec without it orders nothing: whoever replaces a job by a manifest (`kubectl replace`, GitOps) must not shrink
-        what runs. What was ordered last counts then, by the record, or by the status where the record went too.
+        Without `replicas` in the spec the last order counts, from the sharing record or else from the status: replacing
+        a job by its manifest (`kubectl replace`, GitOps) must not scale down a running job.
         """
         if self.spec.trainer.replicas is not None:
             return self.spec.trainer.replicas
@@ -287,7 +287,7 @@ _PORTS: Final = {
 
 
 def _limited(spec: TrainingJobSpec) -> tuple[TrainingJobSpec, tuple[Violation, ...]]:
-    """The spec as far as it counts, and what does not (api/limits.py)."""
+    """The spec with its numbers clamped, and one violation per clamped number (api/limits.py)."""
     trainer, trainer_cuts = limited(spec.trainer, _TRAINERS, "spec.trainer")
     pserver, pserver_cuts = (None, ()) if spec.pserver is None else limited(spec.pserver, _INSTANCES, "spec.pserver")
     spec, cuts = limited(spec, _PORTS, "spec")

@@ -1,10 +1,10 @@
-"""How are words kept short enough for where they are written?
+"""Truncation of messages.
 
-One rule for records and statuses whose readers are people: what is too long ends in an ellipsis. Used by the records of
-autoscaler and sharing and by conditions of TrainingJobs; conditions and events at their own limits count bytes.
+Messages that are too long end in an ellipsis. Used for the records of autoscaler and fair sharing and for messages of
+controllers. Lengths are characters; the limits of conditions and events are in bytes and checked elsewhere.
 """
 
 
 def cut(text: str, most: int) -> str:
-    """At most so many characters."""
+    """The text cut to at most `most` characters."""
     return text if len(text) <= most else text[: max(0, most - 1)] + "…"[:most]

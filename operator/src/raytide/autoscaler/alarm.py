@@ -1,8 +1,8 @@
-"""Is the process stuck?
+"""Watchdog for a stuck process.
 
-An alarm that says where the process stands and ends it, put off as long as the event loop turns or a decision goes on.
-A decision runs in one piece, and a large one on a small share of a CPU takes longer than any patience with a stuck loop:
-its successor would meet the same question and end the same way, for ever. Wired by main.py.
+Dumps a traceback and ends the process, unless the event loop keeps running or a decision reports progress. A decision
+blocks the event loop, and a large one on a small CPU share takes longer than the limit for a stuck loop: without the
+progress reports a restarted process would face the same decision and be ended again. Wired by main.py.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from raytide.runtime.clock import Clock
 
 HEARTBEAT_S: Final = 10.0
 STUCK_S: Final = 60.0
-"""An event loop that has not turned for so long, without a decision that goes on, never will."""
+"""An event loop without an iteration for so long, and without a decision in progress, is stuck."""
 SELDOM_S: Final = 1.0
-"""Putting it off starts a thread, and a decision goes on a million times a second."""
+"""Resetting the watchdog starts a thread, and a decision reports progress up to a million times a second."""
 
 
 def _end_in(seconds: float) -> None:
@@ -24,7 +24,7 @@ def _end_in(seconds: float) -> None:
 
 
 class Alarm:
-    """Ends the process `STUCK_S` after it was put off last."""
+    """Ends the process `STUCK_S` after its last reset."""
 
     def __init__(self, clock: Clock, end_in: Callable[[float], None] = _end_in) -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class Alarm:
         self._put_off_s: float | None = None
 
     async def beat(self) -> None:
-        """As long as the event loop turns, put it off; without end, and no alarm any more when cancelled."""
+        """Reset the watchdog as long as the event loop runs; runs until cancelled, then disables the watchdog."""
         try:
             while True:
                 self._put_off()
@@ -42,7 +42,7 @@ class Alarm:
             faulthandler.cancel_dump_traceback_later()
 
     def note_progress(self) -> None:
-        """Put it off, because a decision goes on."""
+        """Reset the watchdog because a decision makes progress."""
         if self._put_off_s is not None and self._clock.monotonic() - self._put_off_s >= SELDOM_S:
             self._put_off()
 

@@ -1,9 +1,10 @@
-"""How does one decision follow the other?
+"""Autoscaler loop: one tick after the other.
 
-`Autoscaler` turns every few seconds, or soon after a pod changed: it reads Kubernetes and the GCS side by side, asks
-`plan_tick` what follows, and carries it out in the order of the contract: patch, drains, names, report. It awaits and
-never chooses; nothing ends it but a cancel and credentials that the GCS does not accept, not even a bug in a decision
-(L-3). Built from a client, a GCS and a clock, so that it also runs in virtual time; wired by main.py (architecture §5 b).
+`Autoscaler` runs a tick every few seconds, or soon after a pod changed: it reads Kubernetes and the GCS concurrently,
+calls `reconcile` and executes the plan in the order of the contract: patch, drains, names, report. It makes no
+decisions. It ends only when cancelled or when the GCS rejects its credentials; not even a bug in a decision ends it
+(L-3). Built from a client, a GCS and a clock, so that it also runs in virtual time; wired by main.py (architecture §5
+b).
 """
 
 import asyncio
@@ -13,17 +14,27 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from raytide.api.errors import Refused, Unavailable
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key
-from raytide.autoscaler.gcs import GcsClient
-from raytide.autoscaler.inputs.node_autoscaler import Presence
+from raytide.autoscaler import messages
+from raytide.autoscaler.gcs.client import GcsClient
 from raytide.autoscaler.model import Drained, GcsState, OnProgress, Report, unwatched
 from raytide.autoscaler.node_events import NodeEvents
-from raytide.autoscaler.ordering.drains import by_replica
-from raytide.autoscaler.ordering.orders import Answers, Drain, Level, LogLine, Memory, Snapshot, TickPlan, TickSettings
+from raytide.autoscaler.noop_check import is_noop
 from raytide.autoscaler.provider import Provider, Submitted, Written
-from raytide.autoscaler.quiet import would_repeat
-from raytide.autoscaler.tick import plan_names, plan_tick
+from raytide.autoscaler.reconcile import plan_names, reconcile
+from raytide.autoscaler.scaling.drains import by_replica
+from raytide.autoscaler.state.node_autoscaler_events import Presence
+from raytide.autoscaler.state.snapshot import (
+    Answers,
+    Drain,
+    Level,
+    LogLine,
+    ReconcileResult,
+    ReconcilerSettings,
+    ReconcilerState,
+    Snapshot,
+)
 from raytide.kube.client import Client
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
@@ -35,30 +46,31 @@ UNAUTHENTICATED: Final = 401
 T = TypeVar("T")
 
 SHORTEST_TICK_S: Final = 1.0
-"""From the beginning of one to that of the next, however often pods change."""
+"""From the start of one tick to that of the next, however often pods change."""
 GCS_SHARE: Final = 0.05
-"""The part of its time that the GCS may spend on answering us because pods change: it has one thread for all (FD:AS-A17)."""
+"""Share of the GCS's time that ticks caused by pod changes may take: it has a single thread (FD:AS-A17)."""
 RAYS_INTERVAL_S: Final = 5.0
-"""So often Ray's own autoscaler asks, whatever the answer costs."""
+"""Interval at which Ray's own autoscaler polls, whatever the reply costs."""
 GCS_S: Final = 15.0
-"""Longest wait for one answer; the wire's own deadline is shorter, so that it learns of silence and opens a new channel."""
+"""Longest wait for one reply; the wire's own deadline is shorter, so that it notices timeouts and opens a new channel.
+"""
 DRAINS_S: Final = 5.0
 STRAGGLERS_S: Final = 0.5
-"""Once one node has agreed to leave, its name is not kept waiting for the answers of others (B-21, B-28)."""
+"""Longest wait for the other drain replies once one node has accepted, so that it is named soon (B-21, B-28)."""
 LONGEST_REST_S: Final = 30.0
-"""Between looks while a side is away."""
+"""Longest backoff after a tick without a decision or with a failed patch."""
 LEVELS: Final = {Level.DEBUG: logging.DEBUG, Level.INFO: logging.INFO, Level.WARNING: logging.WARNING}
 
 
-class NotLetIn(Exception):  # noqa: N818 - a reason to start anew
-    """The GCS does not accept our credentials: only a new process reads all of them again (L-6)."""
+class GcsUnauthenticatedError(Exception):
+    """The GCS rejects the credentials: only a new process reads all of them again (L-6)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """What one sidecar is told."""
+    """Settings of one sidecar."""
 
-    tick: TickSettings = field(default_factory=TickSettings)
+    tick: ReconcilerSettings = field(default_factory=ReconcilerSettings)
     interval_s: float = 5.0
     api_version: str = "v1"
     """Of RayClusters."""
@@ -67,21 +79,21 @@ class LoopSettings:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One turn, for those who count and tell."""
+    """Result of one tick, for metrics and logs."""
 
     lasted_s: float
-    plan: TickPlan | None = None
-    """None: something was missing, or a decision broke."""
+    plan: ReconcileResult | None = None
+    """None: an input was missing, or a decision failed."""
     gcs: GcsState | None = None
     skipped: str = ""
-    """Why nothing was decided: a word for counting; empty if something was."""
+    """Why nothing was decided, as a metric label; empty if there was a decision."""
     written: Written | None = None
     """None: there was nothing to write."""
     answers: Answers = field(default_factory=dict)
 
 
-class Skipped(Exception):  # noqa: N818 - a verdict on a tick
-    """Nothing can be decided now; `word` is for counting, the message for people."""
+class SkippedError(Exception):
+    """No decision is possible now; `word` is the metric label, the message is for the log."""
 
     def __init__(self, word: str, message: str) -> None:
         super().__init__(message)
@@ -91,10 +103,11 @@ class Skipped(Exception):  # noqa: N818 - a verdict on a tick
 class Autoscaler:
     """The sidecar's loop.
 
-    - One tick per `interval_s`, sooner when a pod changed or the plan asks for it; never two within `shortest_tick_s`.
-    - Per tick one GET, at most two patches, and no LIST, unless a pod waits for a node (node_events.py); the second follows the accepted drains within half a second.
-    - A side that does not answer is asked again with back-off, for ever, and mentioned once.
-    - `run` ends only when cancelled, or with `NotLetIn`.
+    - One tick per `interval_s`, sooner if a pod changed or the plan asks for it; never two within `shortest_tick_s`.
+    - Per tick at most two GETs and two patches, and no LIST unless a pod is unschedulable (node_events.py); the second
+      patch follows the accepted drains within half a second.
+    - An API server that does not answer is retried with backoff, a GCS in every tick; both are logged once.
+    - `run` ends only when cancelled, or with `GcsUnauthenticatedError`.
     """
 
     def __init__(
@@ -118,30 +131,30 @@ class Autoscaler:
             client, key, clock=clock, on_pods_changed=self._woken.set, api_version=self._settings.api_version
         )
         self._node_events = NodeEvents(client, key.namespace, clock=clock, presence=self._settings.node_autoscaler)
-        self._memory = Memory()
-        self._decided: tuple[Snapshot, TickPlan] | None = None
-        """The last full turn that was told to Ray, which need not be repeated while nothing happens."""
+        self._memory = ReconcilerState()
+        self._decided: tuple[Snapshot, ReconcileResult] | None = None
+        """The last complete tick that was reported to Ray; it need not be repeated while nothing changes."""
         self._reported: tuple[str, int] | None = None
-        """Session, and the version of the report that its GCS kept when we first met it (B-5)."""
+        """Session, and the version of the report its GCS held at the first contact (B-5)."""
         self._away = Backoff(first_s=self._settings.interval_s, longest_s=LONGEST_REST_S)
         self._unwritten = Backoff(first_s=SHORTEST_TICK_S, longest_s=LONGEST_REST_S)
         self._complaint = ""
         self._is_gcs_away = False
         self._answered_in_s = 0.0
-        """How long the GCS took to say its state, or to say nothing."""
+        """Duration of the last state call to the GCS, successful or not."""
         self._nonsense: frozenset[str] = frozenset()
-        """Kinds of nonsense in Ray's last answer."""
+        """Kinds of invalid entries in Ray's last reply."""
         self._began_s: float | None = None
-        """When the tick that is running began."""
+        """When the current tick began."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.provider.run())
             tasks.create_task(self._turn())
 
     def running_s(self) -> float:
-        """For how long the present tick has been running; 0 between two."""
+        """For how long the current tick has been running; 0 between ticks."""
         return 0.0 if self._began_s is None else self._clock.monotonic() - self._began_s
 
     async def _turn(self) -> None:
@@ -161,7 +174,7 @@ class Autoscaler:
         await asyncio.sleep(max(0.0, not_before_s - self._clock.monotonic()))
 
     def _rest_s(self, tick: Tick) -> float:
-        """Until the next look, unless a pod changes."""
+        """Time until the next tick, unless a pod changes."""
         if tick.plan is None:
             return self._away.next_s()
         self._away.reset()
@@ -169,25 +182,25 @@ class Autoscaler:
             self._unwritten.reset()
         elif tick.written is not None:
             return self._unwritten.next_s()
-        dues_s = (tick.plan.look_again_s, self._node_events.look_again_s)
+        dues_s = (tick.plan.requeue_after_s, self._node_events.requeue_after_s)
         due_s = min((due_s for due_s in dues_s if due_s is not None), default=self._settings.interval_s)
         return max(0.0, min(due_s, self._settings.interval_s))
 
     # --- one tick ----------------------------------------------------------------------------------------------------
 
     async def tick(self) -> Tick:
-        """Look, decide, carry out; whatever goes wrong, the next one begins afresh."""
+        """Observe, decide, execute; after any failure the next tick starts afresh."""
         began_s = self._began_s = self._clock.monotonic()
         try:
             tick = await self._tick(began_s)
             self._recover()
-        except Skipped as skipped:
+        except SkippedError as skipped:
             self._complain(str(skipped), skipped.word)
             tick = Tick(self._clock.monotonic() - began_s, skipped=skipped.word)
-        except NotLetIn:
+        except GcsUnauthenticatedError:
             raise
         except Exception:
-            log.exception("this turn of the autoscaler broke; the next one begins afresh")
+            log.exception(messages.tick_failed())
             tick = Tick(self._clock.monotonic() - began_s, skipped="bug")
         finally:
             self._began_s = None
@@ -195,19 +208,19 @@ class Autoscaler:
         return tick
 
     def _tell(self, tick: Tick) -> None:
-        """Those who count and write; what breaks there must not cost a decision."""
+        """Call the listeners; their errors must not affect decisions."""
         for note in self._on_tick:
             try:
                 note(tick)
             except Exception:
-                log.exception("this turn of the autoscaler was not counted")
+                log.exception(messages.listener_failed())
 
     async def _tick(self, began_s: float) -> Tick:
         snapshot = await self._look()
-        if self._decided is not None and would_repeat(*self._decided, snapshot):
+        if self._decided is not None and is_noop(*self._decided, snapshot):
             return Tick(self._clock.monotonic() - began_s, self._decided[1], snapshot.gcs)
         self._decided = None
-        plan = plan_tick(snapshot, self._memory, self._on_progress)
+        plan = reconcile(snapshot, self._memory, self._on_progress)
         self._memory = plan.memory
         _speak(plan.log)
         submitted = await self.provider.submit(plan.patch) if plan.patch else None
@@ -223,19 +236,19 @@ class Autoscaler:
         return Tick(lasted_s, plan, snapshot.gcs, written=submitted.written if submitted else None, answers=answers)
 
     async def _look(self) -> Snapshot:
-        """Both sides at once; without the GCS there is still something to decide, without Kubernetes there is not."""
+        """Read both sides concurrently; a missing GCS state is tolerated, a missing RayCluster raises `SkippedError`."""
         if not self.provider.is_synced:
-            raise Skipped("pods", f"the pods are not known yet: {self.provider.trouble or 'still listing'}")
+            raise SkippedError("pods", messages.pods_not_listed(self.provider.trouble))
         async with asyncio.TaskGroup() as tasks:
             looking_at_cluster = tasks.create_task(_outcome(self.provider.cluster()))
             asking_ray = tasks.create_task(_outcome(self._ask_ray()))
         cluster, gcs = looking_at_cluster.result(), asking_ray.result()
-        if isinstance(gcs, Refused) and gcs.status == UNAUTHENTICATED:
-            raise NotLetIn(str(gcs))
+        if isinstance(gcs, ApiStatusError) and gcs.status == UNAUTHENTICATED:
+            raise GcsUnauthenticatedError(str(gcs))
         if isinstance(cluster, Exception):
-            raise Skipped("kubernetes", f"the RayCluster cannot be read: {cluster}")
+            raise SkippedError("kubernetes", messages.cluster_unreadable(self.provider.key, cluster))
         if cluster is None:
-            raise Skipped("gone", f"there is no RayCluster {self.provider.key} any more")
+            raise SkippedError("gone", messages.cluster_missing(self.provider.key))
         self._note_gcs(gcs)
         pods = self.provider.pods()
         node_autoscaler = await self._node_events.look(pods)
@@ -260,22 +273,23 @@ class Autoscaler:
             self._reported = state.session, await _within(GCS_S, self._gcs.reported_version())
         return state
 
-    # --- carrying out ------------------------------------------------------------------------------------------------
+    # --- execution ---------------------------------------------------------------------------------------------------
 
     async def _may_drain(self, snapshot: Snapshot, submitted: Submitted | None) -> bool:
-        """Whether the spec is still the one for which the drains were decided: a patch tests that, else it is read."""
+        """Whether the spec is still the one the drains are based on: a written patch tested that, else it is read."""
         if submitted is not None:
             return submitted.written is Written.YES
         is_current = await _outcome(self.provider.is_current(snapshot.cluster))
         if is_current is not True:
-            log.info("no node is drained in this turn: the RayCluster has changed, or cannot be read")
+            log.info(messages.no_drains())
         return is_current is True
 
     async def _drain(self, drains: Sequence[Drain]) -> Answers:
-        """The first host of each replica, then the others of those whose first one agreed (FD:AS-A12).
+        """Drain the first host of each replica, then the others of those whose first one accepted (FD:AS-A12).
 
-        A raylet that agreed ends, whatever the others say. Work on a TPU slice begins on the first host or on all of them, so
-        that a slice that turned busy is noticed before it has lost a host. Hosts that were not asked are not in the answers.
+        A raylet that accepted terminates whatever the others answer. Work on a TPU slice starts on the first host or on
+        all of them, so a slice that has become busy is detected before it loses a host. Hosts that were not asked are
+        not in the answers.
         """
         replicas = by_replica(drains)
         answers = await self._ask([hosts[0] for hosts in replicas])
@@ -283,7 +297,7 @@ class Autoscaler:
         return {**answers, **await self._ask(others)} if others else answers
 
     async def _ask(self, drains: Sequence[Drain]) -> Answers:
-        """All at once (B-21). Who has not answered in time is asked again by a later tick, which sees what it did."""
+        """Send all drains at once (B-21); one without a reply in time is left to a later tick."""
         answers: dict[str, Drained | None] = dict.fromkeys(drain.node_id for drain in drains)
         asking = {asyncio.create_task(_outcome(self._ask_to_leave(drain))): drain.node_id for drain in drains}
         pending: set[asyncio.Task[Drained | Exception]] = set(asking)
@@ -305,8 +319,8 @@ class Autoscaler:
             drain.node_id, reason=drain.reason, message=drain.message, deadline_ms=drain.deadline_ms
         )
 
-    async def _name(self, snapshot: Snapshot, plan: TickPlan, answers: Answers) -> None:
-        """The names of those who agreed, at once: their pods end within a second (B-28)."""
+    async def _name(self, snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> None:
+        """Name the pods of accepted drains at once: they terminate within a second (B-28)."""
         naming = plan_names(snapshot, plan, answers)
         self._memory = naming.memory
         _speak(naming.log)
@@ -314,50 +328,50 @@ class Autoscaler:
             await self.provider.submit(naming.patch)
 
     async def _report(self, report: Report) -> bool:
-        """Whether Ray has it."""
+        """Whether the report reached Ray."""
         trouble = await _outcome(_within(GCS_S, self._gcs.report(report)))
         if isinstance(trouble, Exception):
-            log.info("Ray was not told what we are doing, the next turn will: %s", trouble)
+            log.info(messages.report_failed(trouble))
             return False
         return True
 
-    # --- words -------------------------------------------------------------------------------------------------------
+    # --- logging -----------------------------------------------------------------------------------------------------
 
     def _note_gcs(self, found: GcsState | Exception) -> None:
-        """Once when it goes, once when it is back."""
+        """Log once when the GCS stops answering and once when it is back."""
         is_away = isinstance(found, Exception)
         if is_away != self._is_gcs_away:
             self._is_gcs_away = is_away
             if is_away:
-                log.warning("the GCS does not say what is needed, asking again until it does: %s", found)
+                log.warning(messages.state_missing(found))
             else:
-                log.info("the GCS answers again")
+                log.info(messages.state_back())
         if not isinstance(found, Exception):
             self._note_nonsense(found.problems)
 
     def _note_nonsense(self, problems: Sequence[str]) -> None:
-        """Once per kind for as long as it lasts; counts and examples move with every answer."""
+        """Log each kind once for as long as it lasts; counts and examples change with every reply."""
         sentences = {problem.partition(":")[0]: problem for problem in problems}
         for kind in sentences.keys() - self._nonsense:
-            log.warning("Ray says what cannot be, deciding without it: %s", sentences[kind])
+            log.warning(messages.state_invalid(sentences[kind]))
         self._nonsense = frozenset(sentences)
 
     def _complain(self, message: str, word: str) -> None:
-        """Once per kind of trouble."""
+        """Log once per kind of failure."""
         if word != self._complaint:
-            log.warning("nothing can be decided, trying again until it can: %s", message)
+            log.warning(messages.no_decision(message))
         self._complaint = word
 
     def _recover(self) -> None:
         if self._complaint:
-            log.info("everything is there again, going on")
+            log.info(messages.deciding_again())
         self._complaint = ""
 
 
 def shortest_tick_s(answered_in_s: float) -> float:
-    """How long after the beginning of a tick the next may begin, if the GCS took so long to answer.
+    """Minimum time from the start of one tick to the next, given the duration of the GCS call.
 
-    The answer has every node, so both its cost and this time grow with the cluster.
+    The reply contains every node, so both its cost and this time grow with the cluster.
     """
     return min(max(SHORTEST_TICK_S, answered_in_s / GCS_SHARE), RAYS_INTERVAL_S)
 
@@ -374,7 +388,7 @@ def _agrees(answer: Drained | None) -> bool:
 
 def _answer(outcome: Drained | Exception, node_id: str) -> Drained | None:
     if isinstance(outcome, Exception):
-        log.info("node %s was asked to leave, and no answer came: %s", node_id, outcome)
+        log.info(messages.drain_unanswered(node_id, outcome))
         return None
     return outcome
 
@@ -384,12 +398,12 @@ async def _within(seconds: float, call: Coroutine[Any, Any, T]) -> T:
         async with asyncio.timeout(seconds):
             return await call
     except TimeoutError as error:
-        raise Unavailable(f"no answer in {seconds:g} s") from error
+        raise ApiUnavailableError(f"no answer in {seconds:g} s") from error
 
 
 async def _outcome(call: Coroutine[Any, Any, T]) -> T | Exception:
-    """The answer, or the trouble of one of the two kinds that are no bug."""
+    """The result, or the error if it is one of the two expected kinds."""
     try:
         return await call
-    except (Unavailable, Refused) as trouble:
+    except (ApiUnavailableError, ApiStatusError) as trouble:
         return trouble

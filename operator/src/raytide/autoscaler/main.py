@@ -1,9 +1,9 @@
-"""How is the sidecar put together?
+"""Sidecar process: wiring, start-up and shutdown.
 
-One screen: the logs, the probe's endpoint, the GCS, what only Ray can tell (its folders, its session), the metrics page, the
-loop; and an end in order on SIGTERM or when the supervisor is gone. Waits for the GCS without limit and ends by itself
-only for reasons that a new process may heal, with one line that says which. Started by supervisor.py as a program of its
-own, so that the parser of flags is not in its memory; rules AS §1.1, D11, D12.
+Wires the logs, the health endpoint, the GCS, what only Ray provides (directories, session), the metrics page and the
+loop, and shuts down in order on SIGTERM or when the supervisor is gone. It waiting for the GCS without limit and ends by
+itself only for reasons a new process may resolve, with one log line. Started by supervisor.py as a separate program, so
+that the command line parser is not in its memory; rules AS §1.1, D11, D12.
 """
 
 import asyncio
@@ -21,42 +21,49 @@ from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from raytide.api.errors import Refused, Unavailable
+from raytide.api.constants import GCS_SERVER_PORT, VERSION
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key
-from raytide.api.names import GCS_SERVER_PORT, VERSION
-from raytide.autoscaler import gcs as ray
+from raytide.autoscaler import messages
 from raytide.autoscaler.alarm import Alarm
-from raytide.autoscaler.gcs_access import gcs_access
-from raytide.autoscaler.gcs_channel import connect_gcs
-from raytide.autoscaler.loop import UNAUTHENTICATED, Autoscaler, LoopSettings, NotLetIn, Tick
+from raytide.autoscaler.gcs import client as ray
+from raytide.autoscaler.gcs.channel import connect_gcs
+from raytide.autoscaler.gcs.credentials import gcs_access
+from raytide.autoscaler.loop import UNAUTHENTICATED, Autoscaler, GcsUnauthenticatedError, LoopSettings, Tick
 from raytide.autoscaler.metrics import SidecarMetrics
-from raytide.autoscaler.ordering.orders import TickSettings
-from raytide.autoscaler.settings import ApiSettings, BadSetting, SidecarSettings, read_settings, without_effect
+from raytide.autoscaler.reporting import monitor_log
+from raytide.autoscaler.reporting.event_log import EventLog
+from raytide.autoscaler.settings import ApiSettings, SettingError, SidecarSettings, read_settings, without_effect
+from raytide.autoscaler.state.snapshot import ReconcilerSettings
 from raytide.autoscaler.supervisor import BAD_ARGUMENTS
-from raytide.autoscaler.telling import monitor_log
-from raytide.autoscaler.telling.event_log import EventLog
-from raytide.kube.access import SERVICE_ACCOUNT, Access, ClientCertificate, NotConnected, service_account_access
 from raytide.kube.client import Client
+from raytide.kube.credentials import (
+    SERVICE_ACCOUNT,
+    Access,
+    ClientCertificate,
+    NotConnectedError,
+    service_account_access,
+)
 from raytide.runtime.clock import Clock
-from raytide.runtime.collector import spare_the_collector
-from raytide.runtime.endpoints import Answer, Endpoints, page, text_of
+from raytide.runtime.gc_tuning import tune_gc
+from raytide.runtime.http_endpoints import Answer, Endpoints, page, text_of
 
 log = logging.getLogger(__name__)
 
 ASK_GCS_EVERY_S: Final = 5.0
 ASK_STARTING_GCS_EVERY_S: Final = 1.0
-"""Head and sidecar start together: in the first minute there is nothing to complain of, and something to win."""
+"""Head and sidecar start together: in the first minute a short interval shortens the start and no warning is due."""
 REMIND_EVERY: Final = 60
-"""So many questions without an answer between two log lines: a minute, then five."""
+"""Attempts without an answer per log line: a minute, later five."""
 IN_POD: Final = "KUBERNETES_SERVICE_HOST"
 """Set by the kubelet in every container."""
 LONGEST_TICK_S: Final = 300.0
-"""Every call of a tick has a deadline, the API server's by far the longest."""
+"""Every call of a tick has a deadline, that for the API server being by far the longest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
-    """Whose sidecar this is."""
+class SidecarIdentity:
+    """The RayCluster this sidecar belongs to."""
 
     key: Key
     gcs_address: str = ""
@@ -66,27 +73,27 @@ class Whose:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`NAME NAMESPACE GCS-ADDRESS LIFE-LINE`, as the supervisor writes them; returns the exit code."""
+    """Run with `NAME NAMESPACE GCS-ADDRESS LIFE-LINE`, as the supervisor passes them; returns the exit code."""
     name, namespace, gcs_address, life_line = arguments
     try:
         settings = read_settings(os.environ)
-    except BadSetting as error:
+    except SettingError as error:
         print(f"raytide autoscaler: {error}", file=sys.stderr)  # noqa: T201 - there is no log yet
         return BAD_ARGUMENTS
     monitor_log.install(settings.logs)
-    spare_the_collector()
+    tune_gc()
     for variable, why in without_effect(os.environ):
-        log.warning("%s is set and has no effect: %s", variable, why)
-    return asyncio.run(run(Whose(Key(namespace, name), gcs_address, int(life_line)), settings, os.environ))
+        log.warning(messages.setting_without_effect(variable, why))
+    return asyncio.run(run(SidecarIdentity(Key(namespace, name), gcs_address, int(life_line)), settings, os.environ))
 
 
-async def run(whose: Whose, settings: SidecarSettings, environ: Mapping[str, str]) -> int:
-    """Until told to end (0), until only a new process can go on (1), or at once outside a pod (2)."""
+async def run(whose: SidecarIdentity, settings: SidecarSettings, environ: Mapping[str, str]) -> int:
+    """Exit code: 0 after a signal, 1 if a new process is needed, 2 outside a pod."""
     try:
         access = api_access(settings.api, environ)
-    except NotConnected as error:
+    except NotConnectedError as error:
         if IN_POD not in environ:
-            log.error("not in a pod (%s is not set): raytide autoscaler runs in head pods", IN_POD)  # noqa: TRY400 - as below
+            log.error(messages.not_in_pod(IN_POD))  # noqa: TRY400 - as below
             return BAD_ARGUMENTS
         log.error("%s", error)  # noqa: TRY400 - one line for a person
         return 1
@@ -99,27 +106,27 @@ async def run(whose: Whose, settings: SidecarSettings, environ: Mapping[str, str
         await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
         if not working.done():
-            log.info("told to end")
+            log.info(messages.shutting_down())
             working.cancel()
         return await _verdict(working)
 
 
 async def _verdict(working: "asyncio.Task[None]") -> int:
-    """The exit code; one line for what a new process may heal, a traceback for the rest."""
+    """The exit code; logs one line for what a new process may resolve, a traceback for the rest."""
     try:
         await working
     except asyncio.CancelledError:
         return 0
     except BaseExceptionGroup as troubles:
-        if refused := first_of(troubles, NotLetIn):
-            log.error("Ray does not accept our credentials, ending to read them anew: %s", refused)  # noqa: TRY400 - one line for a person
+        if refused := first_of(troubles, GcsUnauthenticatedError):
+            log.error(messages.credentials_rejected(refused))  # noqa: TRY400 - one line for a person
         else:
-            log.exception("the autoscaler broke")
+            log.exception(messages.process_failed())
     return 1
 
 
 def first_of(trouble: BaseException, kind: type[BaseException]) -> BaseException | None:
-    """The first trouble of that kind in nested groups."""
+    """The first exception of that kind in nested groups."""
     if not isinstance(trouble, BaseExceptionGroup):
         return trouble if isinstance(trouble, kind) else None
     return next(filter(None, (first_of(inner, kind) for inner in trouble.exceptions)), None)
@@ -128,7 +135,9 @@ def first_of(trouble: BaseException, kind: type[BaseException]) -> BaseException
 class Sidecar:
     """The parts of one process, wired."""
 
-    def __init__(self, whose: Whose, settings: SidecarSettings, access: Access, closing: AsyncExitStack) -> None:
+    def __init__(
+        self, whose: SidecarIdentity, settings: SidecarSettings, access: Access, closing: AsyncExitStack
+    ) -> None:
         self._whose = whose
         self._settings = settings
         self._access = access
@@ -142,8 +151,8 @@ class Sidecar:
         self.gcs_address = whose.gcs_address or settings.gcs_address or _with_port(self._own_address, GCS_SERVER_PORT)
 
     async def work(self, environ: Mapping[str, str]) -> None:
-        """Until cancelled, or `NotLetIn`."""
-        log.info("raytide autoscaler %s of RayCluster %s, GCS at %s", VERSION, self._whose.key, self.gcs_address)
+        """Run until cancelled, or `GcsUnauthenticatedError`."""
+        log.info(messages.started(VERSION, self._whose.key, self.gcs_address))
         async with asyncio.TaskGroup() as tasks:
             clock = Clock()
             alarm = Alarm(clock)
@@ -170,23 +179,27 @@ class Sidecar:
             await self._autoscaler.run()
 
     async def _meet(self, gcs: ray.GcsClient) -> tuple["_Question", ...]:
-        """What only Ray can tell; nothing of it is needed for deciding. Returns what stayed without an answer."""
+        """Query what only Ray provides; decisions do not need it. Returns the queries without an answer."""
         questions = (
-            _Question("Ray's folders are not known, logs go to the container's output only", self._find_folders),
-            _Question("the session's name is not known, metrics do not carry it", self._find_session),
-            _Question("Ray's autoscaler version is not known", _look_at_version),
-            _Question("Prometheus will not find our metrics through Ray", self._announce),
+            _Question("Ray's log directory is unknown, logs are in the container's output only", self._find_folders),
+            _Question(
+                "the name of Ray's session is unknown, the label SessionName of metrics is empty", self._find_session
+            ),
+            _Question("Ray's autoscaler version is unknown", _look_at_version),
+            _Question("the metrics address is not registered with Ray's Prometheus service discovery", self._announce),
         )
         unanswered = tuple([question for question in questions if not await question.is_answered(gcs)])
         for question in unanswered:
-            log.warning("%s; asking again until it is", question.words)
+            log.warning(messages.query_unanswered(question.words))
         metrics = page(lambda: (generate_latest(self._metrics.registry), CONTENT_TYPE_LATEST))
         await self._serve(self._settings.metrics_port, {"/": metrics, "/metrics": metrics}, "metrics")
         return unanswered
 
     async def _follow_sessions(self, gcs: ray.GcsClient, unanswered: tuple["_Question", ...]) -> None:
-        """Ask again what was not answered; and a GCS that began anew has forgotten where our metrics are."""
-        announcing = _Question("Prometheus will not find our metrics through Ray", self._announce)
+        """Retry unanswered queries, and register the metrics address again after a GCS restart, which loses it."""
+        announcing = _Question(
+            "the metrics address is not registered with Ray's Prometheus service discovery", self._announce
+        )
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(ASK_GCS_EVERY_S if unanswered else None):
@@ -206,7 +219,7 @@ class Sidecar:
         await ray.announce_metrics(gcs, _with_port(self._own_address, self._settings.metrics_port))
 
     async def _serve(self, port: int, pages: Mapping[str, Answer], what: str) -> None:
-        """A port that is taken costs the page, not the autoscaler."""
+        """Serve pages; a port in use disables the pages, not the autoscaler."""
         endpoints = Endpoints()
         for path, answer in pages.items():
             endpoints.add(f"{listening_host(self.gcs_address)}:{port}" if port else "0", path, answer)
@@ -214,14 +227,14 @@ class Sidecar:
         try:
             await endpoints.start()
         except OSError as error:
-            log.warning("no %s: cannot listen: %s", what, error)
+            log.warning(messages.page_not_served(what, error))
 
     def _check(self) -> tuple[bool, str]:
-        """Red only if the loop hangs: a GCS or API server that is away is nobody's fault here (D9)."""
+        """Fails only if the loop hangs: a GCS or API server that is down is not the sidecar's fault (D9)."""
         if self._autoscaler is None:
-            return True, "waits for the GCS"
+            return True, "waiting for the GCS"
         running_s = self._autoscaler.running_s()
-        return running_s < LONGEST_TICK_S, f"the present turn has been running for {running_s:.0f} s"
+        return running_s < LONGEST_TICK_S, f"the current tick has been running for {running_s:.0f} s"
 
     def _note_session(self, tick: Tick) -> None:
         session = tick.gcs.session if tick.gcs is not None else ""
@@ -231,7 +244,7 @@ class Sidecar:
 
 
 class LogFiles:
-    """`monitor.log` and the events for drivers, in the folder of Ray's present session."""
+    """`monitor.log` and the events for drivers, in the folder of Ray's current session."""
 
     def __init__(self, settings: SidecarSettings) -> None:
         self._settings = settings.logs
@@ -241,23 +254,23 @@ class LogFiles:
         self._events: EventLog | None = None
 
     def open(self, folder: Path) -> None:
-        """Write there from now on."""
+        """Write to that folder from now on."""
         self.close()
         self._folder = folder
         self._monitor = monitor_log.write_to(folder, self._settings)
         self._events = EventLog(folder, self._settings, now=Clock().now)
 
     def note(self, tick: Tick) -> None:
-        """Tell drivers; a new session of Ray has a new folder behind the same name."""
+        """Write the tick's events; a new session of Ray has a new folder under the same path."""
         session = tick.gcs.session if tick.gcs is not None else self._session
         if self._folder is not None and self._session not in ("", session):
             self.open(self._folder)
         self._session = session
         if tick.plan is not None and self._events is not None:
-            self._events.tell(tick.plan.events)
+            self._events.write(tick.plan.events)
 
     def close(self) -> None:
-        """Write nowhere."""
+        """Close the files."""
         if self._monitor is not None:
             logging.getLogger().removeHandler(self._monitor)
             self._monitor.close()
@@ -265,11 +278,11 @@ class LogFiles:
             self._events.close()
 
 
-# --- the surroundings ------------------------------------------------------------------------------------------------
+# --- environment -----------------------------------------------------------------------------------------------------
 
 
 def api_access(settings: ApiSettings, environ: Mapping[str, str]) -> Access:
-    """As this pod; raises `NotConnected`."""
+    """Access with this pod's service account or client certificate; raises `NotConnectedError`."""
     pair = None
     if settings.certificate is not None and settings.private_key is not None:
         pair = ClientCertificate(settings.certificate, settings.private_key)
@@ -284,8 +297,8 @@ def api_access(settings: ApiSettings, environ: Mapping[str, str]) -> Access:
 
 
 def loop_settings(settings: SidecarSettings) -> LoopSettings:
-    """What the loop is told of it."""
-    tick = TickSettings(
+    """The loop's part of the settings."""
+    tick = ReconcilerSettings(
         is_recorded=settings.is_under_raytide,
         head_pod=settings.head_pod,
         pending_idle_timeout_s=settings.pending_idle_timeout_s,
@@ -302,7 +315,7 @@ def loop_settings(settings: SidecarSettings) -> LoopSettings:
 
 
 def own_address(host: str, port: str, pod_ip: str) -> str:
-    """This pod's: as it was told, else the one by which it would reach the API server; nothing is sent."""
+    """This pod's address: `pod_ip`, else the source address towards the API server; no packet is sent."""
     if pod_ip:
         return pod_ip
     try:
@@ -315,7 +328,7 @@ def own_address(host: str, port: str, pod_ip: str) -> str:
 
 
 def listening_host(gcs_address: str) -> str:
-    """Everywhere, because probes and Prometheus come from outside the pod; on a loopback address if the GCS has its own.
+    """All interfaces, for probes and Prometheus from outside the pod; the GCS's loopback address if it has its own.
 
     Pods of a sandbox without namespaces share one network, and each has such an address.
     """
@@ -329,18 +342,18 @@ def _with_port(host: str, port: int) -> str:
 
 
 async def _wait_for(gcs: ray.GcsClient, address: str) -> None:
-    """Until it answers, however long that takes; raises `NotLetIn`."""
+    """Wait until the GCS answers, without limit; raises `GcsUnauthenticatedError`."""
     for questions in itertools.count():
         try:
-            log.info("the GCS of Ray %s answers", await gcs.check_alive())
-        except (Unavailable, Refused) as trouble:
-            if isinstance(trouble, Refused) and trouble.status == UNAUTHENTICATED:
-                raise NotLetIn(str(trouble)) from trouble
+            log.info(messages.gcs_connected(await gcs.check_alive()))
+        except (ApiUnavailableError, ApiStatusError) as trouble:
+            if isinstance(trouble, ApiStatusError) and trouble.status == UNAUTHENTICATED:
+                raise GcsUnauthenticatedError(str(trouble)) from trouble
             is_starting = questions < REMIND_EVERY
             if questions == 0:
-                log.info("the GCS at %s does not answer, asking until it does: Ray may still be starting", address)
+                log.info(messages.gcs_starting(address))
             elif questions % REMIND_EVERY == 0:
-                log.warning("the GCS at %s does not answer, asking until it does: %s", address, trouble)
+                log.warning(messages.gcs_missing(address, trouble))
             await asyncio.sleep(ASK_STARTING_GCS_EVERY_S if is_starting else ASK_GCS_EVERY_S)
         else:
             return
@@ -348,16 +361,16 @@ async def _wait_for(gcs: ray.GcsClient, address: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Something to ask Ray for: an answer that does not come costs a comfort, not the autoscaler."""
+    """A query to Ray; without an answer a convenience is missing, not the autoscaler."""
 
     words: str
     ask: Callable[[ray.GcsClient], Awaitable[None]]
 
     async def is_answered(self, gcs: ray.GcsClient) -> bool:
-        """Ask, and say whether there was an answer."""
+        """Send the query; return whether it was answered."""
         try:
             await self.ask(gcs)
-        except (Unavailable, Refused) as trouble:
+        except (ApiUnavailableError, ApiStatusError) as trouble:
             log.debug("%s: %s", self.words, trouble)
             return False
         return True
@@ -365,11 +378,11 @@ class _Question:
 
 async def _look_at_version(gcs: ray.GcsClient) -> None:
     if not await ray.is_autoscaler_v2(gcs):
-        log.warning("Ray was started for its autoscaler V1; decisions are made as V2 makes them all the same")
+        log.warning(messages.ray_has_v1())
 
 
 def _on_end(stop: asyncio.Event, life_line: int | None) -> None:
-    """SIGTERM, SIGINT, or the end of who started us."""
+    """Stop on SIGTERM, SIGINT, or the end of the supervisor."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

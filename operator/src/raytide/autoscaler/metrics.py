@@ -1,9 +1,9 @@
-"""What does the sidecar count?
+"""Prometheus metrics of the sidecar.
 
-Every metric of the autoscaler's page, declared once: those that Ray's own V2 writes, under the very same names, so that
-dashboards go on working (AS §5.2), and ours about demand, decision and the time a tick takes. A tick comes in, numbers
-change; nothing is decided by them. Written after each tick, read by main.py's page; apart from the operator's metrics,
-which another process has.
+All metrics of the autoscaler's page: those of Ray's own V2 under the same names, so that dashboards keep working
+(AS §5.2), and Raytide's about demand, decisions and tick duration. Takes a tick and updates values; decisions do not
+depend on them. Updated after each tick, served by main.py; separate from the operator's metrics, which are in another
+process.
 """
 
 from collections import Counter as Tally
@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from raytide.autoscaler.loop import Tick
 from raytide.autoscaler.model import UNIT, Demand, GcsState, Instance, NodeType, Status
-from raytide.autoscaler.ordering.orders import TickPlan
+from raytide.autoscaler.state.snapshot import ReconcileResult
 
 PENDING: Final = frozenset({Status.QUEUED, Status.REQUESTED, Status.ALLOCATED, Status.RAY_INSTALLING})
 ACTIVE: Final = frozenset({Status.RAY_RUNNING, Status.RAY_STOP_REQUESTED, Status.RAY_STOPPING})
@@ -35,49 +35,51 @@ class SidecarMetrics:
         self._ours()
 
     def _rays(self) -> None:
-        """Names, labels and words as Ray's; the names of resources are a label that Ray spells small."""
-        self._pending_nodes = self._gauge("autoscaler_pending_nodes", "Nodes that are coming.", "NodeType")
-        self._active_nodes = self._gauge("autoscaler_active_nodes", "Nodes that run Ray, the head too.", "NodeType")
+        """Names, labels and resource names as in Ray; the resource label is in lower case."""
+        self._pending_nodes = self._gauge("autoscaler_pending_nodes", "Pending nodes.", "NodeType")
+        self._active_nodes = self._gauge(
+            "autoscaler_active_nodes", "Nodes that run Ray, including the head.", "NodeType"
+        )
         self._ending_nodes = self._gauge(
-            "autoscaler_recently_failed_nodes", "Nodes that are being ended; the name is Ray's.", "NodeType"
+            "autoscaler_recently_failed_nodes", "Nodes that are terminating; the name is Ray's.", "NodeType"
         )
         self._cluster_resources = self._gauge(
             "autoscaler_cluster_resources", "Resources of active nodes, as configured.", "resource"
         )
         self._pending_resources = self._gauge(
-            "autoscaler_pending_resources", "Resources of coming nodes, as configured.", "resource"
+            "autoscaler_pending_resources", "Resources of pending nodes, as configured.", "resource"
         )
-        self._started = self._counter("autoscaler_started_nodes", "Nodes asked for.")
-        self._stopped = self._counter("autoscaler_stopped_nodes", "Nodes that agreed to leave.")
-        self._exceptions = self._counter("autoscaler_update_loop_exceptions", "Ticks that broke.")
-        self._drain_exceptions = self._counter("autoscaler_drain_node_exceptions", "Drains that nobody answered.")
+        self._started = self._counter("autoscaler_started_nodes", "Requested nodes.")
+        self._stopped = self._counter("autoscaler_stopped_nodes", "Nodes that accepted a drain.")
+        self._exceptions = self._counter(
+            "autoscaler_update_loop_exceptions", "Ticks that failed with an unexpected error."
+        )
+        self._drain_exceptions = self._counter("autoscaler_drain_node_exceptions", "Drain requests without an answer.")
         self._update_time = Histogram(
             "autoscaler_update_time_seconds",
-            "Time of one tick, in Ray's buckets.",
+            "Duration of one tick, in Ray's buckets.",
             [SESSION],
             buckets=UPDATE_BUCKETS,
             registry=self.registry,
         )
 
     def _ours(self) -> None:
-        self._demand = self._gauge("raytide_autoscaler_demand", "What Ray waits for, by kind of request.", "kind")
-        self._unmet = self._gauge("raytide_autoscaler_unmet", "What nothing was found for, by why.", "why")
-        self._wanted = self._gauge("raytide_autoscaler_wanted_replicas", "Replicas ordered, by group.", "group")
-        self._patches = self._counter(
-            "raytide_autoscaler_patches", "Patches sent first in a tick, by result.", "result"
-        )
-        self._drains = self._counter("raytide_autoscaler_drains", "Drains asked for, by answer.", "answer")
-        self._skipped = self._counter("raytide_autoscaler_skipped_ticks", "Ticks without a decision, by why.", "why")
+        self._demand = self._gauge("raytide_autoscaler_demand", "Pending demand of Ray, by kind of request.", "kind")
+        self._unmet = self._gauge("raytide_autoscaler_unmet", "Demand without a node, by cause.", "why")
+        self._wanted = self._gauge("raytide_autoscaler_wanted_replicas", "Desired replicas, by group.", "group")
+        self._patches = self._counter("raytide_autoscaler_patches", "First patches of a tick, by result.", "result")
+        self._drains = self._counter("raytide_autoscaler_drains", "Drain requests, by answer.", "answer")
+        self._skipped = self._counter("raytide_autoscaler_skipped_ticks", "Ticks without a decision, by cause.", "why")
         self._tick_time = Histogram(
             "raytide_autoscaler_tick_seconds",
-            "Time of one tick, reading and writing included.",
+            "Duration of one tick, including reads and writes.",
             [SESSION],
             buckets=TICK_BUCKETS,
             registry=self.registry,
         )
 
     def note(self, tick: Tick) -> None:
-        """One more tick."""
+        """Count one tick."""
         self._update_time.labels(self.session).observe(tick.lasted_s)
         self._tick_time.labels(self.session).observe(tick.lasted_s)
         if tick.plan is None:
@@ -92,7 +94,7 @@ class SidecarMetrics:
         if tick.gcs is not None:
             self._note_demand(tick.gcs)
 
-    def _note_plan(self, plan: TickPlan) -> None:
+    def _note_plan(self, plan: ReconcileResult) -> None:
         self._note_nodes(plan.instances, plan.types)
         self._fill(self._wanted, {group: order.replicas for group, order in plan.orders.items()})
         decision = plan.decision
@@ -111,7 +113,7 @@ class SidecarMetrics:
         )
 
     def _note_nodes(self, instances: Iterable[Instance], types: Iterable[NodeType]) -> None:
-        """As Ray counts: every type it knows has a number, resources are the type's times the nodes."""
+        """Count as Ray does: every known type has a value, resources are the type's times the nodes."""
         resources = {node_type.name: node_type.resources for node_type in types}
         by_status = Tally((instance.node_type, instance.status) for instance in instances if instance.node_type)
         names = {*resources, *(name for name, _ in by_status)}
@@ -150,7 +152,7 @@ class SidecarMetrics:
         return Counter(name, text, [SESSION, *labels], registry=self.registry)
 
     def _fill(self, gauge: Gauge, values: dict[str, float] | dict[str, int]) -> None:
-        """These and no others: what has gone must not keep its last number."""
+        """Set these values and remove all others, so that removed labels do not keep their last value."""
         gauge.clear()
         for label, value in values.items():
             gauge.labels(self.session, label).set(value)

@@ -1,9 +1,9 @@
-"""What does a node autoscaler say about our pods?
+"""Events of node autoscalers about unschedulable pods.
 
-Lists its events, chosen by their source, and only while a pod waits that no node can take: every few seconds for the first
-answer about each, less often once there is one or none has come for a while; never more than a few pages. Where the Role has no such right, as under KubeRay, it
-says so once and asks again later; trouble costs an answer and never a decision. Called by loop.py; read by
-inputs/node_autoscaler.py.
+Lists the events by source, only while a pod is unschedulable: every few seconds for the first answer about each pod,
+less often once there is one or none has arrived for a while; never more than a few pages. If the Role does not allow
+it, as with KubeRay, this is logged once and retried later; an error costs an answer, never a decision. Called by
+loop.py; evaluated by autoscaler/state/node_autoscaler_events.py.
 """
 
 import logging
@@ -14,12 +14,13 @@ from typing import Final
 
 import msgspec
 
-from raytide.api.conditions import moment_of
-from raytide.api.errors import Refused, Unavailable
+from raytide.api.conditions import parse_timestamp
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import EVENTS
 from raytide.api.pod import PodView
-from raytide.api.pod_trouble import Cause, trouble_of
-from raytide.autoscaler.inputs.node_autoscaler import NodeAutoscaler, PodEvent, Presence, Source, answers_of
+from raytide.api.pod_failure import Cause, trouble_of
+from raytide.autoscaler import messages
+from raytide.autoscaler.state.node_autoscaler_events import NodeAutoscaler, PodEvent, Presence, Source, answers_of
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 
@@ -27,9 +28,9 @@ log = logging.getLogger(__name__)
 
 ASK_EVERY_S: Final = 2.0
 ANSWER_S: Final = 30.0
-"""So long a first answer about a pod is looked for often: node autoscalers look every ten seconds."""
+"""So long a first answer about a pod is polled often: node autoscalers act every ten seconds."""
 LOOK_AGAIN_S: Final = 20.0
-"""Once every waiting pod has an answer, or has been given none in that time: it may change."""
+"""Interval once every waiting pod has an answer or got none in that time: answers may change."""
 REFUSED_S: Final = 600.0
 MOST_PAGES: Final = 10
 
@@ -58,9 +59,9 @@ class _Event(msgspec.Struct, gc=False, rename="camel"):
 
 
 class NodeEvents:
-    """One namespace's events of node autoscalers.
+    """The node autoscalers' events of one namespace.
 
-    - `look` says what is known now; it asks the API at most once in a few seconds, and only for pods that wait.
+    - `look` returns the current state; it lists events at most once in a few seconds, and only for unschedulable pods.
     """
 
     def __init__(self, client: Client, namespace: str, *, clock: Clock, presence: Presence = Presence.AUTO) -> None:
@@ -73,15 +74,15 @@ class NodeEvents:
         self._is_open = False
         """Whether a pod waits for a first answer."""
         self._since_s: dict[str, float] = {}
-        """By pod that waits, since when it was seen to."""
+        """By unschedulable pod, since when it was seen to be."""
 
     @property
-    def look_again_s(self) -> float | None:
-        """In how many seconds an answer that a pod waits for may be there; None: nothing is waited for."""
+    def requeue_after_s(self) -> float | None:
+        """Seconds until an answer a pod waits for may arrive; None: no pod waits for one."""
         return ASK_EVERY_S if self._is_open else None
 
     async def look(self, pods: Sequence[PodView]) -> NodeAutoscaler:
-        """What is known about these pods."""
+        """The node autoscaler's state with regard to these pods."""
         waiting = [pod for pod in pods if pod.is_worker and not pod.is_terminating and _is_unschedulable(pod)]
         now_s = self._clock.monotonic()
         self._note(waiting, now_s)
@@ -93,14 +94,14 @@ class NodeEvents:
         return self._known
 
     def _note(self, waiting: Sequence[PodView], now_s: float) -> None:
-        """Since when each of them waits; an answer about a new one is looked for soon."""
+        """Track since when each pod waits; events about a new one are listed soon."""
         before = self._since_s
         self._since_s = {pod.name: before.get(pod.name, now_s) for pod in waiting}
         if self._known.is_readable and self._since_s.keys() - before.keys():
             self._next_s = min(self._next_s, now_s + ASK_EVERY_S)
 
     def _is_any_open(self, now_s: float) -> bool:
-        """Whether a first answer may come soon; where nobody adds nodes none ever does, and a pod may wait for days."""
+        """Whether a first answer may come soon; without a node autoscaler none does, and a pod may wait for days."""
         if self._known.presence is Presence.ABSENT or not self._known.is_readable:
             return False
         return any(
@@ -112,20 +113,17 @@ class NodeEvents:
         for source in self._sources:
             try:
                 found = await self._list(source)
-            except Refused as refused:
+            except ApiStatusError as refused:
                 if self._known.is_readable:
-                    log.info(
-                        "events of node autoscalers cannot be read, only the setting tells whether there is one: %s",
-                        refused,
-                    )
+                    log.info(messages.events_forbidden(refused))
                 self._known = replace(self._known, is_readable=False, answers=None)
                 self._next_s = self._clock.monotonic() + REFUSED_S
                 return
-            except Unavailable as trouble:
-                log.debug("events of node autoscalers: %s", trouble)
+            except ApiUnavailableError as trouble:
+                log.debug(messages.events_unavailable(trouble))
                 return
             if found and not self._known.has_spoken:
-                log.info("%s adds nodes to this cluster: pods without a node wait for it", source)
+                log.info(messages.node_autoscaler_found(source))
                 self._sources = (source,)
             events += found
         self._known = replace(
@@ -163,7 +161,7 @@ def _moment(event: _Event) -> datetime | None:
         event.event_time,
         event.metadata.creation_timestamp,
     )
-    return max((moment for text in said if text and (moment := moment_of(text))), default=None)
+    return max((moment for text in said if text and (moment := parse_timestamp(text))), default=None)
 
 
 def _is_unschedulable(pod: PodView) -> bool:

@@ -1,9 +1,9 @@
-"""How was the sidecar told to run?
+"""Settings of the sidecar from environment variables.
 
-Takes the environment of the container, spelled as Ray's own autoscaler reads it (AS §1.3), and gives frozen values. It
-reads the environment once, at the start of the process; a value that cannot be meant is one `BadSetting` that names the
-variable and what to write instead, and a variable that changes nothing here is named with its reason, never ignored in
-silence (docs/compatibility.md). Read by main.py; the parts get the values.
+Takes the container's environment, with the variable names of Ray's own autoscaler (AS §1.3), and returns frozen values.
+The environment is read once, at process start. An invalid value raises `SettingError`, which names the variable and what
+to write instead; a variable without effect here is listed with its reason, never silently ignored
+(docs/compatibility.md). Read by main.py, which passes the values on.
 """
 
 from collections.abc import Mapping
@@ -11,41 +11,59 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from raytide.autoscaler.inputs.lifecycle import TimeLimits
-from raytide.autoscaler.inputs.node_autoscaler import Presence
+from raytide.autoscaler.state.instance_lifecycle import TimeLimits
+from raytide.autoscaler.state.node_autoscaler_events import Presence
 
 HUGE: Final = 2**31 - 1
-"""What Ray makes of the word `inf`."""
+"""Ray's meaning of the value `inf`."""
 RAY_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 OFF: Final = ("", "0", "false", "no", "off")
 
 NO_EFFECT: Final[Mapping[str, str]] = {
-    "AUTOSCALER_MAX_CONCURRENT_LAUNCHES": "the whole target of a group is asked for in one patch",
-    "AUTOSCALER_MAX_NUM_FAILURES": "a failed update never ends the sidecar",
-    "AUTOSCALER_MAX_LAUNCH_BATCH": "it belongs to Ray's autoscaler V1",
-    "AUTOSCALER_MAX_RESOURCE_DEMAND_VECTOR_SIZE": "it belongs to Ray's autoscaler V1",
-    "RAY_AUTOSCALER_UTILIZATION_SCORER": "it belongs to Ray's autoscaler V1",
-    "RAY_AUTOSCALER_RECONCILE_RAY_INSTALL_STATUS_TIMEOUT_S": "nothing is installed on Kubernetes, as with Ray's own",
-    "RAY_AUTOSCALER_RECONCILE_TERMINATING_STATUS_TIMEOUT_S": "the operator deletes named pods until they are gone",
+    "AUTOSCALER_MAX_CONCURRENT_LAUNCHES": "all replicas of a group are requested in one patch",
+    "AUTOSCALER_MAX_NUM_FAILURES": "the sidecar does not exit after failed updates",
+    "AUTOSCALER_MAX_LAUNCH_BATCH": "it is a setting of Ray's autoscaler V1",
+    "AUTOSCALER_MAX_RESOURCE_DEMAND_VECTOR_SIZE": "it is a setting of Ray's autoscaler V1",
+    "RAY_AUTOSCALER_UTILIZATION_SCORER": "it is a setting of Ray's autoscaler V1",
+    "RAY_AUTOSCALER_RECONCILE_RAY_INSTALL_STATUS_TIMEOUT_S": "nothing is installed on Kubernetes; Ray's autoscaler does not use it there either",
+    "RAY_AUTOSCALER_RECONCILE_TERMINATING_STATUS_TIMEOUT_S": "the operator retries deletions of pods until they are gone",
 }
-"""Variables of Ray's autoscaler that change nothing here, and why; also in docs/compatibility.md."""
+"""Variables of Ray's autoscaler without effect here, and why; also in docs/compatibility.md."""
 
 
-class BadSetting(Exception):  # noqa: N818 - a sentence for the user
-    """A variable says what cannot be meant; the message is one line that says what to write."""
+TIME_LIMITS: Final[Mapping[str, str]] = {
+    "request_s": "RAY_AUTOSCALER_RECONCILE_REQUEST_STATUS_TIMEOUT_S",
+    "request_retries": "RAY_AUTOSCALER_RECONCILE_MAX_NUM_RETRY_REQUEST_TO_ALLOCATE",
+    "allocate_s": "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S",
+    "stop_request_s": "RAY_AUTOSCALER_RECONCILE_RAY_STOP_REQUESTED_STATUS_TIMEOUT_S",
+    "warn_s": "RAY_AUTOSCALER_RECONCILE_TRANSIENT_STATUS_WARN_INTERVAL_S",
+    "capacity_s": "RAYTIDE_AUTOSCALER_UNSCHEDULABLE_TIMEOUT_S",
+    "answer_s": "RAYTIDE_AUTOSCALER_NODE_ANSWER_TIMEOUT_S",
+    "node_s": "RAYTIDE_AUTOSCALER_NODE_TIMEOUT_S",
+    "schedule_s": "RAYTIDE_AUTOSCALER_SCHEDULE_TIMEOUT_S",
+    "pull_s": "RAYTIDE_AUTOSCALER_PULL_TIMEOUT_S",
+    "initialize_s": "RAYTIDE_AUTOSCALER_INIT_TIMEOUT_S",
+    "broken_s": "RAYTIDE_AUTOSCALER_BROKEN_TIMEOUT_S",
+    "register_s": "RAYTIDE_AUTOSCALER_REGISTER_TIMEOUT_S",
+}
+"""Variable of each field of `TimeLimits` that can be set."""
+
+
+class SettingError(Exception):
+    """An invalid value; the message is one line that includes the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """The way to the API server."""
+    """Connection to the API server."""
 
     host: str
     port: str
     version: str
-    """Of RayClusters, in their path."""
+    """API version of RayClusters."""
     timeout_s: float
     service_account: Path | None
-    """None: where a kubelet mounts it."""
+    """None: the kubelet's mount path."""
     authority: Path | None
     certificate: Path | None
     private_key: Path | None
@@ -53,19 +71,19 @@ class ApiSettings:
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """Who is told what, and how long it is kept."""
+    """Log level, rotation and driver events."""
 
     level: int
     rotation_bytes: int
-    """Zero: never."""
+    """Zero: no rotation."""
     rotated_files: int
     has_events: bool
-    """RAY_SCHEDULER_EVENTS: whether drivers are told."""
+    """RAY_SCHEDULER_EVENTS: whether drivers receive events."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarSettings:
-    """Everything that can be set from outside, except whose sidecar it is."""
+    """All settings, except for the RayCluster the sidecar belongs to."""
 
     interval_s: float
     has_gpu_conservation: bool
@@ -79,13 +97,13 @@ class SidecarSettings:
     pod_ip: str
     gcs_address: str
     is_under_raytide: bool
-    """Whether the operator is ours: then decisions are recorded (sidecar-contract)."""
+    """Whether the operator is Raytide's: then decisions are recorded (sidecar-contract)."""
     api: ApiSettings
     logs: LogSettings
 
 
 def read_settings(environ: Mapping[str, str]) -> SidecarSettings:
-    """All of them; raises `BadSetting` for the first that cannot be meant."""
+    """Read all settings; raises `SettingError` for the first invalid value."""
     read = _Reader(environ)
     pending_idle_s = read.whole("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", -1, at_least=None)
     return SidecarSettings(
@@ -93,7 +111,7 @@ def read_settings(environ: Mapping[str, str]) -> SidecarSettings:
         has_gpu_conservation=read.whole("AUTOSCALER_CONSERVE_GPU_NODES", 1, at_least=None) == 1,
         pending_idle_timeout_s=None if pending_idle_s < 0 else float(pending_idle_s),
         recovery_s=float(read.whole("RAY_AUTOSCALER_AVAILABILITY_RECOVERY_S", 600, at_least=1)),
-        time_limits=TimeLimits.from_environment(environ),
+        time_limits=_time_limits(read),
         node_autoscaler=read.presence("RAYTIDE_AUTOSCALER_NODE_AUTOSCALER"),
         metrics_port=read.port("AUTOSCALER_METRIC_PORT", 44217),
         health_port=read.port("RAYTIDE_AUTOSCALER_HEALTH_PORT", 44218),
@@ -107,16 +125,22 @@ def read_settings(environ: Mapping[str, str]) -> SidecarSettings:
 
 
 def without_effect(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """(variable, reason) of each that is set and changes nothing here."""
+    """(variable, reason) of each variable that is set and has no effect."""
     return tuple((name, why) for name, why in NO_EFFECT.items() if environ.get(name))
+
+
+def _time_limits(read: "_Reader") -> TimeLimits:
+    """The limits that are set; unlike Ray, which uses the default of a RECONCILE variable that is no number (AS §1.3)."""
+    given = {name: variable for name, variable in TIME_LIMITS.items() if read.text(variable)}
+    return TimeLimits.with_settings({name: read.whole(variable, 0, at_least=0) for name, variable in given.items()})
 
 
 def _api(read: "_Reader") -> ApiSettings:
     certificate, private_key = read.path("RAY_KUBERAY_CLIENT_CERT_PATH"), read.path("RAY_KUBERAY_CLIENT_KEY_PATH")
     if bool(certificate) != bool(private_key):
         present = "RAY_KUBERAY_CLIENT_CERT_PATH" if certificate else "RAY_KUBERAY_CLIENT_KEY_PATH"
-        raise BadSetting(
-            f"{present} is set alone: set RAY_KUBERAY_CLIENT_CERT_PATH and RAY_KUBERAY_CLIENT_KEY_PATH, or neither"
+        raise SettingError(
+            f"only {present} is set: set RAY_KUBERAY_CLIENT_CERT_PATH and RAY_KUBERAY_CLIENT_KEY_PATH, or neither"
         )
     return ApiSettings(
         host=read.text("KUBERNETES_SERVICE_HOST", "kubernetes.default"),
@@ -140,7 +164,7 @@ def _logs(read: "_Reader") -> LogSettings:
 
 
 class _Reader:
-    """One environment, word by word."""
+    """Typed access to the environment."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -153,36 +177,36 @@ class _Reader:
         return Path(words) if words else None
 
     def whole(self, name: str, default: int, *, at_least: int | None) -> int:
-        """A whole number or `inf`, as Ray's `env_integer` reads it; anything else fails the start."""
+        """A whole number or `inf`, as Ray's `env_integer` reads it; raises `SettingError` for anything else."""
         words = self.text(name, str(default))
         if words == "inf":
             return HUGE
         try:
             number = int(words)
         except ValueError:
-            raise BadSetting(f"{name}={words!r} is no whole number: write digits or `inf`, or unset it") from None
+            raise SettingError(f"{name}={words!r} is not an integer: set an integer or `inf`, or unset it") from None
         if at_least is not None and number < at_least:
-            raise BadSetting(f"{name}={words} is too small: write at least {at_least}, or unset it")
+            raise SettingError(f"{name}={words} is too small: set at least {at_least}, or unset it")
         return number
 
     def port(self, name: str, default: int) -> int:
         number = self.whole(name, default, at_least=0)
         if number > 65535:
-            raise BadSetting(f"{name}={number} is no port: write 1 to 65535, or 0 for off")
+            raise SettingError(f"{name}={number} is not a port: set 1 to 65535, or 0 to disable it")
         return number
 
     def presence(self, name: str) -> Presence:
         words = self.text(name, Presence.AUTO).lower()
         if words not in [*Presence]:
-            raise BadSetting(f"{name}={words!r} is unknown: write one of {', '.join(Presence)}, or unset it")
+            raise SettingError(f"{name}={words!r} is not supported: set one of {', '.join(Presence)}, or unset it")
         return Presence(words)
 
     def level(self, *names: str) -> int:
-        """The first of them that is set; what is no level fails the start."""
+        """The first variable that is set; raises `SettingError` for an unknown level."""
         for name in names:
             words = self.text(name).lower()
             if words and words not in RAY_LEVELS:
-                raise BadSetting(f"{name}={words!r} is no level: write one of {', '.join(RAY_LEVELS)}")
+                raise SettingError(f"{name}={words!r} is not a log level: set one of {', '.join(RAY_LEVELS)}")
             if words:
                 return RAY_LEVELS[words]
         return RAY_LEVELS["info"]

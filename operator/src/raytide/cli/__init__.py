@@ -6,10 +6,10 @@ from typing import Final
 import click
 
 COMMANDS: Final = {
-    "autoscaler": "run the autoscaler of one RayCluster, beside its head",
-    "operator": "run the operator (RayCluster controller)",
-    "plan": "what the next sharing pass would do, and why",
-    "sandbox": "a Kubernetes cluster on this machine, with pods as processes",
+    "autoscaler": "run the autoscaler of one RayCluster, in its head pod",
+    "operator": "run the operator (RayCluster and TrainingJob controllers)",
+    "plan": "show what the next sharing pass would do, and why",
+    "sandbox": "run a Kubernetes cluster on this machine, with pods as processes",
 }
 
 
@@ -21,14 +21,14 @@ class LazyGroup(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """The subcommand, imported now; None when there is none of that name."""
+        """Import and return the subcommand; None if the name is unknown."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"raytide.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The command list, without importing any of them."""
+        """Write the command list without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 

@@ -1,8 +1,8 @@
 """`raytide autoscaler`: run the autoscaler of one RayCluster, as the second container of its head pod.
 
-Flags are spelled as those of `ray kuberay-autoscaler`, so that KubeRay's start command is understood (AS §1.1). It checks
-flags and environment, and then only watches over a child that does the work (autoscaler/supervisor.py): nothing heavy is
-imported here.
+Flags are spelled like those of `ray kuberay-autoscaler`, so that KubeRay's start command works (AS §1.1). It checks
+flags and environment, then supervises a child process that does the work (autoscaler/supervisor.py): no heavy imports
+here.
 """
 
 import os
@@ -10,24 +10,32 @@ import sys
 
 import click
 
-from raytide.autoscaler.settings import BadSetting, read_settings
+from raytide.autoscaler.settings import SettingError, read_settings
 from raytide.autoscaler.supervisor import Supervisor
 
 
-@click.command(short_help="run the autoscaler of one RayCluster, beside its head")
-@click.option("--cluster-name", required=True, help="name of the RayCluster (KubeRay: RAY_CLUSTER_NAME)")
-@click.option("--cluster-namespace", required=True, help="its namespace (KubeRay: RAY_CLUSTER_NAMESPACE)")
-@click.option("--gcs-address", default="", help="host:port of the GCS; default: this pod, port 6379")
+@click.command(short_help="run the autoscaler of a RayCluster in its head pod")
+@click.option(
+    "--cluster-name", required=True, help="name of the RayCluster (in KubeRay's start command: RAY_CLUSTER_NAME)"
+)
+@click.option(
+    "--cluster-namespace",
+    required=True,
+    help="namespace of the RayCluster (in KubeRay's start command: RAY_CLUSTER_NAMESPACE)",
+)
+@click.option("--gcs-address", default="", help="host:port of the GCS  [default: port 6379 of this pod]")
 def command(cluster_name: str, cluster_namespace: str, gcs_address: str) -> None:
-    """Watch Ray's demand and set how many workers the RayCluster has."""
+    """Scale the worker groups of a RayCluster to the resource demand that its GCS reports."""
     for flag, value in (("--cluster-name", cluster_name), ("--cluster-namespace", cluster_namespace)):
         if not value.strip() or "$(" in value:
-            raise click.UsageError(f"{flag} is {value!r}: the container lacks the variable that it stands for")
+            raise click.UsageError(
+                f"{flag} is {value!r}: the environment variable in its place is not set in the container"
+            )
     if gcs_address and not gcs_address.rpartition(":")[2].isdigit():
-        raise click.UsageError(f"--gcs-address is {gcs_address!r}: write host:port")
+        raise click.UsageError(f"--gcs-address is {gcs_address!r}: set host:port")
     try:
         read_settings(os.environ)
-    except BadSetting as error:
+    except SettingError as error:
         raise click.UsageError(str(error)) from error
     child = (sys.executable, "-m", "raytide.autoscaler.main", cluster_name, cluster_namespace, gcs_address)
     raise SystemExit(Supervisor(child, say=lambda line: click.echo(line, err=True)).run())

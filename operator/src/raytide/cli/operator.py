@@ -1,8 +1,8 @@
 """`raytide operator`: run the controllers.
 
-Flags are spelled as KubeRay's (RC §6.3), so that its charts and manifests keep working; a flag of a feature that is not
-built yet is refused by name instead of being ignored. Every flag can also be set as `RAYTIDE_<FLAG>`. It only reads
-flags; main.py does the rest.
+Flags are spelled like KubeRay's (RC §6.3), so that its charts and manifests keep working; a flag of a feature that is
+not implemented is rejected by name instead of being ignored. Every flag can also be set as `RAYTIDE_<FLAG>`. Only flags
+are read here; manager/main.py does the rest.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from raytide.api.config import DEFAULT_ETCD_IMAGE, AutoscalerMode
-from raytide.settings import (
+from raytide.manager.settings import (
     Settings,
     gates_without_effect,
     parse_feature_gates,
@@ -29,23 +29,23 @@ from raytide.settings import (
 log = logging.getLogger(__name__)
 
 NOT_BUILT: Final = {
-    "--enable-batch-scheduler": "batch schedulers are not built yet",
-    "--batch-scheduler": "batch schedulers are not built yet",
-    "--config": "configuration files are not read yet; use flags and environment variables",
+    "--enable-batch-scheduler": "batch schedulers are not supported yet",
+    "--batch-scheduler": "batch schedulers are not supported yet",
+    "--config": "configuration files are not supported yet; use flags and environment variables",
     "--log-file-path": "logs go to standard error only",
     "--log-file-encoder": "logs go to standard error only",
     "--log-stdout-encoder": "logs are written as key=value",
-    "--forced-cluster-upgrade": "it has no effect, here as in KubeRay; leave it out",
+    "--forced-cluster-upgrade": "it has no effect, as in KubeRay; remove it",
     "--use-kubernetes-proxy": "RayJob and RayService are not managed by Raytide",
-    "--qps": "requests are limited by number in flight, not by rate",
-    "--burst": "requests are limited by number in flight, not by rate",
+    "--qps": "requests are limited by the number in flight, not by rate; remove it",
+    "--burst": "requests are limited by the number in flight, not by rate; remove it",
     "--zap-devel": "use --log-level",
     "--zap-encoder": "logs are written as key=value",
     "--zap-log-level": "use --log-level",
     "--zap-stacktrace-level": "tracebacks are always logged",
     "--zap-time-encoding": "times are always ISO 8601",
 }
-"""KubeRay's flags that would have no effect, and what to do instead."""
+"""KubeRay's flags that are not supported, and the message for each."""
 
 Command = Callable[..., None]
 
@@ -64,7 +64,7 @@ def _refuse_disabled_metrics(_ctx: click.Context, _param: click.Parameter, value
 
 
 def refuse_not_built(command: Command) -> Command:
-    """Adds every flag of NOT_BUILT, hidden, with its sentence."""
+    """Add every flag of NOT_BUILT, hidden, as an option that fails with its message."""
     for flag in NOT_BUILT:
         option = click.option(
             flag, hidden=True, expose_value=False, callback=_refuse, is_flag=False, flag_value="true", default=None
@@ -84,53 +84,55 @@ def _checked(parse: Callable[[str], Any]) -> Callable[..., Any]:
 
 
 def _address(text: str) -> str:
-    from raytide.runtime.endpoints import address_of  # noqa: PLC0415 - aiohttp only when the operator really runs
+    from raytide.runtime.http_endpoints import address_of  # noqa: PLC0415 - aiohttp only when the operator really runs
 
     address_of(text)
     return text
 
 
 @click.command(name="operator", context_settings={"auto_envvar_prefix": "RAYTIDE"})
-@click.option("--kubeconfig", default="", help="Kubeconfig file; default: $KUBECONFIG, in-cluster, ~/.kube/config.")
+@click.option(
+    "--kubeconfig", default="", help="Path to the kubeconfig; default: $KUBECONFIG, in-cluster, ~/.kube/config."
+)
 @click.option(
     "--watch-namespace",
     default="",
     callback=_checked(parse_namespaces),
-    help="Comma-separated namespaces to look at; default: all.",
+    help="Comma-separated namespaces to watch; default: all.",
 )
 @click.option(
     "--reconcile-concurrency",
     type=click.IntRange(1, 256),
     default=8,
     show_default=True,
-    help="Objects of each kind worked on at once.",
+    help="Maximum number of concurrent reconciles per kind.",
 )
 @click.option(
     "--metrics-addr",
     default=":8080",
     show_default=True,
     callback=_checked(_address),
-    help="Where /metrics is served; 0 = off.",
+    help="Address that serves /metrics; 0 disables it.",
 )
 @click.option(
     "--health-probe-bind-address",
     default=":8082",
     show_default=True,
     callback=_checked(_address),
-    help="Where /healthz and /readyz are served; 0 = off.",
+    help="Address that serves /healthz and /readyz; 0 disables it.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="What is logged.",
+    help="Minimum level of log messages.",
 )
 @click.option(
     "--feature-gates",
     default="",
     callback=_checked(parse_feature_gates),
-    help="Such as RayMultiHostIndexing=false; several with commas.",
+    help="Comma-separated feature gates, such as RayMultiHostIndexing=false.",
 )
 @click.option(
     "--enable-leader-election",
@@ -138,40 +140,40 @@ def _address(text: str) -> str:
     flag_value="true",
     default=None,
     type=bool,
-    help="Write only while holding a Lease; default: true in a cluster, or with a namespace for the Lease.",
+    help="Write only as leader, while holding a Lease; default: true in a cluster, or with a Lease namespace.",
 )
 @click.option(
     "--leader-election-namespace",
     default="",
-    help="Where the Lease is; default: the pod's namespace, or that of the kubeconfig.",
+    help="Namespace of the Lease; default: the pod's namespace, or that of the kubeconfig.",
 )
 @click.option(
     "--leader-election-lease-duration",
     default="30s",
     show_default=True,
     callback=_checked(parse_whole_seconds),
-    help="After so long without a renewal another replica takes over.",
+    help="Time without a renewal after which another replica may acquire the Lease.",
 )
 @click.option(
     "--leader-election-renew-deadline",
     default="20s",
     show_default=True,
     callback=_checked(parse_seconds),
-    help="So long after its last renewal the leader may still write.",
+    help="Time after the last renewal during which the leader may write.",
 )
 @click.option(
     "--leader-election-retry-period",
     default="4s",
     show_default=True,
     callback=_checked(parse_seconds),
-    help="From one renewal to the next.",
+    help="Interval between renewals of the Lease.",
 )
 @click.option(
     "--autoscaler-mode",
     type=click.Choice(["raytide", "ray"]),
     default="raytide",
     show_default=True,
-    help="Whose autoscaler runs beside heads: Raytide's, or the one in Ray's image.",
+    help="Autoscaler in head pods: Raytide's, or Ray's from the Ray image.",
 )
 @click.option(
     "--autoscaler-image",
@@ -185,31 +187,31 @@ def _address(text: str) -> str:
     default=False,
     show_default=True,
     type=bool,
-    help="status.state of a RayCluster leaves ready while pods are missing; KubeRay's, which Kueue reads, does not.",
+    help="Let status.state of a RayCluster leave ready while pods are missing; KubeRay's, which Kueue reads, does not.",
 )
 @click.option(
     "--sharing-period",
     default="30s",
     show_default=True,
     callback=_checked(parse_seconds),
-    help="From one look at how TrainingJobs share the cluster to the next, when nothing happens.",
+    help="Maximum interval between two passes that share the cluster among TrainingJobs.",
 )
 @click.option(
     "--max-load",
     default="",
     callback=_checked(parse_max_load),
-    help="How much of the cluster TrainingJobs may grow into, such as cpu=90,memory=95 (percent); default: all of it.",
+    help="Percentage of the cluster up to which TrainingJobs grow, such as cpu=90,memory=95; default: 100.",
 )
 @click.option(
     "--gpu-resources",
     default="",
     callback=_checked(parse_gpus),
-    help="Comma-separated resources that are GPUs; default: nvidia.com/gpu,amd.com/gpu.",
+    help="Comma-separated resource names that count as GPUs; default: nvidia.com/gpu,amd.com/gpu.",
 )
 @click.option(
     "--etcd-image",
     default="",
-    help=f"Image of the etcd beside the master of a Paddle job; default: {DEFAULT_ETCD_IMAGE}.",
+    help=f"Image of the etcd container in the master pod of a Paddle job; default: {DEFAULT_ETCD_IMAGE}.",
 )
 @click.option(
     "--enable-metrics",
@@ -243,7 +245,7 @@ def command(
     gpu_resources: frozenset[str],
     etcd_image: str,
 ) -> None:
-    """Run the operator (RayClusters and TrainingJobs) until told to stop."""
+    """Run the operator (RayClusters and TrainingJobs) until it receives SIGTERM or SIGINT."""
     try:
         settings = Settings(
             kubeconfig=kubeconfig,
@@ -267,17 +269,17 @@ def command(
             etcd_image=etcd_image,
         )
         settings.lease_timing()
-    except ValueError as error:  # of pydantic, or of ours: both say which setting
+    except ValueError as error:  # from pydantic or `lease_timing`: both name the setting
         raise click.UsageError(str(error)) from error
 
-    from raytide.main import run_operator  # noqa: PLC0415 - kopf is imported only when the operator really runs
+    from raytide.manager.main import run_operator  # noqa: PLC0415 - kopf is imported only when the operator really runs
     from raytide.runtime import logs  # noqa: PLC0415 - same
-    from raytide.runtime.collector import spare_the_collector  # noqa: PLC0415 - same
+    from raytide.runtime.gc_tuning import tune_gc  # noqa: PLC0415 - same
 
-    spare_the_collector()
+    tune_gc()
     logs.install(logging.getLevelNamesMapping()[log_level.upper()])
     for name in variables_without_effect(os.environ):
-        log.warning("%s is set and has no effect, see docs/compatibility.md", name)
+        log.warning("environment variable %s has no effect, see docs/compatibility.md", name)
     for switched in gates_without_effect(feature_gates):
         log.warning("feature gate %s has no effect, see docs/compatibility.md", switched)
     raise SystemExit(asyncio.run(run_operator(settings)))

@@ -1,9 +1,9 @@
-"""What can a person do with the sandbox?
+"""`raytide sandbox`: start, stop and inspect the sandbox.
 
-The commands `raytide sandbox up, down, status, kubeconfig, logs` (and `serve`, which `up` starts): options in, short
-answers out, exit code 0 when what was asked for is so. It decides nothing; starting and ending is launch.py's, the state
-directory is state.py's, the cluster itself is main.py's. Modules are imported by the command that needs them, so that
-`status` answers in a blink.
+The commands `raytide sandbox up, down, status, kubeconfig, logs` (and `serve`, which `up` starts) take options, print
+short answers and exit with 0 when the requested state is reached. They make no decisions: sandbox/daemonize.py starts
+and stops, state_dir.py holds the state directory, sandbox/main.py runs the cluster. Modules are imported by the command
+that needs them, so that `status` is fast.
 """
 
 import functools
@@ -17,11 +17,13 @@ from typing import Any, Final
 
 import click
 
-from raytide.sandbox.state import DIRECTORY_VARIABLE, AlreadyRunning, Record, StateDirectory
+from raytide.sandbox.state_dir import DIRECTORY_VARIABLE, AlreadyRunningError, Record, StateDirectory
 
 UP_DEADLINE_S: Final = {"embedded": 30.0, "kubernetes": 90.0}
 _FOLLOW_S: Final = 0.2
-_API_HELP: Final = "The emulator, or a real control plane (make control-plane, or KUBEBUILDER_ASSETS)."
+_API_HELP: Final = (
+    "API server: the built-in emulator, or a real control plane (from make control-plane, or KUBEBUILDER_ASSETS)."
+)
 _EXTRA: Final = ("cel", "cryptography", "rich")
 """Packages that only the extra `sandbox` brings."""
 
@@ -30,7 +32,7 @@ _EXTRA: Final = ("cel", "cryptography", "rich")
 def command() -> None:
     """A Kubernetes cluster on this machine, with pods as processes.
 
-    After `down` the cluster and all that was in it is gone.
+    `down` deletes the cluster with all of its objects.
     """
 
 
@@ -38,7 +40,7 @@ def _state_option(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--state-dir",
         type=click.Path(file_okay=False, path_type=Path),
-        help=f"Where the sandbox keeps its files.  [default: ${DIRECTORY_VARIABLE} or ~/.cache/raytide/sandbox]",
+        help=f"Directory for the files of the sandbox.  [default: ${DIRECTORY_VARIABLE} or ~/.cache/raytide/sandbox]",
     )
     @functools.wraps(function)
     def with_state(*, state_dir: Path | None, **options: Any) -> Any:
@@ -55,14 +57,28 @@ def _cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--api", type=click.Choice(["embedded", "kubernetes"]), default="embedded", help=_API_HELP),
         click.option("--crds/--no-crds", "has_crds", default=True, show_default=True, help="Install Raytide's CRDs."),
         click.option(
-            "--port", type=click.IntRange(0, 65535), default=0, help="API port on 127.0.0.1; 0: any free one."
+            "--port",
+            type=click.IntRange(0, 65535),
+            default=0,
+            help="Port of the API server on 127.0.0.1; 0: any free port.",
         ),
-        click.option("--isolation", type=isolation, default="auto", help="How pods are kept apart; auto: by trying."),
         click.option(
-            "--image", "images", multiple=True, metavar="NAME=FOLDER", help="An environment that stands for an image."
+            "--isolation",
+            type=isolation,
+            default="auto",
+            help="Isolation of pods: ns: Linux namespaces; plain: none; auto: ns if possible.",
         ),
-        click.option("--node-memory", default="32Gi", show_default=True, help="Memory each node claims to have."),
-        click.option("--node-cpu", default="8", show_default=True, help="CPUs each node claims to have."),
+        click.option(
+            "--image",
+            "images",
+            multiple=True,
+            metavar="NAME=FOLDER",
+            help="Run containers of image NAME in the Python environment FOLDER. Repeatable.",
+        ),
+        click.option(
+            "--node-memory", default="32Gi", show_default=True, help="Memory of each node, for scheduling only."
+        ),
+        click.option("--node-cpu", default="8", show_default=True, help="CPUs of each node, for scheduling only."),
         click.option("--nodes", type=click.IntRange(1, 100), default=3, show_default=True, help="Number of nodes."),
     ):
         function = option(function)
@@ -92,8 +108,8 @@ def _checked_quantities(options: dict[str, Any]) -> None:
 
 
 def _checked_images(given: tuple[str, ...]) -> tuple[str, ...]:
-    """With whole paths: the sandbox works elsewhere."""
-    from raytide.sandbox.node.images import parse_given  # noqa: PLC0415 - only `up` needs it
+    """Make paths absolute, because the sandbox runs in another directory."""
+    from raytide.sandbox.container_runtime.images import parse_given  # noqa: PLC0415 - only `up` needs it
 
     try:
         return tuple(f"{name}={folder}" for name, folder in parse_given(given).items())
@@ -107,10 +123,10 @@ def _checked_images(given: tuple[str, ...]) -> tuple[str, ...]:
 def up(state: StateDirectory, **options: Any) -> None:
     """Start the sandbox in the background and wait until it is ready.
 
-    Node sizes are figures for scheduling; nothing is enforced. Returns 0 when a sandbox is running, also when it was
-    running before.
+    CPU and memory of nodes are for scheduling only; limits are not enforced. The exit code is 0 if a sandbox is running,
+    even if it was running before.
     """
-    from raytide.sandbox import launch  # noqa: PLC0415 - only `up` and `down` start and end things
+    from raytide.sandbox import daemonize  # noqa: PLC0415 - only `up` and `down` start and end things
 
     _check_extra()
     _checked_quantities(options)
@@ -121,13 +137,13 @@ def up(state: StateDirectory, **options: Any) -> None:
     leftover = state.read_record()
     try:
         if leftover is not None and not state.is_claimed():
-            launch.stop(state)
-            click.echo(f"Cleared what a sandbox left that ended without notice (process {leftover.pid}).", err=True)
-        record = launch.start(launch.Settings(**options), state, deadline_s=UP_DEADLINE_S[options["api"]])
-    except AlreadyRunning:
+            daemonize.stop(state)
+            click.echo(f"Removed leftovers of a sandbox that was killed or crashed (process {leftover.pid}).", err=True)
+        record = daemonize.start(daemonize.Settings(**options), state, deadline_s=UP_DEADLINE_S[options["api"]])
+    except AlreadyRunningError:
         _tell_running(state)
         return
-    except launch.LaunchTrouble as trouble:
+    except daemonize.LaunchError as trouble:
         raise click.ClickException(str(trouble)) from None
     except OSError as error:
         raise click.ClickException(
@@ -144,8 +160,8 @@ def up(state: StateDirectory, **options: Any) -> None:
 
 def _tell_running(state: StateDirectory) -> None:
     record = state.read_record()
-    where = f"{record.server} (process {record.pid}, {_nodes(record)})" if record else "it is just starting"
-    click.echo(f"A sandbox is already running: {where}. Nothing was changed; `raytide sandbox down` ends it.")
+    where = f"{record.server} (process {record.pid}, {_nodes(record)})" if record else "it is starting"
+    click.echo(f"A sandbox is already running: {where}. Nothing was changed; to stop it: raytide sandbox down")
 
 
 def _nodes(record: Record) -> str:
@@ -155,12 +171,12 @@ def _nodes(record: Record) -> str:
 @command.command()
 @_state_option
 def down(state: StateDirectory) -> None:
-    """End the sandbox and everything that runs in it; its objects are gone."""
-    from raytide.sandbox import launch  # noqa: PLC0415 - only `up` and `down` start and end things
+    """Stop the sandbox and its pods, and delete all of its objects."""
+    from raytide.sandbox import daemonize  # noqa: PLC0415 - only `up` and `down` start and end things
 
     try:
-        was_running = launch.stop(state)
-    except launch.LaunchTrouble as trouble:
+        was_running = daemonize.stop(state)
+    except daemonize.LaunchError as trouble:
         raise click.ClickException(str(trouble)) from None
     click.echo("The sandbox is down." if was_running else "No sandbox is running.")
 
@@ -168,16 +184,16 @@ def down(state: StateDirectory) -> None:
 @command.command()
 @_state_option
 def status(state: StateDirectory) -> None:
-    """What runs here; exit code 1 when nothing does."""
-    from raytide.sandbox.overview import render, take  # noqa: PLC0415 - only `status` asks the API and needs rich
+    """Show the sandbox and its pods; the exit code is 1 if none is running."""
+    from raytide.sandbox.status_report import render, take  # noqa: PLC0415 - only `status` asks the API and needs rich
 
     record = state.read_record()
     if not state.is_claimed():
-        left = " An earlier one ended without notice; `up` and `down` clear what it left." if record else ""
+        left = " An earlier one was killed or crashed; `up` and `down` remove its leftovers." if record else ""
         click.echo(f"No sandbox is running.{left} Start one with: raytide sandbox up")
         sys.exit(1)
     if record is None:
-        click.echo("A sandbox is just starting.")
+        click.echo("A sandbox is starting.")
         sys.exit(1)
     overview = take(state, record)
     render(overview)
@@ -186,7 +202,7 @@ def status(state: StateDirectory) -> None:
 
 @command.command()
 @_state_option
-@click.option("--path", "is_path", is_flag=True, help="Print where the file is, not what is in it.")
+@click.option("--path", "is_path", is_flag=True, help="Print the path of the file instead of its content.")
 def kubeconfig(state: StateDirectory, *, is_path: bool) -> None:
     """Print the kubeconfig, or its path: export KUBECONFIG=$(raytide sandbox kubeconfig --path)."""
     if not state.is_claimed() or not state.kubeconfig.exists():
@@ -196,12 +212,14 @@ def kubeconfig(state: StateDirectory, *, is_path: bool) -> None:
 
 @command.command()
 @_state_option
-@click.option("-f", "--follow", is_flag=True, help="Wait for more until the sandbox ends.")
-@click.option("-n", "--lines", type=click.IntRange(0), default=200, show_default=True, help="Only the last lines.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the sandbox ends.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(0), default=200, show_default=True, help="Number of last lines to print."
+)
 def logs(state: StateDirectory, *, follow: bool, lines: int) -> None:
-    """Print the sandbox's own log (of pods: kubectl logs)."""
+    """Print the log of the sandbox itself (logs of pods: kubectl logs)."""
     if not state.log.exists():
-        raise click.ClickException(f"no log in {state.path}; no sandbox has run there")
+        raise click.ClickException(f"no log in {state.path}: no sandbox has run with this state directory")
     with state.log.open(errors="replace") as log:
         tail = log.readlines()[-lines:] if lines else []
         click.echo("".join(tail), nl=False)
@@ -218,10 +236,10 @@ def logs(state: StateDirectory, *, follow: bool, lines: int) -> None:
 @command.command(hidden=True)
 @_state_option
 @_cluster_options
-@click.option("--ready-fd", type=int, help="Where to say that the sandbox is ready.")
+@click.option("--ready-fd", type=int, help="File descriptor that is written to when the sandbox is ready.")
 def serve(state: StateDirectory, ready_fd: int | None, **options: Any) -> None:
-    """Be the sandbox, in the foreground."""
-    from raytide.sandbox.launch import Settings  # noqa: PLC0415 - same
+    """Run the sandbox in the foreground."""
+    from raytide.sandbox.daemonize import Settings  # noqa: PLC0415 - same
     from raytide.sandbox.main import serve as run  # noqa: PLC0415 - the cluster is for its own process
 
     sys.exit(run(Settings(**options), state, ready_fd=ready_fd))

@@ -1,8 +1,8 @@
-"""How do requests travel to an API server over HTTP?
+"""HTTP transport to an API server, based on aiohttp.
 
-The aiohttp form of `Transport`: connections are reused, every call has a deadline, streams are given up when silent. It
-turns every trouble of a network into `Unavailable` and says honestly whether a write may have reached the server. Made
-by `kube/connect`; knows nothing of credentials, which the session adds by itself.
+Implements `Transport`: connections are reused, every call has a deadline, silent streams are abandoned. Every network
+error becomes `ApiUnavailableError`, with the information whether a write may have reached the server. Created by
+`kube/kubeconfig`; the session adds credentials.
 """
 
 import asyncio
@@ -14,21 +14,21 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
-from raytide.api.errors import Unavailable
-from raytide.kube.transport import Response, StreamRefused, TooLarge
+from raytide.api.errors import ApiUnavailableError
+from raytide.kube.transport import Response, StreamStatusError, TooLargeError
 from raytide.runtime.clock import Clock
 
 OPEN_STREAM_S: Final = 10.0
 MOST_BYTES: Final = 16 << 20
-"""Of one answer: ten times the largest object that etcd stores, and several times a full page of usual ones."""
+"""Limit of one answer: ten times the largest object in etcd, and several times a full page of usual objects."""
 
 
 class _Body(aiohttp.BytesPayload):
-    """What one request sends, as long as there is time; looked at once more before its first byte leaves.
+    """Request body that is not sent after its deadline; checked once more before its first byte leaves.
 
-    A process that was stopped, or a machine that was suspended, between asking the write gate and sending must not send
-    after it: by then another replica may be the one that writes (D10). So this asks the gate's clock, which goes on while
-    the machine sleeps. aiohttp sends headers and the first piece of the body together, after this.
+    If the process is stopped, or the machine suspended, between asking the write gate and sending, the write must not
+    be sent: another replica may be the leader (D10). The check uses the gate's clock, which advances during suspend.
+    aiohttp sends headers and the first piece of the body together, after this check.
     """
 
     def __init__(self, content: bytes, clock: Clock, timeout_s: float) -> None:
@@ -36,12 +36,12 @@ class _Body(aiohttp.BytesPayload):
         self._clock = clock
         self._ends_at = clock.boottime() + timeout_s
         self.has_left = False
-        """Its first byte may have left: from here on the outcome of the request may be unknown."""
+        """The first byte may have left: from here on the outcome of the request may be unknown."""
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Called by aiohttp when the connection is there."""
+        """Send the body; aiohttp calls this once the connection is open."""
         if self._clock.boottime() >= self._ends_at:
-            raise TimeoutError("its time was over before it could be sent")
+            raise TimeoutError("the request timed out before it was sent")
         self.has_left = True
         await super().write_with_length(writer, content_length)
 
@@ -49,13 +49,14 @@ class _Body(aiohttp.BytesPayload):
 class HttpTransport:
     """One API server behind an aiohttp session.
 
-    - Whatever the server answers is a `Response`; its header names are lower-case.
-    - No answer in `timeout_s`, a connection refused, reset or closed half-way are `Unavailable`.
-    - The outcome of a write is unknown exactly if its first byte had left before the trouble; without a body, always.
-    - An answer of more than 16 MiB is not read to its end: `TooLarge`, and the outcome of a write is unknown.
-    - No body leaves after `timeout_s`, not even when the process was stopped or the machine suspended in between.
-    - A stream gives an empty chunk when it is open and then bytes as they come, ends when the server ends it, and is
-      `Unavailable` when it is not opened in ten seconds, after `silence_s` of silence, or when it breaks; a stream that is answered with something else than 200 is `StreamRefused` with that answer.
+    - Every answer of the server is a `Response`; its header names are lower-case.
+    - No answer within `timeout_s`, and a connection that is refused, reset or closed half-way, are `ApiUnavailableError`.
+    - The outcome of a write is unknown exactly if its first byte had left before the error; without a body, always.
+    - An answer of more than 16 MiB is not read to its end: `TooLargeError`, and the outcome of a write is unknown.
+    - No body is sent after `timeout_s`, even if the process was stopped or the machine suspended in between.
+    - A stream yields an empty chunk when it is open, then bytes, and ends when the server ends it. It is `ApiUnavailableError`
+      if not opened within ten seconds, after `silence_s` without bytes, or if it breaks, and `StreamStatusError` with the
+      answer on a status other than 200.
     """
 
     def __init__(self, session: aiohttp.ClientSession, server: str, *, clock: Clock | None = None) -> None:
@@ -85,12 +86,12 @@ class HttpTransport:
                 allow_redirects=False,
             ) as response:
                 return await _whole(response)
-        except TooLarge as error:
+        except TooLargeError as error:
             error.is_outcome_unknown = method != "GET"
             raise
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             is_unknown = method != "GET" and (sending is None or sending.has_left)
-            raise Unavailable(_words(error, timeout_s), is_outcome_unknown=is_unknown) from error
+            raise ApiUnavailableError(_words(error, timeout_s), is_outcome_unknown=is_unknown) from error
 
     async def stream(
         self,
@@ -103,7 +104,7 @@ class HttpTransport:
         """See `Transport`."""
         patience = aiohttp.ClientTimeout(total=None, sock_connect=OPEN_STREAM_S, sock_read=silence_s)
         try:
-            async with asyncio.timeout(OPEN_STREAM_S):  # an API server opens a stream at once, and then may say nothing
+            async with asyncio.timeout(OPEN_STREAM_S):  # streams open at once, then may be silent
                 response = await self._session.get(
                     self._url(path, query), headers=headers, timeout=patience, allow_redirects=False
                 )
@@ -111,21 +112,34 @@ class HttpTransport:
                 if response.status != 200:
                     async with asyncio.timeout(OPEN_STREAM_S):
                         refusal = await _whole(response)
-                    raise StreamRefused(refusal)
-                yield b""
-                async for chunk in response.content.iter_any():
-                    yield chunk
+                    raise StreamStatusError(refusal)
+                try:
+                    yield b""
+                    async for chunk in response.content.iter_any():
+                        yield chunk
+                finally:
+                    _abort(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Unavailable(_words(error, silence_s)) from error
+            raise ApiUnavailableError(_words(error, silence_s)) from error
 
     async def close(self) -> None:
         """See `Transport`."""
         await self._session.close()
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
-        """Put together as text: yarl would look at every part of it again, for every request."""
+        """Build the URL as text: yarl would parse every part again for every request."""
         asked = f"?{urlencode(query, quote_via=quote)}" if query else ""
         return URL(f"{self._server}/{path.removeprefix('/')}{asked}", encoded=True)
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Close the connection of an unfinished answer without TLS close_notify.
+
+    A silent server would not answer it, and asyncio keeps the socket for 30 s to wait for it. No effect on an answer
+    that was read to its end: its connection is reused.
+    """
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
 
 
 async def _whole(response: aiohttp.ClientResponse) -> Response:
@@ -138,8 +152,8 @@ async def _whole(response: aiohttp.ClientResponse) -> Response:
             pieces.append(piece)
         else:
             return _response(response, b"".join(pieces))
-    response.close()  # what is left of it is not worth reading, and the connection cannot be used before
-    raise TooLarge(f"the answer is larger than {MOST_BYTES >> 20} MiB", is_answer=True)
+    response.close()  # the connection cannot be reused without reading the rest
+    raise TooLargeError(f"the response is larger than {MOST_BYTES >> 20} MiB", is_answer=True)
 
 
 def _response(response: aiohttp.ClientResponse, body: bytes) -> Response:
@@ -147,7 +161,7 @@ def _response(response: aiohttp.ClientResponse, body: bytes) -> Response:
 
 
 def _words(error: Exception, patience_s: float) -> str:
-    """Time-outs of asyncio and aiohttp have no words of their own."""
+    """Describe the error; time-outs of asyncio and aiohttp have no message."""
     if isinstance(error, TimeoutError) and not str(error):
-        return f"no answer in {patience_s:.0f} s"
+        return f"no response within {patience_s:.0f} s"
     return f"{type(error).__name__}: {error}"

@@ -1,8 +1,8 @@
-"""What does the API hold of one kind, as far as we care?
+"""Informer: local cache of the objects of one kind, reduced to views.
 
-Objects come in as bytes from a list and a watch, leave as small frozen views, by name or by an index; every change is
-told once. It never shows an object that a complete list did not have, tells a deletion that happened while the watch
-was down, and does no work per event that grows with the cluster. Read by controllers, wired in `main.py` (D3).
+Takes objects as bytes from a list and a watch, and holds small frozen views by name and by index; every change calls a
+handler once. It never holds an object that was not in a complete list or a watch event, reports deletions that happened
+while the watch was down, and does constant work per event. Read by controllers, wired in `manager/main.py` (D3).
 """
 
 import asyncio
@@ -23,16 +23,16 @@ V = TypeVar("V")
 
 
 class Informer(Generic[V]):
-    """A local copy of one kind, reduced to views.
+    """Local cache of one kind.
 
-    - After the first complete list of every namespace it `is_synced`, and stays so; `age_s` says how old the news are.
-    - `get`, `by_index`, `all` and `len` answer from memory.
-    - `on_change(old, new)` is told every change once, right after the store has it, and nothing that is none:
-      neither repeated events nor objects that a new list shows unchanged.
-    - A new list replaces everything: what it does not have is told as deleted.
-    - `decoder` sees each object once; one that it cannot read is logged and left as it was, the others go on.
-    - `version_in` is the resourceVersion up to which a namespace is known, 0 before the first list.
-    - `relist` asks for one new list, `refresh` waits for one.
+    - `is_synced` is true after the first complete list of every namespace, and stays true; `age_s` is the staleness.
+    - `get`, `by_index`, `all` and `len` read from memory.
+    - `on_change(old, new)` is called once per change, right after the store is updated; neither for repeated events nor
+      for objects that a relist returns unchanged.
+    - A relist replaces everything: an object that is absent from it is reported as deleted.
+    - `decoder` receives each version once; an object that it cannot decode is logged and keeps its old view.
+    - `version_in` is the resourceVersion up to which a namespace is synced, 0 before the first list.
+    - `relist` requests one list, `refresh` waits for one.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Informer(Generic[V]):
         if_forbidden: str = "",
         forbidden_s: float = FORBIDDEN_S,
     ) -> None:
-        """`namespaces` None means all of them, with one list and one watch; `silence_s` after which a watch is dead.
+        """`namespaces` None means all, with one list and one watch; a watch without bytes for `silence_s` is dead.
 
-        `if_forbidden` makes it optional: it says what is not done while the API does not allow to list or watch it, which
-        is tried again every `forbidden_s`.
+        `if_forbidden` makes the informer optional: the text says what is not done while listing or watching is
+        forbidden, which is retried every `forbidden_s`.
         """
         self.resource = resource
         self.name = name or resource.plural
-        """What probes and metrics call it; two informers of one kind have two names."""
+        """Name in probes and metrics; two informers of one kind have two names."""
         self._clock = clock
         self._store = _Store(index, on_change)
         self._shelves: dict[str, _Shelf[V]] = {}
@@ -77,67 +77,67 @@ class Informer(Generic[V]):
             )
 
     async def run(self) -> None:
-        """Follow until cancelled; belongs in a TaskGroup."""
+        """List and watch until cancelled; run it in a TaskGroup."""
         async with asyncio.TaskGroup() as tasks:
             for reflector in self._reflectors.values():
                 tasks.create_task(reflector.run())
 
     async def wait_synced(self) -> None:
-        """Return when everything has been listed once."""
+        """Return when every namespace has been listed once."""
         for reflector in self._reflectors.values():
             await reflector.wait_listed()
 
     async def refresh(self) -> None:
-        """Return when everything has been listed once more, beginning now (D6: a new term of leadership)."""
+        """Return when a list that began after this call is complete (D6: a new leadership term)."""
         await asyncio.gather(*(reflector.refresh() for reflector in self._reflectors.values()))
 
     def relist(self) -> None:
-        """Ask for one new list."""
+        """Request one list."""
         for reflector in self._reflectors.values():
             reflector.relist()
 
     @property
     def is_synced(self) -> bool:
-        """True once everything has been listed."""
+        """Whether every namespace has been listed."""
         return all(reflector.lists for reflector in self._reflectors.values())
 
     @property
     def is_following(self) -> bool:
-        """Whether every change is told as it happens: everything has been listed, and every stream is open."""
+        """Whether changes are received as they happen: synced, and every watch is open."""
         return self.is_synced and all(reflector.is_open for reflector in self._reflectors.values())
 
     @property
     def is_listable(self) -> bool | None:
-        """Whether the API lets us list it: False while the kind is not there or forbidden, None until it has said.
+        """Whether the kind may be listed: False if it is not served or forbidden, None before the first answer.
 
-        With several namespaces one that may be listed is enough.
+        With several namespaces one listable namespace is enough.
         """
         answers = {reflector.is_listable for reflector in self._reflectors.values()}
         return True if True in answers else None if None in answers else False
 
     @property
     def age_s(self) -> float:
-        """Seconds since the quietest stream gave a sign of life; more than 60 means trouble (D9)."""
+        """Seconds since the last activity of the least active watch; more than 60 means trouble (D9)."""
         now = self._clock.monotonic()
         return max(now - reflector.signed_at for reflector in self._reflectors.values())
 
     @property
     def trouble(self) -> str:
-        """What keeps us from following, in words; empty when nothing does."""
+        """Error that prevents listing or watching; empty when there is none."""
         return next((reflector.trouble for reflector in self._reflectors.values() if reflector.trouble), "")
 
     @property
     def lists(self) -> int:
-        """How many lists were completed, all namespaces together."""
+        """Number of completed lists, over all namespaces."""
         return sum(reflector.lists for reflector in self._reflectors.values())
 
     @property
     def version(self) -> int:
-        """The version up to which everything is known."""
+        """The resourceVersion up to which every namespace is synced."""
         return min(version_number(reflector.version) for reflector in self._reflectors.values())
 
     def version_in(self, namespace: str) -> int:
-        """The version up to which this namespace is known; 0 if it is not looked at."""
+        """The resourceVersion up to which this namespace is synced; 0 if it is not watched."""
         reflector = self._reflectors.get(namespace) or self._reflectors.get("")
         return version_number(reflector.version) if reflector else 0
 
@@ -146,11 +146,11 @@ class Informer(Generic[V]):
         return self._store.views.get(Key(namespace, name))
 
     def by_index(self, key: Key) -> tuple[V, ...]:
-        """The views whose index is `key`, oldest acquaintance first."""
+        """The views with this index key, in the order in which they were first received."""
         return tuple(self._store.by_index.get(key, {}).values())
 
     def index_keys(self) -> tuple[Key, ...]:
-        """Every key that `by_index` knows something about."""
+        """Every index key with at least one view."""
         return tuple(self._store.by_index)
 
     def all(self) -> Iterator[V]:
@@ -158,12 +158,12 @@ class Informer(Generic[V]):
         return iter(self._store.views.values())
 
     def __len__(self) -> int:
-        """How many objects there are."""
+        """Number of objects."""
         return len(self._store.views)
 
 
 class _Store(Generic[V]):
-    """Views by key and by index, changed together and told at once."""
+    """Views by key and by index, updated together, with the change handler called at once."""
 
     def __init__(self, index: Callable[[V], Key | None], on_change: Callable[[V | None, V | None], None]) -> None:
         self.views: dict[Key, V] = {}
@@ -198,7 +198,7 @@ class _Store(Generic[V]):
 
 
 class _Shelf(Generic[V]):
-    """The sink of one reflector: knows which objects, at which version, came through it."""
+    """Sink of one reflector: tracks the versions of the objects received through it."""
 
     def __init__(self, store: _Store[V], decoder: Callable[[msgspec.Raw], V], resource: Resource) -> None:
         self._store = store
@@ -245,7 +245,7 @@ class _Shelf(Generic[V]):
         return version
 
     def _is_news(self, key: Key, version: str) -> bool:
-        """False for an event that we have had, or that is older than what we have."""
+        """Whether the event is newer than what is stored."""
         known = self._versions.get(key)
         if known is None:
             return True
@@ -256,7 +256,7 @@ class _Shelf(Generic[V]):
             return self._decoder(item)
         except Exception:
             log.exception(
-                "%s %s/%s cannot be read and is left as it was",
+                "%s %s/%s cannot be decoded; its last decoded version, if any, is kept",
                 self._resource.kind,
                 metadata.namespace,
                 metadata.name,

@@ -1,29 +1,31 @@
-"""Which nodes of our pods do not answer?
+"""Dead nodes: nodes of our pods that are not Ready or whose Node object is gone.
 
-Takes the informer of nodes and pods, and gives the names of nodes that are not Ready or whose Node object is gone. A pod
-may be heard of before its node is, because each kind has a stream of its own: that a node is not in the list means that it
-is gone only once the list is as new as the pod, or the node was in it before. Used by every room that replaces pods of dead
-nodes (SC:S12, FD:RC-B10).
+Takes the node informer and pod changes; returns node names. A pod event may arrive before the event of its node,
+because each kind has its own watch: a missing node is gone only once the node informer is at least as new as the pod,
+since a node may have been re-created under its name. Used by every controller that replaces pods of dead nodes (SC:S12,
+FD:RC-B10).
 """
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from raytide.api.node import NodeView
 from raytide.kube.informer import Informer
 from raytide.kube.reflector import version_number
 
-V = TypeVar("V")
-
 SETTLE_EVERY_S: Final = 2.0
-"""How often it is asked whether the stream of nodes has come as far as a pod; a server tells so once a minute at least."""
-MOST_NAMES: Final = 10_000
-"""So many names of deleted nodes are remembered; for older ones the versions alone decide."""
+"""How often missing nodes are checked again; a watch advances at least once a minute by a bookmark."""
+MOST_DOUBTS: Final = 10_000
+"""Limit of undecided node names; others are checked again when their pods change."""
 
 
 class PodOnNode(Protocol):
-    """What has to be known of a pod."""
+    """The fields of a pod that are needed."""
+
+    @property
+    def uid(self) -> str:
+        """Object uid."""
 
     @property
     def node_name(self) -> str:
@@ -31,75 +33,79 @@ class PodOnNode(Protocol):
 
     @property
     def resource_version(self) -> str:
-        """As the API gave it."""
+        """Its resourceVersion, as the API server returned it."""
 
 
 class DeadNodes:
-    """Nodes that do not answer.
+    """Nodes that are not Ready or are gone.
 
-    - `unready` gives those of some pods. A node without an object counts as gone if it was deleted before our eyes, or if
-      nodes are known up to a version at which a pod was on it already: the node was older than that. This compares versions
-      of two kinds; where nodes have an etcd of their own with a lower counter, only the first of the two is noticed.
-    - Nothing counts as gone while nodes cannot be followed, and where they may not be read nothing is dead.
-    - `follow` tells of those that were in doubt when they were asked for and have turned out to be gone.
+    - `unready` returns those of some pods. A missing node is gone once the node informer has reached the version at
+      which each of these pods was first seen on it: the node was created before. That version is stored because the
+      version of a pod rises with every change. Otherwise the pod may be on a new node of that name whose event is still
+      to come.
+    - This compares versions of two kinds. Where nodes have an etcd of their own with a lower counter, none is gone.
+    - No node counts as gone while nodes cannot be watched; where nodes may not be read, none is dead.
+    - `run` reports nodes that were undecided when `unready` was called and have turned out to be gone.
     """
 
     def __init__(self, informer: Informer[NodeView]) -> None:
         self._informer = informer
-        self._deleted: dict[str, None] = {}
+        self._on_it_since: dict[str, int] = {}
+        """The version at which each existing pod was first seen on its node, by pod uid."""
         self._doubtful: dict[str, int] = {}
-        """The version up to which nodes have to be known, by name."""
+        """The version that the node informer must reach to decide, by node name."""
         self._has_doubts = asyncio.Event()
 
-    def note(self, old: NodeView | None, new: NodeView | None) -> None:
-        """A node came, changed or went."""
+    def note(self, new: NodeView | None) -> None:
+        """Record a node change; None for a deletion."""
         if new is not None:
-            self._deleted.pop(new.name, None)
             self._doubtful.pop(new.name, None)
-        elif old is not None:
-            _bounded(self._deleted)[old.name] = None
+
+    def note_pod(self, old: PodOnNode | None, new: PodOnNode | None) -> None:
+        """Record that a pod was added, changed or deleted."""
+        if old is not None and (new is None or new.uid != old.uid):
+            self._on_it_since.pop(old.uid, None)
+        if new is not None and new.node_name:
+            version = version_number(new.resource_version)  # lower than before only once the store was restored
+            self._on_it_since[new.uid] = min(version, self._on_it_since.get(new.uid, version))
 
     def unready(self, pods: Iterable[PodOnNode]) -> frozenset[str]:
         """The nodes of these pods that are not Ready or are gone."""
-        versions: dict[str, int] = {}
+        dead: set[str] = set()
+        absent: dict[str, int] = {}
         for pod in pods:
-            if pod.node_name:
-                version = version_number(pod.resource_version)
-                versions[pod.node_name] = min(version, versions.get(pod.node_name, version))
-        return frozenset(name for name, version in versions.items() if self._is_dead(name, version))
+            name = pod.node_name
+            node = self._informer.get("", name) if name else None
+            if node is not None and not node.is_ready:
+                dead.add(name)
+            elif name and node is None:
+                version = self._on_it_since.get(pod.uid, version_number(pod.resource_version))
+                absent[name] = max(version, absent.get(name, 0))
+        return frozenset(dead.union(name for name, version in absent.items() if self._is_gone(name, version)))
 
-    async def follow(self, on_gone: Callable[[Collection[str]], None]) -> None:
-        """Tell of nodes that are known to be gone only now, until cancelled; it rests while nothing is in doubt."""
+    async def run(self, on_gone: Callable[[Collection[str]], None]) -> None:
+        """Report nodes that only now are known to be gone, until cancelled; idle while no node is undecided."""
         while True:
             await self._has_doubts.wait()
             await asyncio.sleep(SETTLE_EVERY_S)
-            gone = [name for name, version in self._doubtful.items() if self._is_gone(name, version)]
+            gone = [name for name, version in self._doubtful.items() if self._has_come_to(version)]
             for name in gone:
                 del self._doubtful[name]
-                _bounded(self._deleted)[name] = None
             if not self._doubtful:
                 self._has_doubts.clear()
             if gone:
                 on_gone(gone)
 
-    def _is_dead(self, name: str, version: int) -> bool:
-        node = self._informer.get("", name)
-        if node is not None:
-            return not node.is_ready
-        is_gone = self._is_gone(name, version)
+    def _is_gone(self, name: str, version: int) -> bool:
+        """Whether a missing node is gone, given the version at which pods were on it."""
+        is_gone = self._has_come_to(version)
         if not is_gone and self._informer.is_synced:
-            _bounded(self._doubtful)[name] = min(version, self._doubtful.get(name, version))
+            self._doubtful[name] = min(version, self._doubtful.get(name, version))
+            if len(self._doubtful) > MOST_DOUBTS:
+                del self._doubtful[next(iter(self._doubtful))]
             self._has_doubts.set()
         return is_gone
 
-    def _is_gone(self, name: str, version: int) -> bool:
-        """Whether a node that is not in the list has left it."""
-        is_followed = self._informer.is_synced and not self._informer.trouble
-        return is_followed and (name in self._deleted or version <= self._informer.version)
-
-
-def _bounded(names: dict[str, V]) -> dict[str, V]:
-    """The same with room for one name more: the oldest goes."""
-    if len(names) >= MOST_NAMES:
-        del names[next(iter(names))]
-    return names
+    def _has_come_to(self, version: int) -> bool:
+        """Whether the node informer has reached this version."""
+        return self._informer.is_synced and not self._informer.trouble and version <= self._informer.version

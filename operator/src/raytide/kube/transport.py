@@ -1,16 +1,15 @@
-"""What is the least a wire to an API server must do?
+"""Transport protocol: requests and streams to one API server.
 
-A protocol: send one request and get the whole answer, or open a stream and get its bytes as they come. It promises two
-kinds of trouble only: `Unavailable` (nobody answered in time, connection lost) and an ordinary `Response` for everything
-the server did say. Implemented over aiohttp here, in process over the sandbox's routes, and by fault scripts around
-either (D17); `kube/client` and `kube/informer` are the callers.
+Sends one request and returns the whole answer, or opens a stream and yields its bytes. Two results only: `ApiUnavailableError`
+(no answer in time, connection lost), and a `Response` for every answer of the server. Implemented over aiohttp, in
+process by the sandbox's routes, and by fault injection around either (D17). Used by `kube/client`.
 """
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from raytide.api.errors import Unavailable
+from raytide.api.errors import ApiUnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +21,20 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class StreamRefused(Exception):  # noqa: N818 - an answer, not an error of ours
-    """A stream was answered with something else than 200; the whole answer is attached."""
+class StreamStatusError(Exception):
+    """A stream was answered with a status other than 200; the whole answer is attached."""
 
     def __init__(self, response: Response) -> None:
-        super().__init__(f"stream refused with {response.status}")
+        super().__init__(f"stream rejected with HTTP status {response.status}")
         self.response = response
 
 
-class TooLarge(Unavailable):
-    """The answer is larger than a transport reads in one piece; ask for less."""
+class TooLargeError(ApiUnavailableError):
+    """The answer is larger than the transport reads; request less."""
 
 
 class Transport(Protocol):
-    """One API server, reached somehow."""
+    """Connection to one API server."""
 
     async def request(
         self,
@@ -47,7 +46,7 @@ class Transport(Protocol):
         body: bytes | None = None,
         timeout_s: float,
     ) -> Response:
-        """Send one request; raises `Unavailable` when no complete answer came within `timeout_s`, `TooLarge` for one that is."""
+        """Send one request; raises `ApiUnavailableError` without a full answer in `timeout_s`, `TooLargeError` if it is too big."""
         ...
 
     def stream(
@@ -58,13 +57,13 @@ class Transport(Protocol):
         headers: Mapping[str, str] | None = None,
         silence_s: float,
     ) -> AsyncIterator[bytes]:
-        """GET a body that never ends, chunk by chunk; an empty first chunk says that it is open.
+        """GET an endless body, chunk by chunk; an empty first chunk reports that it is open.
 
-        Ends when the server closes cleanly; raises `StreamRefused` on another status than 200, `Unavailable` when the
+        Ends when the server closes cleanly; raises `StreamStatusError` on a status other than 200, `ApiUnavailableError` when the
         connection is lost or silent for `silence_s`. Close it with `aclose()`.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         ...

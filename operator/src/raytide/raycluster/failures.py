@@ -1,13 +1,13 @@
-"""Which failed workers stay for inspection?
+"""Failed workers that are kept for inspection.
 
-Takes a cluster, or its pods, and gives the last failed worker of each group whose user asked for it by the annotation
-`raytide.io/keep-failed-pods: "true"`, never more than one per group. A pod whose phase is Failed runs nothing and holds no
-node's resources. Called while a cluster is observed; FD:RC-B15.
+Takes a cluster, or its pods, and returns the last failed worker of each group of a cluster with the annotation
+`raytide.io/keep-failed-pods: "true"`, at most one per group. A pod in phase Failed runs no containers and uses no node
+resources. Called when a cluster is observed; FD:RC-B15.
 """
 
 from collections.abc import Collection, Iterable
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.suspension import Suspension, suspension_of
@@ -16,26 +16,26 @@ FAILED = "Failed"
 
 
 def kept_groups(cluster: RayCluster) -> frozenset[str]:
-    """Groups whose last failed worker stays.
+    """Groups whose last failed worker is kept.
 
-    Not those of several hosts, where a replica is replaced as a whole; not beside an autoscaler, to which a pod that is
-    there is a worker on its way out; none of a suspended cluster, which has no pods.
+    Not multi-host groups, where a replica is replaced as a whole; not with autoscaling, because the autoscaler counts
+    an existing pod as a worker that is stopping; not in a suspended cluster, which has no pods.
     """
-    is_asked_for = cluster.metadata.annotations.get(names.KEEP_FAILED_PODS_ANNOTATION, "").lower() == "true"
+    is_asked_for = cluster.metadata.annotations.get(constants.KEEP_FAILED_PODS_ANNOTATION, "").lower() == "true"
     if not is_asked_for or cluster.is_autoscaled or suspension_of(cluster) is not Suspension.NONE:
         return frozenset()
     return frozenset(group.group_name for group in cluster.spec.worker_group_specs if group.num_of_hosts == 1)
 
 
 def names_to_delete(cluster: RayCluster) -> frozenset[str]:
-    """What the `workersToDelete` of all groups name; no failed worker of that name stays."""
+    """Names in `workersToDelete` of all groups; failed workers with these names are not kept."""
     return frozenset(
         name for group in cluster.spec.worker_group_specs for name in group.scale_strategy.workers_to_delete
     )
 
 
 def last_failures(pods: Iterable[PodView], groups: Collection[str], named: Collection[str]) -> tuple[PodView, ...]:
-    """Of each of these groups the worker that failed last, is not being deleted and is not `named` to be."""
+    """In each of these groups the worker that failed last, is not terminating and is not `named` for deletion."""
     last: dict[str, PodView] = {}
     for pod in pods:
         is_failed_worker = pod.is_worker and pod.group in groups and pod.phase == FAILED
@@ -47,5 +47,5 @@ def last_failures(pods: Iterable[PodView], groups: Collection[str], named: Colle
 
 
 def _ended_at(pod: PodView) -> tuple[str, str]:
-    """When it ended, else when it was made; by name when that is the same."""
+    """When it ended, or else when it was created; ties are broken by name."""
     return pod.ended_at or pod.creation_timestamp, pod.name

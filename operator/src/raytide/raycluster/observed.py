@@ -1,9 +1,9 @@
-"""What does the world look like around one RayCluster?
+"""Observed state of one RayCluster.
 
-A frozen snapshot: the pods and services this cluster owns, as the informers show them with our own writes in flight laid
-over (D6), what was looked for by name and is not there, the nodes known to be away, and what the API refused lately. Built in one go, without an await, from views
-that carry the cluster's label; those that another uid controls never get in (RM:I5). Made by the controller, read by
-plan and status.
+A frozen snapshot: the pods and services that the cluster owns, from the informers with our in-flight writes applied
+(D6); the objects that were looked up by name and are missing; unready nodes; and recent rejections by the API server.
+Built without an await, from views that carry the cluster's label; objects controlled by another uid are excluded
+(RM:I5). Made by the reconciler, read by plan and status.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -22,48 +22,56 @@ BEFORE_EVERYTHING: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal(actions.Refusal):
-    """A refusal of the worker group `group`, of `names.HEAD_GROUP`, or of a slot of plan.py for anything else."""
+class PendingRetry(actions.PendingRetry):
+    """A rejection for the worker group `group`, for `constants.HEAD_GROUP`, or for a slot of plan.py otherwise."""
 
     replicas_in_s: float = 0.0
-    """Seconds until a multi-host replica may be begun again, after one had to be given up; hosts may come before."""
+    """Seconds until a multi-host replica may be created after one was released; hosts may be retried earlier."""
 
     @property
-    def look_again_in(self) -> float:
-        """Seconds until it matters less."""
+    def requeue_after_s(self) -> float:
+        """Seconds until the next of the two waits ends."""
         return min(wait_s for wait_s in (self.retry_in_s, self.replicas_in_s) if wait_s > 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Everything decisions about one RayCluster may look at besides its spec."""
+    """The input of all decisions about one RayCluster besides its spec."""
 
     pods: tuple[PodView, ...] = ()
     services: tuple[ServiceView, ...] = ()
     kept: tuple[PodView, ...] = ()
-    """Failed workers that stay for inspection: none of `pods`, and nothing else counts them (FD:RC-B15)."""
+    """Failed workers kept for inspection: not in `pods`, and not counted elsewhere (FD:RC-B15)."""
+    ungrouped: tuple[PodView, ...] = ()
+    """Workers whose label `ray.io/group` was removed: not in `pods`. They run until the cluster is suspended or
+    deleted, as in KubeRay, and are replaced like workers that lost another label (RM:F12)."""
     foreign_names: frozenset[str] = frozenset()
     """Names of pods in the namespace that carry a RayCluster's label but are not this cluster's."""
     unready_nodes: frozenset[str] = frozenset()
-    refusals: tuple[Refusal, ...] = ()
-    absent: frozenset[tuple[Resource, str]] = frozenset()
-    """Kind and name of what was looked for by name and is not there, of kinds that nobody watches (D3)."""
+    refusals: tuple[PendingRetry, ...] = ()
+    missing: frozenset[tuple[Resource, str]] = frozenset()
+    """Kind and name of missing objects, looked up by name because no informer watches their kinds (D3)."""
     seen_at: datetime = BEFORE_EVERYTHING
 
     @property
     def head(self) -> PodView | None:
-        """The head pod to talk about: the one not dying, if there is one."""
+        """The head pod to report: the oldest, and one that is not terminating if there is one."""
         return min(self.heads, key=lambda pod: (pod.is_terminating, pod.creation_timestamp or "~"), default=None)
 
     @property
     def heads(self) -> tuple[PodView, ...]:
-        """Head pods, dying ones included."""
+        """Head pods, terminating ones included."""
         return tuple(pod for pod in self.pods if pod.is_head)
 
     @property
     def workers(self) -> tuple[PodView, ...]:
-        """Worker pods of all groups, dying ones included."""
+        """Worker pods of all groups, terminating ones included."""
         return tuple(pod for pod in self.pods if pod.is_worker)
+
+    @property
+    def suspendable(self) -> tuple[PodView, ...]:
+        """All pods that use capacity, which a suspension frees."""
+        return (*self.pods, *self.ungrouped)
 
     @property
     def head_service(self) -> ServiceView | None:
@@ -79,7 +87,7 @@ class Observed:
     def names_in_use(self) -> Iterator[str]:
         """Names of pods and replicas that a new one must not get."""
         yield from self.foreign_names
-        for pod in (*self.pods, *self.kept):
+        for pod in (*self.pods, *self.kept, *self.ungrouped):
             yield pod.name
             yield pod.replica_name
 
@@ -88,11 +96,11 @@ class Observed:
         return tuple(pod for pod in self.pods if pod.is_worker and pod.group == name)
 
     def is_lost(self, pod: PodView) -> bool:
-        """Whether a dying pod will not be missed: its node is away, so nobody can finish its end (SC:S12)."""
+        """Whether a terminating pod counts as gone: its node is unready, so its end may never be confirmed (SC:S12)."""
         return pod.is_terminating and pod.node_name in self.unready_nodes
 
-    def refusal_of(self, group: str) -> Refusal | None:
-        """What keeps that group (or head, or service) from being tried now."""
+    def refusal_of(self, group: str) -> PendingRetry | None:
+        """The rejection that blocks creates of that group (or head, or service) now."""
         return next((refusal for refusal in self.refusals if refusal.group == group), None)
 
 
@@ -104,29 +112,32 @@ def observe(
     head_service_name: str = "",
     foreign_names: frozenset[str] = frozenset(),
     unready_nodes: frozenset[str] = frozenset(),
-    refusals: tuple[Refusal, ...] = (),
+    refusals: tuple[PendingRetry, ...] = (),
     absent: frozenset[tuple[Resource, str]] = frozenset(),
     kept_groups: Collection[str] = (),
     named: Collection[str] = (),
     seen_at: datetime = BEFORE_EVERYTHING,
 ) -> Observed:
-    """The snapshot of what `cluster_uid` controls; pods that only carry the label stay outside.
+    """The snapshot of what `cluster_uid` controls; pods that only carry the label are excluded.
 
-    So do services, but for a head service of the name `head_service_name` that nobody owns, as after a restored backup: it is
-    the one by which the workers look for their head, and another of the name cannot be made (FD:RC-B9).
+    So are services, except an unowned head service of the name `head_service_name`, as after a restored backup: workers
+    find their head by it, and a second service of that name cannot be created (FD:RC-B9).
     The last failed worker of each of `kept_groups` is kept, unless it is `named` in `workersToDelete`.
     """
-    mine, others = [], set(foreign_names)
+    mine, ungrouped, others = [], [], set(foreign_names)
     for pod in pods:
-        if pod.owner_uid == cluster_uid:
-            mine.append(pod)
-        else:
+        if pod.owner_uid != cluster_uid:
             others.add(pod.name)
+        elif pod.is_worker and not pod.group:
+            ungrouped.append(pod)
+        else:
+            mine.append(pod)
     kept = last_failures(mine, kept_groups, named)
     kept_names = {pod.name for pod in kept}
     return Observed(
         pods=tuple(pod for pod in mine if pod.name not in kept_names),
         kept=kept,
+        ungrouped=tuple(ungrouped),
         services=tuple(
             service
             for service in services
@@ -136,6 +147,6 @@ def observe(
         foreign_names=frozenset(others),
         unready_nodes=unready_nodes,
         refusals=refusals,
-        absent=absent,
+        missing=absent,
         seen_at=seen_at,
     )

@@ -1,40 +1,40 @@
-"""Which protection does a RayCluster ask for that is not built yet?
+"""Protections that a RayCluster asks for and that are not built yet.
 
-Authentication by token, TLS and network policies keep others out of a Ray cluster, where anybody who gets in runs code. A pod
-made without them would be open although its owner believes otherwise, so none is made (fail closed) unless the annotation
-`raytide.io/allow-insecure` names the field and so accepts it. An entry goes when its feature comes. Pure; called by the
-plan, and by unsupported.py for what was accepted. Rule FD:RC-B3.
+Token authentication, TLS and network policies restrict access to a Ray cluster, and access means running code. A pod
+without them would be open although its owner believes otherwise, so none is created (fail closed) unless the annotation
+`raytide.io/allow-insecure` names the field and so waives it. An entry is removed when its feature is built. Pure;
+called by the plan, and by unsupported.py for waived fields. Rule FD:RC-B3.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from raytide.api import names
-from raytide.api.faults import Violation
+from raytide.api import constants
 from raytide.api.raycluster import RayCluster
+from raytide.api.violations import Violation
 
 RULE: Final = "FD:RC-B3"
 AUTH: Final = "authOptions"
 TLS: Final = "tlsOptions"
 NETWORK_POLICY: Final = "networkPolicy"
 PROTECTIONS: Final = (AUTH, TLS, NETWORK_POLICY)
-"""What `raytide.io/allow-insecure` may name: fields of `spec`."""
+"""Values of `raytide.io/allow-insecure`: fields of `spec`."""
 
 
 def missing_protection(cluster: RayCluster) -> tuple[Violation, ...]:
-    """Every protection that is asked for, cannot be given and was not waived; no pod may be made while there is one."""
+    """Every requested protection that is neither available nor waived; no pod may be created while there is one."""
     accepted = accepted_without(cluster)
     return tuple(fault for name, fault in _asked_for(cluster) if name not in accepted)
 
 
 def accepted_without(cluster: RayCluster) -> frozenset[str]:
-    """The fields of `spec` without whose protection the cluster may run, because its annotation says so."""
+    """The fields of `spec` whose protection the cluster's annotation waives."""
     return frozenset(waived_fields(cluster)) & frozenset(PROTECTIONS)
 
 
 def waived_fields(cluster: RayCluster) -> tuple[str, ...]:
-    """What stands between the commas of the annotation, whether it is a protection or not."""
-    written = cluster.metadata.annotations.get(names.ALLOW_INSECURE_ANNOTATION, "")
+    """The comma-separated words of the annotation, whether they name a protection or not."""
+    written = cluster.metadata.annotations.get(constants.ALLOW_INSECURE_ANNOTATION, "")
     return tuple(word for part in written.split(",") if (word := part.strip()))
 
 
@@ -50,7 +50,7 @@ def _asked_for(cluster: RayCluster) -> Iterator[tuple[str, Violation]]:
 
 def _fault(name: str, field: str, what: str) -> Violation:
     message = (
-        f"asks for {what}, which this operator cannot set up yet: no pod is created without it, and pods that run are left "
-        f"alone. Remove the field, or accept pods without it by the annotation {names.ALLOW_INSECURE_ANNOTATION}: {name}"
+        f"requests {what}, which Raytide does not implement yet: no pod is created without it, running pods are "
+        f"kept. Remove the field, or accept pods without it with the annotation {constants.ALLOW_INSECURE_ANNOTATION}: {name}"
     )
     return Violation(RULE, field, message)

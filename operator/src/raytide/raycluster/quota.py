@@ -1,9 +1,9 @@
-"""Would a ResourceQuota admit all hosts of a replica?
+"""ResourceQuota check for all hosts of a replica.
 
-Takes the API server's words about a pod that a quota refused, and later the quota itself; says which quota it was, what
-one pod takes of it, and whether there is room for several at once. Asking for hosts one by one would only show that there
-is room for some of them. Words and objects that make no sense count as no room. Called by the controller for groups in
-which a replica had to be given up (SC:S4).
+Takes the API server's message about a pod that a quota rejected, and later the quota itself; returns which quota it
+was, what one pod requests from it, and whether several pods fit at once. Creating the hosts one by one would only show
+that some of them fit. An amount that cannot be parsed counts as no capacity. Called by the reconciler for groups whose
+incomplete replica was released (SC:S4).
 """
 
 import re
@@ -18,14 +18,14 @@ _WORDS: Final = re.compile(r"exceeded quota: (?P<quota>[a-z0-9.-]+), requested: 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Which quota is spent, and what one pod asks of it."""
+    """The quota that is exhausted, and what one pod requests from it."""
 
     quota: str
     requested: Mapping[str, Quantity]
 
 
 def shortage_of(message: str) -> Shortage | None:
-    """What a refusal says of a quota; None when it was refused for another reason."""
+    """The quota named in a rejection; None when it was rejected for another reason."""
     found = _WORDS.search(message)
     if found is None:
         return None
@@ -37,7 +37,7 @@ def shortage_of(message: str) -> Shortage | None:
 
 
 def has_room(shortage: Shortage, quota: Mapping[str, Any] | None, pods: int) -> bool:
-    """Whether so many pods fit into what is left; a quota that is gone admits everything."""
+    """Whether `pods` more pods fit into the quota; a deleted quota admits everything."""
     if quota is None:
         return True
     status = quota.get("status") or {}

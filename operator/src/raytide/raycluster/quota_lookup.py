@@ -1,19 +1,19 @@
-"""Has a quota grown again for those who wait for it?
+"""Reader of the ResourceQuotas that hold back multi-host replicas.
 
-Takes the refusals that hold back multi-host replicas, reads the ResourceQuotas they name, each at most every ten seconds,
-and says for each group whether a whole replica would fit now. Nobody watches quotas, for few clusters ever meet one; where
-they may not be read, nothing is said and the wait runs its course. Kept by the controller's shell (SC:S4).
+Takes the rejections that hold back replicas, reads the quotas they name, each group's at most every ten seconds, and
+returns for each group whether a whole replica would fit now. Quotas are not watched, because few clusters reach one;
+without permission to read them nothing is returned, and the backoff runs its course. Kept by the reconciler (SC:S4).
 """
 
 import logging
 from collections.abc import Iterable
 from typing import Final
 
-from raytide.api.errors import Refused, Unavailable
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import RESOURCE_QUOTAS, Key
 from raytide.api.raycluster import RayCluster
 from raytide.kube.client import Client
-from raytide.raycluster.observed import Refusal
+from raytide.raycluster.observed import PendingRetry
 from raytide.raycluster.quota import Shortage, has_room, shortage_of
 from raytide.runtime.clock import Clock
 
@@ -23,10 +23,10 @@ LOOK_EVERY_S: Final = 10.0
 
 
 class QuotaLookup:
-    """Reads a quota when a group waits for it.
+    """Reads a quota while a group waits for it.
 
-    - A group is looked after at most every ten seconds.
-    - A quota that is gone has room; of one that cannot be read nothing is said.
+    - A group's quota is read at most every ten seconds.
+    - A deleted quota has capacity; for one that cannot be read nothing is returned.
     """
 
     def __init__(self, client: Client, *, clock: Clock) -> None:
@@ -34,8 +34,8 @@ class QuotaLookup:
         self._clock = clock
         self._looked_at: dict[Key, dict[str, float]] = {}
 
-    async def has_room_by_group(self, cluster: RayCluster, refusals: Iterable[Refusal]) -> dict[str, bool]:
-        """Group -> whether all hosts of one more replica would be admitted; only what was looked at just now."""
+    async def has_room_by_group(self, cluster: RayCluster, refusals: Iterable[PendingRetry]) -> dict[str, bool]:
+        """Group -> whether all hosts of one more replica would be admitted; only for quotas read in this call."""
         hosts_by_group = {group.group_name: group.num_of_hosts for group in cluster.spec.worker_group_specs}
         found: dict[str, bool] = {}
         for refusal in refusals:
@@ -49,7 +49,7 @@ class QuotaLookup:
         return found
 
     def forget(self, key: Key) -> None:
-        """The cluster is gone."""
+        """Drop the times of a deleted cluster."""
         self._looked_at.pop(key, None)
 
     def _is_due(self, key: Key, group: str) -> bool:
@@ -62,7 +62,7 @@ class QuotaLookup:
     async def _has_room(self, key: Key, shortage: Shortage, hosts: int) -> bool | None:
         try:
             quota = await self._client.get(RESOURCE_QUOTAS, Key(key.namespace, shortage.quota))
-        except (Refused, Unavailable) as trouble:
+        except (ApiStatusError, ApiUnavailableError) as trouble:
             log.debug("cannot look at quota %s: %s", shortage.quota, trouble)
             return None
         return has_room(shortage, quota, hosts)

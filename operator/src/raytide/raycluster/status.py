@@ -1,29 +1,29 @@
-"""What does a RayCluster's status say?
+"""Status of a RayCluster.
 
-Takes the cluster as read, what is observed after acting, the plan and its outcomes, and gives the whole status; the
-difference to the one read is the patch (D8). It keeps KubeRay's fields, values and conditions (RC §1.5–1.7), and adds
-`WorkersMissing`, `Invalid` and `Unsupported` while there is something to say. Where `tracks_readiness` asks for it, `state`
-leaves `ready` when head or workers have been missing for 30 s (SC:S21, RM:I9); by default it stays, as in KubeRay, because
-Kueue evicts what does not (FD:RC-B5). Called by the controller once per pass; writes nothing itself.
+Takes the cluster as read, its observed state after the writes, the plan and its outcomes, and returns the whole status;
+the difference to the one read is the patch (D8). It keeps KubeRay's fields, values and conditions (RC §1.5–1.7), and
+adds `WorkersMissing`, `Invalid` and `Unsupported` while they apply. With `tracks_readiness`, `state` leaves `ready`
+when head or workers have been missing for 30 s (SC:S21, RM:I9); by default it stays, as in KubeRay, because Kueue
+evicts a cluster that leaves it (FD:RC-B5). Called by the reconciler once per reconcile; it writes nothing itself.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.actions import Outcome, Result
-from raytide.api.conditions import find_condition, moment_of, timestamp
+from raytide.api.conditions import find_condition, parse_timestamp, timestamp, without_unreached
 from raytide.api.config import AutoscalerMode
 from raytide.api.merge_patch import merge_difference
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
+from raytide.raycluster.conditions import conditions_of, invalid_conditions
+from raytide.raycluster.conditions_scaling import scaling_requeue_after_s
+from raytide.raycluster.desired_replicas import Scaling, scaling_of, wanted_pods
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.planned import Plan, sooner
-from raytide.raycluster.scaling import Scaling, scaling_of, wanted_pods
-from raytide.raycluster.scaling_conditions import next_look_in
-from raytide.raycluster.status_conditions import conditions_of, invalid_conditions
-from raytide.raycluster.suspension import Suspension, suspension_of, suspension_sayings
-from raytide.raycluster.totals import desired_resources, max_workers, min_workers
+from raytide.raycluster.plan_types import Plan, earliest
+from raytide.raycluster.resource_totals import desired_resources, max_workers, min_workers
+from raytide.raycluster.suspension import Suspension, suspension_conditions, suspension_of
 
 READY: Final = "ready"
 SUSPENDED: Final = "suspended"
@@ -36,28 +36,28 @@ Status = dict[str, Any]
 def status(
     cluster: RayCluster,
     observed: Observed,
-    todo: Plan,
+    planned: Plan,
     outcomes: Sequence[Outcome],
     now: datetime,
     *,
     mode: AutoscalerMode = "raytide",
     tracks_readiness: bool = False,
 ) -> Status:
-    """The whole status as it should read now; equal to the one read when nothing changed."""
+    """The whole status for `now`; equal to the one read when nothing changed."""
     old = cluster.status
-    new: Status = {**old, **_seen(cluster, observed)}
+    new: Status = {**without_unreached(old, cluster.metadata.generation), **_seen(cluster, observed)}
     phase = suspension_of(cluster)
-    if todo.violations:
-        # The generation is not observed: nothing was done about it (RM:I9). A suspension goes on.
+    if planned.violations:
+        # The generation is not observed: nothing was written for it (RM:I9). A suspension continues.
         is_on = phase is not Suspension.NONE
-        besides = suspension_sayings(phase, has_pods=bool(observed.pods)) if is_on else None
-        new["conditions"] = invalid_conditions(old.get("conditions") or (), todo.violations, now, besides)
+        besides = suspension_conditions(phase, has_pods=bool(observed.suspendable)) if is_on else None
+        new["conditions"] = invalid_conditions(old.get("conditions") or (), planned.violations, now, besides)
         new |= _entered(cluster, _suspended_state(cluster, phase, observed), now) if is_on else {}
     else:
-        new["observedGeneration"] = max(cluster.metadata.generation, int(old.get("observedGeneration") or 0))
+        new["observedGeneration"] = cluster.metadata.generation
         scaling = scaling_of(cluster, observed, mode)
         new |= _wanted(cluster, scaling)
-        new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now, faults=todo.unprotected)
+        new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now, faults=planned.unprotected)
         has_trouble = bool(observed.refusals) or any(outcome.result not in _ENDS_WELL for outcome in outcomes)
         is_over = tracks_readiness and _tolerated_s({**new, "state": old.get("state")}, now) == 0
         state = _next_state(cluster, observed, new, has_trouble=has_trouble, is_over=is_over)
@@ -71,8 +71,8 @@ def status(
 def status_patch(cluster: RayCluster, computed: Mapping[str, Any]) -> Status | None:
     """The body of the status patch; None when there is nothing to write.
 
-    Guarded by the version that was read, because a status endpoint takes no notice of a uid: a namesake, or a spec that
-    changed meanwhile, is a Conflict.
+    It carries the resourceVersion that was read, because the status subresource checks no uid: a new object of the same
+    name, or a spec that changed meanwhile, causes a Conflict.
     """
     difference = merge_difference(cluster.status, computed)
     if not difference:
@@ -80,7 +80,7 @@ def status_patch(cluster: RayCluster, computed: Mapping[str, Any]) -> Status | N
     return {"metadata": {"resourceVersion": cluster.metadata.resource_version}, "status": difference}
 
 
-def look_again_in(
+def requeue_after_s(
     cluster: RayCluster,
     observed: Observed,
     computed: Mapping[str, Any],
@@ -89,24 +89,24 @@ def look_again_in(
     mode: AutoscalerMode = "raytide",
     tracks_readiness: bool = False,
 ) -> float | None:
-    """Seconds until the status has to change though nothing happens; None when only news matter."""
+    """Seconds until the status changes by the passing of time alone; None when only a watch event can change it."""
     conditions = computed.get("conditions") or ()
-    scaling = next_look_in(cluster, scaling_of(cluster, observed, mode), conditions, observed.seen_at)
-    return sooner(leaves_ready_in(computed, now) if tracks_readiness else None, scaling)
+    scaling = scaling_requeue_after_s(cluster, scaling_of(cluster, observed, mode), conditions, observed.seen_at)
+    return earliest(leaves_ready_in(computed, now) if tracks_readiness else None, scaling)
 
 
 def leaves_ready_in(computed: Mapping[str, Any], now: datetime) -> float | None:
-    """Seconds until `state` has to leave `ready` unless things get better; None when it need not.
+    """Seconds until `state` has to leave `ready` unless the cluster recovers; None when it need not.
 
-    Never zero for a status computed at `now`: what was due is done, and what stayed ready then (all pods run, one of them
-    has no Ready condition) is no reason to look again at once, for ever.
+    Never zero for a status computed at `now`: a due transition has been made, and a state that stayed `ready` (all pods
+    run, one of them has no Ready condition) must not requeue the cluster at once again and again.
     """
     left_s = _tolerated_s(computed, now)
     return None if left_s == 0 else left_s
 
 
 def _tolerated_s(status_json: Mapping[str, Any], now: datetime) -> float | None:
-    """What is left of the 30 s, None when nothing is missing or the state is not `ready` anyway."""
+    """The rest of the 30 s; None when nothing is missing or the state is not `ready`."""
     since = _unwell_since(status_json.get("conditions") or ())
     if status_json.get("state") != READY or since is None:
         return None
@@ -117,7 +117,7 @@ def _tolerated_s(status_json: Mapping[str, Any], now: datetime) -> float | None:
 
 
 def _seen(cluster: RayCluster, observed: Observed) -> Status:
-    """What only depends on pods and services, and stays true for an invalid spec."""
+    """Fields that depend on pods and services only, and are correct for an invalid spec too."""
     running = [pod for pod in observed.workers if pod.is_running]
     seen: Status = {
         "readyWorkerReplicas": sum(pod.is_running_and_ready for pod in running),
@@ -133,7 +133,7 @@ def _seen(cluster: RayCluster, observed: Observed) -> Status:
 def _wanted(cluster: RayCluster, scaling: Scaling) -> Status:
     groups = cluster.spec.worker_group_specs
     return {
-        "desiredWorkerReplicas": sum(wanted_pods(group, scaling.order_of(group)) for group in groups),
+        "desiredWorkerReplicas": sum(wanted_pods(group, scaling.desired_replicas_of(group)) for group in groups),
         "minWorkerReplicas": min_workers(groups),
         "maxWorkerReplicas": max_workers(groups),
         **desired_resources(cluster, replicas_by_group=_decided(groups, scaling)),
@@ -141,7 +141,7 @@ def _wanted(cluster: RayCluster, scaling: Scaling) -> Status:
 
 
 def _head(observed: Observed) -> Status:
-    """Address and name of head pod and service (RC §1.5); a headless service shows the pod's address."""
+    """Address and name of head pod and service (RC §1.5); for a headless service the pod's address."""
     pod, service = observed.head, observed.head_service
     pod_ip = pod.pod_ip if pod else ""
     head = {"podIP": pod_ip, "podName": pod.name if pod else ""}
@@ -152,14 +152,16 @@ def _head(observed: Observed) -> Status:
 
 
 def _decided(groups: Sequence[WorkerGroupSpec], scaling: Scaling) -> dict[str, int]:
-    """The replicas of the groups about which the record rules; the others count as written (RC §1.5)."""
+    """The replicas of the groups that the record decides; the others count as written (RC §1.5)."""
     return {
-        group.group_name: scaling.order_of(group).replicas for group in groups if scaling.decision_of(group) is not None
+        group.group_name: scaling.desired_replicas_of(group).replicas
+        for group in groups
+        if scaling.decision_of(group) is not None
     }
 
 
 def _entered(cluster: RayCluster, state: str, now: datetime) -> Status:
-    """What changes when the state does."""
+    """The fields that change with the state."""
     if state == str(cluster.status.get("state") or ""):
         return {}
     if not state:
@@ -169,30 +171,30 @@ def _entered(cluster: RayCluster, state: str, now: datetime) -> Status:
 
 
 def _next_state(cluster: RayCluster, observed: Observed, new: Status, *, has_trouble: bool, is_over: bool) -> str:
-    """What `state` becomes; `is_over` says that a `ready` which is no longer earned has been borne long enough."""
+    """The new `state`; `is_over` means that the tolerance for an outdated `ready` has passed."""
     before = str(cluster.status.get("state") or "")
     phase = suspension_of(cluster)
     if phase is not Suspension.NONE:
         return _suspended_state(cluster, phase, observed)
     has_all = len(observed.pods) == new["desiredWorkerReplicas"] + 1
     are_well = all(pod.is_running_and_not_unready and not pod.is_terminating for pod in observed.pods)
-    if not has_trouble and has_all and are_well:  # a dying pod is none of those that are wanted (RM:I9)
+    if not has_trouble and has_all and are_well:  # a terminating pod is not one of the wanted pods (RM:I9)
         return READY
     return "" if is_over else before
 
 
 def _suspended_state(cluster: RayCluster, phase: Suspension, observed: Observed) -> str:
-    """As it was, until the last pod has gone: whoever waits for the room may have it then, not before (RC:SU-2)."""
+    """The old state until the last pod is gone; only then is the capacity free for other workloads (RC:SU-2)."""
     before = str(cluster.status.get("state") or "")
-    return before if observed.pods or phase is Suspension.RESUMING else SUSPENDED
+    return before if observed.suspendable or phase is Suspension.RESUMING else SUSPENDED
 
 
 def _unwell_since(conditions: Sequence[Mapping[str, Any]]) -> datetime | None:
-    """Since when head or workers have been missing."""
-    head = find_condition(conditions, names.HEAD_POD_READY)
-    workers = find_condition(conditions, names.WORKERS_MISSING)
+    """The time since which head or workers have been missing."""
+    head = find_condition(conditions, constants.HEAD_POD_READY)
+    workers = find_condition(conditions, constants.WORKERS_MISSING)
     unwell = [workers] if workers else []
     if head and head.get("status") == "False":
         unwell.append(head)
-    moments = [moment_of(str(condition.get("lastTransitionTime"))) for condition in unwell]
+    moments = [parse_timestamp(str(condition.get("lastTransitionTime"))) for condition in unwell]
     return min((moment for moment in moments if moment is not None), default=None)

@@ -1,8 +1,8 @@
-"""What is said about a RayCluster that cannot even be read?
+"""Status of a RayCluster that cannot be parsed.
 
-Takes the raw object and the faults found in it (api/value.py), gives the status that names them. The rest of the status
-stays as it was, because nothing about the spec is known; a suspension that is stored goes on. Called by the controller when parsing failed; such objects exist
-where an older CRD let them in.
+Takes the raw object and its violations (api/base_model.py), and returns the status patch that names them. The rest of
+the status is kept, because the spec is unknown; a stored suspension continues. Called by the reconciler when parsing
+failed; such objects exist where an older CRD admitted them.
 """
 
 from collections.abc import Mapping
@@ -11,28 +11,28 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from raytide.api import names
-from raytide.api.conditions import timestamp
+from raytide.api import constants
+from raytide.api.conditions import timestamp, without_unreached
 from raytide.api.merge_patch import merge_difference
 from raytide.api.meta import Manifest
 from raytide.api.raycluster import RayCluster
-from raytide.api.raycluster_shape import readable_status
-from raytide.raycluster.status_conditions import invalid_conditions
+from raytide.api.raycluster_schema import readable_status
+from raytide.raycluster.conditions import invalid_conditions
 from raytide.raycluster.suspension import suspension_of
 from raytide.raycluster.validation import Violation
 
 
 def is_ours_to_judge(obj: Mapping[str, Any]) -> bool:
-    """Whether no other controller manages it, as far as can be read."""
+    """Whether no other controller manages it, as far as `managedBy` can be read."""
     spec = obj.get("spec")
     managed_by = spec.get("managedBy") if isinstance(spec, Mapping) else None
-    return not isinstance(managed_by, str) or managed_by in ("", names.MANAGED_BY_US)
+    return not isinstance(managed_by, str) or managed_by in ("", constants.MANAGED_BY_US)
 
 
 def as_suspended(obj: Manifest) -> RayCluster | None:
-    """The cluster without its spec, while a suspension is stored that ends its pods; None in every other case.
+    """The cluster without its spec, while a suspension that deletes its pods is stored; None in every other case.
 
-    What has begun is finished whatever the spec says by now: whoever asked for it waits for the room (RC §5.4).
+    A suspension that has begun is completed whatever the spec is: the user or queue controller waits (RC §5.4).
     """
     try:
         cluster = RayCluster.parse({**obj, "spec": {"headGroupSpec": {}}})
@@ -42,9 +42,10 @@ def as_suspended(obj: Manifest) -> RayCluster | None:
 
 
 def unreadable_patch(obj: Mapping[str, Any], faults: tuple[Violation, ...], now: datetime) -> dict[str, Any] | None:
-    """The status patch that names the faults; None when they stand there already."""
+    """The status patch that names the violations; None when the status has them already."""
     old = readable_status(obj.get("status"))
-    new = {**old, "conditions": invalid_conditions(old.get("conditions") or (), faults, now)}
+    kept = without_unreached(old, obj["metadata"].get("generation"))
+    new = {**kept, "conditions": invalid_conditions(old.get("conditions") or (), faults, now)}
     if not merge_difference(old, new):
         return None
     difference = merge_difference(old, {**new, "lastUpdateTime": timestamp(now)})

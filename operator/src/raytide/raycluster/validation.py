@@ -1,10 +1,10 @@
-"""What is wrong with a RayCluster?
+"""Validation of a RayCluster.
 
-`violations` takes the cluster and the settings and gives every fault, each with the rule it breaks, the field and what
-to write instead; `warnings` gives what is odd but allowed; `unsupported` names fields of features that are not built
-yet. It looks at nothing but the object itself, and never raises. The reconcile and the admission webhook ask
-the same question; the rules are RC:V-1..V-65, and most of them also stand in the CRD. V-62, whether cert-manager is there, is
-not asked: TLS is not built, and a cluster that asks for it gets no pods (protection.py).
+`violations` takes the cluster and the settings and returns every violation, each with its rule, the field and what to
+write instead; `warnings` returns settings that are unusual but allowed; `unsupported` returns fields of features that
+are not built yet. It reads nothing but the object and never raises. The reconciler and the admission webhook use the
+same functions; the rules are RC:V-1..V-65, and most of them are in the CRD too. V-62, the presence of cert-manager, is
+not checked: TLS is not built, and a cluster that asks for it gets no pods (protection.py).
 """
 
 import re
@@ -13,20 +13,20 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.conditions import is_condition_true
 from raytide.api.config import ClusterConfig
-from raytide.api.faults import Unsupported, Violation, first_faults
 from raytide.api.raycluster import GroupSpec, RayCluster, WorkerGroupSpec
+from raytide.api.violations import Unsupported, Violation, first_faults
 from raytide.raycluster.ray_version import parse_ray_version
-from raytide.raycluster.unsupported import unsupported
-from raytide.raycluster.validation_facts import (
+from raytide.raycluster.spec_queries import (
     AUTOSCALER_V2_ENV,
     has_env,
     is_autoscaler_v2_chosen,
     is_autoscaler_v2_env_on,
     restart_policy,
 )
+from raytide.raycluster.unsupported import unsupported
 from raytide.raycluster.validation_options import option_violations
 
 __all__ = ["Unsupported", "Violation", "unsupported", "violations", "warnings"]
@@ -42,7 +42,7 @@ _RESOURCE_PARAMS: Final = ("num-cpus", "num-gpus", "memory", "resources")
 
 
 def violations(cluster: RayCluster, config: ClusterConfig) -> tuple[Violation, ...]:
-    """The faults of the cluster, in the order of the rules; empty means valid."""
+    """The violations of the cluster, in the order of the rules; empty means valid."""
     return first_faults(
         chain(
             _name_violations(cluster),
@@ -59,7 +59,7 @@ def violations(cluster: RayCluster, config: ClusterConfig) -> tuple[Violation, .
 
 
 def warnings(cluster: RayCluster) -> tuple[Violation, ...]:
-    """What is allowed but probably not meant (RC:V-61), and numbers above their limit."""
+    """Settings that are allowed but probably not intended (RC:V-61), and numbers above their limit."""
     return (*cluster.cuts, *_odd_restarts(cluster))
 
 
@@ -85,14 +85,14 @@ def _odd_restarts(cluster: RayCluster) -> tuple[Violation, ...]:
 def _name_violations(cluster: RayCluster) -> Iterator[Violation]:
     name = cluster.metadata.name
     if len(name) > MAX_NAME_LENGTH:
-        message = f"is {len(name)} characters long; use at most {MAX_NAME_LENGTH}, so that services and pods get names"
-        yield Violation("V-1", "metadata.name", message, names.INVALID_METADATA)
+        message = f"is {len(name)} characters long; use at most {MAX_NAME_LENGTH}, because the names of services and pods begin with it"
+        yield Violation("V-1", "metadata.name", message, constants.INVALID_METADATA)
     if not _DNS_1035.match(name):
         message = (
-            f"{name!r} is no DNS-1035 label; start with a lower-case letter, go on with lower-case letters, digits "
+            f"{name!r} is not a DNS-1035 label; start with a lower-case letter, go on with lower-case letters, digits "
             "and '-', end with a letter or digit"
         )
-        yield Violation("V-2", "metadata.name", message, names.INVALID_METADATA)
+        yield Violation("V-2", "metadata.name", message, constants.INVALID_METADATA)
 
 
 # --- groups --------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def _group_violations(group: GroupSpec, field: str, who: str, *, first_rule: int
         message = f"and rayStartParams ({', '.join(doubled)}) both name resources; keep them in one of the two"
         yield Violation(resources, f"{field}.resources", message)
     if "labels" in group.ray_start_params:
-        message = f"is not taken from rayStartParams; write the labels of the {who} under {field}.labels"
+        message = f"is ignored in rayStartParams; set the labels of the {who} in {field}.labels"
         yield Violation(labels, f"{field}.rayStartParams.labels", message)
     yield from _label_violations(group.labels, f"{field}.labels", "V-6" if first_rule == 3 else "V-13")
 
@@ -120,13 +120,13 @@ def _label_violations(labels: Mapping[str, str], field: str, rule: str) -> Itera
         is_prefix_good = not slash or (len(prefix) <= 253 and _DNS_1123_SUBDOMAIN.match(prefix))
         if not is_prefix_good or len(name) > 63 or not _LABEL_NAME.match(name):
             message = (
-                "is no label key; use [prefix/]name: at most 63 letters, digits, '-', '_' and '.', "
+                "is not a label key; use [prefix/]name: at most 63 letters, digits, '-', '_' and '.', "
                 "beginning and ending with a letter or digit, the prefix a DNS name"
             )
             yield Violation(rule, f"{field}[{key}]", message)
         if len(value) > 63 or (value and not _LABEL_NAME.match(value)):
             message = (
-                f"has the value {value!r}, which is no label value; use at most 63 letters, digits, '-', '_' and '.', "
+                f"has the value {value!r}, which is not a label value; use at most 63 letters, digits, '-', '_' and '.', "
                 "beginning and ending with a letter or digit"
             )
             yield Violation(rule, f"{field}[{key}]", message)
@@ -137,7 +137,9 @@ def _unique_names(cluster: RayCluster) -> Iterator[Violation]:
     seen: set[str] = set()
     for i, group in enumerate(cluster.spec.worker_group_specs):
         if group.group_name in seen:
-            message = f"{group.group_name!r} names {times[group.group_name]} groups; give each group a name of its own"
+            message = (
+                f"{group.group_name!r} is the name of {times[group.group_name]} groups; give each group a unique name"
+            )
             yield Violation("1.4", f"spec.workerGroupSpecs[{i}].groupName", message)
         seen.add(group.group_name)
 
@@ -156,11 +158,11 @@ def _count_violations(cluster: RayCluster, group: WorkerGroupSpec, field: str) -
     low, high = group.min_replicas, group.max_replicas
     if not cluster.is_autoscaled and (low is None or high is None):
         missing = "minReplicas" if low is None else "maxReplicas"
-        yield Violation("V-8", f"{field}.{missing}", "is null; write a number")
+        yield Violation("V-8", f"{field}.{missing}", "is null; set a number")
     if low is not None and low < 0:
-        yield Violation("V-9", f"{field}.minReplicas", f"is {low}; write 0 or more")
+        yield Violation("V-9", f"{field}.minReplicas", f"is {low}; set 0 or more")
     if high is not None and high < 0:
-        yield Violation("V-10", f"{field}.maxReplicas", f"is {high}; write 0 or more")
+        yield Violation("V-10", f"{field}.maxReplicas", f"is {high}; set 0 or more")
     if low is not None and high is not None and low > high:
         message = f"is {low}, above maxReplicas {high}; lower it or raise maxReplicas"
         yield Violation("V-11", f"{field}.minReplicas", message)
@@ -168,7 +170,7 @@ def _count_violations(cluster: RayCluster, group: WorkerGroupSpec, field: str) -
 
 def _idle_violations(cluster: RayCluster, idle_timeout_s: int, field: str) -> Iterator[Violation]:
     if idle_timeout_s < 0:
-        yield Violation("V-14", field, f"is {idle_timeout_s}; write 0 or more")
+        yield Violation("V-14", field, f"is {idle_timeout_s}; set 0 or more")
     elif not is_autoscaler_v2_chosen(cluster):
         message = "is read by autoscaler v2 only; set spec.autoscalerOptions.version to v2, or remove it"
         yield Violation("V-14", field, message)
@@ -179,7 +181,9 @@ def _priority_violations(cluster: RayCluster, field: str) -> Iterator[Violation]
     version = parse_ray_version(written)
     if version is None or version < PRIORITY_SINCE:
         said = f"spec.rayVersion is {written!r}" if written else "spec.rayVersion is missing"
-        yield Violation("V-15", field, f"needs Ray 2.56.0 or newer, and {said}; set it, or remove the priority")
+        yield Violation(
+            "V-15", field, f"needs Ray 2.56.0 or newer, but {said}; set spec.rayVersion, or remove the priority"
+        )
     elif not is_autoscaler_v2_chosen(cluster):
         message = "is read by autoscaler v2 only; set spec.autoscalerOptions.version to v2, or remove it"
         yield Violation("V-15", field, message)
@@ -192,7 +196,11 @@ def _suspend_violations(cluster: RayCluster, config: ClusterConfig) -> Iterator[
             continue
         field = f"spec.workerGroupSpecs[{i}].suspend"
         if GROUP_SUSPEND_GATE not in config.feature_gates:
-            yield Violation("V-33", field, f"needs feature gate {GROUP_SUSPEND_GATE}, which is off")
+            yield Violation(
+                "V-33",
+                field,
+                f"needs feature gate {GROUP_SUSPEND_GATE}, which is disabled; enable it, or remove the field",
+            )
         if cluster.is_autoscaled:
             message = "is not possible while spec.enableInTreeAutoscaling is true; switch one of the two off"
             yield Violation("V-35", field, message)
@@ -203,19 +211,19 @@ def _autoscaling_violations(cluster: RayCluster) -> Iterator[Violation]:
     head = spec.head_group_spec.template
     env_field = "spec.headGroupSpec.template.spec.containers[0].env"
     if not cluster.is_autoscaled and is_autoscaler_v2_env_on(head):
-        message = f"switches on {AUTOSCALER_V2_ENV} without an autoscaler; set spec.enableInTreeAutoscaling to true"
+        message = f"enables {AUTOSCALER_V2_ENV} without an autoscaler; set spec.enableInTreeAutoscaling to true"
         yield Violation("V-34", env_field, message)
     if options is None:
         return
     if cluster.is_autoscaled and options.version and has_env(head, AUTOSCALER_V2_ENV):
-        message = f"sets {AUTOSCALER_V2_ENV} beside spec.autoscalerOptions.version; keep the field, remove the variable"
+        message = f"duplicates spec.autoscalerOptions.version in {AUTOSCALER_V2_ENV}; remove the variable"
         yield Violation("V-36", env_field, message)
     if cluster.is_autoscaled and options.version == "v2":
         yield from _restart_violations(cluster)
     idle_timeout_s = options.idle_timeout_seconds
     if idle_timeout_s is not None and idle_timeout_s < 0:
         field = "spec.autoscalerOptions.idleTimeoutSeconds"
-        yield Violation("V-39", field, f"is {idle_timeout_s}; write 0 or more")
+        yield Violation("V-39", field, f"is {idle_timeout_s}; set 0 or more")
     if any(env.get("name") == "KUBERAY_GEN_AUTOSCALER_START_CMD" for env in options.env):
         message = "sets KUBERAY_GEN_AUTOSCALER_START_CMD, which the operator sets itself; remove it"
         yield Violation("V-40", "spec.autoscalerOptions.env", message)
@@ -228,15 +236,15 @@ def _restart_violations(cluster: RayCluster) -> Iterator[Violation]:
     for rule, field, template in templates:
         policy = restart_policy(template)
         if policy not in ("", "Never"):
-            message = f"is {policy}; autoscaler v2 replaces pods, so write Never or leave it out"
+            message = f"is {policy}; autoscaler v2 replaces pods, so set Never or omit the field"
             yield Violation(rule, f"{field}.template.spec.restartPolicy", message)
 
 
 def _status_violations(cluster: RayCluster) -> Iterator[Violation]:
     conditions = cluster.status.get("conditions") or ()
-    if all(is_condition_true(conditions, kind) for kind in (names.SUSPENDING, names.SUSPENDED)):
-        message = f"{names.SUSPENDING} and {names.SUSPENDED} are both True; the suspension is completed, which sets the first to False"
-        yield Violation("V-65", "status.conditions", message, names.INVALID_STATUS)
+    if all(is_condition_true(conditions, kind) for kind in (constants.SUSPENDING, constants.SUSPENDED)):
+        message = f"{constants.SUSPENDING} and {constants.SUSPENDED} are both True; the suspension is completed, which sets the first to False"
+        yield Violation("V-65", "status.conditions", message, constants.INVALID_STATUS)
 
 
 def _upgrade_violations(cluster: RayCluster) -> Iterator[Violation]:
@@ -245,7 +253,9 @@ def _upgrade_violations(cluster: RayCluster) -> Iterator[Violation]:
         return
     field = "spec.upgradeStrategy.type"
     if strategy["type"] not in ("Recreate", "None"):
-        yield Violation("V-63", field, f"is {strategy['type']!r}; write Recreate or None")
-    owner = cluster.metadata.labels.get(names.ORIGINATED_FROM_CRD_LABEL)
+        yield Violation("V-63", field, f"is {strategy['type']!r}; set Recreate or None")
+    owner = cluster.metadata.labels.get(constants.ORIGINATED_FROM_CRD_LABEL)
     if owner in ("RayJob", "RayService"):
-        yield Violation("V-64", field, f"is the business of the {owner} that made this cluster; remove it")
+        yield Violation(
+            "V-64", field, f"must not be set, the {owner} that created this RayCluster upgrades it; remove it"
+        )

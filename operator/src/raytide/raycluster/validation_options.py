@@ -1,21 +1,21 @@
-"""What is wrong with the options of a RayCluster's features?
+"""Validation of the options of a RayCluster's features.
 
-Takes the cluster and the settings, gives the faults of fault tolerance, history server, authentication, network policy
-and TLS: rules RC:V-16..V-32 and V-41..V-60. A feature whose gate is off is one fault by itself. Pure. Called by
-`validation.py` only, which knows the order of the rules.
+Takes the cluster and the settings, and returns the violations of fault tolerance, history server, authentication,
+network policy and TLS: rules RC:V-16..V-32 and V-41..V-60. A feature whose gate is off is one violation. Pure. Called
+only by `validation.py`, which sets the order of the rules.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from raytide.api import names
+from raytide.api import constants
 from raytide.api.config import ClusterConfig
-from raytide.api.faults import Violation
 from raytide.api.meta import Manifest
 from raytide.api.raycluster import RayCluster
+from raytide.api.violations import Violation
 from raytide.raycluster.ray_version import parse_ray_version
-from raytide.raycluster.validation_facts import (
+from raytide.raycluster.spec_queries import (
     by_name,
     has_env,
     is_ft_enabled,
@@ -54,7 +54,7 @@ _GCS_VOLUME, _GCS_PATH = "gcs-storage", "/data/gcs"
 
 
 def option_violations(cluster: RayCluster, config: ClusterConfig) -> Iterator[Violation]:
-    """The faults of every feature's options."""
+    """The violations of every feature's options."""
     yield from _fault_tolerance(cluster, config)
     yield from _history(cluster, config)
     yield from _auth(cluster)
@@ -63,7 +63,7 @@ def option_violations(cluster: RayCluster, config: ClusterConfig) -> Iterator[Vi
 
 
 def _gate_off(rule: str, field: str, gate: str) -> Violation:
-    return Violation(rule, field, f"needs feature gate {gate}, which is off; remove it, or switch the gate on")
+    return Violation(rule, field, f"needs feature gate {gate}, which is disabled; enable the gate, or remove the field")
 
 
 # --- GCS fault tolerance -------------------------------------------------------------------------------------------
@@ -79,31 +79,31 @@ def _fault_tolerance(cluster: RayCluster, config: ClusterConfig) -> Iterator[Vio
         message = f"sets RAY_REDIS_ADDRESS without fault tolerance; set {_FT}.redisAddress instead"
         yield Violation("V-17", _HEAD_ENV, message)
     if head.ray_start_params.get("redis-username"):
-        message = f"is not read; write {_FT}.redisUsername instead"
+        message = f"is ignored; set {_FT}.redisUsername instead"
         yield Violation("V-32", f"{_HEAD}.rayStartParams.redis-username", message)
     if has_env(head.template, "REDIS_USERNAME"):
-        message = f"sets REDIS_USERNAME; write {_FT}.redisUsername instead"
+        message = f"sets REDIS_USERNAME; set {_FT}.redisUsername instead"
         yield Violation("V-32", _HEAD_ENV, message)
 
 
 def _ft_elsewhere(cluster: RayCluster) -> Iterator[Violation]:
-    """Settings of fault tolerance that stand in a second place."""
+    """Settings of fault tolerance that duplicate the options elsewhere."""
     head, annotations = cluster.spec.head_group_spec, cluster.metadata.annotations
-    if annotations.get(names.FT_ENABLED_ANNOTATION):
-        field = f"metadata.annotations[{names.FT_ENABLED_ANNOTATION}]"
-        yield Violation("V-16", field, f"is set beside {_FT}; keep the options, remove the annotation")
+    if annotations.get(constants.FT_ENABLED_ANNOTATION):
+        field = f"metadata.annotations[{constants.FT_ENABLED_ANNOTATION}]"
+        yield Violation("V-16", field, f"must not be combined with {_FT}; remove the annotation")
     if head.ray_start_params.get("redis-password"):
         field = f"{_HEAD}.rayStartParams.redis-password"
-        yield Violation("V-18", field, f"is set beside {_FT}; write {_FT}.redisPassword instead")
+        yield Violation("V-18", field, f"must not be combined with {_FT}; set {_FT}.redisPassword instead")
     for rule, variable, option in (
         ("V-19", "REDIS_PASSWORD", "redisPassword"),
         ("V-20", "RAY_REDIS_ADDRESS", "redisAddress"),
     ):
         if has_env(head.template, variable):
-            yield Violation(rule, _HEAD_ENV, f"sets {variable} beside {_FT}; write {_FT}.{option} instead")
-    if annotations.get(names.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION):
-        field = f"metadata.annotations[{names.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION}]"
-        yield Violation("V-21", field, f"is set beside {_FT}; write {_FT}.externalStorageNamespace instead")
+            yield Violation(rule, _HEAD_ENV, f"sets {variable} in addition to {_FT}; set {_FT}.{option} instead")
+    if annotations.get(constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION):
+        field = f"metadata.annotations[{constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION}]"
+        yield Violation("V-21", field, f"must not be combined with {_FT}; set {_FT}.externalStorageNamespace instead")
 
 
 def _rocksdb(cluster: RayCluster, options: Manifest, config: ClusterConfig) -> Iterator[Violation]:
@@ -116,7 +116,7 @@ def _rocksdb(cluster: RayCluster, options: Manifest, config: ClusterConfig) -> I
     storage = options.get("storage") or {}
     made = [key for key in ("size", "storageClassName", "accessModes") if storage.get(key)]
     if storage.get("claimName") and made:
-        message = f"names a claim of yours, so {', '.join(made)} cannot be chosen; remove one or the other"
+        message = f"names an existing claim, which excludes {', '.join(made)}; remove one or the other"
         yield Violation("V-27", f"{_FT}.storage.claimName", message)
     template = cluster.spec.head_group_spec.template
     for variable in ("RAY_gcs_storage", "RAY_gcs_storage_path"):
@@ -144,14 +144,14 @@ def _history(cluster: RayCluster, config: ClusterConfig) -> Iterator[Violation]:
         return
     collector = options.get("collectorOptions")
     if collector is None:
-        yield Violation("V-42", _COLLECTOR, "is missing; write at least image and env")
+        yield Violation("V-42", _COLLECTOR, "is missing; set at least image and env")
         return
     if not collector.get("image"):
-        yield Violation("V-43", f"{_COLLECTOR}.image", "is missing; there is no default image")
+        yield Violation("V-43", f"{_COLLECTOR}.image", "is missing; set it, there is no default image")
     yield from _collector_env(by_name(collector.get("env") or ()))
     for field, template in _templates(cluster):
         if _COLLECTOR_CONTAINER in by_name(pod_spec(template).get("containers") or ()):
-            message = f"has a container {_COLLECTOR_CONTAINER}, the name of the one that is added; rename it"
+            message = f"has a container {_COLLECTOR_CONTAINER}, a name that the operator uses; rename it"
             yield Violation("V-47", f"{field}.spec.containers", message)
 
 
@@ -162,14 +162,14 @@ def _collector_env(env: Mapping[str, Manifest]) -> Iterator[Violation]:
         yield Violation("V-44", field, f"sets {', '.join(own)}, which the operator sets itself; remove it")
     backend = env.get("STORAGE_BACKEND", {}).get("value")
     if not backend:
-        yield Violation("V-45", field, "lacks STORAGE_BACKEND with a literal value")
+        yield Violation("V-45", field, "lacks STORAGE_BACKEND; set it to a literal value")
         return
     has = {name for name, entry in env.items() if entry.get("value") or entry.get("valueFrom")}
     missing = [name for name in _BACKEND_NEEDS.get(backend.upper(), ()) if name not in has]
     if backend.upper() == "AZUREBLOB":
         missing = _missing_for_azure(env, has)
     if missing:
-        yield Violation("V-46", field, f"lacks {', '.join(missing)}, which backend {backend} needs")
+        yield Violation("V-46", field, f"lacks {', '.join(missing)}, which backend {backend} needs; add them")
 
 
 def _missing_for_azure(env: Mapping[str, Manifest], has: set[str]) -> list[str]:
@@ -202,10 +202,10 @@ def _auth(cluster: RayCluster) -> Iterator[Violation]:
     version = parse_ray_version(written)
     if version is None:
         rule = "V-49" if written else "V-48"
-        message = f"is {written!r}, no version" if written else "is missing"
-        yield Violation(rule, "spec.rayVersion", f"{message}; authentication by token needs one, 2.52.0 or newer")
+        message = f"is {written!r}, which is not a version" if written else "is missing"
+        yield Violation(rule, "spec.rayVersion", f"{message}; token authentication needs 2.52.0 or newer")
     elif version < (2, 52, 0):
-        yield Violation("V-50", "spec.rayVersion", f"is {written}; authentication by token needs 2.52.0 or newer")
+        yield Violation("V-50", "spec.rayVersion", f"is {written}; token authentication needs 2.52.0 or newer")
     elif is_delegated and version < (2, 55, 0):
         yield Violation("V-51", "spec.rayVersion", f"is {written}; enableK8sTokenAuth needs 2.55.0 or newer")
     if is_delegated and options.get("secretName"):
@@ -231,19 +231,21 @@ def _network_policy(cluster: RayCluster, config: ClusterConfig) -> Iterator[Viol
     group_names = [group.group_name for group in cluster.spec.worker_group_specs]
     for i, name in enumerate(group_names):
         if len(name) > 63 or not _DNS_1123.match(name):
-            message = f"{name!r} becomes part of a policy's name; use lower-case letters, digits and '-'"
+            message = f"{name!r} becomes part of a NetworkPolicy's name; use lower-case letters, digits and '-'"
             yield Violation("V-56", f"spec.workerGroupSpecs[{i}].groupName", message)
     for i, entry in enumerate(policy.get("workerGroups") or ()):
         place = f"{field}.workerGroups[{i}]"
         yield from _contradicting("V-57", mode, entry, place)
         if entry.get("groupName") not in group_names:
-            yield Violation("V-57", f"{place}.groupName", f"{entry.get('groupName')!r} is no group of this cluster")
+            yield Violation(
+                "V-57", f"{place}.groupName", f"{entry.get('groupName')!r} is not a worker group of this RayCluster"
+            )
 
 
 def _contradicting(rule: str, mode: str, rules: Manifest, field: str) -> Iterator[Violation]:
     forbidden = _FORBIDDEN_RULES.get(mode)
     if forbidden and rules.get(forbidden):
-        yield Violation(rule, f"{field}.{forbidden}", f"has no meaning in mode {mode}; remove it, or change the mode")
+        yield Violation(rule, f"{field}.{forbidden}", f"has no effect in mode {mode}; remove it, or change the mode")
 
 
 # --- TLS -----------------------------------------------------------------------------------------------------------

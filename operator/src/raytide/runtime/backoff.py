@@ -1,7 +1,7 @@
-"""How long to wait after the n-th failure in a row?
+"""Exponential backoff without jitter.
 
-Counts go in, seconds come out: doubling, bounded and without chance, so that simulations repeat. Used by the work
-queue, the informer and the expectations.
+Takes the number of consecutive failures and returns seconds: doubling and bounded, without jitter so that simulations
+are reproducible. Used by the work queue, the informer and the expectations.
 """
 
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ def backoff_s(failures: int, *, first_s: float, longest_s: float) -> float:
 
 @dataclass(slots=True)
 class Backoff:
-    """The same for one thing that may fail repeatedly; remembers the count."""
+    """Backoff of one operation; stores the failure count."""
 
     first_s: float
     longest_s: float
     failures: int = 0
 
     def next_s(self) -> float:
-        """One more failure: wait this long."""
+        """Count one more failure; returns the seconds to wait."""
         self.failures += 1
         return backoff_s(self.failures, first_s=self.first_s, longest_s=self.longest_s)
 
     def reset(self) -> None:
-        """It works again."""
+        """Reset the failure count."""
         self.failures = 0

@@ -1,8 +1,8 @@
-"""What time is it?
+"""Clock: the only place that reads the time.
 
-The one place that reads a clock: `now()` is wall time in UTC for what users see, `monotonic()` is for deadlines, and
-`boottime()` for those that must not stand still while the machine sleeps. All are methods of a value that tests replace by virtual time. Handed down by `main.py`; decisions get plain numbers and
-datetimes (D5, architecture §4).
+`now()` is UTC wall time for what users see, `monotonic()` is for deadlines, and `boottime()` for deadlines that must
+advance during suspend. All are methods of an object that tests replace with virtual time. Passed down by
+`manager/main.py`; decision code gets plain numbers and datetimes (D5, architecture §4).
 """
 
 import asyncio
@@ -15,26 +15,26 @@ LONGEST_READING_S: Final = 0.001
 
 
 class Clock:
-    """The clock of the running event loop, so that virtual time moves everything at once."""
+    """Clock of the running event loop, so that virtual time applies to everything."""
 
     def now(self) -> datetime:
         """Wall time in UTC."""
         return datetime.now(UTC)  # noqa: TID251 - this is that one clock
 
     def monotonic(self) -> float:
-        """Seconds of the running loop; never goes back."""
+        """Seconds of the running event loop; never decreases."""
         return asyncio.get_running_loop().time()
 
     def boottime(self) -> float:
-        """Like `monotonic`, and the time that the machine was suspended counts too."""
+        """`monotonic` plus the time for which the machine was suspended."""
         return self.monotonic() + _slept_s()
 
 
 def _slept_s() -> float:
-    """For how long this machine has been suspended since it was started, as far as its kernel tells."""
+    """Total suspend time of the machine since boot in seconds, as its kernel reports it; 0 outside Linux."""
     if sys.platform != "linux":
         return 0.0
-    while True:  # a process that is stopped between two readings must not believe their difference
+    while True:  # repeat if the process was stopped between two readings
         before = time.monotonic()
         boottime = time.clock_gettime(time.CLOCK_BOOTTIME)
         after = time.monotonic()

@@ -1,8 +1,8 @@
-"""On whose behalf is a log line written?
+"""Log format: key=value lines that carry the current pass.
 
-Holds the current pass in a context variable, so that every line of a reconcile, however deep, carries controller, key
-and pass number; a formatter writes them as key=value. It never decides what is logged. Set by `runtime/controller`,
-installed once by the commands (architecture §6).
+A context variable holds the current pass, so that every line of a reconcile carries controller, key and pass number; a
+formatter writes key=value lines. It does not decide what is logged. Set by `controller/controller`, installed once by
+the commands (architecture §6).
 """
 
 import logging
@@ -10,9 +10,9 @@ from contextvars import ContextVar
 from typing import Final
 
 PASS: Final[ContextVar[str]] = ContextVar("pass", default="")
-"""`controller=… namespace=… name=… pass=…` while a reconcile runs, otherwise empty."""
+"""`controller=… namespace=… name=… pass=…` during a reconcile, otherwise empty."""
 LONGEST_LINE: Final = 16_384
-"""Characters; what a user wrote may be a million."""
+"""Characters; text from users may have a million."""
 
 
 class KeyValueFormatter(logging.Formatter):
@@ -22,7 +22,7 @@ class KeyValueFormatter(logging.Formatter):
         super().__init__("%(asctime)s level=%(levelname)s logger=%(name)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
-        """The line without its traceback."""
+        """Format the line without its traceback."""
         current = PASS.get()
         line = super().formatMessage(record)
         if len(line) > LONGEST_LINE:
@@ -31,14 +31,14 @@ class KeyValueFormatter(logging.Formatter):
 
 
 def _escaped(line: str) -> str:
-    """One line, whatever users wrote: nobody can forge another, or send commands to a terminal."""
+    """Escape unprintable characters, so that text from users cannot forge a line or send terminal commands."""
     if line.isprintable():
         return line
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
 def install(level: int = logging.INFO) -> None:
-    """Send everything to standard error in that form."""
+    """Send all logs to standard error in that format."""
     to_stderr = logging.StreamHandler()
     to_stderr.setFormatter(KeyValueFormatter())
     logging.basicConfig(level=level, handlers=[to_stderr], force=True)

@@ -1,9 +1,8 @@
-"""Which certificates make the sandbox's servers and clients known to each other?
+"""X.509 certificates for the sandbox's servers and clients.
 
-Takes the time, names and addresses, and gives certificates with their keys, all as PEM, signed by an authority that is
-made for one sandbox. Keys are elliptic-curve (P-256), so each takes about a millisecond. Whoever only needs one server
-asks `make_certificates`, which forgets the authority's key at once, so that nothing else can ever be signed with it.
-Called once per `sandbox up`.
+Takes the time, names and addresses; returns certificates with their keys as PEM, signed by a CA made for one sandbox.
+Keys are P-256, so each takes about a millisecond. `make_certificates` returns one server certificate and discards the
+CA key, so nothing else can be signed with it. Called once per `sandbox up`.
 """
 
 import os
@@ -41,7 +40,7 @@ class Identity:
     key: bytes
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Show this certificate in that context; the key reaches OpenSSL through a file that has no name."""
+        """Load the certificate and key into `context`; OpenSSL reads the key from an unlinked temporary file."""
         with tempfile.TemporaryFile() as file:
             file.write(self.certificate + self.key)
             file.flush()
@@ -49,7 +48,7 @@ class Identity:
 
 
 class Authority:
-    """Somebody whose signature is trusted; keep it no longer than there is something to sign."""
+    """A certificate authority (CA); keep it only as long as certificates have to be issued."""
 
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self._certificate = certificate
@@ -57,7 +56,7 @@ class Authority:
 
     @classmethod
     def create(cls, now: datetime, name: str = "raytide-sandbox-ca") -> Self:
-        """A new one."""
+        """Create a CA with a new key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(name)
         certificate = (
@@ -71,27 +70,27 @@ class Authority:
 
     @classmethod
     def load(cls, certificate: bytes, key: bytes) -> Self:
-        """One that was made before, from PEM."""
+        """Load an existing CA from PEM."""
         loaded = serialization.load_pem_private_key(key, password=None)
         return cls(x509.load_pem_x509_certificate(certificate), cast("ec.EllipticCurvePrivateKey", loaded))
 
     @property
     def certificate(self) -> bytes:
-        """What others need to trust what it signs."""
+        """The CA certificate that clients and servers have to trust, as PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
     def key(self) -> bytes:
-        """What it signs with."""
+        """The CA's private key, as PEM."""
         return _key_pem(self._key)
 
     def issue_server(self, now: datetime, common_name: str, hosts: Iterable[str]) -> Identity:
-        """For a server that answers to `hosts` (DNS names and IP addresses alike)."""
+        """Issue a certificate for a server with the names `hosts` (DNS names and IP addresses alike)."""
         names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
         return self._issue(now, _name(common_name), ExtendedKeyUsageOID.SERVER_AUTH, names)
 
     def issue_client(self, now: datetime, user: str, group: str = "") -> Identity:
-        """For a client that an API server is to know as `user`, a member of `group`."""
+        """Issue a client certificate that an API server authenticates as `user` in `group`."""
         return self._issue(now, _name(user, group), ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def _issue(
@@ -119,7 +118,7 @@ class Authority:
 
 
 def make_certificates(now: datetime, hosts: Iterable[str]) -> Certificates:
-    """A new authority and one server certificate for `hosts` (DNS names and IP addresses alike)."""
+    """Create a CA and one server certificate for `hosts` (DNS names and IP addresses alike)."""
     authority = Authority.create(now)
     server = authority.issue_server(now, "kube-apiserver", hosts)
     return Certificates(authority.certificate, server.certificate, server.key)

@@ -1,8 +1,8 @@
-"""How do an API server and kubelets become one cluster on one event loop?
+"""The sandbox cluster: an API server, controllers and kubelets on one event loop.
 
-Takes settings, a runtime for pods and a plane (the API with its controllers, see plane.py); serves the API to people and
-inside the pod network, gives each node a kubelet, and tells pods where services are. Everything runs in one task group:
-whatever ends unasked ends all of it, so there is never half a cluster. Objects end with it. Run by main.py.
+Takes settings, a pod runtime and a plane (the API with its controllers, see sandbox/controlplane/interface.py). Serves
+the API on the host and in the pod network, runs one kubelet per node and publishes service addresses to pods. All parts
+run in one task group: when one of them ends, all end. Objects are gone with the cluster. Run by main.py.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, NoReturn
 
+from raytide.sandbox.container_runtime.interface import Mode, Runtime
+from raytide.sandbox.controlplane.interface import NodeAccount, Plane
+from raytide.sandbox.daemonize import Settings
 from raytide.sandbox.kubeconfig import build_kubeconfig
 from raytide.sandbox.kubelet.apiclient import Manifest
+from raytide.sandbox.kubelet.kube_proxy import ServiceRouter
 from raytide.sandbox.kubelet.kubelet import Kubelet, KubeletConfig
 from raytide.sandbox.kubelet.podworker import PodWorker
-from raytide.sandbox.kubelet.servicerouter import ServiceRouter
-from raytide.sandbox.launch import Settings
-from raytide.sandbox.node.runtime import Mode, Runtime
-from raytide.sandbox.plane import NodeAccount, Plane
 
 HTTPS_PORT: Final = 443
 NODES_READY_S: Final = 20.0
@@ -27,17 +27,17 @@ NODES_READY_S: Final = 20.0
 _log = logging.getLogger("raytide.sandbox")
 
 
-class Stopped(Exception):  # noqa: N818 - a way to end, not an error
-    """Somebody asked the cluster to end."""
+class StoppedError(Exception):
+    """The cluster was asked to stop."""
 
 
 class Cluster:
-    """One sandbox cluster; `run` is its whole life."""
+    """One sandbox cluster; `run` starts it and returns when it has stopped."""
 
     def __init__(
         self, settings: Settings, runtime: Runtime, plane: Plane, *, directory: Path, now: Callable[[], datetime]
     ) -> None:
-        """`directory` is for the files of pods; its path should be short."""
+        """`directory` holds the files of pods; its path should be short, because socket paths are limited."""
         self.settings = settings
         self.runtime = runtime
         self.plane = plane
@@ -46,12 +46,12 @@ class Cluster:
         self._kubelets: list[Kubelet] = []
 
     def kubeconfig(self) -> str:
-        """For the administrator."""
+        """The administrator's kubeconfig as YAML."""
         plane = self.plane
         return build_kubeconfig(server=plane.server, authority=plane.authority, token=plane.admin_token)
 
     async def run(self, stopping: asyncio.Event, on_ready: Callable[[], None]) -> NoReturn:
-        """Run until `stopping` is set (an ExceptionGroup of `Stopped`) or something fails (of that)."""
+        """Run until `stopping` is set or a part fails; raises an ExceptionGroup of `StoppedError` or of the failure."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._stop(stopping))
@@ -59,10 +59,10 @@ class Cluster:
                 on_ready()
         finally:
             await self.plane.stop()
-        raise Stopped
+        raise StoppedError
 
     async def _start(self, group: asyncio.TaskGroup) -> None:
-        """The plane first, then what needs it; returns when pods can be scheduled."""
+        """Start the plane, then the router and the kubelets; returns when pods can be scheduled."""
         inside = await self.runtime.listen_inside(HTTPS_PORT if self.runtime.mode is Mode.NS else 0)
         port = inside.getsockname()[1]
         await self.plane.start(inside)
@@ -91,7 +91,7 @@ class Cluster:
     async def _stop(self, stopping: asyncio.Event) -> NoReturn:
         await stopping.wait()
         _log.info("asked to end")
-        raise Stopped
+        raise StoppedError
 
     def _kubelet_config(
         self, account: NodeAccount, directory: Path, service_port: int, on_pods: Callable[[], None]

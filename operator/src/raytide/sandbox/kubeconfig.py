@@ -1,8 +1,8 @@
-"""What does kubectl need to know to reach the sandbox?
+"""The sandbox's kubeconfig.
 
-Takes the server's URL, the authority's certificate and a token or a client certificate, gives the text of a kubeconfig
-with one cluster, one user and one context. `write_private` puts a text where only its owner can read it, whole or not at all.
-Called by the sandbox's start; read by kubectl, helm, kopf and the operator.
+Takes the server's URL, the CA certificate and a token or a client certificate; returns a kubeconfig with one cluster,
+one user and one context. `write_private` writes a text atomically to a file that only its owner can read. Called when
+the sandbox starts; read by kubectl, helm, kopf and the operator.
 """
 
 import base64
@@ -19,7 +19,7 @@ CONTEXT: Final = "raytide-sandbox"
 
 
 def build_kubeconfig(*, server: str, authority: bytes, token: str = "", identity: Identity | None = None) -> str:
-    """The YAML of a kubeconfig whose current context is the sandbox; who uses it is known by a token or a certificate."""
+    """Build the kubeconfig YAML; the user authenticates with `identity`, or with `token` if there is none."""
     config: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",

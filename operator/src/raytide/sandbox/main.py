@@ -1,8 +1,8 @@
-"""What does the sandbox's own process do from its first line to its last?
+"""The sandbox's server process.
 
-Claims the state directory, chooses how pods are kept apart and which API they have, runs the cluster until somebody asks
-it to end, and clears what is only true while it runs. Whatever goes wrong ends the process with one line for people, told to
-the waiting `up` and to the log; the kernel then ends every pod. Called by `raytide sandbox serve`.
+Claims the state directory, chooses the pod runtime and the API, runs the cluster until it is asked to stop, and removes
+the files that are valid only while it runs. A failure ends the process with a one-line reason, sent to the waiting `up`
+and logged; the kernel then ends all pods. Called by `raytide sandbox serve`.
 """
 
 import asyncio
@@ -15,29 +15,29 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
-from raytide.api.names import VERSION
-from raytide.sandbox.cluster import Cluster, Stopped
-from raytide.sandbox.embedded_plane import EmbeddedPlane
+from raytide.api.constants import VERSION
+from raytide.sandbox.cluster import Cluster, StoppedError
+from raytide.sandbox.container_runtime.detect import Choice, choose_runtime
+from raytide.sandbox.container_runtime.images import parse_given
+from raytide.sandbox.container_runtime.interface import ContainerRuntimeError, Runtime
+from raytide.sandbox.controlplane.component import ControlPlaneError
+from raytide.sandbox.controlplane.embedded import EmbeddedPlane
+from raytide.sandbox.controlplane.interface import Plane
+from raytide.sandbox.daemonize import ALREADY_RUNNING, EMBEDDED, Settings, tell_parent
 from raytide.sandbox.kubeconfig import write_private
-from raytide.sandbox.launch import ALREADY_RUNNING, EMBEDDED, Settings, tell_parent
-from raytide.sandbox.node.choose import Choice, choose_runtime
-from raytide.sandbox.node.images import parse_given
-from raytide.sandbox.node.runtime import Runtime, RuntimeTrouble
-from raytide.sandbox.plane import Plane
-from raytide.sandbox.plane_component import PlaneTrouble
-from raytide.sandbox.state import AlreadyRunning, Record, StateDirectory, start_ticks
+from raytide.sandbox.state_dir import AlreadyRunningError, Record, StateDirectory, start_ticks
 
 HOST: Final = "127.0.0.1"
 
 _log = logging.getLogger("raytide.sandbox")
 
 
-class PortTrouble(Exception):  # noqa: N818 - an answer for people
-    """The port cannot be opened; the text says why and what to do."""
+class PortError(Exception):
+    """The port cannot be opened; the text gives the reason and a remedy."""
 
 
 def serve(settings: Settings, state: StateDirectory, *, ready_fd: int | None) -> int:
-    """Be the sandbox until SIGTERM or SIGINT; returns the exit code. `ready_fd` hears once how the start went."""
+    """Run the sandbox until SIGTERM or SIGINT; returns the exit code. `ready_fd` receives the outcome of the start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     state.create()
     try:
@@ -47,16 +47,16 @@ def serve(settings: Settings, state: StateDirectory, *, ready_fd: int | None) ->
                 asyncio.run(_serve(settings, state, ready_fd))
             finally:
                 state.clear()
-    except AlreadyRunning:
+    except AlreadyRunningError:
         tell_parent(ready_fd, error=ALREADY_RUNNING)
         return 1
-    except (PlaneTrouble, PortTrouble, RuntimeTrouble, PermissionError) as trouble:
+    except (ControlPlaneError, PortError, ContainerRuntimeError, PermissionError) as trouble:
         _log.error("the sandbox ends: %s", trouble)
         tell_parent(ready_fd, error=str(trouble))
         return 1
     except BaseException as error:
         leaf = _first_leaf(error)
-        if isinstance(leaf, PlaneTrouble):
+        if isinstance(leaf, ControlPlaneError):
             _log.error("the sandbox ends: %s", leaf)
             tell_parent(ready_fd, error=str(leaf))
             return 1
@@ -79,17 +79,17 @@ async def _serve(settings: Settings, state: StateDirectory, ready_fd: int | None
             plane = _build_plane(settings, state, listener, choice.runtime)
             cluster = Cluster(settings, choice.runtime, plane, directory=scratch / "k", now=now)
             await cluster.run(stopping, lambda: _announce(cluster, state, choice, ready_fd))
-        except* Stopped:
+        except* StoppedError:
             pass
         finally:
             await choice.runtime.stop()
 
 
 def _build_plane(settings: Settings, state: StateDirectory, listener: socket.socket, runtime: Runtime) -> Plane:
-    """The API that was asked for; `listener` is its port, which a real control plane opens itself."""
+    """The API that the settings ask for; `listener` holds its port, which a real control plane opens itself."""
     if settings.api == EMBEDDED:
         return EmbeddedPlane(listener, node_address=runtime.node_address, has_crds=settings.has_crds, now=now)
-    from raytide.sandbox.kubernetes_plane import KubernetesPlane  # noqa: PLC0415 - only where it is asked for
+    from raytide.sandbox.controlplane.kubernetes import KubernetesPlane  # noqa: PLC0415 - only where it is asked for
 
     listener.close()
     return KubernetesPlane(
@@ -110,7 +110,7 @@ def _first_leaf(error: BaseException) -> BaseException:
 
 
 def _announce(cluster: Cluster, state: StateDirectory, choice: Choice, ready_fd: int | None) -> None:
-    """It is ready: leave the two files others look for, then tell who waits."""
+    """Write the kubeconfig and the record, then report ready to the parent."""
     write_private(state.kubeconfig, cluster.kubeconfig())
     record = Record(
         pid=os.getpid(),
@@ -130,7 +130,7 @@ def _announce(cluster: Cluster, state: StateDirectory, choice: Choice, ready_fd:
 
 
 def open_port(port: int) -> socket.socket:
-    """A listening socket on the loopback address; raises PortTrouble."""
+    """Open a listening socket on the loopback address; raises PortError."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -142,10 +142,10 @@ def open_port(port: int) -> socket.socket:
             told = f"port {port} on {HOST} is in use by another program"
         else:
             told = f"port {port} on {HOST} cannot be opened: {error.strerror}"
-        raise PortTrouble(f"{told}; choose another with --port, or --port 0 for any free one") from None
+        raise PortError(f"{told}; choose another with --port, or --port 0 for any free one") from None
     return listener
 
 
 def now() -> datetime:
-    """The sandbox's one clock."""
+    """The current time in UTC; the sandbox's only clock."""
     return datetime.now(UTC)  # noqa: TID251 - this is it; the sandbox imports none of the operator's modules

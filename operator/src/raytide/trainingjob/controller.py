@@ -1,246 +1,184 @@
-"""How does one pass over a TrainingJob go?
+"""TrainingJob controller: informers, in-flight overlays, the reconciler and its workers, wired over one API client.
 
-Takes a key, reads the job live, looks at its children without awaiting anything, asks `plan` what to do, has it done, and
-writes what `status` says. It awaits but never chooses; it never changes the spec, sizes come from the sharing pass; it
-writes status only when it differs and at most every half second (D8), and tells events afterwards. Called by
-`runtime/controller`, one pass per key at a time; rules D2, D5–D8, TJ §3, §8.
+It decides nothing. Its informers are those for jobs, pods, services, ConfigMaps and nodes. Children are watched only
+once the API server serves the kind, so that a cluster without TrainingJobs costs one request every 30 s and needs no
+permissions for them. Started by manager/main.py, and by simulations without kopf, sockets or threads (D3, D4, D6, D11).
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Final
 
-from pydantic import ValidationError
-
-from raytide.api import training_names as names
-from raytide.api.actions import Outcome, Refusal, Remark
 from raytide.api.config import JobConfig
-from raytide.api.job_object import JobObject
-from raytide.api.job_pod import JobPod
-from raytide.api.meta import Key, Manifest
-from raytide.api.trainingjob import TrainingJob
-from raytide.api.value import faults_of
-from raytide.kube.acting import Acting
-from raytide.kube.apply import Applied
-from raytide.kube.expectations import Expectations
-from raytide.kube.reading import LiveReader
-from raytide.kube.refusals import Held, Refusals
-from raytide.kube.status_writing import StatusWriting
-from raytide.kube.telling import Telling
-from raytide.runtime.backoff import backoff_s
+from raytide.api.meta import CONFIG_MAPS, NODES, PODS, SERVICES, TRAININGJOBS, Key, Resource
+from raytide.api.node import NodeView, decode_node, has_readiness_changed
+from raytide.api.trainingjob_constants import JOB_LABEL
+from raytide.api.trainingjob_object import JobObject, decode_job_object, job_object_from_manifest
+from raytide.api.trainingjob_pod import JobPod, decode_job_pod, job_pod_from_manifest
+from raytide.controller import base
+from raytide.controller.action_runner import ActionRunner
+from raytide.controller.base import ControllerOptions
+from raytide.controller.controller import ReconcileLoop
+from raytide.controller.event_correlator import EventCorrelator
+from raytide.controller.expectations import Expectations, ViewDecoder
+from raytide.controller.read_live import LiveReader
+from raytide.controller.status_writer import StatusWriter
+from raytide.kube.client import Client
+from raytide.kube.informer import Informer
+from raytide.kube.nodes import DeadNodes
 from raytide.runtime.clock import Clock
-from raytide.trainingjob.deciding.todo import Plan, sooner
-from raytide.trainingjob.observed import Observed, observe
-from raytide.trainingjob.plan import plan
-from raytide.trainingjob.status import look_again_in, status, status_patch
-from raytide.trainingjob.telling.measuring import Measures
-from raytide.trainingjob.telling.unreadable import unreadable_patch
+from raytide.trainingjob.metrics import Measures
+from raytide.trainingjob.reconciler import Dependencies, TrainingJobReconciler
 
-log = logging.getLogger(__name__)
-
-LONGEST_WAIT_S = 30.0
-
-C = TypeVar("C", bound=JobPod | JobObject)
+CONTROLLER_NAME: Final = "trainingjob-controller"
+"""reportingController of its events."""
 
 
-class Children(Protocol):
-    """What the informers show of a job's children."""
+class TrainingJobController(base.BaseController):
+    """The TrainingJob controller with its informers; its life cycle is that of controller/base.py."""
+
+    def __init__(self, client: Client, *, clock: Clock, config: JobConfig, options: ControllerOptions) -> None:
+        super().__init__(client, TRAININGJOBS, clock=clock, controller_name=CONTROLLER_NAME, options=options)
+        children = partial(self._informer, index=_job_of, on_change=self._on_child, label_selector=JOB_LABEL)
+        objects = partial(children, decoder=decode_job_object)
+        self.pods: Informer[JobPod] = children(
+            PODS, decoder=decode_job_pod, name="trainingjob-pods", on_change=self._on_pod
+        )
+        self.services: Informer[JobObject] = objects(SERVICES, name="trainingjob-services")
+        self.config_maps: Informer[JobObject] = objects(CONFIG_MAPS, name="trainingjob-configmaps")
+        self.streams: tuple[Informer[Any], ...] = (self.objects, self.pods, self.services, self.config_maps)
+        self.nodes: Informer[NodeView] = self._seen_by_all(
+            NODES,
+            decoder=decode_node,
+            on_change=self._on_node,
+            name="trainingjob-nodes",
+            if_forbidden="a terminating pod on a dead node is replaced only when it is gone",
+        )
+        self.optional_streams = (self.nodes,)
+        self.dead_nodes = DeadNodes(self.nodes)
+        self.measures = Measures(clock)
+        self._deps = self._build_dependencies()
+        self.reconciler = TrainingJobReconciler(
+            self._deps,
+            clock=clock,
+            config=config,
+            ignore_resource_version=self.ignore_resource_version,
+            forgotten=self.forget,
+        )
+        self.reconcile_loop = ReconcileLoop(
+            "trainingjob", self.reconciler.reconcile, clock=clock, keys=self.keys, workers=options.workers
+        )
+
+    async def run_informers(self) -> None:
+        """Run the informers until cancelled; those of children start once the API server serves jobs."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(base.run_all([self.objects]))
+            await self.objects.wait_synced()
+            tasks.create_task(base.run_all([self.pods, self.services, self.config_maps, *self.optional_streams]))
+            tasks.create_task(self._enqueue_lost())
+
+    async def run_reconcilers(self) -> None:
+        """Run one leadership term; metrics of jobs are exposed by the leader only."""
+        try:
+            await super().run_reconcilers()
+        finally:
+            self.measures.clear()
+
+    def reset_for_new_term(self) -> None:
+        """Drop in-flight writes and cached reads of an earlier leadership term."""
+        self._deps.runner.clear()
+        self._deps.live_reader.clear()
+
+    # --- enqueueing --------------------------------------------------------------------------------------------------
+
+    def _on_child(self, old: JobPod | JobObject | None, new: JobPod | JobObject | None) -> None:
+        for key in {view.job_key for view in (old, new) if view is not None}:
+            self.reconcile_loop.enqueue_coalesced(key)
+
+    def _on_pod(self, old: JobPod | None, new: JobPod | None) -> None:
+        self.dead_nodes.note_pod(old, new)
+        self._on_child(old, new)
+
+    def _on_node(self, old: NodeView | None, new: NodeView | None) -> None:
+        """Enqueue the jobs with terminating pods on that node if its readiness has changed."""
+        self.dead_nodes.note(new)
+        node = new or old
+        if node is not None and has_readiness_changed(old, new):
+            self._enqueue_on_node_loss({node.name})
+
+    def _enqueue_on_node_loss(self, nodes: Collection[str]) -> None:
+        for key in {pod.job_key for pod in self.pods.all() if pod.is_terminating and pod.node_name in nodes}:
+            self.reconcile_loop.enqueue_coalesced(key)
+
+    async def _enqueue_lost(self) -> None:
+        """Enqueue for nodes deleted before the first list: they have no watch event."""
+        await self.nodes.wait_synced()
+        self._enqueue_on_node_loss(self.dead_nodes.unready(self.pods.all()))
+        await self.dead_nodes.run(self._enqueue_on_node_loss)
+
+    # --- wiring ------------------------------------------------------------------------------------------------------
+
+    def _build_dependencies(self) -> Dependencies:
+        client, clock = self._client, self._clock
+        reader = ViewDecoder(decode_job_object, job_object_from_manifest)
+        pods_in_flight = base.build_overlay(clock, ViewDecoder(decode_job_pod, job_pod_from_manifest), self.pods)
+        services_in_flight = base.build_overlay(clock, reader, self.services)
+        config_maps_in_flight = base.build_overlay(clock, reader, self.config_maps)
+        overlays: dict[Resource, Expectations[Any]] = {
+            SERVICES: services_in_flight,
+            CONFIG_MAPS: config_maps_in_flight,
+            PODS: pods_in_flight,
+        }
+        return Dependencies(
+            live_reader=LiveReader(client, TRAININGJOBS, clock=clock),
+            children=InformerLister(self),
+            pods_in_flight=pods_in_flight,
+            services_in_flight=services_in_flight,
+            config_maps_in_flight=config_maps_in_flight,
+            runner=ActionRunner(client, clock=clock, overlays=overlays, is_crowded=self.has_concurrent_passes),
+            status_writer=StatusWriter(
+                client,
+                TRAININGJOBS,
+                clock=clock,
+                controller="trainingjob",
+                ignore_resource_version=self.ignore_resource_version,
+            ),
+            events=EventCorrelator(self.recorder, clock=clock),
+            measures=self.measures,
+        )
+
+
+class InformerLister:
+    """The controller's informers as listers for the reconciler."""
+
+    def __init__(self, asked: TrainingJobController) -> None:
+        self._room = asked
 
     def pods(self, key: Key) -> Sequence[JobPod]:
         """Pods whose label names that job."""
-        ...
+        return self._room.pods.by_index(key)
 
     def services(self, key: Key) -> Sequence[JobObject]:
         """Services whose label names that job."""
-        ...
+        return self._room.services.by_index(key)
 
     def config_maps(self, key: Key) -> Sequence[JobObject]:
         """ConfigMaps whose label names that job."""
-        ...
+        return self._room.config_maps.by_index(key)
 
     def job_version(self, key: Key) -> int | None:
-        """The version at which the informer shows the TrainingJob; None when it shows none."""
-        ...
+        """The resourceVersion of the TrainingJob in the informer cache."""
+        return self._room.version_of(key)
 
     def relist_jobs(self) -> None:
-        """Have the informer of TrainingJobs list again, soon."""
-        ...
+        """Ask the informer for a new list of TrainingJobs."""
+        self._room.objects.relist()
 
     def unready_nodes(self, key: Key) -> frozenset[str]:
-        """Nodes of that job's pods that are known to be away or gone; empty where nodes cannot be read."""
-        ...
+        """Nodes of that job's pods that are not Ready or are gone."""
+        return self._room.dead_nodes.unready(self._room.pods.by_index(key))
 
 
-@dataclass(frozen=True, slots=True)
-class Wires:
-    """What a pass needs to reach the world."""
-
-    reading: LiveReader
-    children: Children
-    pods_in_flight: Expectations[JobPod]
-    services_in_flight: Expectations[JobObject]
-    config_maps_in_flight: Expectations[JobObject]
-    acting: Acting
-    writing: StatusWriting
-    telling: Telling
-    measures: Measures
-
-
-class TrainingJobReconciler:
-    """The passes over all TrainingJobs.
-
-    - A job that is not there any more is forgotten once the informer does not show it either; nothing is made for it
-      meanwhile.
-    - The snapshot is taken and the plan made without an await in between.
-    - Status is computed after acting and written only if it differs: half a second after the last write, or after the
-      pass that acted, at the earliest.
-    - What was refused is asked for again after 1 s, 2 s, 4 s … 30 s, trainers after 30 s; other roles go on.
-    - A spec that cannot be read is told so in its status; no other job notices.
-    """
-
-    def __init__(
-        self,
-        wires: Wires,
-        *,
-        clock: Clock,
-        config: JobConfig,
-        saw: Callable[..., None],
-        forgotten: Callable[[Key], None],
-    ) -> None:
-        """`saw(key, *versions)` learns which versions are no news, `forgotten(key)` that a job is gone."""
-        self._wires = wires
-        self._clock = clock
-        self._config = config
-        self._saw = saw
-        self._forgotten = forgotten
-        self._refusals: Refusals[Held] = Refusals(Held, wait_s=_wait_s, words=_words)
-        self._known_since: dict[Key, tuple[str, float]] = {}
-
-    async def reconcile(self, key: Key) -> float | None:
-        """One pass; returns in how many seconds to look again, None when only news matter."""
-        children = self._wires.children
-        shown = partial(children.job_version, key)
-        obj = await self._wires.reading.read(key, shown=shown, relist=children.relist_jobs)
-        if obj is None:
-            self._forget(key)
-            return None
-        try:
-            job = TrainingJob.parse(obj)
-        except ValidationError as error:
-            await self._report_unreadable(obj, key, error)
-            return None
-        await asyncio.sleep(0)  # a large object takes as long to read as to plan for: others have their turn in between
-        seen_at = self._clock.now()
-        observed = self._observe(job, seen_at)
-        todo = plan(job, observed, self._config)
-        if not todo.is_reported:
-            self._saw(key, job.metadata.resource_version)
-            return None
-        applied = await self._apply(job, todo)
-        look_again = await self._report(job, seen_at, todo, applied)
-        return self._wires.acting.look_again_in(
-            key, applied, (look_again, todo.look_again_in), is_continued=todo.is_continued
-        )
-
-    # --- observe, apply ----------------------------------------------------------------------------------------------
-
-    def _observe(self, job: TrainingJob, seen_at: datetime) -> Observed:
-        """Everything at this instant: no await in here. `seen_at` is one moment for the whole pass."""
-        key, uid, wires = job.key, job.metadata.uid, self._wires
-        return observe(
-            uid,
-            pods=_overlaid(wires.pods_in_flight, key, uid, wires.children.pods(key)),
-            services=_overlaid(wires.services_in_flight, key, uid, wires.children.services(key)),
-            config_maps=_overlaid(wires.config_maps_in_flight, key, uid, wires.children.config_maps(key)),
-            unready_nodes=wires.children.unready_nodes(key),
-            refusals=self._waiting(job),
-            seen_at=seen_at,
-            known_for_s=self._known_for_s(key, uid),
-        )
-
-    def _known_for_s(self, key: Key, uid: str) -> float:
-        """Seconds since this process met the job, on a clock that nobody sets."""
-        now = self._clock.monotonic()
-        known_uid, since = self._known_since.get(key, ("", now))
-        if known_uid != uid:
-            since = now
-            self._known_since[key] = (uid, since)
-        return now - since
-
-    def _waiting(self, job: TrainingJob) -> tuple[Refusal, ...]:
-        metadata = job.metadata
-        return self._refusals.waiting(job.key, metadata.uid, metadata.generation, self._clock.monotonic())
-
-    async def _apply(self, job: TrainingJob, todo: Plan) -> Applied:
-        key, uid, acting = job.key, job.metadata.uid, self._wires.acting
-        again = await acting.again(key, uid, todo.actions, todo.unwanted, may_create=not todo.violations)
-        applied = await acting.apply(key, uid, todo.actions, again)
-        self._refusals.note(key, uid, job.metadata.generation, applied.outcomes, self._clock.monotonic())
-        return applied
-
-    # --- report ------------------------------------------------------------------------------------------------------
-
-    async def _report(self, job: TrainingJob, seen_at: datetime, todo: Plan, applied: Applied) -> float | None:
-        """Write the status if it differs, then tell; returns when the status has to be looked at again."""
-        now = self._clock.now()
-        observed = self._observe(job, seen_at)
-        computed = status(job, observed, todo, applied.outcomes, now)
-        patch = status_patch(job, computed)
-        writing = self._wires.writing
-        wait_s = writing.wait_s(job.key, has_acted=bool(applied.outcomes)) if patch else 0.0
-        if not patch:
-            writing.note_equal(job.key, job.metadata.resource_version)
-        try:
-            if patch and wait_s <= 0:
-                await writing.write(job.raw, job.key, patch)
-                self._wires.measures.note_written(job.status, computed)
-        finally:  # what was done is told even if the status could not be
-            self._wires.telling.tell(job.raw, applied.outcomes, todo.remarks)
-        self._wires.measures.note(job.key, computed)
-        return sooner(wait_s if wait_s > 0 else None, look_again_in(job, observed, computed, now))
-
-    async def _report_unreadable(self, obj: Manifest, key: Key, error: ValidationError) -> None:
-        if obj["metadata"].get("deletionTimestamp"):
-            self._saw(key, obj["metadata"].get("resourceVersion", ""))
-            return
-        faults = faults_of(error)
-        log.warning("cannot be read: %s", "; ".join(str(fault) for fault in faults))
-        patch = unreadable_patch(obj, faults, self._clock.now())
-        try:
-            if patch:
-                await self._wires.writing.write(obj, key, patch)
-            else:
-                self._wires.writing.note_equal(key, obj["metadata"].get("resourceVersion", ""))
-        finally:  # where even the status is refused, the event is all that the user gets
-            self._wires.telling.tell(obj, (), [Remark(names.INVALID_SPEC, str(fault)) for fault in faults])
-
-    # --- end ---------------------------------------------------------------------------------------------------------
-
-    def _forget(self, key: Key) -> None:
-        """The job is gone: its children go by garbage collection, we keep nothing."""
-        self._wires.acting.forget(key)
-        self._wires.telling.forget(key)
-        self._wires.writing.forget(key)
-        self._wires.measures.forget(key)
-        self._refusals.forget(key)
-        self._known_since.pop(key, None)
-        self._forgotten(key)
-
-
-def _overlaid(in_flight: Expectations[C], key: Key, uid: str, seen: Sequence[C]) -> tuple[C, ...]:
-    """What is seen, with ours in flight laid over what is ours: an earlier job's children have the same names."""
-    mine: list[C] = [view for view in seen if view.owner_uid == uid]
-    return (*in_flight.overlay(key, uid, mine), *(view for view in seen if view.owner_uid != uid))
-
-
-def _wait_s(refused: Outcome, times: int) -> float:
-    is_soon = refused.action.group != names.TRAINER
-    return backoff_s(times, first_s=1.0, longest_s=LONGEST_WAIT_S) if is_soon else LONGEST_WAIT_S
-
-
-def _words(refused: Outcome) -> str:
-    return refused.message or refused.reason
+def _job_of(view: JobPod | JobObject) -> Key:
+    return view.job_key

@@ -1,10 +1,10 @@
-"""What has to be written so that a TrainingJob is what its spec and its size say?
+"""Plan of a TrainingJob: the writes that bring it to the state in its spec and its size.
 
-Takes the job, what is observed of it and the settings, and lists the writes in order: service, membership, trainers that
-go, pods made anew, then master, parameter servers and trainers, each role when the one before is ready. It is a pure
-function: the same input gives the same plan, and once everything asked for is there the plan is empty. It never touches
-the spec, because sizes come from the sharing pass; what has to outlive a crash (who was counted, how the job ended, that
-a gang gave up) stands in the status before anything is deleted for it. Called by the controller; rules TJ §3, §6, §7, D5.
+Takes the job, its observed state and the settings, and returns the writes in order: service, membership, surplus pods,
+replaced pods, then master, parameter servers and trainers, each role once the one before is ready. It is a pure
+function, and its result is empty once everything exists. It never changes the spec, because sizes come from the sharing
+pass; what has to survive a crash (counted pods, the verdict, a gang's time-out) is in the status before anything is
+deleted for it. Called by the reconciler; rules TJ §3, §6, §7, D5.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,16 +14,18 @@ from typing import Final
 
 import msgspec
 
-from raytide.api import training_names as names
-from raytide.api.actions import MOST_WRITES, Action, Create, Delete, Patch, Remark
+from raytide.api import trainingjob_constants as constants
+from raytide.api.actions import MOST_WRITES, Action, Create, Delete, EventSpec, Patch
 from raytide.api.config import JobConfig
-from raytide.api.job_pod import JobPod
-from raytide.api.job_shape import role_spec
 from raytide.api.limits import MOST_BUILT_BYTES
 from raytide.api.merge_patch import merge_difference
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS
 from raytide.api.trainingjob import TrainingJob
-from raytide.trainingjob.deciding.lifecycle import (
+from raytide.api.trainingjob_pod import JobPod
+from raytide.api.trainingjob_pods import role_spec
+from raytide.trainingjob import messages
+from raytide.trainingjob.events import events_of
+from raytide.trainingjob.lifecycle import (
     chance_left_s,
     deadline_left_s,
     gang_time_left_s,
@@ -31,10 +33,7 @@ from raytide.trainingjob.deciding.lifecycle import (
     is_over,
     life_left_s,
 )
-from raytide.trainingjob.deciding.ranks import is_alive
-from raytide.trainingjob.deciding.situation import Situation, situation_of
-from raytide.trainingjob.deciding.todo import JOB_SLOT, MEMBERSHIP_SLOT, NOTHING, SERVICE_SLOT, SOON_S, Plan, sooner
-from raytide.trainingjob.objects import (
+from raytide.trainingjob.manifests.objects import (
     build_membership,
     build_pods,
     build_service,
@@ -43,135 +42,139 @@ from raytide.trainingjob.objects import (
     service_name,
 )
 from raytide.trainingjob.observed import Observed
-from raytide.trainingjob.telling.remarks import remarks_of
-from raytide.trainingjob.telling.waiting import late_text
+from raytide.trainingjob.plan_context import PlanContext, build_context
+from raytide.trainingjob.plan_types import JOB_SLOT, MEMBERSHIP_SLOT, NOTHING, SERVICE_SLOT, SOON_S, Plan, earliest
+from raytide.trainingjob.trainer_indices import is_alive
 from raytide.trainingjob.validation import violations, warnings
+from raytide.trainingjob.waiting_condition import late_text
 
 __all__ = ["Plan", "plan"]
 
 
 def plan(job: TrainingJob, observed: Observed, config: JobConfig) -> Plan:
-    """Walk through the steps; each may add writes, and may be the last."""
-    now = situation_of(job, observed, config)
-    todo = NOTHING
+    """Run the steps in order; each may add writes, and may be the last."""
+    now = build_context(job, observed, config)
+    planned = NOTHING
     for step in STEPS:
-        todo += step(now)
-        if todo.is_last:
+        planned += step(now)
+        if planned.is_last:
             break
-    return replace(todo, config=config)
+    return replace(planned, config=config)
 
 
 # --- steps before anything runs --------------------------------------------------------------------------------------
 
 
-def leave_to_garbage_collection(now: Situation) -> Plan:
-    """Whoever deletes a job needs nothing from us: every child has an owner reference (D14)."""
-    return Plan(is_reported=False, is_last=True) if now.job.metadata.deletion_timestamp else NOTHING
+def leave_to_garbage_collection(ctx: PlanContext) -> Plan:
+    """Leave a job that is being deleted to garbage collection: every child has an owner reference (D14)."""
+    return Plan(is_reported=False, is_last=True) if ctx.job.metadata.deletion_timestamp else NOTHING
 
 
-def clean_up_after_the_end(now: Situation) -> Plan:
-    """What still runs goes; pods that ended stay for their logs, until the job goes with them (TJ §7.12)."""
-    if not is_over(now.job.status):
+def clean_up_after_the_end(ctx: PlanContext) -> Plan:
+    """Delete pods that still run after the end; ended pods stay for their logs until the job's TTL (TJ §7.12)."""
+    if not is_over(ctx.job.status):
         return NOTHING
-    left_s = life_left_s(now.job, now.observed)
+    left_s = life_left_s(ctx.job, ctx.observed)
     if left_s is not None and left_s <= 0:
-        return Plan(actions=(_delete_job(now.job),), is_last=True)
-    running = _end(filter(is_alive, now.observed.pods), "the job has ended")
-    return running + Plan(look_again_in=left_s, is_last=True)
+        return Plan(actions=(_delete_job(ctx.job),), is_last=True)
+    running = _end(filter(is_alive, ctx.observed.pods), messages.JOB_ENDED)
+    return running + Plan(requeue_after_s=left_s, is_last=True)
 
 
-def refuse_invalid(now: Situation) -> Plan:
-    """An invalid spec stops every write, and says so; what runs keeps running."""
-    faults = violations(now.job)
-    remarks = tuple(Remark(names.INVALID_SPEC, str(fault)) for fault in (*faults, *warnings(now.job, now.config.gpus)))
-    return Plan(violations=faults, remarks=remarks, is_last=bool(faults))
+def refuse_invalid(ctx: PlanContext) -> Plan:
+    """Stop all writes for an invalid spec and report the violations; running pods are kept."""
+    faults = violations(ctx.job)
+    remarks = tuple(
+        EventSpec(constants.INVALID_SPEC, str(fault)) for fault in (*faults, *warnings(ctx.job, ctx.config.gpus))
+    )
+    return Plan(violations=faults, events=remarks, is_last=bool(faults))
 
 
-def tell_what_happened(now: Situation) -> Plan:
-    """Events of what the status does not say yet; a status with news in it is written soon."""
+def report_events(ctx: PlanContext) -> Plan:
+    """Emit events about what is not in the status yet; requeue soon so that a status with fresh endings is written."""
     return Plan(
-        remarks=remarks_of(now),
-        look_again_in=sooner(SOON_S if now.counts.fresh else None, now.counts.look_again_in),
+        events=events_of(ctx),
+        requeue_after_s=earliest(SOON_S if ctx.counts.fresh else None, ctx.counts.requeue_after_s),
     )
 
 
-def end_when_decided(now: Situation) -> Plan:
-    """The end is in the status before anything is deleted for it; until then nothing new begins."""
-    if now.verdict is not None:
-        return Plan(look_again_in=SOON_S, is_last=True)
-    return Plan(look_again_in=deadline_left_s(now.job, now.observed))
+def end_when_decided(ctx: PlanContext) -> Plan:
+    """Write the verdict to the status before anything is deleted for it; until then create nothing."""
+    if ctx.verdict is not None:
+        return Plan(requeue_after_s=SOON_S, is_last=True)
+    return Plan(requeue_after_s=deadline_left_s(ctx.job, ctx.observed))
 
 
-def end_suspended(now: Situation) -> Plan:
-    """All pods of a suspended job go, with the grace that their spec gives them.
+def end_suspended(ctx: PlanContext) -> Plan:
+    """Delete all pods of a suspended job, with the grace period of their spec.
 
-    An invalid spec does not stop that: whoever suspended the job waits for its room.
+    An invalid spec does not prevent that: the user or queue controller waits for the capacity.
     """
-    return _end(filter(is_alive, now.observed.pods), "the job is suspended") if now.job.spec.suspend else NOTHING
+    return _end(filter(is_alive, ctx.observed.pods), messages.JOB_SUSPENDED) if ctx.job.spec.suspend else NOTHING
 
 
-def hold_while_suspended(now: Situation) -> Plan:
-    """A suspended job gets nothing."""
-    return Plan(is_last=now.job.spec.suspend)
+def hold_while_suspended(ctx: PlanContext) -> Plan:
+    """Create nothing for a suspended job."""
+    return Plan(is_last=ctx.job.spec.suspend)
 
 
-def hold_gang(now: Situation) -> Plan:
-    """A gang has no pods before it is admitted (TJ §3 row 11); one that gave its room back has none any more."""
-    if now.may_have_pods:
+def hold_gang(ctx: PlanContext) -> Plan:
+    """Create no pods of a gang before its admission (TJ §3 row 11); delete those of one that released its capacity."""
+    if ctx.may_have_pods:
         return NOTHING
-    victims = filter(is_alive, now.observed.pods) if now.has_given_back else ()
-    return replace(_end(victims, "the gang gives its room back"), is_last=True)
+    victims = filter(is_alive, ctx.observed.pods) if ctx.admission_revoked else ()
+    return replace(_end(victims, messages.GANG_RELEASES_CAPACITY), is_last=True)
 
 
-def give_up_late_start(now: Situation) -> Plan:
-    """A job whose minimum does not start in time holds room for nothing (TJ §6: PaddleCloud #258; FD:SH-B14)."""
-    left_s = gang_time_left_s(now.job, now.observed) if now.is_gang else chance_left_s(now.job, now.observed)
-    if left_s is None or has_minimum(now.job, now.observed, now.counts):
+def evict_timed_out_start(ctx: PlanContext) -> Plan:
+    """Release the capacity of a job whose minimum does not start in time (TJ §6: PaddleCloud #258; FD:SH-B14)."""
+    left_s = gang_time_left_s(ctx.job, ctx.observed) if ctx.is_gang else chance_left_s(ctx.job, ctx.observed)
+    if left_s is None or has_minimum(ctx.job, ctx.observed, ctx.counts):
         return NOTHING
     if left_s > 0:
-        return Plan(look_again_in=left_s)
+        return Plan(requeue_after_s=left_s)
     return Plan(
-        remarks=(Remark(names.GANG_TIMEOUT, late_text(now), action="GiveBack"),),
+        events=(EventSpec(constants.GANG_TIMEOUT, late_text(ctx), action="GiveBack"),),
         is_gang_late=True,
-        look_again_in=SOON_S,
+        requeue_after_s=SOON_S,
         is_last=True,
     )
 
 
-# --- what a job needs besides pods -----------------------------------------------------------------------------------
+# --- objects besides pods --------------------------------------------------------------------------------------------
 
 
-def ensure_service(now: Situation) -> Plan:
-    """One headless service, which gives every pod its stable name; created once."""
-    name = service_name(now.job)
-    if now.observed.service(name) is not None or name in now.observed.foreign_names:
+def ensure_service(ctx: PlanContext) -> Plan:
+    """Create the headless service once; it gives every pod a stable name."""
+    name = service_name(ctx.job)
+    if ctx.observed.service(name) is not None or name in ctx.observed.foreign_names:
         return NOTHING
     create = Create(
         SERVICES,
-        build_service(now.job),
-        because=names.CREATED_SERVICE,
-        otherwise=names.FAILED_TO_CREATE_SERVICE,
+        build_service(ctx.job),
+        success_reason=constants.CREATED_SERVICE,
+        failure_reason=constants.FAILED_TO_CREATE_SERVICE,
         group=SERVICE_SLOT,
     )
-    return replace(_unless_refused(now, SERVICE_SLOT, lambda: [create]), is_continued=True)
+    return replace(_unless_refused(ctx, SERVICE_SLOT, lambda: [create]), is_continued=True)
 
 
-def ensure_membership(now: Situation) -> Plan:
-    """The live list of members, changed before pods go or come (TJ §7.7, §6: PaddleCloud #411)."""
-    manifest = build_membership(now.job, now.size, now.config)
-    name = membership_name(now.job)
-    found = now.observed.config_map(name)
-    if found is None and name in now.observed.foreign_names:
+def ensure_membership(ctx: PlanContext) -> Plan:
+    """Keep the ConfigMap with the list of members, updated before pods change (TJ §7.7, §6: PaddleCloud #411)."""
+    manifest = build_membership(ctx.job, ctx.size, ctx.config)
+    name = membership_name(ctx.job)
+    found = ctx.observed.config_map(name)
+    if found is None and name in ctx.observed.foreign_names:
         return NOTHING
     if found is None:
         create = Create(
             CONFIG_MAPS,
             manifest,
-            because=names.CREATED_MEMBERSHIP,
-            otherwise=names.FAILED_TO_CREATE_MEMBERSHIP,
+            success_reason=constants.CREATED_MEMBERSHIP,
+            failure_reason=constants.FAILED_TO_CREATE_MEMBERSHIP,
             group=MEMBERSHIP_SLOT,
         )
-        return replace(_unless_refused(now, MEMBERSHIP_SLOT, lambda: [create]), is_continued=True)
+        return replace(_unless_refused(ctx, MEMBERSHIP_SLOT, lambda: [create]), is_continued=True)
     difference = merge_difference(found.content, manifest["data"])
     if not difference or not found.uid:
         return NOTHING
@@ -181,125 +184,125 @@ def ensure_membership(now: Situation) -> Plan:
         found.name,
         found.uid,
         {"data": difference},
-        because=names.UPDATED_MEMBERSHIP,
-        otherwise=names.FAILED_TO_UPDATE_MEMBERSHIP,
+        success_reason=constants.UPDATED_MEMBERSHIP,
+        failure_reason=constants.FAILED_TO_UPDATE_MEMBERSHIP,
         group=MEMBERSHIP_SLOT,
     )
-    return _unless_refused(now, MEMBERSHIP_SLOT, lambda: [patch])
+    return _unless_refused(ctx, MEMBERSHIP_SLOT, lambda: [patch])
 
 
-# --- who goes --------------------------------------------------------------------------------------------------------
+# --- deletes ---------------------------------------------------------------------------------------------------------
 
 
-def let_trainers_go(now: Situation) -> Plan:
-    """Those beyond the size, first the one that costs least (TJ 7.5; Volcano #2074)."""
-    alive = sum(map(is_alive, now.observed.trainers))
-    return _end(now.wanted.victims, f"{len(now.wanted.active)} of {alive} trainers are wanted")
+def remove_trainers(ctx: PlanContext) -> Plan:
+    """Delete trainers beyond the size, cheapest loss first (TJ 7.5; Volcano #2074)."""
+    alive = sum(map(is_alive, ctx.observed.trainers))
+    return _end(ctx.wanted.victims, messages.surplus_trainers(len(ctx.wanted.active), alive))
 
 
-def let_pservers_go(now: Situation) -> Plan:
-    """Those beyond what the trainers need, the highest index first, when surplus trainers are gone (TJ §3 row 4)."""
-    trainers = sum(not pod.is_finished for pod in now.observed.trainers)
-    pserver = now.job.spec.pserver
-    needed = now.pservers if pserver is None else max(now.pservers, pserver.count_for(trainers))
-    surplus = [pod for pod in now.observed.pservers if is_alive(pod) and (pod.index is None or pod.index >= needed)]
+def remove_pservers(ctx: PlanContext) -> Plan:
+    """Delete parameter servers that the existing trainers do not need, highest index first (TJ §3 row 4)."""
+    trainers = sum(not pod.is_finished for pod in ctx.observed.trainers)
+    pserver = ctx.job.spec.pserver
+    needed = ctx.pservers if pserver is None else max(ctx.pservers, pserver.count_for(trainers))
+    surplus = [pod for pod in ctx.observed.pservers if is_alive(pod) and (pod.index is None or pod.index >= needed)]
     surplus.sort(key=lambda pod: pod.index or 0, reverse=True)
-    return _end(surplus, f"{needed} parameter servers are wanted")
+    return _end(surplus, messages.surplus_pservers(needed))
 
 
-def let_needless_master_go(now: Situation) -> Plan:
-    """The master of a job that no longer has one."""
-    return NOTHING if now.job.has_master else _end(filter(is_alive, now.observed.masters), "the job has no master")
+def remove_needless_master(ctx: PlanContext) -> Plan:
+    """Delete the master of a job whose spec has none any more."""
+    return NOTHING if ctx.job.has_master else _end(filter(is_alive, ctx.observed.masters), messages.NO_MASTER)
 
 
-def clear_the_ended(now: Situation) -> Plan:
-    """Pods that will be made anew go when the pause after the failure is over, so that logs can be read until then.
+def clear_the_ended(ctx: PlanContext) -> Plan:
+    """Delete ended pods that will be replaced, once the backoff after the failure is over: their logs stay until then.
 
-    Only those that the status has counted: nobody may be counted never, or twice.
+    Only pods whose uid is in the status are deleted, so that each is counted exactly once.
     """
-    wait_s = now.counts.wait_s(now.observed.seen_at)
-    replaceable = [pod for pod in now.observed.pods if _is_replaceable(now, pod)]
+    wait_s = ctx.counts.wait_s(ctx.observed.seen_at)
+    replaceable = [pod for pod in ctx.observed.pods if _is_replaceable(ctx, pod)]
     if not replaceable:
         return NOTHING
     if wait_s > 0:
-        return Plan(look_again_in=wait_s)
-    return _end(replaceable, "it has ended and is made anew")
+        return Plan(requeue_after_s=wait_s)
+    return _end(replaceable, messages.POD_REPLACED)
 
 
-def _is_replaceable(now: Situation, pod: JobPod) -> bool:
-    if not pod.is_finished or pod.is_terminating or pod.uid not in now.counts.counted:
+def _is_replaceable(ctx: PlanContext, pod: JobPod) -> bool:
+    if not pod.is_finished or pod.is_terminating or pod.uid not in ctx.counts.counted:
         return False
-    return pod.role != names.TRAINER or (pod.has_failed and pod.index not in now.counts.dead)
+    return pod.role != constants.TRAINER or (pod.has_failed and pod.index not in ctx.counts.dead)
 
 
-# --- who comes -------------------------------------------------------------------------------------------------------
+# --- creates ---------------------------------------------------------------------------------------------------------
 
 
-def start_master(now: Situation) -> Plan:
-    """One master before anything else (TJ §6: PaddleCloud #399)."""
-    return _start(now, names.MASTER, (0,)) if now.job.has_master else NOTHING
+def start_master(ctx: PlanContext) -> Plan:
+    """Create the master before all other pods (TJ §6: PaddleCloud #399)."""
+    return _start(ctx, constants.MASTER, (0,)) if ctx.job.has_master else NOTHING
 
 
-def start_pservers(now: Situation) -> Plan:
-    """All parameter servers, when the master is ready."""
-    return _start(now, names.PSERVER, range(now.pservers)) if _is_master_ready(now) else NOTHING
+def start_pservers(ctx: PlanContext) -> Plan:
+    """Create all parameter servers once the master is ready."""
+    return _start(ctx, constants.PSERVER, range(ctx.pservers)) if _is_master_ready(ctx) else NOTHING
 
 
-def start_trainers(now: Situation) -> Plan:
-    """Trainers, when everything they talk to is ready.
+def start_trainers(ctx: PlanContext) -> Plan:
+    """Create trainers once master and parameter servers are ready.
 
-    Nobody comes in place of somebody who has only been asked to go: were that refused, there would be one too many.
+    A trainer is not replaced before its delete is accepted: if it were rejected, there would be one too many.
     """
-    if not _is_master_ready(now):
+    if not _is_master_ready(ctx):
         return NOTHING
-    ready = {pod.index for pod in now.observed.pservers if is_alive(pod) and pod.is_running_and_ready}
-    if not ready.issuperset(range(now.pservers)):
+    ready = {pod.index for pod in ctx.observed.pservers if is_alive(pod) and pod.is_running_and_ready}
+    if not ready.issuperset(range(ctx.pservers)):
         return NOTHING
-    alive = sum(map(is_alive, now.observed.trainers))
-    return _start(now, names.TRAINER, now.wanted.active, most=max(0, len(now.wanted.active) - alive))
+    alive = sum(map(is_alive, ctx.observed.trainers))
+    return _start(ctx, constants.TRAINER, ctx.wanted.active, most=max(0, len(ctx.wanted.active) - alive))
 
 
-def _is_master_ready(now: Situation) -> bool:
-    is_ready = any(pod.is_running_and_ready for pod in now.observed.masters if is_alive(pod))
-    return is_ready or not now.job.has_master
+def _is_master_ready(ctx: PlanContext) -> bool:
+    is_ready = any(pod.is_running_and_ready for pod in ctx.observed.masters if is_alive(pod))
+    return is_ready or not ctx.job.has_master
 
 
-def _start(now: Situation, role: str, indices: Iterable[int], most: int = MOST_WRITES) -> Plan:
-    """Those that are missing and whose name nobody has any more (kubernetes #115844), not even an earlier job.
+def _start(ctx: PlanContext, role: str, indices: Iterable[int], most: int = MOST_WRITES) -> Plan:
+    """Create the missing pods whose names are free (kubernetes #115844); an earlier job's children hold names too.
 
-    None before the service and the membership are there: under the name of somebody else's they would read strangers.
-    Those beyond `most` come in the next pass, and so do those beyond the budget of a plan: one role starts at a time.
+    None before this job's service and membership exist: by those of another owner they would find foreign members.
+    Pods beyond `most` or the plan's budget are created by the next reconcile: one role starts at a time.
     """
-    if not _has_meeting_place(now):
+    if not _has_meeting_place(ctx):
         return NOTHING
-    taken = {pod.name for pod in now.observed.of(role)} | now.observed.foreign_names
-    free = (index for index in indices if pod_name(now.job, role, index) not in taken)
+    taken = {pod.name for pod in ctx.observed.of(role)} | ctx.observed.foreign_names
+    free = (index for index in indices if pod_name(ctx.job, role, index) not in taken)
     missing = list(islice(free, MOST_WRITES + 1))
-    most = min(most, _most_built(now, role))
+    most = min(most, _most_built(ctx, role))
     if not missing:
         return NOTHING
-    wait_s = now.counts.wait_s(now.observed.seen_at)
+    wait_s = ctx.counts.wait_s(ctx.observed.seen_at)
     if wait_s > 0:
-        return Plan(look_again_in=wait_s)
-    todo = _unless_refused(now, role, lambda: _create_pods(now, role, missing[:most]))
-    return replace(todo, is_continued=len(missing) > most)
+        return Plan(requeue_after_s=wait_s)
+    planned = _unless_refused(ctx, role, lambda: _create_pods(ctx, role, missing[:most]))
+    return replace(planned, is_continued=len(missing) > most)
 
 
-STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
+STEPS: Final[tuple[Callable[[PlanContext], Plan], ...]] = (
     leave_to_garbage_collection,
     clean_up_after_the_end,
     end_suspended,
     refuse_invalid,
-    tell_what_happened,
+    report_events,
     end_when_decided,
     hold_while_suspended,
     hold_gang,
-    give_up_late_start,
+    evict_timed_out_start,
     ensure_service,
     ensure_membership,
-    let_trainers_go,
-    let_pservers_go,
-    let_needless_master_go,
+    remove_trainers,
+    remove_pservers,
+    remove_needless_master,
     clear_the_ended,
     start_master,
     start_pservers,
@@ -307,9 +310,9 @@ STEPS: Final[tuple[Callable[[Situation], Plan], ...]] = (
 )
 
 
-def _most_built(now: Situation, role: str) -> int:
-    """How many pods of a role one plan may build: each is built for itself, and nobody else is served meanwhile."""
-    spec, said = now.job.spec, role_spec(now.job, role)
+def _most_built(ctx: PlanContext, role: str) -> int:
+    """How many pods of a role one plan may build: each is built separately, and blocks the event loop meanwhile."""
+    spec, said = ctx.job.spec, role_spec(ctx.job, role)
     written = [
         said.env,
         said.envs,
@@ -322,28 +325,34 @@ def _most_built(now: Situation, role: str) -> int:
     return max(1, min(MOST_WRITES, MOST_BUILT_BYTES // len(msgspec.json.encode(written))))
 
 
-def _has_meeting_place(now: Situation) -> bool:
-    """Whether the job's own service and membership are there, and not an earlier job's or somebody else's."""
-    service, membership = service_name(now.job), membership_name(now.job)
-    return now.observed.service(service) is not None and now.observed.config_map(membership) is not None
+def _has_meeting_place(ctx: PlanContext) -> bool:
+    """Whether the job's own service and membership exist, not those of an earlier job or another owner."""
+    service, membership = service_name(ctx.job), membership_name(ctx.job)
+    return ctx.observed.service(service) is not None and ctx.observed.config_map(membership) is not None
 
 
-# --- what the steps share --------------------------------------------------------------------------------------------
+# --- shared by the steps ---------------------------------------------------------------------------------------------
 
 
-def _unless_refused(now: Situation, group: str, writes: Callable[[], Iterable[Action]]) -> Plan:
-    """The writes, or only the moment to come back when the API refused the last ones a short while ago."""
-    refusal = now.observed.refusal_of(group)
-    return Plan(actions=tuple(writes())) if refusal is None else Plan(look_again_in=refusal.retry_in_s)
+def _unless_refused(ctx: PlanContext, group: str, writes: Callable[[], Iterable[Action]]) -> Plan:
+    """The writes, or only a requeue delay while the group's backoff after a rejection lasts."""
+    refusal = ctx.observed.refusal_of(group)
+    return Plan(actions=tuple(writes())) if refusal is None else Plan(requeue_after_s=refusal.retry_in_s)
 
 
-def _create_pods(now: Situation, role: str, indices: Iterable[int]) -> Iterable[Create]:
-    for manifest in build_pods(now.job, role, indices, now.size, now.config):
-        yield Create(PODS, manifest, because=names.CREATED_POD, otherwise=names.FAILED_TO_CREATE_POD, group=role)
+def _create_pods(ctx: PlanContext, role: str, indices: Iterable[int]) -> Iterable[Create]:
+    for manifest in build_pods(ctx.job, role, indices, ctx.size, ctx.config):
+        yield Create(
+            PODS,
+            manifest,
+            success_reason=constants.CREATED_POD,
+            failure_reason=constants.FAILED_TO_CREATE_POD,
+            group=role,
+        )
 
 
 def _end(victims: Iterable[JobPod], why: str) -> Plan:
-    """Deletes for pods that exist; a pod that may or may not exist is only named."""
+    """Deletes of pods that exist; a pod whose create has no response yet is only listed as unwanted."""
     chosen = tuple(victims)
     return Plan(
         actions=tuple(_delete(pod, why) for pod in chosen if pod.uid),
@@ -352,19 +361,20 @@ def _end(victims: Iterable[JobPod], why: str) -> Plan:
 
 
 def _delete(pod: JobPod, why: str) -> Delete:
-    return Delete(PODS, pod.namespace, pod.name, pod.uid, names.DELETED_POD, names.FAILED_TO_DELETE_POD, pod.role, why)
+    return Delete(
+        PODS, pod.namespace, pod.name, pod.uid, constants.DELETED_POD, constants.FAILED_TO_DELETE_POD, pod.role, why
+    )
 
 
 def _delete_job(job: TrainingJob) -> Delete:
-    metadata, ttl_s = job.metadata, job.spec.ttl_seconds_after_finished
-    why = f"it ended more than {ttl_s} s ago"
+    metadata = job.metadata
     return Delete(
         TRAININGJOBS,
         metadata.namespace,
         metadata.name,
         metadata.uid,
-        names.DELETED_JOB,
-        names.FAILED_TO_DELETE_JOB,
+        constants.DELETED_JOB,
+        constants.FAILED_TO_DELETE_JOB,
         JOB_SLOT,
-        why,
+        messages.job_expired(job.spec.ttl_seconds_after_finished),
     )

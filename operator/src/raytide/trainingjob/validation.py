@@ -1,9 +1,9 @@
-"""What is wrong with a TrainingJob?
+"""Validation of a TrainingJob.
 
-`violations` takes the job and gives every fault, each with the rule it breaks, the field and what to write instead;
-`warnings` gives what is odd but allowed; `unsupported` names fields that have no effect. It looks at nothing but the spec
-and its metadata, and never raises. The CRD's rules say the same, as far as an API server can compute it; rules TJ §2.1,
-§3, §8. Called by the plan.
+`violations` takes the job and returns every violation, each with its rule, the field and what to write instead;
+`warnings` returns settings that are unusual but allowed; `unsupported` returns fields that have no effect. It reads
+nothing but the spec and its metadata, and never raises. The CRD has the same rules as far as an API server can evaluate
+them; rules TJ §2.1, §3, §8. Called by the plan.
 """
 
 import re
@@ -11,33 +11,33 @@ from collections.abc import Iterator
 from typing import Final
 
 from raytide.api.config import DEFAULT_GPUS
-from raytide.api.faults import Unsupported, Violation, first_faults
-from raytide.api.job_shape import scheduling_bytes
 from raytide.api.limits import MOST_SCHEDULING_BYTES
-from raytide.api.training_names import INVALID_SPEC, PSERVER, ROLES, TRAINER
 from raytide.api.trainingjob import LONGEST_PENDING_S, InstancesSpec, TrainingJob
-from raytide.trainingjob.checking.pods import pod_violations, pod_warnings
-from raytide.trainingjob.checking.spellings import spelling_violations
-from raytide.trainingjob.telling.unsupported import unsupported
+from raytide.api.trainingjob_constants import INVALID_SPEC, PSERVER, ROLES, TRAINER
+from raytide.api.trainingjob_pods import scheduling_bytes
+from raytide.api.violations import Unsupported, Violation, first_faults
+from raytide.trainingjob.field_aliases import spelling_violations
+from raytide.trainingjob.unsupported import unsupported
+from raytide.trainingjob.validation_pods import pod_violations, pod_warnings
 
 __all__ = ["Unsupported", "Violation", "unsupported", "violations", "warnings"]
 
 MAX_HOST_NAME: Final = 63
 MAX_PORT: Final = 65535
 MOST_NAMED: Final = 10
-"""So many values are named in one sentence."""
+"""Maximum number of values named in one message."""
 
 _DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 
 
 def violations(job: TrainingJob) -> tuple[Violation, ...]:
-    """The faults of the job, in the order of the spec; empty means valid."""
+    """The violations of the job, in the order of the spec; empty means valid."""
     checks = (_name, spelling_violations, _counts, _sizes, _numbers, _templates, pod_violations)
     return first_faults(fault for check in checks for fault in check(job))
 
 
 def warnings(job: TrainingJob, gpus: frozenset[str] = DEFAULT_GPUS) -> tuple[Violation, ...]:
-    """What is allowed but probably not meant; `gpus` are the resources the operator takes for GPUs."""
+    """Settings that are allowed but probably not intended; `gpus` are the resources treated as GPUs."""
     return (*job.cuts, *_odd_counts(job), *_odd_sizes(job), *pod_warnings(job, gpus))
 
 
@@ -50,15 +50,15 @@ def _name(job: TrainingJob) -> Iterator[Violation]:
     name = job.metadata.name
     if not _DNS_1035.match(name):
         message = (
-            f"{name!r} is no DNS-1035 label, and the job's service is called so; start with a lower-case letter, go on "
-            "with lower-case letters, digits and '-', end with a letter or digit"
+            f"{name!r} is not a DNS-1035 label, which the name of the job's Service must be; use lower-case letters, digits "
+            "and '-', start with a letter and end with a letter or digit"
         )
         yield _fault("TJ:8-name", "metadata.name", message)
     longest = max((_longest(role, spec) for role, spec in _instances(job)), key=len)
     if len(name) + len(longest) > MAX_HOST_NAME:
         message = (
-            f"is {len(name)} characters long, so that a pod's host name ({longest.removeprefix('-')} after it) would be "
-            f"longer than {MAX_HOST_NAME}; use at most {MAX_HOST_NAME - len(longest)}"
+            f"is {len(name)} characters long: with the suffix {longest}, the host name of a pod would be longer than "
+            f"{MAX_HOST_NAME} characters; use at most {MAX_HOST_NAME - len(longest)} characters"
         )
         yield _fault("TJ:8-name", "metadata.name", message)
 
@@ -86,7 +86,7 @@ def _counts(job: TrainingJob) -> Iterator[Violation]:
         yield _fault("TJ:3-4", "spec.pserver.scaling.trainersPerPserver", message)
     if job.is_elastic and job.spec.fault_tolerant is False:
         message = (
-            f"is false, so that max-instance of trainer ({job.spec.trainer.ceiling}) must equal min-instance "
+            f"is false, so max-instance of trainer ({job.spec.trainer.ceiling}) must equal min-instance "
             f"({job.spec.trainer.min_instance}); set it to true, or make the two equal"
         )
         yield _fault("TJ:3-2", "spec.fault_tolerant", message)
@@ -95,7 +95,7 @@ def _counts(job: TrainingJob) -> Iterator[Violation]:
 def _bounds(spec: InstancesSpec, field: str, *, at_least: int) -> Iterator[Violation]:
     low, high = spec.min_instance, spec.ceiling
     if "min_instance" not in spec.model_fields_set:
-        yield _fault("TJ:2.1", f"{field}.min-instance", "is missing; write how many there are at least")
+        yield _fault("TJ:2.1", f"{field}.min-instance", "is missing; write the minimum number of instances")
     elif low < at_least:
         yield _fault("TJ:2.1", f"{field}.min-instance", f"is {low}; write {at_least} or more")
     if high < 0:
@@ -108,44 +108,45 @@ def _bounds(spec: InstancesSpec, field: str, *, at_least: int) -> Iterator[Viola
 def _odd_counts(job: TrainingJob) -> Iterator[Violation]:
     pending_s = job.spec.pending_timeout_seconds
     if pending_s > LONGEST_PENDING_S:
-        message = (
-            f"is {pending_s}, and counts as {LONGEST_PENDING_S}, a week: no job holds room for longer without starting"
-        )
+        message = f"is {pending_s}, but {LONGEST_PENDING_S} (one week) is used: no job may hold capacity for longer without starting"
         yield _fault("TJ:8", "spec.pendingTimeoutSeconds", message)
     pserver = job.spec.pserver
     if pserver is not None and not pserver.is_by_ratio and pserver.ceiling > pserver.min_instance:
         message = (
-            f"is {pserver.ceiling}, and parameter servers stay at min-instance ({pserver.min_instance}); "
-            "set spec.pserver.scaling to Ratio to let them follow the trainers"
+            f"is {pserver.ceiling}, but the number of parameter servers stays at min-instance ({pserver.min_instance}); "
+            "set spec.pserver.scaling to Ratio to scale them with the trainers"
         )
         yield _fault("TJ:3-4", "spec.pserver.max-instance", message)
     here, there = job.spec.passes, job.spec.trainer.passes
     if here and there and here != there:
-        yield _fault("TJ:3-20", "spec.trainer.passes", f"is {there}, but spec.passes is {here}, and that counts")
+        yield _fault(
+            "TJ:3-20", "spec.trainer.passes", f"is {there}, but spec.passes ({here}) is used; remove one of them"
+        )
 
 
-# --- sizes and times ---------------------------------------------------------------------------------------------------
+# --- sizes and times --------------------------------------------------------------------------------------------------
 def _sizes(job: TrainingJob) -> Iterator[Violation]:
     scaling, low, high = job.spec.scaling, job.spec.trainer.min_instance, job.spec.trainer.ceiling
     if scaling.step < 1:
         yield _fault("TJ:8-scaling", "spec.scaling.step", f"is {scaling.step}; write 1 or more")
     outside = [size for size in scaling.allowed_sizes if not low <= size <= high]
     if outside and low <= high:
-        message = f"has {', '.join(map(str, outside[:MOST_NAMED]))}{' …' if len(outside) > MOST_NAMED else ''}, outside of min-instance {low} and max-instance {high} of trainer"
+        named = ", ".join(map(str, outside[:MOST_NAMED])) + (" …" if len(outside) > MOST_NAMED else "")
+        message = f"contains {named}, not between min-instance {low} and max-instance {high} of trainer; remove it"
         yield _fault("TJ:8-scaling", "spec.scaling.allowedSizes", message)
 
 
 def _odd_sizes(job: TrainingJob) -> Iterator[Violation]:
     scaling, low, high = job.spec.scaling, job.spec.trainer.min_instance, job.spec.trainer.ceiling
     if job.is_elastic and scaling.step > high - low:
-        message = f"is {scaling.step}, more than there is from min-instance {low} to max-instance {high}: no size but {low} is used"
+        message = f"is {scaling.step}, more than the range from min-instance {low} to max-instance {high}: {low} is the only size"
         yield _fault("TJ:8-scaling", "spec.scaling.step", message)
     elif not scaling.allowed_sizes and scaling.step > 1 and (high - low) % scaling.step:
         most = low + (high - low) // scaling.step * scaling.step
-        message = f"is {scaling.step}: sizes are min-instance {low} and every {scaling.step} more, so that {most} is the largest, not {high}"
+        message = f"is {scaling.step}: sizes are min-instance {low} plus multiples of {scaling.step}, so the largest is {most}, not {high}"
         yield _fault("TJ:8-scaling", "spec.scaling.step", message)
     if scaling.allowed_sizes and low not in scaling.allowed_sizes:
-        message = f"does not have min-instance ({low}), which is always allowed"
+        message = f"does not contain min-instance ({low}), which is always allowed"
         yield _fault("TJ:8-scaling", "spec.scaling.allowedSizes", message)
 
 
@@ -174,18 +175,18 @@ def _numbers(job: TrainingJob) -> Iterator[Violation]:
         yield _fault("TJ:8", "spec.maxFailedPercent", f"is {spec.max_failed_percent}; write 100 or less")
     last = spec.port + spec.ports_num + spec.ports_num_for_sparse - 1
     if last > MAX_PORT:
-        message = f"is {spec.port}, so that the last port would be {last}, beyond {MAX_PORT}; lower it or ports_num"
+        message = f"is {spec.port}, so the last port would be {last}, above {MAX_PORT}; lower it or ports_num"
         yield _fault("TJ:2.1", "spec.port", message)
 
 
 def _templates(job: TrainingJob) -> Iterator[Violation]:
-    """Everything that schedulers read is kept in memory for sharing, so it has a limit."""
+    """Limit the size of the fields that affect scheduling, because they are kept in memory for sharing."""
     for role in ROLES:
         spec = job.role(role)
         size = 0 if spec is None else scheduling_bytes(spec)
         if size > MOST_SCHEDULING_BYTES:
             message = (
-                f"asks of nodes in {size} bytes (resources, selectors, affinity, tolerations); "
-                f"shorten it to {MOST_SCHEDULING_BYTES}"
+                f"has {size} bytes of scheduling fields (resources, selectors, affinity, tolerations); "
+                f"shorten them to at most {MOST_SCHEDULING_BYTES} bytes"
             )
             yield _fault("FD:SEC-F6", f"spec.{role}", message)

@@ -1,31 +1,42 @@
-"""Where do these requests fit, and which nodes must be launched for them?
+"""Bin packing of demand onto existing and new nodes.
 
-Takes runs of equal requests and a fleet of node classes, returns a plan: which nodes take what, which types to launch
-and what is left over. It is Ray's greedy packing, the best node first, filled as full as it goes (AS §2.3, §2.4), on
-classes of equal nodes: a class is filled and scored once, a result is kept until a run it draws on holds less than it
-takes, and a winner wins as often in a row as nothing changes (AS §7.4). Changes nothing; called by schedule.py.
+Takes runs of equal requests and a fleet of node classes. Returns a plan: which nodes take what, which types to launch
+and what is left over. It is Ray's greedy packing, best node first, each filled as far as possible (AS §2.3, §2.4), on
+classes of equal nodes: a class is filled and scored once, its result is kept until a run it draws on holds less than it
+takes, and a winner repeats as long as nothing changes (AS §7.4). It changes no state; called by session.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count as counting
 
 from raytide.autoscaler.model import OnProgress, unwatched
-from raytide.autoscaler.scheduling.contest import Candidate, Contest, Market, Pool
-from raytide.autoscaler.scheduling.fleet import Fate, Fill, Fleet, Free, Move, Node, NodeClass, Plan
-from raytide.autoscaler.scheduling.shapes import Run, Shape
+from raytide.autoscaler.scheduling.node_classes import (
+    BinFill,
+    Free,
+    Move,
+    Node,
+    NodeClass,
+    NodeClasses,
+    NodeDisposition,
+    Plan,
+)
+from raytide.autoscaler.scheduling.resource_shapes import Run, Shape
+from raytide.autoscaler.scheduling.scoring import Candidate, LaunchBudget, LaunchPool, NodeScorer
 
 
-def pack(fleet: Fleet, runs: Sequence[Run], book: int, market: Market, on_progress: OnProgress = unwatched) -> Plan:
-    """Place the runs on the fleet's nodes, then on new ones; what remains is left over (AS §2.3).
+def pack(
+    fleet: NodeClasses, runs: Sequence[Run], book: int, market: LaunchBudget, on_progress: OnProgress = unwatched
+) -> Plan:
+    """Place the runs on the fleet's nodes, then on new ones; the rest is left over (AS §2.3).
 
-    `on_progress` is called for every line of nodes that is looked at and for every one that wins.
+    `on_progress` is called for every group of equal nodes examined and for every winner.
     """
     plan = Plan(book, [run.shape for run in runs])
-    contest = Contest(runs, book, market, is_exact=fleet.is_exact)
+    contest = NodeScorer(runs, book, market, is_exact=fleet.is_exact)
     for tier in _tiers(fleet, plan):
         for members in tier:
             on_progress()
-            contest.admit(members[0].home, members[0].position, members=members)
+            contest.admit(members[0].node_class, members[0].position, members=members)
         while (winner := contest.best()) is not None:
             on_progress()
             _fill_existing(contest, winner, plan)
@@ -35,21 +46,21 @@ def pack(fleet: Fleet, runs: Sequence[Run], book: int, market: Market, on_progre
     return plan
 
 
-def _tiers(fleet: Fleet, plan: Plan) -> Iterable[list[list[Node]]]:
-    """Existing nodes that compete, alike ones together; one tier after another.
+def _tiers(fleet: NodeClasses, plan: Plan) -> Iterable[list[list[Node]]]:
+    """Competing existing nodes in groups of equal ones; one tier after another.
 
-    Ray has one tier, and of pending nodes in the same state it tries only the first, whatever it holds already. We
-    fill running nodes first, then pending ones, so that asking again finds the launched where they were wanted, and last
-    those that may never come.
+    Ray has one tier, and of pending nodes in the same state it tries only the first, whatever it holds already. Raytide
+    fills running nodes first, then pending ones, so that a repeated decision uses launched nodes as intended, and last
+    those that wait for capacity.
     """
     running: list[list[Node]] = []
     pending: list[list[Node]] = []
     waiting: list[list[Node]] = []
     for one in fleet.classes():
-        if one.fate is Fate.ENDS and not fleet.is_exact:
+        if one.disposition is NodeDisposition.ENDS and not fleet.is_exact:
             continue
         if not one.traits.is_running:
-            (waiting if one.fate is Fate.WAITS else pending).append(one.members)
+            (waiting if one.disposition is NodeDisposition.WAITS else pending).append(one.members)
         elif not fleet.is_exact or _fits_any(one.free[plan.book], plan.shapes):
             running.append(one.members)
         else:
@@ -59,12 +70,12 @@ def _tiers(fleet: Fleet, plan: Plan) -> Iterable[list[list[Node]]]:
     return ([*running, *_by_state(pending, plan.book, fleet)],)
 
 
-def _by_state(pending: list[list[Node]], book: int, fleet: Fleet) -> list[list[Node]]:
-    """Pending nodes in lines of equal state, as Ray's cache tells them apart."""
+def _by_state(pending: list[list[Node]], book: int, fleet: NodeClasses) -> list[list[Node]]:
+    """Pending nodes in groups of equal state, as Ray's cache distinguishes them."""
 
     def state(node: Node) -> tuple[object, ...]:
-        home = node.home
-        return (home.traits, home.free[book], home.labels, fleet.marks.get(node))
+        node_class = node.node_class
+        return (node_class.traits, node_class.free[book], node_class.labels, fleet.marks.get(node))
 
     lines: dict[tuple[object, ...], list[Node]] = {}
     for node in sorted((node for members in pending for node in members), key=_position):
@@ -73,15 +84,15 @@ def _by_state(pending: list[list[Node]], book: int, fleet: Fleet) -> list[list[N
 
 
 def _fits_any(free: Free, shapes: Sequence[Shape]) -> bool:
-    """Whether there is room for one of them, labels apart (AS:S-17)."""
+    """Whether one of the shapes fits the free amounts, labels ignored (AS:S-17)."""
     return not shapes or any(all(free[r] >= amount for r, amount in shape.needs) for shape in reversed(shapes))
 
 
-def _fill_existing(contest: Contest, winner: Candidate, plan: Plan) -> None:
-    """Let a line of existing nodes win as often as it would."""
-    members, first, placed = winner.members, winner.first, winner.home.placed[plan.book]
+def _fill_existing(contest: NodeScorer, winner: Candidate, plan: Plan) -> None:
+    """Let a group of existing nodes win as often as it would."""
+    members, first, placed = winner.members, winner.first, winner.node_class.placed[plan.book]
     end = first + 1
-    while end < len(members) and members[end].home.placed[plan.book] is placed:
+    while end < len(members) and members[end].node_class.placed[plan.book] is placed:
         end += 1
     times = contest.repetitions(winner, end - first)
     plan.moves.append(Move(members[first : first + times], winner.fill))
@@ -90,28 +101,28 @@ def _fill_existing(contest: Contest, winner: Candidate, plan: Plan) -> None:
         contest.take(winner, times, has_more=False)
         return
     winner.position = members[first].position
-    is_same = members[first].home.placed[plan.book] is placed
+    is_same = members[first].node_class.placed[plan.book] is placed
     contest.take(winner, times, has_more=is_same)
     if not is_same:
-        winner.home = members[first].home
+        winner.node_class = members[first].node_class
         contest.enter(winner)
 
 
-def _launch(contest: Contest, market: Market, plan: Plan, on_progress: OnProgress) -> None:
-    """Launch the best type, fill its node, and so on (AS:S-20); a replica begun is launched to its end (B-8)."""
+def _launch(contest: NodeScorer, market: LaunchBudget, plan: Plan, on_progress: OnProgress) -> None:
+    """Repeatedly launch the best type and fill its node (AS:S-20); a begun replica is launched completely (B-8)."""
     numbers = counting()
-    pools: dict[NodeClass, Pool] = {}
-    hosts_of: dict[Pool, list[Candidate]] = {}
+    pools: dict[NodeClass, LaunchPool] = {}
+    hosts_of: dict[LaunchPool, list[Candidate]] = {}
     for pool in market.pools:
-        homes = [home for home in (pool.first, pool.home) if home is not None]
-        pools.update((home, pool) for home in homes)
+        homes = [node_class for node_class in (pool.first, pool.node_class) if node_class is not None]
+        pools.update((node_class, pool) for node_class in homes)
         if pool.room >= pool.type.num_of_hosts:
-            hosts_of[pool] = [contest.admit(home, next(numbers), pool=pool) for home in homes]
+            hosts_of[pool] = [contest.admit(node_class, next(numbers), pool=pool) for node_class in homes]
     while (winner := contest.best()) is not None or _begin_anew(contest, hosts_of, plan):
         on_progress()
         if winner is None:
             continue
-        pool = pools[winner.home]
+        pool = pools[winner.node_class]
         plan.is_tied = plan.is_tied or contest.is_tied(winner)
         if not pool.begun and market.room is not None and market.room < pool.type.num_of_hosts:
             contest.dismiss(winner)
@@ -124,15 +135,15 @@ def _launch(contest: Contest, market: Market, plan: Plan, on_progress: OnProgres
             contest.take(winner, times, has_more=pool.room > 0)
         else:
             times = _launch_hosts(contest, winner, pool, market, hosts_of[pool])
-        plan.launches.append(Move([Node(winner.home) for _ in range(times)], fill))
+        plan.launches.append(Move([Node(winner.node_class) for _ in range(times)], fill))
     for pool in market.pools:
         plan.launches += _rest_of(pool, plan)
 
 
-def _begin_anew(contest: Contest, hosts_of: Mapping[Pool, Iterable[Candidate]], plan: Plan) -> bool:
-    """End the replicas that are begun where the first host differs from the others; whether there was one.
+def _begin_anew(contest: NodeScorer, hosts_of: Mapping[LaunchPool, Iterable[Candidate]], plan: Plan) -> bool:
+    """Complete begun replicas whose first host differs from the others; return whether there was one.
 
-    Nothing needs what is left of them, but a host of another replica may be needed: each TPU slice has one head.
+    No demand needs their remaining hosts, but it may need a host of another replica: each TPU slice has one head.
     """
     ended = [pool for pool in hosts_of if pool.first is not None and pool.begun]
     for pool in ended:
@@ -140,31 +151,36 @@ def _begin_anew(contest: Contest, hosts_of: Mapping[Pool, Iterable[Candidate]], 
         pool.begun, pool.is_first_due = 0, False
         for host in hosts_of[pool]:
             contest.dismiss(host)
-            if pool.supply(host.home):
+            if pool.supply(host.node_class):
                 contest.enter(host)
     return bool(ended)
 
 
-def _rest_of(pool: Pool, plan: Plan) -> list[Move]:
-    return [Move([Node(home) for _ in range(count)], Fill([], home.free[plan.book])) for home, count in pool.rest()]
+def _rest_of(pool: LaunchPool, plan: Plan) -> list[Move]:
+    return [
+        Move([Node(node_class) for _ in range(count)], BinFill([], node_class.free[plan.book]))
+        for node_class, count in pool.rest()
+    ]
 
 
-def _launch_hosts(contest: Contest, winner: Candidate, pool: Pool, market: Market, hosts: Iterable[Candidate]) -> int:
-    """Let hosts of the replica that is begun win, or begin one; how many. What its other hosts are worth may change."""
-    times = contest.repetitions(winner, pool.supply(winner.home))
+def _launch_hosts(
+    contest: NodeScorer, winner: Candidate, pool: LaunchPool, market: LaunchBudget, hosts: Iterable[Candidate]
+) -> int:
+    """Let hosts of the begun replica win, or begin one; return how many. The scores of its other hosts may change."""
+    times = contest.repetitions(winner, pool.supply(winner.node_class))
     if not pool.begun:
         _reserve(pool, market, pool.type.num_of_hosts)
         pool.begin()
-    pool.use(winner.home, times)
+    pool.use(winner.node_class, times)
     contest.take(winner, times, has_more=False)
     for host in hosts:
         contest.dismiss(host)
-        if pool.supply(host.home):
+        if pool.supply(host.node_class):
             contest.enter(host)
     return times
 
 
-def _reserve(pool: Pool, market: Market, nodes: int) -> None:
+def _reserve(pool: LaunchPool, market: LaunchBudget, nodes: int) -> None:
     pool.room -= nodes
     if market.room is not None:
         market.room -= nodes

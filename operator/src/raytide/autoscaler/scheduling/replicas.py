@@ -1,29 +1,29 @@
-"""Which replicas are there, which must end for a limit, and which are idle?
+"""Replicas: grouping of nodes, and termination above a limit or when idle.
 
-A replica is what is launched and ended as a whole: one node, or all hosts of a multi-host group (B-8). Takes nodes,
-groups them into replicas, and picks the ones to end: those of types nobody configures (B-1), above a maximum, or idle
-for longer than their type allows, in Ray's order of preference (AS:S-10). Never below a type's minimum, never the head,
-never a node that joined by hand (V-9). Marks nodes; called by schedule.py.
+A replica is launched and terminated as a whole: one node, or all hosts of a multi-host group (B-8). Takes nodes, groups
+them and selects replicas to terminate: of types no longer in the spec (B-1), above a maximum, or idle beyond their
+timeout, in Ray's order of preference (AS:S-10). Never below a type's minimum, never the head, never a node joined by
+hand (V-9). Marks nodes; called by schedule.py.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raytide.autoscaler.model import Cause, NodeType, SchedulingInput
-from raytide.autoscaler.scheduling.fleet import Fate, Node
+from raytide.autoscaler.model import Cause, NodeType, SchedulingRequest
+from raytide.autoscaler.scheduling.node_classes import Node, NodeDisposition
 from raytide.autoscaler.scheduling.session import idle_key
 
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """Nodes that come and go together."""
+    """Nodes that are launched and terminated together."""
 
     nodes: list[Node]
 
     @property
     def key(self) -> tuple[bool, int, float]:
-        """Ends as late as the host that should end last."""
+        """Sort key of the host that should be terminated last."""
         return max(idle_key(node) for node in self.nodes)
 
     def end(self, cause: Cause) -> None:
@@ -33,7 +33,7 @@ class Replica:
 
 
 def replicas_by_type(nodes: Iterable[Node], types: Mapping[str, NodeType]) -> dict[str, list[Replica]]:
-    """Staying workers as replicas, in the order of the nodes; a type nobody configures has replicas of one node."""
+    """Workers not marked for termination, as replicas in node order; types not in the spec are single-host."""
     found: dict[str, list[Replica]] = defaultdict(list)
     named: dict[tuple[str, str], Replica] = {}
     nameless: dict[str, Replica] = {}
@@ -61,10 +61,10 @@ def replicas_by_type(nodes: Iterable[Node], types: Mapping[str, NodeType]) -> di
 def end_excess(
     found: dict[str, list[Replica]], types: Mapping[str, NodeType], most_nodes: int | None
 ) -> dict[str, list[Replica]]:
-    """End what is above a maximum; what stays, by type (AS:S-8, AS:S-9).
+    """Mark replicas above a maximum; return the rest by type (AS:S-8, AS:S-9).
 
-    The limit of the whole cluster ends nothing that a minimum asks for: two limits that contradict each other are no
-    reason to end anybody's work.
+    The cluster-wide limit does not go below any minimum: two contradictory limits are no reason to terminate running
+    work.
     """
     staying: dict[str, list[Replica]] = {}
     for name, replicas in found.items():
@@ -90,9 +90,9 @@ def end_excess(
 
 
 def end_idle(
-    found: Mapping[str, Sequence[Replica]], question: SchedulingInput, is_needed: Callable[[Node], bool]
+    found: Mapping[str, Sequence[Replica]], question: SchedulingRequest, is_needed: Callable[[Node], bool]
 ) -> None:
-    """End replicas of which every host is idle for too long and needed by nobody (AS:S-30)."""
+    """Terminate replicas whose hosts are all idle beyond the timeout and hold no demand (AS:S-30)."""
     for node_type in question.types:
         timeout_s = question.idle_timeout_s if node_type.idle_timeout_s is None else node_type.idle_timeout_s
         replicas = found.get(node_type.name, ())
@@ -103,20 +103,20 @@ def end_idle(
             for one in replicas
             if all(_is_idle(node, timeout_s * 1000) for node in one.nodes) and not any(map(is_needed, one.nodes))
         ]
-        there = sum(any(node.home.fate is Fate.STAYS for node in one.nodes) for one in replicas)
+        there = sum(any(node.node_class.disposition is NodeDisposition.STAYS for node in one.nodes) for one in replicas)
         spare = max(0, there - least_replicas(node_type))
         for one in sorted(idle, key=lambda replica: replica.key)[:spare]:
             one.end(Cause.IDLE)
 
 
 def least_replicas(node_type: NodeType) -> int:
-    """How many replicas the minimum asks for, never more than the maximum allows (B-20)."""
+    """Replicas the minimum requires, never above the maximum (B-20)."""
     hosts = node_type.num_of_hosts
     return max(0, min(-(-node_type.min_nodes // hosts), node_type.max_nodes // hosts))
 
 
 def hosts_of(found: Mapping[str, Sequence[Replica]], types: Iterable[NodeType]) -> Counter[str]:
-    """Nodes that count against the limits: a replica that is not complete yet counts whole."""
+    """Nodes that count against the limits: an incomplete replica counts as complete."""
     return Counter({one.name: len(found.get(one.name, ())) * one.num_of_hosts for one in types})
 
 
@@ -125,7 +125,7 @@ def _is_idle(node: Node, timeout_ms: float) -> bool:
     return (
         instance is not None
         and instance.idle_ms > timeout_ms
-        and node.home.traits.is_running
+        and node.node_class.traits.is_running
         and not instance.is_idle_blocked
     )
 

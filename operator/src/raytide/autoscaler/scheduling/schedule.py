@@ -1,11 +1,11 @@
-"""What should the cluster become?
+"""Scheduler: launches and terminations for the current demand.
 
-Takes the node types, the instances and everything asked for; gives launches per type, instances to end, what finds no
-place and whether it ever could. Ray's own order of steps (AS §2.2) on classes of equal nodes, better where Ray's has
-defects: ending, draining and unknown nodes are no capacity and never stop the rest (B-1, B-6, B-7), replicas come and
-go whole (B-8), a constraint that fits in part launches that part (B-15), nodes joined by hand are used and left alone
-(V-9, B-24). Asking again, with the launches on their way, launches nothing more. Pure; called by tick.py; with
-`is_ray_exact` it decides as Ray does, for comparison.
+Takes the node types, the instances and all demand. Returns launches per type, terminations, unplaced demand and the
+part of it that is infeasible. It follows the order of Ray's steps (AS §2.2) on classes of equal nodes and fixes Ray's
+defects: terminating, draining and unknown nodes are no capacity and never stop the decision (B-1, B-6, B-7), replicas
+are launched and terminated whole (B-8), a constraint that fits in part launches that part (B-15), nodes joined by hand
+are used and never terminated (V-9, B-24). It is idempotent: with its launches pending it launches nothing more. Pure;
+called by decide.py; with `is_ray_exact` it decides as Ray does, for comparison.
 """
 
 from collections import Counter
@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 
 from raytide.autoscaler.model import (
     Cause,
-    Decision,
     Demand,
     Gang,
     NodeType,
     OnProgress,
     Request,
-    SchedulingInput,
+    SchedulingReply,
+    SchedulingRequest,
     Termination,
     unwatched,
 )
-from raytide.autoscaler.scheduling.fleet import CONSTRAINT, DEMAND, Fate, Node, NodeClass
-from raytide.autoscaler.scheduling.ray_exact import decide_as_ray
-from raytide.autoscaler.scheduling.reading import Reader
+from raytide.autoscaler.scheduling.node_classes import CONSTRAINT, DEMAND, Node, NodeClass, NodeDisposition
+from raytide.autoscaler.scheduling.node_factory import NodeFactory
+from raytide.autoscaler.scheduling.ray_compat import schedule_as_ray
 from raytide.autoscaler.scheduling.replicas import (
     Replica,
     end_excess,
@@ -35,16 +35,16 @@ from raytide.autoscaler.scheduling.replicas import (
     least_replicas,
     replicas_by_type,
 )
+from raytide.autoscaler.scheduling.resource_shapes import Vocabulary, merged_by_affinity
 from raytide.autoscaler.scheduling.session import MOST_NODES, Session, demands_of, launches_of, resources_of
-from raytide.autoscaler.scheduling.shapes import Vocabulary, merged_by_affinity
 
 MOST_ROUNDS = 16
-"""Each round but the last launches something more; in practice the second is the last."""
+"""Each round but the last adds launches; in practice the second round is the last."""
 
 
-def schedule(question: SchedulingInput, on_progress: OnProgress = unwatched) -> Decision:
+def schedule(question: SchedulingRequest, on_progress: OnProgress = unwatched) -> SchedulingReply:
     """Decide; `on_progress` is called for every placement."""
-    return decide_as_ray(question) if question.is_ray_exact else _Scheduler(question, on_progress).decide()
+    return schedule_as_ray(question) if question.is_ray_exact else _Scheduler(question, on_progress).decide()
 
 
 @dataclass(slots=True)
@@ -55,29 +55,34 @@ class _Draft:
     unplaced: tuple[Demand, ...] = ()
     unplaced_gangs: tuple[Gang, ...] = ()
     unmet: tuple[Demand, ...] = ()
-    """Of the constraint."""
+    """Unplaced part of the constraint."""
     is_repeatable: bool = False
-    """With its launches pending instead of to be launched, each would win the same again: no need to try."""
+    """The same packing would result with its launches pending: no second round is needed."""
 
     @property
     def is_short(self) -> bool:
-        """Whether anything found no place."""
+        """Whether any demand is unplaced."""
         return bool(self.unplaced or self.unplaced_gangs)
 
     def coming(self) -> list[Node]:
         """Nodes to launch."""
-        return [node for one in self.session.fleet.classes() if one.fate is Fate.COMES for node in one.members]
+        return [
+            node
+            for one in self.session.fleet.classes()
+            if one.disposition is NodeDisposition.COMES
+            for node in one.members
+        ]
 
 
 class _Scheduler:
-    """One question and what is read of it once."""
+    """One scheduling input with everything derived from it once."""
 
-    def __init__(self, question: SchedulingInput, on_progress: OnProgress) -> None:
+    def __init__(self, question: SchedulingRequest, on_progress: OnProgress) -> None:
         self._question = question
         self._on_progress = on_progress
         self._types = {one.name: one for one in question.types}
         self._turns = {one.name: turn for turn, one in enumerate(question.types)}
-        self._reader = Reader(
+        self._reader = NodeFactory(
             Vocabulary(question), question.types, is_exact=False, is_conserving=question.has_gpu_conservation
         )
         ordered = sorted(question.instances, key=lambda instance: instance.instance_id)
@@ -85,11 +90,11 @@ class _Scheduler:
         self._replicas = end_excess(replicas_by_type(self._nodes, self._types), self._types, self._most_workers())
         self._occupied = hosts_of(self._replicas, question.types)
         self._occupied.update(node.type_name for node in self._nodes if node.is_head)
-        # A cluster above its limit launches nothing until it is below: what must end may still refuse to.
+        # A cluster above its limit launches nothing until it is below: terminations may still be rejected.
         self._occupied[""] = sum(node.cause is Cause.MAX_NUM_NODES for node in self._nodes)
 
-    def decide(self) -> Decision:
-        """Pack until the launches are enough, even if they compete with what is there on the next tick."""
+    def decide(self) -> SchedulingReply:
+        """Pack until the launches suffice even when they compete as pending nodes in the next tick."""
         coming = self._to_minimum()
         for _ in range(MOST_ROUNDS):
             draft = self._draft(self._nodes, coming)
@@ -102,14 +107,14 @@ class _Scheduler:
         return self._decision(draft)
 
     def _has_pending(self) -> bool:
-        return any(not node.home.traits.is_running for node in self._nodes)
+        return any(not node.node_class.traits.is_running for node in self._nodes)
 
     def _most_workers(self) -> int | None:
         heads = sum(node.is_head for node in self._nodes)
         return self._question.max_nodes - heads if self._question.max_nodes else None
 
     def _to_minimum(self) -> list[Node]:
-        """Nodes to launch so that every type has its minimum, as far as the cluster's limit allows (AS:S-7)."""
+        """Nodes to launch so that every type reaches its minimum, within the cluster's limit (AS:S-7)."""
         coming: list[Node] = []
         limit, total = min(self._question.max_nodes or MOST_NODES, MOST_NODES), self._occupied.total()
         for one in self._question.types:
@@ -119,12 +124,12 @@ class _Scheduler:
                 missing = min(missing, one.available // hosts)
             missing = min(missing, (limit - total) // hosts)
             if missing > 0:
-                coming += [Node(home) for _ in range(missing) for home in self._reader.fresh_replica(one)]
+                coming += [Node(node_class) for _ in range(missing) for node_class in self._reader.fresh_replica(one)]
                 total += missing * hosts
         return coming
 
     def _draft(self, there: Sequence[Node], coming: Sequence[Node]) -> _Draft:
-        """Place everything, given these launches."""
+        """Place all demand, given these launches."""
         question = self._question
         nodes = sorted([*there, *coming], key=self._turn)
         for node in nodes:
@@ -154,19 +159,19 @@ class _Scheduler:
         return draft
 
     def _turn(self, node: Node) -> int:
-        """Running nodes first, then pending ones by type: one that is launched now stands where it will stand then."""
-        return -1 if node.home.traits.is_running else self._turns.get(node.type_name, len(self._turns))
+        """Running nodes first, then pending ones by type: a launched node sorts where it will sort once pending."""
+        return -1 if node.node_class.traits.is_running else self._turns.get(node.type_name, len(self._turns))
 
     @staticmethod
     def _place(gang: Gang, session: Session) -> bool:
-        """Place the bundles as a whole (AS:S-12)."""
+        """Place all bundles or none (AS:S-12)."""
         plan = session.plan(_demands(gang.bundles), DEMAND)
         if plan.left:
             return False
         session.accept(plan)
         return True
 
-    def _decision(self, draft: _Draft) -> Decision:
+    def _decision(self, draft: _Draft) -> SchedulingReply:
         session, question = draft.session, self._question
         possible = _Possible(self._reader, question.types, self._nodes if draft.is_short else ())
         impossible = tuple(demand for demand in draft.unplaced if not possible.request(demand.request))
@@ -181,8 +186,8 @@ class _Scheduler:
             launches |= {name: count for name, count in asked.items() if name in question.full}
         if waiting:
             self._hold(session, self._within_limits(waiting))
-        end_idle(self._replicas, question, lambda node: _is_used(node.home))
-        return Decision(
+        end_idle(self._replicas, question, lambda node: _is_used(node.node_class))
+        return SchedulingReply(
             launches=launches,
             terminations=tuple(
                 Termination(node.instance.instance_id, node.cause)
@@ -207,10 +212,10 @@ class _Scheduler:
     def _ask_all_the_same(
         self, session: Session, unmet: Sequence[Demand], gangs: list[Gang], tasks: Sequence[Demand]
     ) -> list[Gang]:
-        """Place what is left over as if full types had room, beside all that is placed; the gangs that find none even so.
+        """Place the remaining demand as if full types had capacity; return the gangs that still do not fit.
 
-        A gang goes to full types alone if they can hold the rest of it. Else other types are reckoned with as well, but
-        nothing of them is launched yet: it would only wait.
+        A gang is placed on full types alone if they can hold the rest of it. Otherwise other types are considered as
+        well, but nothing of them is launched yet: those nodes would only wait.
         """
         question, full = self._question, self._question.full
         with_room = [replace(one, available=None) if one.name in full else one for one in question.types]
@@ -224,10 +229,10 @@ class _Scheduler:
         return gangs
 
     def _waiting(self) -> tuple[list[Node], Counter[str]]:
-        """Nodes that wait for room, no more than the maxima leave, and how many count against these besides the others."""
+        """Nodes waiting for capacity, within the maxima, and by type how many more nodes count against these."""
         staying = [node for node in self._nodes if node.cause is None]
         ordered = sorted(self._question.waiting, key=lambda instance: instance.instance_id)
-        found = self._reader.nodes(ordered, Fate.WAITS)
+        found = self._reader.nodes(ordered, NodeDisposition.WAITS)
         replicas, there = replicas_by_type([*staying, *found], self._types), set(staying)
         nodes: list[Node] = []
         hosts: Counter[str] = Counter()
@@ -242,9 +247,9 @@ class _Scheduler:
         return nodes, hosts
 
     def _within_limits(self, gangs: Iterable[Gang]) -> list[Gang]:
-        """Those that would fit if nothing else were there, or nothing else ran on what is there.
+        """Gangs that fit within the limits on an otherwise empty cluster, or on the existing nodes if idle.
 
-        A gang above the maxima waits for a person, and nodes that are held for it would be held for ever.
+        A gang that exceeds the limits waits for a user's change; nodes held for it would be held forever.
         """
         question = self._question
         types = [replace(one, available=None) for one in question.types]
@@ -267,19 +272,26 @@ class _Scheduler:
 
     @staticmethod
     def _hold(session: Session, gangs: Iterable[Gang]) -> None:
-        """A node that some waiting gang needs is not idle: put the part of it that fits on what is there."""
+        """Place the parts of pending gangs that fit on existing nodes, so that the nodes they need are not idle."""
         for gang in gangs:
             session.accept(session.plan(_demands(gang.bundles), DEMAND, is_launching=False))
 
 
 class _Possible:
-    """Could a request ever be held, by an empty node of some type or by one that is there? (B-14)"""
+    """Feasibility of requests on an empty node of any type or of an existing node (B-14)."""
 
-    def __init__(self, reader: Reader, types: Sequence[NodeType], nodes: Iterable[Node]) -> None:
+    def __init__(self, reader: NodeFactory, types: Sequence[NodeType], nodes: Iterable[Node]) -> None:
         self._vocabulary = reader.vocabulary
-        fresh = {home: None for one in types for home in (reader.fresh_first(one), reader.fresh(one)) if home}
-        fresh.update((node.home, None) for node in nodes if node.cause is None and node.home.traits.is_running)
-        self._homes = {(reader.whole(home), home.labels): home.label_map for home in fresh}
+        fresh = {
+            node_class: None
+            for one in types
+            for node_class in (reader.fresh_first(one), reader.fresh(one))
+            if node_class
+        }
+        fresh.update(
+            (node.node_class, None) for node in nodes if node.cause is None and node.node_class.traits.is_running
+        )
+        self._homes = {(reader.whole(node_class), node_class.labels): node_class.label_map for node_class in fresh}
 
     def request(self, request: Request) -> bool:
         shape = self._vocabulary.shape(request)
@@ -293,7 +305,7 @@ class _Possible:
 
 
 def _in_order(gangs: Iterable[Gang]) -> list[Gang]:
-    """Those that are hardest to place first (AS:S-12), the same whatever the order of the input."""
+    """Gangs in placement order, most constrained first (AS:S-12), independent of input order."""
 
     def hardness(gang: Gang) -> tuple[int, int]:
         bound = sum((b.affinity is not None) + (b.anti_affinity is not None) for b in gang.bundles)
@@ -306,5 +318,5 @@ def _demands(bundles: Sequence[Request]) -> list[Demand]:
     return [Demand(bundle) for bundle in merged_by_affinity(bundles)]
 
 
-def _is_used(home: NodeClass) -> bool:
-    return any(placed.is_used for placed in home.placed)
+def _is_used(node_class: NodeClass) -> bool:
+    return any(placed.is_used for placed in node_class.placed)

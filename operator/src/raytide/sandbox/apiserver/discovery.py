@@ -1,7 +1,7 @@
-"""Which groups, versions and kinds does this server have?
+"""Discovery documents: groups, versions and kinds of the API server.
 
-Answers /api, /apis and below: the classic documents one by one, and the aggregated form (v2) that kubectl asks for
-first. Bodies are kept until the served kinds change. Pure; called by `routes.py`, the kinds come from the registry.
+Answers /api, /apis and below: the classic documents, and the aggregated form (v2) that kubectl asks for first. Bodies
+are cached until the served kinds change. Pure; called by `routes.py`, reads the kinds from the registry.
 """
 
 from collections.abc import Iterable
@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import msgspec
 
-from raytide.sandbox.apiserver.kinds import REVIEWS
-from raytide.sandbox.apiserver.messages import Request, Response
+from raytide.sandbox.apiserver.api_status import unknown_path
+from raytide.sandbox.apiserver.builtin_resources import REVIEWS
 from raytide.sandbox.apiserver.registry import Registry, Served
-from raytide.sandbox.apiserver.status import unknown_path
+from raytide.sandbox.apiserver.request_response import Request, Response
 
 Json = dict[str, Any]
 
 VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-# subresource -> (group, version, kind, verbs); the others show the kind itself
+# subresource -> (group, version, kind, verbs); the others have the resource's own kind
 _SUBRESOURCES: Final[dict[str, tuple[str, str, str, list[str]]]] = {
     "scale": ("autoscaling", "v1", "Scale", ["get", "patch", "update"]),
     "binding": ("", "v1", "Binding", ["create"]),
@@ -42,7 +42,7 @@ class Discovery:
         self._generation = -1
 
     def answer(self, request: Request) -> Response:
-        """GET of a discovery document; 404 for a group or version nobody serves."""
+        """Answer a GET of a discovery document; 404 for a group or version that is not served."""
         if self._generation != self._registry.generation:
             self._bodies.clear()
             self._generation = self._registry.generation

@@ -1,14 +1,14 @@
-"""What is wrong with an event of events.k8s.io/v1?
+"""Validation of events of events.k8s.io/v1.
 
-Takes an event as it is stored (in the words of core/v1) and, for a change, the event before; returns causes in the words
-of a real API server, which is stricter here than for core/v1: who reports what, when and why must all be said, and only
-the series may change. Pure; called by `writing.py` for writes through that group.
+Takes an event as it is stored (core/v1 field names) and, for an update, the previous event; returns causes in a real
+API server's words. This group is stricter than core/v1: reporter, action, time and reason are required, and only the
+series may change. Pure; called by `write_handlers.py` for writes through that group.
 """
 
 import re
 from typing import Any, Final
 
-from raytide.sandbox.apiserver.status import Cause
+from raytide.sandbox.apiserver.api_status import Cause
 
 Json = dict[str, Any]
 
@@ -17,7 +17,7 @@ _LONGEST_NOTE: Final = 1024
 _TYPES: Final = ("Normal", "Warning")
 _FIXED: Final = ("involvedObject", "reason", "action", "message", "type", "eventTime", "related")
 _OLD: Final = ("firstTimestamp", "lastTimestamp", "count", "source")
-"""Fields of core/v1 that an event of the newer group must not bring."""
+"""Fields of core/v1 that must be unset in the newer group."""
 _NAME: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _NAME_TEXT: Final = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -27,7 +27,7 @@ _NAME_TEXT: Final = (
 
 
 def faults(event: Json, old: Json | None) -> list[Cause]:
-    """Causes for which a real server refuses this event."""
+    """Causes for which a real server rejects this event."""
     return _changes(old, event) if old is not None else _omissions(event)
 
 

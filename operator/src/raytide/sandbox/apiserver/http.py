@@ -1,9 +1,9 @@
-"""How does the API server listen on a socket?
+"""HTTP adapter of the API server.
 
-`application(api)` is an aiohttp application: each HTTP request becomes a `Request`, answers go back as they are, watches
-are written straight to the connection in chunks that hold whatever waited, and what a kubelet has to answer is tunnelled
-there. It adds nothing to what the routes decide. Served by the sandbox's cluster behind its access control, which leaves
-the user's name in `request["user"]`, or alone with `authenticate`.
+`application(api)` is an aiohttp application: it converts each HTTP request to a `Request`, sends responses unchanged,
+writes watches to the connection with all waiting lines in one chunk, and tunnels what a kubelet has to answer. It adds
+no decisions to those of the routes. Served by the sandbox's cluster behind its access control, which sets
+`request["user"]`, or alone with `authenticate`.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from raytide.sandbox.apiserver.messages import Proxied, Request, Response
+from raytide.sandbox.apiserver.api_status import ApiStatusError
+from raytide.sandbox.apiserver.kubelet_proxy import Kubelets, forward
+from raytide.sandbox.apiserver.request_response import Proxied, Request, Response
 from raytide.sandbox.apiserver.routes import Api
-from raytide.sandbox.apiserver.status import ApiStatus
-from raytide.sandbox.apiserver.tunnel import Kubelets, forward
-from raytide.sandbox.apiserver.watching import WatchCursor
+from raytide.sandbox.apiserver.watch_cursor import WatchCursor
 
 Authenticate = Callable[[str], str | None]
-"""A bearer token -> the user's name; None for a token nobody gave out."""
+"""A bearer token -> the user's name; None for an unknown token."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 BODY_LIMIT_BYTES: Final = 3 * 1024 * 1024
@@ -37,7 +37,7 @@ _log = logging.getLogger("raytide.sandbox.api")
 def application(
     api: Api, *, authenticate: Authenticate | None = None, kubelets: Kubelets | None = None
 ) -> web.Application:
-    """The server of `api`; with `authenticate` it answers 401 to everybody without a good bearer token."""
+    """The aiohttp application of `api`; with `authenticate`, requests without a valid bearer token get 401."""
     watches: set[WatchCursor] = set()
 
     async def close_watches(_: web.Application) -> None:
@@ -56,17 +56,17 @@ def _handler(api: Api, authenticate: Authenticate | None, kubelets: Kubelets, wa
         if authenticate is not None and not request.path.startswith(_OPEN_PATHS):
             user = authenticate(_bearer(request))
             if user is None:
-                return _refusal(ApiStatus(401, "Unauthorized", "Unauthorized"))
+                return _refusal(ApiStatusError(401, "Unauthorized", "Unauthorized"))
         try:
             body = await request.read() if request.can_read_body else b""
         except web.HTTPRequestEntityTooLarge:
             message = f"Request entity too large: limit is {BODY_LIMIT_BYTES}"
-            return _refusal(ApiStatus(413, "RequestEntityTooLarge", message))
+            return _refusal(ApiStatusError(413, "RequestEntityTooLarge", message))
         try:
             found = api.handle(_request(request, body, user or "system:anonymous"))
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the connection without a word
             _log.exception("%s %s", request.method, request.path_qs)
-            return _refusal(ApiStatus(500, "InternalError", f"Internal error occurred: {error!r}"))
+            return _refusal(ApiStatusError(500, "InternalError", f"Internal error occurred: {error!r}"))
         if isinstance(found, Response):
             return web.Response(body=found.body, status=found.status, headers=found.headers)
         if isinstance(found, WatchCursor):
@@ -97,7 +97,7 @@ def _request(request: web.Request, body: bytes, user: str) -> Request:
     )
 
 
-def _refusal(status: ApiStatus) -> web.Response:
+def _refusal(status: ApiStatusError) -> web.Response:
     return web.Response(
         body=msgspec.json.encode(status.body()), status=status.code, headers={"Content-Type": "application/json"}
     )
@@ -106,13 +106,13 @@ def _refusal(status: ApiStatus) -> web.Response:
 async def _forwarded(request: web.Request, body: bytes, to: Proxied, kubelets: Kubelets) -> web.StreamResponse:
     try:
         return await forward(request, body, to, kubelets)
-    except ApiStatus as status:
+    except ApiStatusError as status:
         return _refusal(status)
 
 
 # --- watches -----------------------------------------------------------------------------------------------------------
 class _WatchWriter:
-    """Moves lines from a cursor to a connection, one HTTP chunk for all that wait."""
+    """Moves lines from a cursor to a connection, one HTTP chunk for all waiting lines."""
 
     def __init__(self, cursor: WatchCursor, transport: asyncio.Transport) -> None:
         self._cursor = cursor
@@ -122,7 +122,7 @@ class _WatchWriter:
         self.ended = asyncio.Event()
 
     def ready(self) -> None:
-        """Lines wait: write them when the request that caused them has been answered."""
+        """Schedule a write after the request that caused the lines has been answered."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._flush)
@@ -136,13 +136,13 @@ class _WatchWriter:
         if lines:
             chunk = b"".join(lines)
             self._transport.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
-        # A watcher that does not read must not eat the memory of the cluster; it may come back and resume.
+        # A watcher that does not read must not exhaust memory; it is disconnected and may resume.
         if self._cursor.is_closed or self._transport.get_write_buffer_size() > _BACKLOG_BYTES:
             self.ended.set()
 
     @property
     def is_gone(self) -> bool:
-        """True when the client has left."""
+        """True when the client has disconnected."""
         return self._transport.is_closing()
 
 
@@ -159,7 +159,7 @@ async def _serve_watch(request: web.Request, cursor: WatchCursor) -> web.StreamR
         await _until_end(cursor, writer)
     finally:
         cursor.close()
-    if writer.is_gone:  # ask nothing else of a transport that has closed: with TLS there is nobody left to answer
+    if writer.is_gone:  # do not wait on a closed transport: with TLS, it never answers
         response.force_close()
     elif transport.get_write_buffer_size() > _BACKLOG_BYTES:
         transport.abort()
@@ -170,7 +170,7 @@ async def _serve_watch(request: web.Request, cursor: WatchCursor) -> web.StreamR
 
 
 async def _until_end(cursor: WatchCursor, writer: _WatchWriter) -> None:
-    """Wait for the end of a watch, with bookmarks in between and one shortly before a time-out."""
+    """Wait for the end of a watch; adds bookmarks periodically and shortly before the timeout."""
     loop = asyncio.get_running_loop()
     life_s = cursor.options.timeout_s or WATCH_LIMIT_S
     end = loop.time() + life_s

@@ -1,4 +1,4 @@
-"""What does the OpenAPI document say about a group?
+"""OpenAPI documents of the API server.
 
 Answers /openapi/v3 (an index, then one document per group version with the schemas of custom kinds, so that `kubectl
 explain` and client-side validation work) and /openapi/v2 (nearly empty, as JSON or as the protobuf that helm 3 reads).
@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from raytide.sandbox.apiserver import protobuf
-from raytide.sandbox.apiserver.messages import Request, Response
+from raytide.sandbox.apiserver.api_status import unknown_path
 from raytide.sandbox.apiserver.registry import Registry, Served
-from raytide.sandbox.apiserver.status import unknown_path
+from raytide.sandbox.apiserver.request_response import Request, Response
 
 Json = dict[str, Any]
 encode = msgspec.json.encode
@@ -33,7 +33,7 @@ class OpenApi:
         self._generation = -1
 
     def answer(self, request: Request) -> Response:
-        """GET below /openapi."""
+        """Answer a GET below /openapi; 404 for a group version that is not served."""
         if self._generation != self._registry.generation:
             self._documents.clear()
             self._generation = self._registry.generation
@@ -56,7 +56,7 @@ class OpenApi:
         return places
 
     def _link(self, where: str) -> Json:
-        # Clients cache a document under its hash, so the hash has to change with the content.
+        # Clients cache a document by its hash, so the hash must change with the content.
         digest = hashlib.sha256(self._document(where)).hexdigest().upper()
         return {"serverRelativeURL": f"/openapi/v3/{where}?hash={digest}"}
 

@@ -1,16 +1,15 @@
-"""What does an object look like after a patch?
+"""JSON merge patch, JSON patch and strategic merge patch.
 
-Three of the four patch types of the Kubernetes API as functions of values: JSON merge patch (RFC 7386), JSON patch
-(RFC 6902, with `test`) and strategic merge patch; the fourth, server-side apply, is in `ownership.py`. The object given
-is changed in place and returned; a patch that cannot be applied raises `ApiStatus` in the words of a real server. Pure;
-called by the routes.
+Implements RFC 7386, RFC 6902 (with `test`) and strategic merge as functions of values; server-side apply is in
+`managed_fields.py`. The given object may be changed in place; use the returned one. A patch that cannot be applied
+raises `ApiStatusError` in a real server's words. Pure; called by `write_handlers.py`.
 """
 
 from collections.abc import Callable
 from typing import Any, Final, Never
 
-from raytide.sandbox.apiserver.fields import Fields, key_values
-from raytide.sandbox.apiserver.status import ApiStatus, bad_request
+from raytide.sandbox.apiserver.api_status import ApiStatusError, bad_request
+from raytide.sandbox.apiserver.list_types import Fields, key_values
 
 Json = dict[str, Any]
 
@@ -19,7 +18,7 @@ _ORDER: Final = "$setElementOrder/"
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7386: null deletes, maps merge, all else replaces."""
+    """RFC 7386: null deletes, maps merge, other values replace."""
     if not isinstance(patch, dict):
         return patch
     merged: Json = target if isinstance(target, dict) else {}
@@ -33,7 +32,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 # --- JSON patch ------------------------------------------------------------------------------------------------------
 def json_patch(target: Any, operations: Any) -> Any:
-    """RFC 6902. A failed `test` or a path that is not there is 422, as a real server answers."""
+    """RFC 6902; a failed `test` or a missing path is 422, as in a real server."""
     if not isinstance(operations, list) or not all(isinstance(item, dict) for item in operations):
         raise bad_request("error decoding patch: a JSON patch is a list of operations")
     root = {"": target}
@@ -49,7 +48,7 @@ def json_patch(target: Any, operations: Any) -> Any:
 def _refuse(message: str) -> Never:
     text = "the server rejected our request due to an error in our request"
     causes = [{"reason": "UnexpectedServerResponse", "message": message}]
-    raise ApiStatus(422, "Invalid", text, causes=causes)
+    raise ApiStatusError(422, "Invalid", text, causes=causes)
 
 
 def _parts(pointer: str) -> list[str]:
@@ -59,7 +58,7 @@ def _parts(pointer: str) -> list[str]:
 
 
 def _parent(root: Json, pointer: str) -> tuple[Any, str]:
-    """The container and the last part; the document itself is a field named "" of `root`."""
+    """The container and the last part; the document itself is the field "" of `root`."""
     *way, last = _parts(pointer)
     place: Any = root
     for part in way:
@@ -165,7 +164,7 @@ _OPERATIONS: Final[dict[str, Callable[[Json, Json], None]]] = {
 
 # --- strategic merge -------------------------------------------------------------------------------------------------
 def strategic_merge(target: Any, patch: Any, fields: Fields) -> Any:
-    """Merge maps and keyed lists; understands $patch, $setElementOrder, $deleteFromPrimitiveList and $retainKeys."""
+    """Merge maps and keyed lists; supports $patch, $setElementOrder, $deleteFromPrimitiveList and $retainKeys."""
     if isinstance(patch, dict):
         return _merge_map(target if isinstance(target, dict) else {}, patch, fields)
     if isinstance(patch, list):
@@ -209,7 +208,7 @@ def _list_at(target: Json, name: str) -> list[Any]:
 
 
 def _merge_list(target: list[Any], patch: list[Json], fields: Fields) -> list[Any]:
-    """Items are matched by the first key; see `_interleaved` for the order."""
+    """Merge a keyed list by its first key; see `_interleaved` for the order."""
     if any(item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if "$patch" not in item]
     keys = fields.keys[:1]
@@ -230,9 +229,9 @@ def _merge_list(target: list[Any], patch: list[Json], fields: Fields) -> list[An
 
 
 def _interleaved(items: list[Any], order: list[Any], before: list[Any], keys: tuple[str, ...]) -> list[Any]:
-    """The order of a real server: those named in `order` as there, the others as they were before, one run into the other.
+    """Order the items as a real server does: those in `order` as there, the others as in `before`, interleaved.
 
-    What is new goes as far to the front as its neighbours allow; what is old waits for its old turn.
+    The next item of `order` goes first unless the next other item was earlier in `before`; new items count as earliest.
     """
 
     def identity(item: Any) -> Any:
@@ -253,11 +252,11 @@ def _hashable(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | tuple | None) else str(value)
 
 
-def unsupported_patch(*, is_custom: bool) -> ApiStatus:
-    """415 with the list of what would have been accepted."""
+def unsupported_patch(*, is_custom: bool) -> ApiStatusError:
+    """415 with the list of accepted types."""
     accepted = ["application/json-patch+json", "application/merge-patch+json"]
     if not is_custom:
         accepted.append("application/strategic-merge-patch+json")
     accepted.append("application/apply-patch+yaml")
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
-    return ApiStatus(415, "UnsupportedMediaType", message)
+    return ApiStatusError(415, "UnsupportedMediaType", message)

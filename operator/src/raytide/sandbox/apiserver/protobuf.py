@@ -1,8 +1,8 @@
-"""What did a client mean that sends protobuf?
+"""Decoder for protobuf request bodies.
 
 kubectl and helm send some built-in objects as application/vnd.kubernetes.protobuf; this decodes those kinds into the
-dicts that JSON would have given. Fields this file does not name are skipped, kinds it does not name are a 415. It only
-reads; answers are always JSON. Called by the routes when a body starts with the magic bytes.
+dicts that JSON would give. Unlisted fields are skipped, unlisted kinds are a 415. It only decodes; answers are always
+JSON. Called by `request_info.py` when a body starts with the magic bytes.
 """
 
 import base64
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from raytide.sandbox.apiserver.status import ApiStatus, bad_request
+from raytide.sandbox.apiserver.api_status import ApiStatusError, bad_request
 
 Json = dict[str, Any]
 Wire = int | bytes
@@ -60,7 +60,7 @@ class _Field:
     shape: str = "one"
 
 
-def _one(name: str, read: Read) -> _Field:
+def _singular(name: str, read: Read) -> _Field:
     return _Field(name, read)
 
 
@@ -124,21 +124,21 @@ def _micro_time(value: bytes) -> str | None:
 
 _OWNER: Final = _message(
     {
-        1: _one("kind", _text),
-        3: _one("name", _text),
-        4: _one("uid", _text),
-        5: _one("apiVersion", _text),
-        6: _one("controller", bool),
-        7: _one("blockOwnerDeletion", bool),
+        1: _singular("kind", _text),
+        3: _singular("name", _text),
+        4: _singular("uid", _text),
+        5: _singular("apiVersion", _text),
+        6: _singular("controller", bool),
+        7: _singular("blockOwnerDeletion", bool),
     }
 )
 _META: Final = _message(
     {
-        1: _one("name", _text),
-        2: _one("generateName", _text),
-        3: _one("namespace", _text),
-        5: _one("uid", _text),
-        6: _one("resourceVersion", _text),
+        1: _singular("name", _text),
+        2: _singular("generateName", _text),
+        3: _singular("namespace", _text),
+        5: _singular("uid", _text),
+        6: _singular("resourceVersion", _text),
         11: _map("labels", _text),
         12: _map("annotations", _text),
         13: _many("ownerReferences", _OWNER),
@@ -147,97 +147,103 @@ _META: Final = _message(
 )
 _REFERENCE: Final = _message(
     {
-        1: _one("kind", _text),
-        2: _one("namespace", _text),
-        3: _one("name", _text),
-        4: _one("uid", _text),
-        5: _one("apiVersion", _text),
-        6: _one("resourceVersion", _text),
-        7: _one("fieldPath", _text),
+        1: _singular("kind", _text),
+        2: _singular("namespace", _text),
+        3: _singular("name", _text),
+        4: _singular("uid", _text),
+        5: _singular("apiVersion", _text),
+        6: _singular("resourceVersion", _text),
+        7: _singular("fieldPath", _text),
     }
 )
 _ATTRIBUTES: Final = _message(
     {
-        1: _one("namespace", _text),
-        2: _one("verb", _text),
-        3: _one("group", _text),
-        4: _one("version", _text),
-        5: _one("resource", _text),
-        6: _one("subresource", _text),
-        7: _one("name", _text),
+        1: _singular("namespace", _text),
+        2: _singular("verb", _text),
+        3: _singular("group", _text),
+        4: _singular("version", _text),
+        5: _singular("resource", _text),
+        6: _singular("subresource", _text),
+        7: _singular("name", _text),
     }
 )
 _ACCESS: Final = _message(
-    {1: _one("resourceAttributes", _ATTRIBUTES), 2: _one("nonResourceAttributes", _message({1: _one("path", _text)}))}
+    {
+        1: _singular("resourceAttributes", _ATTRIBUTES),
+        2: _singular("nonResourceAttributes", _message({1: _singular("path", _text)})),
+    }
 )
 _LEASE: Final = _message(
     {
-        1: _one("holderIdentity", _text),
-        2: _one("leaseDurationSeconds", _integer),
-        3: _one("acquireTime", _micro_time),
-        4: _one("renewTime", _micro_time),
-        5: _one("leaseTransitions", _integer),
+        1: _singular("holderIdentity", _text),
+        2: _singular("leaseDurationSeconds", _integer),
+        3: _singular("acquireTime", _micro_time),
+        4: _singular("renewTime", _micro_time),
+        5: _singular("leaseTransitions", _integer),
     }
 )
-_SOURCE: Final = _message({1: _one("component", _text), 2: _one("host", _text)})
-_SERIES: Final = _message({1: _one("count", _integer), 2: _one("lastObservedTime", _micro_time)})
+_SOURCE: Final = _message({1: _singular("component", _text), 2: _singular("host", _text)})
+_SERIES: Final = _message({1: _singular("count", _integer), 2: _singular("lastObservedTime", _micro_time)})
 _DELETE: Final = _message(
     {
-        1: _one("gracePeriodSeconds", _integer),
-        2: _one("preconditions", _message({1: _one("uid", _text), 2: _one("resourceVersion", _text)})),
-        4: _one("propagationPolicy", _text),
+        1: _singular("gracePeriodSeconds", _integer),
+        2: _singular("preconditions", _message({1: _singular("uid", _text), 2: _singular("resourceVersion", _text)})),
+        4: _singular("propagationPolicy", _text),
         5: _many("dryRun", _text),
     }
 )
 
 
 def _with_meta(**numbered: _Field) -> Read:
-    return _message({1: _one("metadata", _META), **{int(key[1:]): value for key, value in numbered.items()}})
+    return _message({1: _singular("metadata", _META), **{int(key[1:]): value for key, value in numbered.items()}})
 
 
-_TOKEN_SPEC: Final = _message({1: _many("audiences", _text), 4: _one("expirationSeconds", _integer)})
+_TOKEN_SPEC: Final = _message({1: _many("audiences", _text), 4: _singular("expirationSeconds", _integer)})
 _KINDS: Final[dict[str, Read]] = {
     "Namespace": _with_meta(),
-    "ServiceAccount": _with_meta(f4=_one("automountServiceAccountToken", bool)),
-    "ConfigMap": _with_meta(f2=_map("data", _text), f3=_map("binaryData", _base64), f4=_one("immutable", bool)),
+    "ServiceAccount": _with_meta(f4=_singular("automountServiceAccountToken", bool)),
+    "ConfigMap": _with_meta(f2=_map("data", _text), f3=_map("binaryData", _base64), f4=_singular("immutable", bool)),
     "Secret": _with_meta(
-        f2=_map("data", _base64), f3=_one("type", _text), f4=_map("stringData", _text), f5=_one("immutable", bool)
+        f2=_map("data", _base64),
+        f3=_singular("type", _text),
+        f4=_map("stringData", _text),
+        f5=_singular("immutable", bool),
     ),
-    "Lease": _with_meta(f2=_one("spec", _LEASE)),
+    "Lease": _with_meta(f2=_singular("spec", _LEASE)),
     "Event": _with_meta(
-        f2=_one("involvedObject", _REFERENCE),
-        f3=_one("reason", _text),
-        f4=_one("message", _text),
-        f5=_one("source", _SOURCE),
-        f6=_one("firstTimestamp", _time),
-        f7=_one("lastTimestamp", _time),
-        f8=_one("count", _integer),
-        f9=_one("type", _text),
-        f10=_one("eventTime", _micro_time),
-        f11=_one("series", _SERIES),
-        f12=_one("action", _text),
-        f13=_one("related", _REFERENCE),
-        f14=_one("reportingComponent", _text),
-        f15=_one("reportingInstance", _text),
+        f2=_singular("involvedObject", _REFERENCE),
+        f3=_singular("reason", _text),
+        f4=_singular("message", _text),
+        f5=_singular("source", _SOURCE),
+        f6=_singular("firstTimestamp", _time),
+        f7=_singular("lastTimestamp", _time),
+        f8=_singular("count", _integer),
+        f9=_singular("type", _text),
+        f10=_singular("eventTime", _micro_time),
+        f11=_singular("series", _SERIES),
+        f12=_singular("action", _text),
+        f13=_singular("related", _REFERENCE),
+        f14=_singular("reportingComponent", _text),
+        f15=_singular("reportingInstance", _text),
     ),
-    "SelfSubjectAccessReview": _with_meta(f2=_one("spec", _ACCESS)),
+    "SelfSubjectAccessReview": _with_meta(f2=_singular("spec", _ACCESS)),
     "SelfSubjectReview": _with_meta(),
-    "Binding": _with_meta(f2=_one("target", _REFERENCE)),
-    "Eviction": _with_meta(f2=_one("deleteOptions", _DELETE)),
-    "TokenRequest": _with_meta(f2=_one("spec", _TOKEN_SPEC)),
+    "Binding": _with_meta(f2=_singular("target", _REFERENCE)),
+    "Eviction": _with_meta(f2=_singular("deleteOptions", _DELETE)),
+    "TokenRequest": _with_meta(f2=_singular("spec", _TOKEN_SPEC)),
     "DeleteOptions": _DELETE,
 }
 
 
 def decode(body: bytes) -> Json:
-    """The object in a protobuf body; 400 when it is broken, 415 for a kind that is not among those above."""
+    """Decode a protobuf body; 400 when it is malformed, 415 for a kind that is not in the table."""
     try:
         unknown = dict(_fields(body[len(MAGIC) :]))
         meta = dict(_fields(_bytes(unknown.get(1))))
         api_version, kind = _text(meta.get(1)), _text(meta.get(2))
         read = _KINDS.get(kind)
         if read is None or (kind == "Event" and api_version != "v1"):
-            raise ApiStatus(
+            raise ApiStatusError(
                 415, "UnsupportedMediaType", f"{api_version} {kind} as protobuf is not understood; send JSON"
             )
         obj: Json = read(_bytes(unknown.get(2)))

@@ -1,8 +1,8 @@
-"""Which kinds and versions are served at this moment?
+"""Registry of the kinds and versions served now.
 
 Starts with the built-in kinds and follows the CustomResourceDefinitions in the store: each served version becomes a
-`Served` with its compiled schema, printer columns and scale paths. Finds them by group, version and plural; refuses
-definitions a real server would refuse. Pure; owned by the Api, asked on every request and by discovery.
+`Served` with its compiled schema, printer columns and scale paths. Looks them up by group, version and plural; rejects
+definitions that a real server rejects. Pure; owned by the Api, read on every request and by discovery.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from raytide.sandbox.apiserver.fields import BuiltInFields, Fields, SchemaFields
-from raytide.sandbox.apiserver.kinds import BUILT_IN, CRDS, Resource
-from raytide.sandbox.apiserver.printing import eventviews
+from raytide.sandbox.apiserver.api_status import Cause, invalid, unknown_path
+from raytide.sandbox.apiserver.builtin_resources import BUILT_IN, CRDS, Resource
+from raytide.sandbox.apiserver.list_types import BuiltInFields, Fields, SchemaFields
+from raytide.sandbox.apiserver.printing import event_conversion
 from raytide.sandbox.apiserver.schema import SchemaError, Structural, compile_schema
-from raytide.sandbox.apiserver.status import Cause, invalid, unknown_path
 from raytide.sandbox.apiserver.store import Change, Store
 
 Json = dict[str, Any]
@@ -27,7 +27,7 @@ CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One version of one kind as clients see it."""
+    """One version of one kind as it is served to clients."""
 
     resource: Resource
     fields: Fields
@@ -39,7 +39,7 @@ class Served:
     selectable: frozenset[str] = frozenset()
     warning: str = ""
     to_view: Rewrite | None = None
-    """Turns a stored object into this version's; None when they are the same."""
+    """Converts a stored object to this version; None when they are the same."""
     to_stored: Rewrite | None = None
     subresources: tuple[str, ...] = field(default=())
 
@@ -54,15 +54,15 @@ def _built_in(resource: Resource) -> Served:
     return Served(
         resource=resource,
         fields=BuiltInFields(resource.kind),
-        to_view=eventviews.to_new if is_new_event else None,
-        to_stored=eventviews.to_core if is_new_event else None,
+        to_view=event_conversion.to_new if is_new_event else None,
+        to_stored=event_conversion.to_core if is_new_event else None,
         subresources=resource.subresources,
         scale={} if "scale" in resource.subresources else None,
     )
 
 
 class Registry:
-    """All served kinds; `generation` changes whenever they do, `on_gone` hears the key of a kind that ends."""
+    """All served kinds; `generation` changes with them, and `on_gone` gets the key of each kind that is removed."""
 
     def __init__(self, store: Store, *, on_gone: Callable[[str], None]) -> None:
         self._store = store
@@ -76,14 +76,14 @@ class Registry:
         store.subscribe(self._see, CRDS)
 
     def find(self, group: str, version: str, plural: str) -> Served:
-        """The served kind; 404 for what nobody serves."""
+        """The served kind; 404 when it is not served."""
         found = self._served.get((group, version, plural))
         if found is None:
             raise unknown_path()
         return found
 
     def all(self) -> Iterator[Served]:
-        """Every served kind, groups and versions in order of their appearance."""
+        """All served kinds, in order of their registration."""
         return iter(self._served.values())
 
     def _see(self, change: Change) -> None:
@@ -161,7 +161,7 @@ def _custom(definition: Json, version: Json) -> Served:
 
 
 def complete_definition(definition: Json, moment: str) -> None:
-    """Defaults and status of a CustomResourceDefinition; 422 when a real server would refuse it."""
+    """Set the defaults and the status of a CustomResourceDefinition; 422 when it is invalid."""
     spec = definition.setdefault("spec", {})
     names = spec.setdefault("names", {})
     faults = _definition_faults(definition, spec, names)

@@ -1,8 +1,8 @@
-"""What does a Kubernetes API server answer to this request?
+"""The API server: routing of requests to their handlers.
 
-`Api(store).handle(Request)` returns a `Response`, a `WatchCursor` or a `Proxied`; it never raises for anything a client
-may send, never blocks and knows no socket, so the HTTP adapter and a simulation in virtual time use the very same
-server (D17). What it does not implement answers 501. Called by `http.py` and by in-process transports.
+`Api(store).handle(Request)` returns a `Response`, a `WatchCursor` or a `Proxied`. It turns client errors into
+responses, never blocks and uses no socket, so the HTTP adapter and a simulation in virtual time run the same server
+(D17). Features that it does not implement get 501. Called by `http.py` and by in-process transports.
 """
 
 import weakref
@@ -11,18 +11,18 @@ from typing import Any, Final
 
 import msgspec
 
-from raytide.sandbox.apiserver import reading, reviews
-from raytide.sandbox.apiserver.calls import Call, Target, parse_target
+from raytide.sandbox.apiserver import access_reviews, read_handlers
+from raytide.sandbox.apiserver.api_status import ApiStatusError, bad_request, not_found, not_implemented, unknown_path
+from raytide.sandbox.apiserver.builtin_resources import CRDS
 from raytide.sandbox.apiserver.discovery import Discovery
-from raytide.sandbox.apiserver.kinds import CRDS
-from raytide.sandbox.apiserver.messages import Proxied, Request, Response
 from raytide.sandbox.apiserver.openapi import OpenApi
 from raytide.sandbox.apiserver.registry import CLEANUP, Registry
-from raytide.sandbox.apiserver.status import ApiStatus, bad_request, not_found, not_implemented, unknown_path
+from raytide.sandbox.apiserver.request_info import Call, Target, parse_target
+from raytide.sandbox.apiserver.request_response import Proxied, Request, Response
 from raytide.sandbox.apiserver.store import Change, Store
 from raytide.sandbox.apiserver.subresources import MintToken, Subresources
-from raytide.sandbox.apiserver.watching import WatchCursor
-from raytide.sandbox.apiserver.writing import Writer
+from raytide.sandbox.apiserver.watch_cursor import WatchCursor
+from raytide.sandbox.apiserver.write_handlers import Writer
 
 Json = dict[str, Any]
 Answer = Response | WatchCursor | Proxied
@@ -51,10 +51,10 @@ def _nobody(_token: str) -> str | None:
 class Api:
     """One API server over one store.
 
-    - `new_suffix` gives the five characters after a generateName.
-    - `mint_token` serves serviceaccounts/token; without it that answers 501.
-    - `authenticate` serves TokenReview only; who may speak to the server at all is decided by its adapter.
-    - The four system namespaces are made when they are not there.
+    - `new_suffix` returns the five characters after a generateName.
+    - `mint_token` serves serviceaccounts/token, which answers 501 without it.
+    - `authenticate` serves only TokenReview; the adapter authenticates requests.
+    - The four system namespaces are created if missing.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Api:
         *,
         new_suffix: Callable[[], str],
         mint_token: MintToken | None = None,
-        authenticate: reviews.Authenticate = _nobody,
+        authenticate: access_reviews.Authenticate = _nobody,
     ) -> None:
         self.store = store
         self._cursors: weakref.WeakSet[WatchCursor] = weakref.WeakSet()
@@ -80,10 +80,10 @@ class Api:
                 store.create("namespaces", {"metadata": {"name": name}})
 
     def handle(self, request: Request) -> Answer:
-        """Answer one request; a refusal is a Response with a Status in it."""
+        """Answer one request; an ApiStatusError becomes a Response with a Status."""
         try:
             answer = self._route(request)
-        except ApiStatus as status:
+        except ApiStatusError as status:
             headers = {"content-type": "application/json"}
             if status.retry_after_s:
                 headers["retry-after"] = str(status.retry_after_s)
@@ -112,9 +112,9 @@ class Api:
         raise unknown_path()
 
     def _resource(self, request: Request, target: Target) -> Answer:
-        review = reviews.find_review(target.group, target.version, target.plural)
+        review = access_reviews.find_review(target.group, target.version, target.plural)
         if review is not None:
-            return reviews.answer(review, request, self._authenticate)
+            return access_reviews.answer(review, request, self._authenticate)
         call = Call(request, target, self._registry.find(target.group, target.version, target.plural))
         resource = call.served.resource
         if target.namespace and not resource.is_namespaced:
@@ -123,10 +123,10 @@ class Api:
             if target.subresource:
                 return self._below(call)
             return self._object(call) if target.name else self._collection(call)
-        except ApiStatus as status:
+        except ApiStatusError as status:
             raise status.named(resource.group_resource) if resource.storage_key else status from None
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
-            # A built-in object of the wrong shape (a list where a map belongs): there is no schema to say so earlier.
+            # A built-in object of the wrong shape (a list instead of a map): no schema has rejected it earlier.
             if request.method in {"GET", "DELETE"}:
                 raise
             where = f"{type(error).__name__}: {error}"
@@ -135,7 +135,11 @@ class Api:
     def _collection(self, call: Call) -> Answer:
         match call.request.method:
             case "GET" | "HEAD":
-                return reading.watch(self.store, call) if call.is_watch else reading.list_objects(self.store, call)
+                return (
+                    read_handlers.watch(self.store, call)
+                    if call.is_watch
+                    else read_handlers.list_objects(self.store, call)
+                )
             case "POST":
                 return self._writer.create(call)
             case "DELETE":
@@ -145,7 +149,7 @@ class Api:
     def _object(self, call: Call) -> Answer:
         match call.request.method:
             case "GET" | "HEAD":
-                return reading.watch(self.store, call) if call.is_watch else reading.get(self.store, call)
+                return read_handlers.watch(self.store, call) if call.is_watch else read_handlers.get(self.store, call)
             case "PUT":
                 return self._writer.replace(call)
             case "PATCH":
@@ -176,7 +180,7 @@ class Api:
             return self._object(call)
         raise _not_allowed()
 
-    # --- the end of a custom kind --------------------------------------------------------------------------------
+    # --- removal of a custom kind --------------------------------------------------------------------------------
     def _note_ending(self, change: Change) -> None:
         if change.type == "DELETED":
             self._ending.discard(change.key.name)
@@ -184,7 +188,7 @@ class Api:
             self._ending.add(change.key.name)
 
     def finish_definitions(self) -> None:
-        """Delete the objects of kinds whose definition is being deleted, then the definition."""
+        """Delete the objects of terminating definitions; then release the definitions."""
         for name in sorted(self._ending):
             for key, entry in self.store.entries(name):
                 if not entry.is_terminating:
@@ -201,8 +205,8 @@ class Api:
                 cursor.close()
 
 
-def _not_allowed() -> ApiStatus:
-    return ApiStatus(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+def _not_allowed() -> ApiStatusError:
+    return ApiStatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
 
 __all__ = ["Answer", "Api", "Proxied", "Request", "Response", "WatchCursor"]

@@ -1,17 +1,18 @@
-"""What does the schema of a custom resource make of an object?
+"""Structural schemas of custom resources: defaulting, pruning, validation.
 
-`compile_schema` takes the `openAPIV3Schema` of one version and gives a `Structural`, which defaults, prunes and judges
-objects as kube-apiserver 1.35 does: the same order, the same wording, the same ratcheting (what was already wrong and
-did not change stays updatable). Pure: no clock, no I/O; one `Structural` serves any number of objects. Called by the
-routes on every write of a custom resource, and when a definition is created.
+`compile_schema` compiles the `openAPIV3Schema` of one version to a `Structural`, which defaults, prunes and validates
+objects like kube-apiserver: same order, same wording, same ratcheting (unchanged invalid values do not block an
+update). The reference is the control plane in tests/controlplane (Kubernetes 1.35), not the version that the emulator
+reports (routes.py). Pure: no clock, no I/O; one `Structural` serves any number of objects. Called on every write of a
+custom resource, and when a definition is created.
 """
 
 from typing import Any
 
-from raytide.sandbox.apiserver.structural.checks import MISSING, duplicates, faults
-from raytide.sandbox.apiserver.structural.fields import drop_nulls, fill_defaults, prune_unknown
+from raytide.sandbox.apiserver.structural.cel_validation import refusals
 from raytide.sandbox.apiserver.structural.model import Node, SchemaError, Violation, build_node, violation
-from raytide.sandbox.apiserver.structural.rules import refusals
+from raytide.sandbox.apiserver.structural.pruning_defaulting import drop_nulls, fill_defaults, prune_unknown
+from raytide.sandbox.apiserver.structural.schema_validation import MISSING, duplicates, faults
 
 __all__ = ["SchemaError", "Structural", "Violation", "compile_schema"]
 
@@ -27,16 +28,16 @@ _RULES_SKIPPED = (
 class Structural:
     """A compiled schema.
 
-    - `default` changes the object in place: nulls dropped, defaults filled in.
+    - `default` changes the object in place: drops nulls, fills in defaults.
     - `prune` changes it in place too and returns the paths of unknown fields (`spec.foo`), for Strict and Warn.
-    - `violations` changes nothing. With `old` it judges an update: unchanged faults are forgiven.
+    - `violations` changes nothing; with `old` it validates an update and ignores errors of unchanged values.
     """
 
     def __init__(self, root: Node) -> None:
         self._root = root
 
     def default(self, obj: dict[str, Any]) -> None:
-        """Drop nulls that may not be null, then fill in defaults."""
+        """Drop nulls of fields that are not nullable, then fill in defaults."""
         drop_nulls(obj, self._root)
         fill_defaults(obj, self._root)
 
@@ -47,7 +48,7 @@ class Structural:
     def violations(
         self, obj: dict[str, Any], old: dict[str, Any] | None = None, *, is_status: bool = False
     ) -> list[Violation]:
-        """Every fault of a create, or of an update of `old`; `is_status` for writes of the status subresource."""
+        """All violations of a create, or of an update of `old`; `is_status` for writes of the status subresource."""
         found = self._value_faults(obj, old, is_status=is_status)
         repeated = duplicates(self._root, "", obj)
         if repeated and (old is None or not duplicates(self._root, "", old)):
@@ -67,5 +68,5 @@ class Structural:
 
 
 def compile_schema(openapi_v3_schema: dict[str, Any]) -> Structural:
-    """Compile `spec.versions[].schema.openAPIV3Schema`; raises `SchemaError` naming the place that is wrong."""
+    """Compile `spec.versions[].schema.openAPIV3Schema`; raises `SchemaError` with the path of the error."""
     return Structural(build_node(openapi_v3_schema, "openAPIV3Schema"))

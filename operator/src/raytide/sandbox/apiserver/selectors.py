@@ -1,8 +1,8 @@
-"""Which objects did a client mean by labelSelector and fieldSelector?
+"""Label and field selectors.
 
-Takes the texts of the query and returns predicates over labels or over a stored entry; text that cannot be understood is
-a 400 as on a real server, and so is a field that a kind cannot be selected by. Pure. Called by the routes for list,
-watch and deletecollection.
+Parses the selectors of the query and returns predicates over labels or over a stored entry; an unparsable selector is a
+400 as in a real server, and so is a field that the kind does not support. Pure. Called by the handlers of list, watch
+and deletecollection.
 """
 
 import re
@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from raytide.sandbox.apiserver.kinds import Resource
-from raytide.sandbox.apiserver.status import bad_request
+from raytide.sandbox.apiserver.api_status import bad_request
+from raytide.sandbox.apiserver.builtin_resources import Resource
 from raytide.sandbox.apiserver.store import Entry, decode
-from raytide.sandbox.apiserver.watching import Matcher
+from raytide.sandbox.apiserver.watch_cursor import Matcher
 
 Labels = Mapping[str, str]
 LabelTest = Callable[[Labels], bool]
@@ -91,7 +91,7 @@ def _label_requirement(text: str) -> LabelTest:
 
 
 def matches_labels(selector: Mapping[str, Any], labels: Labels) -> bool:
-    """Whether a LabelSelector object (matchLabels, matchExpressions) selects these labels."""
+    """True when a LabelSelector object (matchLabels, matchExpressions) selects these labels."""
     wanted = selector.get("matchLabels") or {}
     if any(labels.get(key) != value for key, value in wanted.items()):
         return False
@@ -109,9 +109,9 @@ def _expression(rule: Mapping[str, Any], labels: Labels) -> bool:
 
 
 def field_requirements(text: str, resource: Resource, selectable: frozenset[str]) -> list[tuple[str, str, bool]]:
-    """(field, value, is_equal) of a fieldSelector; 400 for a field that this kind cannot be selected by.
+    """(field, value, is_equal) of a fieldSelector; 400 for a field that this kind does not support.
 
-    `selectable` are the fields a custom kind declares; those of built-in kinds are known here.
+    `selectable` are the fields that a custom kind declares; those of built-in kinds are in a table.
     """
     requirements = []
     for part in text.split(",") if text else ():
@@ -146,7 +146,7 @@ def entry_matcher(labels: LabelTest | None, fields: list[tuple[str, str, bool]])
 
 @lru_cache(maxsize=256)
 def _read_only(raw: bytes) -> Any:
-    """The object, decoded once for all watchers that look at the same change."""
+    """The object, decoded once for all watchers of the same change."""
     return decode(raw)
 
 

@@ -1,10 +1,9 @@
-"""What does the cluster consist of at this moment, and what changed?
+"""In-memory object store of the API server.
 
-Takes objects as dicts and keeps them as JSON bytes under one global resourceVersion; hands out entries, lists, changes
-since a version (a ring of 10,000 per kind; older is 410) and who owns what. It keeps the rules that every write obeys
-whoever makes it: uid, generation, optimistic locking, finalizers, graceful deletion, the status subresource. It knows
-neither HTTP nor schemas, reads no clock (`now` and `new_uid` are given), and is used by the routes and by the sandbox's
-controllers alike (D17).
+Keeps objects as JSON bytes under one global resourceVersion; returns entries, lists, changes since a version (a ring of
+10,000 per kind; older is 410) and dependents by owner uid. It applies the rules of every write: uid, generation,
+optimistic locking, finalizers, graceful deletion, the status subresource. It has no HTTP and no schemas and reads no
+clock (`now` and `new_uid` are passed in). Used by the routes and by the sandbox's controllers (D17).
 """
 
 from collections import deque
@@ -14,9 +13,16 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from raytide.sandbox.apiserver import lifecycle
-from raytide.sandbox.apiserver.kinds import BUILT_IN, Resource
-from raytide.sandbox.apiserver.status import ApiStatus, already_exists, expired, modified, not_found, unknown_path
+from raytide.sandbox.apiserver import object_meta
+from raytide.sandbox.apiserver.api_status import (
+    ApiStatusError,
+    already_exists,
+    expired,
+    modified,
+    not_found,
+    unknown_path,
+)
+from raytide.sandbox.apiserver.builtin_resources import BUILT_IN, Resource
 
 Json = dict[str, Any]
 Objects = list[Json]
@@ -24,14 +30,14 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 RING_SIZE: Final = 10_000
 FIRST_VERSION: Final = 100
-"""Where versions begin: a client that asks for what was before gets 410, as from a server that was started anew."""
+"""The initial version: a client that asks for an older one gets 410, as from a newly started server."""
 
 encode = msgspec.json.encode
 decode = msgspec.json.decode
 
 
 class ObjectKey(NamedTuple):
-    """Where an object lives: the kind's table (`pods`, `rayclusters.ray.io`), its namespace ("" if none), its name."""
+    """The kind's table (`pods`, `rayclusters.ray.io`), the namespace ("" if none) and the name of an object."""
 
     resource: str
     namespace: str
@@ -39,7 +45,7 @@ class ObjectKey(NamedTuple):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One stored object: its JSON, and what is asked so often that decoding would be a waste."""
+    """One stored object: its JSON, and fields that are read too often to decode it each time."""
 
     raw: bytes
     version: int
@@ -59,7 +65,7 @@ Entries = list[tuple[ObjectKey, Entry]]
 
 
 class Change:
-    """One event of one object; `line` is the watch line, encoded once however many watch."""
+    """One change of one object; `line` is the watch line, encoded once for all watchers."""
 
     __slots__ = ("_line", "entry", "key", "previous", "type", "version")
 
@@ -73,7 +79,7 @@ class Change:
 
     @property
     def line(self) -> bytes:
-        """`{"type": …, "object": …}` and a newline."""
+        """The watch line: `{"type": …, "object": …}` and a newline."""
         if self._line is None:
             self._line = b'{"type":"%s","object":%s}\n' % (self.type.encode(), self.entry.raw)
         return self._line
@@ -83,7 +89,7 @@ Subscriber = Callable[[Change], None]
 
 
 class _Table:
-    """All objects of one kind with their recent history."""
+    """All objects of one kind, with their recent changes."""
 
     __slots__ = ("compacted", "objects", "resource", "ring", "subscribers")
 
@@ -96,14 +102,14 @@ class _Table:
 
 
 class Deleted(NamedTuple):
-    """What a delete did: `entry` is the object afterwards (or as it was last), `is_gone` whether it left the store."""
+    """The result of a delete: `entry` is the object's last state, `is_gone` whether it left the store."""
 
     entry: Entry
     is_gone: bool
 
 
 class Snapshot(NamedTuple):
-    """All objects of a store at one version, as a backup of etcd has them."""
+    """All objects of a store at one version, like a backup of etcd."""
 
     version: int
     objects: dict[str, dict[tuple[str, str], Entry]]
@@ -112,9 +118,9 @@ class Snapshot(NamedTuple):
 class Store:
     """The objects of one cluster.
 
-    - Every write raises `ApiStatus` (code, reason, message) when refused, and changes nothing then.
-    - `now` is wall time in UTC; `new_uid` must never repeat itself; the caller decides both, so runs can be repeated.
-    - Subscribers are called synchronously after each commit, in order; they note what they saw and must not write.
+    - A rejected write raises `ApiStatusError` (code, reason, message) and changes nothing.
+    - `now` is wall time in UTC; `new_uid` must never repeat a value. Both are passed in, so that runs are reproducible.
+    - Subscribers are called synchronously after each commit, in order; they record the change and must not write.
     """
 
     def __init__(self, *, now: Callable[[], datetime], new_uid: Callable[[], str], ring_size: int = RING_SIZE) -> None:
@@ -127,13 +133,13 @@ class Store:
         self._dependents: dict[str, set[ObjectKey]] = {}
         self.version = FIRST_VERSION
         self.highest_version = FIRST_VERSION
-        """The highest that was ever handed out: above `version` after a `restore`."""
+        """The highest version ever assigned: above `version` after a `restore`."""
         for resource in BUILT_IN:
             self.define(resource)
 
     # --- kinds -----------------------------------------------------------------------------------------------------
     def define(self, resource: Resource) -> None:
-        """Start serving a kind; defining it again keeps the objects and their history."""
+        """Start serving a kind; a repeated definition keeps the objects and their changes."""
         table = self._tables.get(resource.key)
         if table is None:
             self._tables[resource.key] = _Table(resource, self._ring_size, self.version)
@@ -141,7 +147,7 @@ class Store:
             table.resource = resource
 
     def undefine(self, resource: str) -> None:
-        """Forget a kind and its history; its objects must be gone."""
+        """Remove a kind and its changes; its objects must be gone."""
         del self._tables[resource]
 
     def resource(self, resource: str) -> Resource:
@@ -149,7 +155,7 @@ class Store:
         return self._table(resource).resource
 
     def resources(self) -> tuple[Resource, ...]:
-        """Every kind that is stored."""
+        """All kinds that are stored."""
         return tuple(table.resource for table in self._tables.values())
 
     def _table(self, resource: str) -> _Table:
@@ -160,7 +166,7 @@ class Store:
 
     # --- reading ---------------------------------------------------------------------------------------------------
     def entry(self, resource: str, namespace: str, name: str) -> Entry:
-        """The stored object without decoding it; raises NotFound."""
+        """The stored object, not decoded; raises NotFound."""
         table = self._table(resource)
         entry = table.objects.get((namespace, name))
         if entry is None:
@@ -168,7 +174,7 @@ class Store:
         return entry
 
     def find(self, resource: str, namespace: str, name: str) -> Entry | None:
-        """The stored object, or None; the kind must exist."""
+        """The stored object, or None; raises NotFound for an unknown kind."""
         return self._table(resource).objects.get((namespace, name))
 
     def get(self, resource: str, namespace: str, name: str) -> Json:
@@ -180,21 +186,21 @@ class Store:
         return [entry.obj() for _, entry in self.entries(resource, namespace)]
 
     def entries(self, resource: str, namespace: str | None = None) -> Entries:
-        """All objects of a kind without decoding them, in order of namespace and name."""
+        """All objects of a kind, not decoded, in order of namespace and name."""
         objects = self._table(resource).objects
         keys = sorted(objects) if not namespace else sorted(key for key in objects if key[0] == namespace)
         return [(ObjectKey(resource, *key), objects[key]) for key in keys]
 
     def count(self, resource: str) -> int:
-        """How many objects of a kind there are."""
+        """The number of objects of a kind."""
         return len(self._table(resource).objects)
 
     def locate(self, uid: str) -> ObjectKey | None:
-        """Where the object with this uid lives, if it lives."""
+        """The key of the object with this uid, or None."""
         return self._by_uid.get(uid)
 
     def dependents(self, uid: str) -> set[ObjectKey]:
-        """The living objects that name this uid in their ownerReferences; the uid itself need not exist."""
+        """The existing objects with this uid in their ownerReferences; the uid itself need not exist."""
         return set(self._dependents.get(uid, ()))
 
     # --- changes ---------------------------------------------------------------------------------------------------
@@ -211,11 +217,11 @@ class Store:
         return iter(newer)
 
     def oldest_version(self, resource: str) -> int:
-        """Changes after this version are all remembered."""
+        """The version after which all changes are stored."""
         return self._table(resource).compacted
 
     def subscribe(self, callback: Subscriber, resource: str | None = None) -> Callable[[], None]:
-        """Call `callback` after each change (of one kind, or of all); returns the function that ends it."""
+        """Call `callback` after each change (of one kind, or of all); returns the function that unsubscribes."""
         subscribers = self._everything if resource is None else self._table(resource).subscribers
         subscribers.append(callback)
 
@@ -230,7 +236,7 @@ class Store:
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(self.version)
         entry = Entry(
-            # Kind and version first: a list of a built-in kind leaves them out of its items.
+            # Kind and version first: items in lists of built-in kinds leave them out.
             raw=encode({"kind": obj["kind"], "apiVersion": obj["apiVersion"], **obj}),
             version=self.version,
             uid=metadata["uid"],
@@ -270,11 +276,11 @@ class Store:
 
     # --- backups ---------------------------------------------------------------------------------------------------
     def snapshot(self) -> Snapshot:
-        """Everything as it is now."""
+        """Copy the current objects."""
         return Snapshot(self.version, {key: dict(table.objects) for key, table in self._tables.items()})
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to it: versions count from there again, and no watcher is told, as when etcd is restored (RM:F10).
+        """Restore a snapshot and its version without notifying watchers, like a restore of etcd (RM:F10).
 
         Every kind of the snapshot must still be defined; kinds that were defined later are left without objects.
         """
@@ -289,10 +295,10 @@ class Store:
 
     # --- writing ---------------------------------------------------------------------------------------------------
     def create(self, resource: str, obj: Json, *, is_dry_run: bool = False) -> Entry:
-        """Store a new object; `obj` is taken over and completed (uid, creationTimestamp, generation, apiVersion, kind).
+        """Store a new object; takes over `obj` and sets uid, creationTimestamp, generation, apiVersion and kind.
 
-        The name must be there already (the routes turn generateName into one). Refused: 409 AlreadyExists, 404 for a
-        namespace that does not exist, 403 for one that is being deleted.
+        The name must be set (the routes resolve generateName). Raises 409 AlreadyExists, 404 for a namespace that does
+        not exist, 403 for a terminating one.
         """
         table = self._table(resource)
         definition = table.resource
@@ -303,7 +309,7 @@ class Store:
             self._require_namespace(definition, key)
         if (namespace, key.name) in table.objects:
             raise already_exists(definition.group_resource, key.name)
-        lifecycle.begin(definition, obj, namespace=namespace, uid=self._new_uid(), now=self.now())
+        object_meta.begin(definition, obj, namespace=namespace, uid=self._new_uid(), now=self.now())
         if is_dry_run:
             return Entry(encode(obj), 0, metadata["uid"], metadata.get("labels") or {}, (), False)
         return self._commit(key, obj, "ADDED", None)
@@ -313,15 +319,15 @@ class Store:
         if namespace is None:
             raise not_found("namespaces", key.namespace)
         if namespace.is_terminating:
-            raise lifecycle.namespace_terminating(definition, key.name, key.namespace)
+            raise object_meta.namespace_terminating(definition, key.name, key.namespace)
 
     def update(self, resource: str, obj: Json, *, subresource: str | None = None, is_dry_run: bool = False) -> Entry:
-        """Replace an object; `obj` is taken over.
+        """Replace an object; takes over `obj`.
 
-        `subresource` restricts what is taken from it: "status", "finalize" (a namespace's spec) or "binding" (spec and
-        status at once, in one event, as nothing else may). With a resourceVersion in `obj` it must be the stored one (409 Conflict otherwise); likewise the uid. An update
-        that changes nothing keeps the version and tells nobody. Taking the last finalizer from an object that is being
-        deleted removes it; the entry returned is then the object as it was sent.
+        `subresource` restricts the change: "status", "finalize" (a namespace's spec) or "binding" (spec and status in
+        one change). A resourceVersion in `obj` must be the stored one (409 Conflict otherwise); a uid too (422
+        Invalid). An update that changes nothing keeps the version and produces no event. Removing the last finalizer of
+        a terminating object deletes it; the entry returned is then the object as it was sent.
         """
         definition = self._table(resource).resource
         metadata = obj.setdefault("metadata", {})
@@ -332,12 +338,12 @@ class Store:
         asked = metadata.get("resourceVersion")
         if asked and asked != old["metadata"]["resourceVersion"]:
             raise modified(definition.group_resource, key.name)
-        new = lifecycle.merged_update(definition, old, obj, subresource)
-        if lifecycle.is_same(old, new):
+        new = object_meta.merged_update(definition, old, obj, subresource)
+        if object_meta.is_same(old, new):
             return entry
         if is_dry_run:
             return Entry(encode(new), entry.version, entry.uid, entry.labels, entry.owners, entry.is_terminating)
-        if lifecycle.is_finished(definition, new):
+        if object_meta.is_finished(definition, new):
             self._commit(key, old, "DELETED", entry)
             return Entry(encode(new), self.version, entry.uid, entry.labels, entry.owners, True)
         return self._commit(key, new, "MODIFIED", entry)
@@ -354,16 +360,16 @@ class Store:
         propagation: str | None = None,
         is_dry_run: bool = False,
     ) -> Deleted:
-        """Delete as the API does: mark first while finalizers, a grace period or a namespace's content remain.
+        """Delete as the API does: mark only, while finalizers, a grace period or a namespace's content remain.
 
-        `uid` and `resource_version` are preconditions (409 Conflict). `propagation` is Background (default),
-        Foreground or Orphan; the last two leave a finalizer for the garbage collector. A bound pod is marked with its
-        grace period, and `grace_s=0` ends it (a MODIFIED and a DELETED event, as on a real server).
+        `uid` and `resource_version` are preconditions (409 Conflict). `propagation` is Background (default), Foreground
+        or Orphan; the last two set a finalizer for the garbage collector. A bound pod is marked with its grace period,
+        and `grace_s=0` removes it (a MODIFIED and a DELETED event, as on a real server).
         """
         definition = self._table(resource).resource
         key = ObjectKey(resource, namespace if definition.is_namespaced else "", name)
         entry = self.entry(resource, key.namespace, name)
-        lifecycle.check_preconditions(
+        object_meta.check_preconditions(
             definition,
             name,
             uid=entry.uid,
@@ -374,7 +380,7 @@ class Store:
         if is_dry_run:
             return Deleted(entry, is_gone=False)
         obj = entry.obj()
-        marking = lifecycle.mark(definition, obj, grace_s=grace_s, propagation=propagation, now=self.now())
+        marking = object_meta.mark(definition, obj, grace_s=grace_s, propagation=propagation, now=self.now())
         if marking.is_changed:
             entry = self._commit(key, obj, "MODIFIED", entry)
         if marking.is_waiting:
@@ -382,4 +388,4 @@ class Store:
         return Deleted(self._commit(key, entry.obj(), "DELETED", entry), is_gone=True)
 
 
-__all__ = ["ApiStatus", "Change", "ChangeType", "Deleted", "Entry", "ObjectKey", "Snapshot", "Store", "Subscriber"]
+__all__ = ["ApiStatusError", "Change", "ChangeType", "Deleted", "Entry", "ObjectKey", "Snapshot", "Store", "Subscriber"]

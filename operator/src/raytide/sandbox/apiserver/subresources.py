@@ -1,8 +1,8 @@
-"""What do the endpoints below an object do: scale, binding, eviction, token, log, exec, attach, port-forward, proxy?
+"""Subresources: scale, binding, eviction, token, log, exec, attach, portforward and proxy.
 
-The first four change the store or mint a token; the others become a `Proxied`: the address of the kubelet of the pod's
-node and the path it serves, exactly the forwarding of a real API server. Services are proxied to one of their ready
-endpoints. Pure; called by `routes.py`, follows D17.
+The first four change the store or mint a token; the others become a `Proxied` with the address and path of the kubelet
+of the pod's node, as in a real API server. A service is proxied to one of its ready endpoints. Pure; called by
+`routes.py` (D17).
 """
 
 from collections.abc import Callable
@@ -13,12 +13,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from raytide.sandbox.apiserver.calls import Call
-from raytide.sandbox.apiserver.lifecycle import timestamp
-from raytide.sandbox.apiserver.messages import Proxied, Response
-from raytide.sandbox.apiserver.printing.tables import json_path
-from raytide.sandbox.apiserver.status import (
-    ApiStatus,
+from raytide.sandbox.apiserver.api_status import (
+    ApiStatusError,
     Cause,
     bad_request,
     conflict,
@@ -27,8 +23,12 @@ from raytide.sandbox.apiserver.status import (
     not_implemented,
     success,
 )
+from raytide.sandbox.apiserver.object_meta import timestamp
+from raytide.sandbox.apiserver.printing.tables import json_path
+from raytide.sandbox.apiserver.request_info import Call
+from raytide.sandbox.apiserver.request_response import Proxied, Response
 from raytide.sandbox.apiserver.store import Store
-from raytide.sandbox.apiserver.writing import Writer
+from raytide.sandbox.apiserver.write_handlers import Writer
 
 Json = dict[str, Any]
 encode = msgspec.json.encode
@@ -49,15 +49,15 @@ _LOG_OPTIONS: Final = {
 
 
 class MintToken(Protocol):
-    """Makes a bearer token for a service account."""
+    """Creates a bearer token for a service account."""
 
     def __call__(self, namespace: str, name: str, *, life_s: int, bound_to: Json | None) -> str:
-        """A token that is valid for `life_s` from now; `bound_to` names a pod."""
+        """A token that is valid for `life_s` seconds from now; `bound_to` refers to a pod."""
         ...
 
 
 class Subresources:
-    """The endpoints below objects of one store."""
+    """The subresource handlers of one store."""
 
     def __init__(self, store: Store, writer: Writer, *, mint_token: MintToken | None) -> None:
         self._store = store
@@ -70,21 +70,23 @@ class Subresources:
         }
 
     def post(self, call: Call) -> Response:
-        """POST to binding, eviction or token."""
+        """Answer a POST to binding, eviction or token; 405 for any other."""
         run = self._posts.get(call.target.subresource)
         if run is None:
-            raise ApiStatus(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            raise ApiStatusError(
+                405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
+            )
         return run(call)
 
     # --- scale -------------------------------------------------------------------------------------------------------
     def scale(self, call: Call) -> Response:
-        """GET, PUT and PATCH of a Scale."""
+        """Answer a GET, PUT or PATCH of a Scale."""
         old = self._store.get(call.key, call.target.namespace, call.target.name)
         method = call.request.method
         if method == "GET":
             if call.served.resource.is_custom and not json_path(_replicas_text(call), old):
                 message = f'Internal error occurred: the spec replicas field "{_replicas_text(call)}" does not exist'
-                raise ApiStatus(500, "InternalError", message)
+                raise ApiStatusError(500, "InternalError", message)
             return Response(200, encode(_scale(call, old)))
         wanted = call.body() if method == "PUT" else self._writer.patched(call, _scale(call, old))
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
@@ -144,7 +146,7 @@ class Subresources:
 
     # --- forwarded to the kubelet ------------------------------------------------------------------------------
     def log(self, call: Call) -> Response | Proxied:
-        """`kubectl logs`; a pod without a node has said nothing yet."""
+        """Forward a log request; a pod without a node has an empty log (204)."""
         pod = self._store.get("pods", call.target.namespace, call.target.name)
         container = _container(call, pod)
         if not pod["spec"].get("nodeName"):
@@ -153,13 +155,13 @@ class Subresources:
         return self._forward(pod, f"/containerLogs/{_place(pod)}/{container}" + (f"?{query}" if query else ""))
 
     def stream(self, call: Call) -> Proxied:
-        """exec, attach and portforward; the query goes to the kubelet with its own spelling."""
+        """Forward exec, attach or portforward, with the query in the kubelet's spelling."""
         pod = self._store.get("pods", call.target.namespace, call.target.name)
         name = call.target.name
         if not pod["spec"].get("nodeName"):
             raise bad_request(f"pod {name} does not have a host assigned")
         if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
-            raise ApiStatus(
+            raise ApiStatusError(
                 500, "InternalError", f"cannot {call.target.subresource} into a container in a completed pod"
             )
         if call.target.subresource == "portforward":
@@ -170,7 +172,7 @@ class Subresources:
         return self._forward(pod, f"/{call.target.subresource}/{_place(pod)}/{container}?{query}")
 
     def proxy(self, call: Call) -> Proxied:
-        """pods/proxy and services/proxy: HTTP to a port of a pod, by way of its kubelet."""
+        """Forward HTTP of pods/proxy and services/proxy to a port of a pod, through its kubelet."""
         _, name, port_text = _proxy_name(call.target.name)
         if call.key == "services":
             pod, port = self._endpoint(call, name, port_text)
@@ -188,7 +190,7 @@ class Subresources:
         ports = service["spec"].get("ports") or []
         wanted = [item for item in ports if not port_text or port_text in {item.get("name"), str(item["port"])}]
         if not wanted:
-            raise ApiStatus(503, "ServiceUnavailable", f'no service port "{port_text}" found for service "{name}"')
+            raise ApiStatusError(503, "ServiceUnavailable", f'no service port "{port_text}" found for service "{name}"')
         entry = self._store.find("endpoints", namespace, name)
         for subset in (entry.obj().get("subsets") or ()) if entry else ():
             port = next((p["port"] for p in subset.get("ports") or () if p.get("name") == wanted[0].get("name")), None)
@@ -197,7 +199,7 @@ class Subresources:
                 pod = self._store.find("pods", namespace, target) if target else None
                 if pod is not None and port is not None:
                     return pod.obj(), port
-        raise ApiStatus(503, "ServiceUnavailable", f'no endpoints available for service "{name}"')
+        raise ApiStatusError(503, "ServiceUnavailable", f'no endpoints available for service "{name}"')
 
     def _forward(self, pod: Json, path: str) -> Proxied:
         name = pod["spec"].get("nodeName")
@@ -210,13 +212,13 @@ class Subresources:
         addresses = {item.get("type"): item.get("address") for item in status.get("addresses") or ()}
         host = addresses.get("InternalIP") or addresses.get("Hostname")
         if not host:
-            raise ApiStatus(500, "InternalError", f"no preferred addresses found for node {name}")
+            raise ApiStatusError(500, "InternalError", f"no preferred addresses found for node {name}")
         endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
         return Proxied(host, int(endpoint.get("Port") or _KUBELET_PORT), path, name)
 
 
 def bind_pod(pod: Json, node: str, *, moment: str) -> None:
-    """Put a pod on a node, as the binding endpoint does; 409 when it is on one already or being deleted."""
+    """Bind a pod to a node, as the binding endpoint does; 409 when it is bound, gated or terminating."""
     metadata = pod["metadata"]
     name = metadata["name"]
     if "deletionTimestamp" in metadata:
@@ -237,7 +239,7 @@ def _place(pod: Json) -> str:
 
 
 def _container(call: Call, pod: Json) -> str:
-    """The container asked for, or the only one, or the one the pod's author named as default."""
+    """The requested container, else the only one, else the one in the default-container annotation; 400 otherwise."""
     spec = pod["spec"]
     names = [item["name"] for group in ("initContainers", "containers") for item in spec.get(group) or ()]
     asked = call.request.query.get("container")
@@ -259,7 +261,7 @@ _STREAMS: Final = {"stdin": "input", "stdout": "output", "stderr": "error", "tty
 
 
 def _kubelet_query(raw_query: str) -> str:
-    """The API says stdin=true, the kubelet input=1; `command` may stand there many times, in order."""
+    """Translate the API's stdin=true to the kubelet's input=1; `command` may be repeated and keeps its order."""
     parts = []
     for part in raw_query.split("&"):
         key, _, value = part.partition("=")
@@ -271,15 +273,15 @@ def _kubelet_query(raw_query: str) -> str:
 
 
 def _proxy_name(text: str) -> tuple[str, str, str]:
-    """(scheme, name, port) of `[scheme:]name[:port]`."""
+    """Split `[scheme:]name[:port]` into (scheme, name, port)."""
     parts = text.split(":")
     if len(parts) == 3:
         return parts[0], parts[1], parts[2]
     return "http", parts[0], parts[1] if len(parts) == 2 else ""
 
 
-def _no_size(call: Call, replicas: object) -> ApiStatus:
-    """Custom kinds name their own field, built-in ones that of the Scale."""
+def _no_size(call: Call, replicas: object) -> ApiStatusError:
+    """422 for an invalid replica count: names the custom kind's own field, or that of the Scale for built-in kinds."""
     resource = call.served.resource
     if resource.is_custom:
         fault = Cause(_replicas_text(call), f"Invalid value: {replicas}: should be a non-negative integer")

@@ -1,8 +1,8 @@
-"""Whose bearer token is this?
+"""Bearer tokens of the sandbox.
 
-Mints and reads JSON Web Tokens signed with one secret of the running sandbox (HS256), in the shape of Kubernetes'
-service account tokens, so that clients that look inside find `exp` and `sub`. Nothing is stored: a token is valid while
-its signature and its time are. Pure (`now` is given); used by the cluster's wiring for the Api and the HTTP adapter.
+Mints and verifies JSON Web Tokens signed with one secret of the running sandbox (HS256), in the format of Kubernetes'
+service account tokens, so that clients that decode them find `exp` and `sub`. Nothing is stored: a token is valid until
+it expires. Pure (`now` is passed in); used for the Api and the HTTP adapter.
 """
 
 import base64
@@ -37,14 +37,14 @@ class Tokens:
         self._issuer = issuer
 
     def mint(self, namespace: str, name: str, *, life_s: int, bound_to: Json | None = None) -> str:
-        """A token of a service account (see subresources.MintToken)."""
+        """Mint a token of a service account (see subresources.MintToken)."""
         claims: Json = {"namespace": namespace, "serviceaccount": {"name": name}}
         if bound_to:
             claims["pod"] = {"name": bound_to.get("name"), "uid": bound_to.get("uid")}
         return self.mint_for(f"system:serviceaccount:{namespace}:{name}", life_s=life_s, claims=claims)
 
     def mint_for(self, user: str, *, life_s: int, claims: Json | None = None) -> str:
-        """A token of any user."""
+        """Mint a token of any user."""
         issued = int(self._now().timestamp())
         payload: Json = {"iss": self._issuer, "sub": user, "iat": issued, "nbf": issued, "exp": issued + life_s}
         payload["aud"] = [self._issuer]
@@ -55,7 +55,7 @@ class Tokens:
         return f"{signed}.{self._signature(signed)}"
 
     def user(self, token: str) -> str | None:
-        """The user of a token; None when it is not ours or too old."""
+        """The user of a token; None when its signature is invalid or it has expired."""
         signed, _, signature = token.rpartition(".")
         if not signed or not hmac.compare_digest(signature.encode(), self._signature(signed).encode()):
             return None

@@ -1,8 +1,8 @@
-"""What is wrong with a built-in object?
+"""Validation of built-in objects.
 
-Takes an object as it would be stored and returns causes in the words of a real API server: names, labels, the fields
-without which a pod or service is none, and what may not change on a pod. Minimal on purpose (the real control plane is
-for the rest); never changes anything. Called by the routes before every write.
+Takes an object as it would be stored and returns causes in a real API server's words: names, labels, required fields of
+pods and services, and immutable fields. Deliberately minimal (the sandbox with a real control plane covers the rest);
+changes nothing. Called by `write_handlers.py` before every write.
 """
 
 import re
@@ -11,8 +11,8 @@ from typing import Any, Final
 from msgspec import json
 
 from raytide.api.quantity import Quantity
-from raytide.sandbox.apiserver.kinds import Resource
-from raytide.sandbox.apiserver.status import Cause, bad_request
+from raytide.sandbox.apiserver.api_status import Cause, bad_request
+from raytide.sandbox.apiserver.builtin_resources import Resource
 
 Json = dict[str, Any]
 
@@ -54,24 +54,24 @@ _QUANTITY_TEXT: Final = "quantities must match the regular expression '^([+-]?[0
 
 
 def wrong_value(field: str, value: Any, text: str) -> Cause:
-    """`spec.x: Invalid value: "v": text`."""
+    """The cause `spec.x: Invalid value: "v": text`."""
     shown = f'"{value}"' if isinstance(value, str) else str(value)
     return Cause(field, f"Invalid value: {shown}: {text}")
 
 
 def required(field: str, text: str = "") -> Cause:
-    """`spec.x: Required value`."""
+    """The cause `spec.x: Required value`."""
     return Cause(field, f"Required value: {text}" if text else "Required value", "FieldValueRequired")
 
 
 def unsupported(field: str, value: str, known: tuple[str, ...]) -> Cause:
-    """`spec.x: Unsupported value: …`."""
+    """The cause `spec.x: Unsupported value: …`."""
     listed = ", ".join(f'"{item}"' for item in known)
     return Cause(field, f'Unsupported value: "{value}": supported values: {listed}', "FieldValueNotSupported")
 
 
 def metadata_faults(resource: Resource, obj: Json) -> list[Cause]:
-    """Faults of name, labels, annotations and owner references, for every kind."""
+    """Errors of name, labels, annotations, finalizers and owner references, for every kind."""
     metadata = obj["metadata"]
     faults = _name_faults(resource, metadata["name"])
     for field in ("labels", "annotations"):
@@ -104,7 +104,7 @@ def _owner_faults(owners: list[Json]) -> list[Cause]:
 
 
 def _items(metadata: Json, field: str, faults: list[Cause]) -> list[Any]:
-    """The items of a list in metadata; a fault when it is no list."""
+    """The items of a list in metadata; adds an error when it is not a list."""
     items = metadata.get(field)
     if items is None or isinstance(items, list):
         return items or []
@@ -146,7 +146,7 @@ def _map_faults(field: str, texts: Any, *, is_labels: bool) -> list[Cause]:
 
 
 def object_faults(resource: Resource, obj: Json) -> list[Cause]:
-    """Faults of the fields that make a built-in object what it is."""
+    """Errors in the spec of a pod, a pod template or a service."""
     spec = obj.get("spec") or {}
     if resource.key == "pods":
         _refuse_unreadable(resource, spec)
@@ -161,7 +161,7 @@ def object_faults(resource: Resource, obj: Json) -> list[Cause]:
 
 
 def pod_spec_faults(spec: Json, field: str) -> list[Cause]:
-    """Faults of a pod spec; `field` is where it stands."""
+    """Errors of a pod spec; `field` is its path."""
     faults: list[Cause] = []
     if not spec.get("containers"):
         faults.append(required(f"{field}.containers"))
@@ -214,7 +214,7 @@ def _resource_faults(resources: Json, place: str) -> list[Cause]:
 
 
 def _refuse_unreadable(resource: Resource, spec: Json) -> None:
-    """A quantity that is none is refused while the body is read: 400, and nobody says where it stands."""
+    """400 for an invalid quantity, without its path, because a real server rejects it while decoding."""
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         resources = container.get("resources") or {}
         for amounts in (resources.get("limits") or {}, resources.get("requests") or {}):
@@ -255,7 +255,7 @@ _POD_CHANGE_TEXT: Final = (
 
 
 def update_faults(resource: Resource, old: Json, new: Json) -> list[Cause]:
-    """Faults of a change that is not allowed once the object exists."""
+    """Errors of changes to immutable fields."""
     if resource.key == "pods":
         before, after = _fixed_pod_spec(old["spec"]), _fixed_pod_spec(new.get("spec") or {})
         return [] if before == after else [Cause("spec", _POD_CHANGE_TEXT, "FieldValueForbidden")]

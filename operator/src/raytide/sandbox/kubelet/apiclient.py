@@ -1,9 +1,9 @@
-"""How does the kubelet talk to an API server?
+"""API client of the kubelet: JSON requests and endless watches.
 
-Takes a base URL, a certificate authority and a token or a certificate of its own; offers requests with JSON bodies and
-watches that never end. A refusal raises `ApiRefusal` with the server's status, silence or a lost connection raises
-`ApiSilence`; nothing else escapes. An ordinary client on purpose: it works against the embedded API and against a real
-one, and shares no code with the operator's own client, whose behaviour the sandbox is there to judge.
+Takes a base URL, a CA and a bearer token or client certificate. A rejection by the API server raises `ApiStatusError` with
+its HTTP status; a timeout or a lost connection raises `ApiUnavailableError`; no other exception is raised. It works against the
+embedded API server and a real one. It shares no code with the operator's own client on purpose, because the sandbox
+exists to test that client.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import Any, Final
 import aiohttp
 
 from raytide.sandbox.certificates import Identity
+from raytide.sandbox.connections import ClosingConnector
 
 Manifest = Mapping[str, Any]
 
@@ -29,8 +30,8 @@ _LINE_BYTES: Final = 8 * 1024 * 1024
 _MAX_DELAY_S: Final = 5.0
 
 
-class ApiRefusal(Exception):  # noqa: N818 - an answer, not an error of ours
-    """The server said no."""
+class ApiStatusError(Exception):
+    """The API server rejected the request; `status` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -38,22 +39,22 @@ class ApiRefusal(Exception):  # noqa: N818 - an answer, not an error of ours
         self.message = message
 
 
-class ApiSilence(Exception):  # noqa: N818 - an answer, not an error of ours
-    """Nobody answered, or the connection broke."""
+class ApiUnavailableError(Exception):
+    """The API server did not answer, or the connection broke."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAccess:
-    """Where the API server is and how it knows us."""
+    """Address of an API server and the credentials for it."""
 
     base_url: str
     token: str | None = None
     authority_pem: str | None = None
     identity: Identity | None = None
-    """A certificate that says who we are; used where there is no token."""
+    """Client certificate, presented on every https connection."""
 
     def tls(self) -> ssl.SSLContext | None:
-        """The context for https; None for plain http."""
+        """TLS context for https; None for plain http."""
         if not self.base_url.startswith("https:"):
             return None
         context = ssl.create_default_context(cadata=self.authority_pem)
@@ -64,7 +65,7 @@ class ApiAccess:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """ADDED, MODIFIED or DELETED, and the object."""
+    """One watch event: its type (ADDED, MODIFIED or DELETED) and the object."""
 
     type: str
     object: Manifest
@@ -77,21 +78,21 @@ class ApiClient:
         tls = access.tls()
         self._base_url = access.base_url.rstrip("/")
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=64, ssl=tls if tls is not None else True),
+            connector=ClosingConnector(limit=64, ssl=tls if tls is not None else True),
             headers={"User-Agent": USER_AGENT} | ({"Authorization": f"Bearer {access.token}"} if access.token else {}),
             read_bufsize=_LINE_BYTES,
         )
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         await self._session.close()
 
     async def get(self, path: str, **query: str) -> Manifest:
-        """One object or list."""
+        """Get one object or list."""
         return await self.request("GET", path, query=query)
 
     async def merge_patch(self, path: str, patch: Manifest) -> Manifest:
-        """RFC 7386."""
+        """Send a JSON merge patch (RFC 7386)."""
         return await self.request("PATCH", path, body=patch, content_type=MERGE_PATCH)
 
     async def request(
@@ -103,7 +104,7 @@ class ApiClient:
         body: Manifest | None = None,
         content_type: str = "application/json",
     ) -> Manifest:
-        """Send one request and give back the decoded answer; raises ApiRefusal and ApiSilence."""
+        """Send one request and return the decoded body; raises ApiStatusError and ApiUnavailableError."""
         try:
             async with self._session.request(
                 method,
@@ -115,16 +116,16 @@ class ApiClient:
             ) as response:
                 answer = await response.read()
         except (aiohttp.ClientError, OSError) as trouble:
-            raise ApiSilence(f"{method} {path}: {trouble!r}") from trouble
+            raise ApiUnavailableError(f"{method} {path}: {trouble!r}") from trouble
         decoded = _decode(answer)
         if response.status >= 400:
-            raise ApiRefusal(response.status, str(decoded.get("message") or answer[:200].decode(errors="replace")))
+            raise ApiStatusError(response.status, str(decoded.get("message") or answer[:200].decode(errors="replace")))
         return decoded
 
     async def list_and_watch(
         self, path: str, on_list: Callable[[list[Manifest]], None], *, field_selector: str = ""
     ) -> AsyncIterator[WatchEvent]:
-        """Every object first (given to `on_list` together, also after each re-list), then each change, for ever."""
+        """List, then watch forever: `on_list` receives each list and re-list, the iterator yields the watch events."""
         version, delay_s = "", 0.0
         selected = {"fieldSelector": field_selector} if field_selector else {}
         while True:
@@ -137,9 +138,9 @@ class ApiClient:
                     version = event.object["metadata"]["resourceVersion"]
                     if event.type != "BOOKMARK":
                         yield event
-            except ApiRefusal:
+            except ApiStatusError:
                 version, delay_s = "", min(delay_s * 2 or 0.2, _MAX_DELAY_S)
-            except ApiSilence:
+            except ApiUnavailableError:
                 delay_s = min(delay_s * 2 or 0.2, _MAX_DELAY_S)
             await asyncio.sleep(delay_s)
 
@@ -166,14 +167,14 @@ class ApiClient:
         try:
             async with self._session.get(self._base_url + path, params=query, timeout=timeout) as response:
                 if response.status != 200:
-                    raise ApiRefusal(response.status, (await response.text())[:200])
+                    raise ApiStatusError(response.status, (await response.text())[:200])
                 async for line in response.content:
                     event = _decode(line)
                     if event.get("type") == "ERROR" or "metadata" not in (event.get("object") or {}):
-                        raise ApiRefusal(410, str(event)[:200])
+                        raise ApiStatusError(410, str(event)[:200])
                     yield WatchEvent(str(event["type"]), event["object"])
         except (aiohttp.ClientError, OSError, ValueError) as trouble:
-            raise ApiSilence(f"watch {path}: {trouble!r}") from trouble
+            raise ApiUnavailableError(f"watch {path}: {trouble!r}") from trouble
 
 
 def _decode(answer: bytes) -> Manifest:

@@ -1,9 +1,9 @@
-"""What has become of one container so far?
+"""State machine of one container: waiting, running, terminated.
 
-Takes what happened to it (started, exited, cannot be started) and gives its next state as a new frozen value: waiting,
-running or terminated, with the end before the last one, the count of restarts and the time of the next attempt. The
-back-off rules of a kubelet live here: 10 s after the second end, doubling to 300 s, forgotten after 10 minutes of
-running. Pure; used by lifecycle.py, which decides, and by status.py, which reports.
+Takes what happened to the container (started, exited, could not start) and returns its next record as a new frozen
+value: state, last termination, restart count and time of the next attempt. It implements the kubelet's back-off: the
+first restart is immediate, the second waits 10 s, then the delay doubles up to 300 s; 10 minutes of running reset it.
+Pure; used by compute_actions.py, which decides, and by status.py, which reports.
 """
 
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ SIGKILL_EXIT_CODE: Final = 137
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Not running, and why."""
+    """State of a container that does not run, with the reason."""
 
     reason: str
     message: str = ""
@@ -42,7 +42,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Its main process lives."""
+    """State of a container whose main process is alive."""
 
     started_at: datetime
     container_id: str = ""
@@ -50,7 +50,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
-    """Its main process and everything it started are gone."""
+    """State of a container whose main process and everything it started have ended."""
 
     exit_code: int
     finished_at: datetime
@@ -62,7 +62,7 @@ class Terminated:
 
     @property
     def is_success(self) -> bool:
-        """Exit code 0."""
+        """Whether the exit code is 0."""
         return self.exit_code == 0
 
 
@@ -71,7 +71,7 @@ State = Waiting | Running | Terminated
 
 @dataclass(frozen=True, slots=True)
 class ContainerRecord:
-    """One container through all its starts."""
+    """State of one container across its restarts."""
 
     state: State
     last: Terminated | None = None
@@ -80,37 +80,37 @@ class ContainerRecord:
     is_ready: bool = False
     image_id: str = ""
     retry_at: datetime | None = None
-    """Not to be started before; None means at once."""
+    """Earliest time of the next start; None means at once."""
     backoff_s: float = 0.0
     backoff_since: datetime | None = None
     pull_backoff_s: float = 0.0
 
     @property
     def is_running(self) -> bool:
-        """Whether its main process lives."""
+        """Whether the main process is alive."""
         return isinstance(self.state, Running)
 
     @property
     def end(self) -> Terminated | None:
-        """Its latest end, also while it waits for the next start; None before the first end and while it runs."""
+        """The latest termination, also while waiting for a restart; None while running and before the first one."""
         if isinstance(self.state, Running):
             return None
         return self.state if isinstance(self.state, Terminated) else self.last
 
     @property
     def has_ever_started(self) -> bool:
-        """Whether a first start is behind it."""
+        """Whether the container has been started at least once."""
         return not isinstance(self.state, Waiting) or self.last is not None
 
     def is_held_back(self, now: datetime) -> bool:
-        """Whether its next start must wait."""
+        """Whether the next start must wait for `retry_at`."""
         return self.retry_at is not None and now < self.retry_at
 
 
 def begun(
     record: ContainerRecord, running: Running, *, image_id: str, is_started: bool, is_ready: bool
 ) -> ContainerRecord:
-    """Started; a start after an end is a restart, and moves the back-off on."""
+    """Record a start; a start after a termination is a restart and advances the back-off."""
     end = record.end
     if end is None:
         return replace(
@@ -132,7 +132,7 @@ def begun(
 
 
 def exited(record: ContainerRecord, end: Terminated) -> ContainerRecord:
-    """Ended; the next start is held back when it ended too soon after an earlier one."""
+    """Record a termination; a back-off that is in force and not reset delays the next start."""
     is_forgiven = _is_forgiven(record, end)
     return replace(
         record,
@@ -144,26 +144,26 @@ def exited(record: ContainerRecord, end: Terminated) -> ContainerRecord:
 
 
 def never_began(record: ContainerRecord, end: Terminated) -> ContainerRecord:
-    """The runtime could not run its command: an end without a life, which counts for the back-off."""
+    """Record that the runtime could not run the command: a start and a termination, which count for the back-off."""
     began = begun(record, Running(end.finished_at), image_id=record.image_id, is_started=False, is_ready=False)
     return exited(began, end)
 
 
 def held_back(record: ContainerRecord) -> ContainerRecord:
-    """An ended container that waits for its next start is shown as waiting, its end as the last state."""
+    """Turn a terminated container that waits for a restart into a waiting one, its termination into the last state."""
     if not isinstance(record.state, Terminated):
         return record
     return replace(record, state=Waiting(CRASH_LOOP_BACK_OFF), last=record.state)
 
 
 def cannot_pull(record: ContainerRecord, message: str, now: datetime) -> ContainerRecord:
-    """No image of that name; the next try is held back as image pulls are."""
+    """Record a failed image pull; the image pull back-off delays the next try."""
     delay_s = min(record.pull_backoff_s * 2 or INITIAL_BACKOFF_S, MAX_BACKOFF_S)
     return replace(_not_started(record, Waiting(ERR_IMAGE_PULL, message), now, delay_s), pull_backoff_s=delay_s)
 
 
 def shown_pull_error(record: ContainerRecord, image: str, now: datetime) -> ContainerRecord:
-    """ErrImagePull turns into ImagePullBackOff when it has been shown for a moment."""
+    """Turn ErrImagePull into ImagePullBackOff after `SHOW_PULL_ERROR_S` seconds."""
     if not isinstance(record.state, Waiting) or record.state.reason != ERR_IMAGE_PULL or record.retry_at is None:
         return record
     if (record.retry_at - now).total_seconds() > record.pull_backoff_s - SHOW_PULL_ERROR_S:
@@ -172,17 +172,17 @@ def shown_pull_error(record: ContainerRecord, image: str, now: datetime) -> Cont
 
 
 def cannot_configure(record: ContainerRecord, reason: str, message: str, now: datetime) -> ContainerRecord:
-    """Something it refers to is missing; tried again soon."""
+    """Record that a start is not possible, e.g. for a missing reference; retried after `CONFIG_RETRY_S` seconds."""
     return _not_started(record, Waiting(reason, message), now, CONFIG_RETRY_S)
 
 
 def backoff_message(record: ContainerRecord, container: str, pod: str) -> str:
-    """What a kubelet says about a container that crashes again and again."""
+    """Message of the waiting state CrashLoopBackOff, in the kubelet's words."""
     return f"back-off {go_duration(record.backoff_s)} restarting failed container={container} pod={pod}"
 
 
 def is_newly_waiting(before: ContainerRecord, after: ContainerRecord, reason: str) -> bool:
-    """Whether it has just begun to wait for that reason, which is worth an event."""
+    """Whether the container has just begun to wait for `reason`, so that an event is due."""
     return _waits_for(after) == reason != _waits_for(before)
 
 

@@ -1,9 +1,9 @@
-"""Which environment does a container get, and how do its command lines read?
+"""Environment variables and command line of a container.
 
-Takes a container, its pod, the node's figures and the ConfigMaps and Secrets it refers to; returns name-to-value pairs
-in the order of the specification, with `$(NAME)` expanded from what stands before and `$$` meaning one dollar. What is
-missing and not optional raises `ConfigMissing` with the words of a kubelet (CreateContainerConfigError). Pure: the
-caller has read the objects named by `references`.
+Takes a container, its pod, the node's figures and the ConfigMaps and Secrets it refers to; returns the variables in the
+order of the spec, with `$(NAME)` expanded from earlier variables and `$$` as one dollar sign. A missing reference that
+is not optional raises `ConfigMissingError` with the kubelet's message (CreateContainerConfigError). Pure: the caller has
+read the objects named by `references`.
 """
 
 import base64
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from raytide.api.quantity import Quantity, QuantityError
-from raytide.sandbox.kubelet.podspec import BadSpec, ContainerSpec, Manifest, PodSpec, mappings, text
+from raytide.sandbox.kubelet.podspec import ContainerSpec, Manifest, PodSpec, PodSpecError, mappings, text
 
 _REFERENCE: Final = re.compile(r"\$\$|\$\(([^()]+)\)")
 _VARIABLE_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
@@ -23,8 +23,8 @@ CONFIG_MAP: Final = "configmap"
 SECRET: Final = "secret"  # noqa: S105 - a kind, not a password
 
 
-class ConfigMissing(Exception):  # noqa: N818 - an answer about the pod, not an error of ours
-    """A ConfigMap, Secret, key or field that the container needs is not there (yet)."""
+class ConfigMissingError(Exception):
+    """A ConfigMap, Secret, key or field that the container needs does not exist (yet)."""
 
 
 Source = tuple[str, str]
@@ -34,7 +34,7 @@ Sources = Mapping[Source, Manifest | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFigures:
-    """What a container sees of its node."""
+    """Address and allocatable resources of the node, for the downward API."""
 
     host_ip: str
     allocatable: Mapping[str, str]
@@ -42,7 +42,7 @@ class NodeFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSurroundings:
-    """What is known only once the pod has a sandbox."""
+    """Pod IP, node figures and API server address, for the environment and the downward API."""
 
     pod_ip: str
     node: NodeFigures
@@ -51,7 +51,7 @@ class PodSurroundings:
 
 
 def references(container: ContainerSpec) -> frozenset[Source]:
-    """The objects whose content its environment needs."""
+    """The ConfigMaps and Secrets that the container's environment refers to."""
     wanted = {_source_of(kind, entry[field]) for entry, field, kind in _imports(container)}
     for variable in mappings(container.raw.get("env"), "env"):
         origin = _mapping(variable.get("valueFrom"))
@@ -64,7 +64,7 @@ def references(container: ContainerSpec) -> frozenset[Source]:
 def build_environment(
     pod: PodSpec, container: ContainerSpec, surroundings: PodSurroundings, sources: Sources
 ) -> dict[str, str]:
-    """Every variable of the container; raises ConfigMissing and BadSpec."""
+    """Build every variable of the container; raises ConfigMissingError and PodSpecError."""
     found: dict[str, str] = kubernetes_variables(surroundings)
     for entry, field, kind in _imports(container):
         found |= _imported(entry, kind, _mapping(entry[field]), sources)
@@ -76,7 +76,7 @@ def build_environment(
 
 
 def kubernetes_variables(surroundings: PodSurroundings) -> dict[str, str]:
-    """How a pod finds its API server."""
+    """Variables from which a client in the pod finds the API server."""
     host, port = surroundings.service_host, str(surroundings.service_port)
     url = f"tcp://{host}:{port}"
     return {
@@ -92,7 +92,7 @@ def kubernetes_variables(surroundings: PodSurroundings) -> dict[str, str]:
 
 
 def expand(template: str, environment: Mapping[str, str]) -> str:
-    """`$(NAME)` becomes its value, an unknown one stays as written, `$$` becomes `$`."""
+    """Replace `$(NAME)` by its value and `$$` by `$`; an unknown name stays as written."""
     return _REFERENCE.sub(
         lambda found: "$" if found[0] == "$$" else environment.get(found[1], found[0]),
         template,
@@ -106,7 +106,7 @@ def build_argv(
     entrypoint: Sequence[str] = (),
     image_command: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Command and arguments, from the image where the container says none, expanded."""
+    """Command and arguments with variables expanded; the image's entrypoint and command are the defaults."""
     command, args = container.command or tuple(entrypoint), container.args
     if not container.command and not container.args:
         args = tuple(image_command)
@@ -132,7 +132,9 @@ def _value(  # noqa: PLR0917 - the whole context of one variable
     if "secretKeyRef" in origin:
         return _key(SECRET, _mapping(origin["secretKeyRef"]), sources, pod)
     if origin:
-        raise ConfigMissing(f"environment variable {text(variable.get('name'))}: valueFrom {sorted(origin)} is unknown")
+        raise ConfigMissingError(
+            f"environment variable {text(variable.get('name'))}: valueFrom {sorted(origin)} is unknown"
+        )
     return expand(text(variable.get("value")), found)
 
 
@@ -143,13 +145,13 @@ def _key(kind: str, reference: Manifest, sources: Sources, pod: PodSpec) -> str 
     if source is None:
         if is_optional:
             return None
-        raise ConfigMissing(f'{kind} "{name}" not found')
+        raise ConfigMissingError(f'{kind} "{name}" not found')
     entries = decode_entries(kind, source)
     if key in entries:
         return entries[key].decode(errors="replace")
     if is_optional:
         return None
-    raise ConfigMissing(f"couldn't find key {key} in {_KIND_NAMES[kind]} {pod.namespace}/{name}")
+    raise ConfigMissingError(f"couldn't find key {key} in {_KIND_NAMES[kind]} {pod.namespace}/{name}")
 
 
 def _imported(entry: Manifest, kind: str, reference: Manifest, sources: Sources) -> dict[str, str]:
@@ -158,7 +160,7 @@ def _imported(entry: Manifest, kind: str, reference: Manifest, sources: Sources)
     if source is None:
         if reference.get("optional") is True:
             return {}
-        raise ConfigMissing(f'{kind} "{name}" not found')
+        raise ConfigMissingError(f'{kind} "{name}" not found')
     every = {prefix + key: content for key, content in decode_entries(kind, source).items()}
     return {key: content.decode(errors="replace") for key, content in every.items() if _VARIABLE_NAME.match(key)}
 
@@ -181,7 +183,7 @@ def _mapping(value: object) -> Manifest:
 
 
 def decode_entries(kind: str, source: Manifest) -> dict[str, bytes]:
-    """Key to content of a ConfigMap or Secret."""
+    """Content of a ConfigMap or Secret by key."""
     encoded = _mapping(source.get("binaryData" if kind == CONFIG_MAP else "data"))
     plain = _mapping(source.get("data" if kind == CONFIG_MAP else "stringData"))
     entries = {str(key): base64.b64decode(text(value)) for key, value in encoded.items()}
@@ -190,7 +192,7 @@ def decode_entries(kind: str, source: Manifest) -> dict[str, bytes]:
 
 # --- fields and resources ------------------------------------------------------------------------------------------
 def field_value(path: str, pod: PodSpec, surroundings: PodSurroundings) -> str:
-    """A field of the pod as an environment variable or a file shows it."""
+    """Value of a downward API fieldRef; raises ConfigMissingError for an unsupported path."""
     if found := _SUBSCRIPT.match(path):
         return (pod.labels if found[1] == "labels" else pod.annotations).get(found[2], "")
     if path in {"metadata.labels", "metadata.annotations"}:
@@ -207,7 +209,7 @@ def field_value(path: str, pod: PodSpec, surroundings: PodSurroundings) -> str:
         "status.podIPs": surroundings.pod_ip,
     }
     if path not in values:
-        raise ConfigMissing(f"unsupported fieldPath: {path}")
+        raise ConfigMissingError(f"unsupported fieldPath: {path}")
     return values[path]
 
 
@@ -222,12 +224,12 @@ def _go_quoted(value: str) -> str:
 
 
 def resource_value(reference: Manifest, pod: PodSpec, container: ContainerSpec, node: NodeFigures) -> str:
-    """A request or limit in units of the divisor, rounded up; a missing limit is what the node can give."""
+    """A request or limit in units of the divisor, rounded up; a missing limit is the node's allocatable."""
     wanted = text(reference.get("containerName"))
     target = pod.container(wanted) if wanted else container
     kind, _, resource = text(reference.get("resource")).partition(".")
     if target is None or kind not in {"limits", "requests"} or not resource:
-        raise ConfigMissing(f"resourceFieldRef {dict(reference)!r} names no container or resource")
+        raise ConfigMissingError(f"resourceFieldRef {dict(reference)!r} names no container or resource")
     amount = _mapping(_mapping(target.raw.get("resources")).get(kind)).get(resource)
     if amount is None:
         amount = node.allocatable.get(resource, "0") if kind == "limits" else "0"
@@ -239,4 +241,4 @@ def _divided(amount: Any, divisor: Any) -> int:
         unit = Quantity.parse(divisor or "1").nanos or Quantity.parse("1").nanos
         return -(-Quantity.parse(amount).nanos // unit)
     except QuantityError as trouble:
-        raise BadSpec(str(trouble)) from trouble
+        raise PodSpecError(str(trouble)) from trouble

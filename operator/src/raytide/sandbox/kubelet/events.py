@@ -1,8 +1,8 @@
-"""How does `kubectl describe pod` learn what the kubelet did?
+"""Event recorder of the kubelet.
 
-Takes reasons and messages about pods and writes Event objects, one at a time and in order, from a queue of its own.
-Equal events are counted on one object instead of being repeated, and when the API is slow the newest are dropped rather
-than delay a pod. Used by the pod workers; `run` is a task of the kubelet.
+Takes reasons and messages about pods and writes Event objects from a queue, one at a time and in order. Equal events
+increase `count` of one object. When the API server is slow and the queue is full, new events are dropped so that no pod
+is delayed. Used by the pod workers; `run` is a task of the kubelet.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from raytide.sandbox.kubelet.apiclient import ApiClient, ApiRefusal, ApiSilence
+from raytide.sandbox.kubelet.apiclient import ApiClient, ApiStatusError, ApiUnavailableError
 from raytide.sandbox.kubelet.podspec import PodSpec
 from raytide.sandbox.kubelet.status import format_time
 
@@ -55,20 +55,20 @@ class EventRecorder:
         self._written: OrderedDict[_Event, _Written] = OrderedDict()
 
     def normal(self, pod: PodSpec, reason: str, message: str, container: str = "") -> None:
-        """Something went as it should."""
+        """Queue an event of type Normal."""
         self._put(pod, NORMAL, reason, message, container)
 
     def warning(self, pod: PodSpec, reason: str, message: str, container: str = "") -> None:
-        """Something a person may want to look at."""
+        """Queue an event of type Warning."""
         self._put(pod, WARNING, reason, message, container)
 
     async def run(self) -> None:
-        """Write events for ever."""
+        """Write queued events until cancelled."""
         while True:
             event = await self._queue.get()
             try:
                 await self._write(event)
-            except (ApiRefusal, ApiSilence) as trouble:
+            except (ApiStatusError, ApiUnavailableError) as trouble:
                 _log.debug(
                     "event not written pod=%s/%s reason=%s: %s", event.namespace, event.pod, event.reason, trouble
                 )
@@ -95,8 +95,8 @@ class EventRecorder:
             known.count += 1
             try:
                 await self._api.merge_patch(f"{path}/{known.name}", {"count": known.count, "lastTimestamp": now})
-            except ApiRefusal:
-                del self._written[event]  # it has expired: the next one is new
+            except ApiStatusError:
+                del self._written[event]  # the Event has expired: the next equal one is created anew
             return
         name = f"{event.pod}.{secrets.token_hex(8)}"
         await self._api.request("POST", path, body=_build_event(event, name, now))

@@ -1,9 +1,9 @@
-"""Which pods run on the nodes of this machine?
+"""Kubelet: registers its nodes and runs the pods that are bound to them.
 
-Takes access to an API server, a runtime and the names of the nodes it stands for; registers the nodes, watches pods and
-gives each that is bound to one of them a task of its own. Trouble of one pod stays with that pod: its task begins anew
-from what the API says, as after a restart of the kubelet. One process serves any number of nodes; started by
-`sandbox/cluster.py`, which also starts and stops the runtime.
+Takes API access, a runtime and node names; registers the nodes, watches pods and runs one task per pod that is bound to
+one of the nodes. An unexpected exception in one pod does not affect the others: its worker is rebuilt from the API
+object, as after a kubelet restart. One process serves any number of nodes; started by `sandbox/cluster.py`, which also
+starts and stops the runtime.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
+from raytide.sandbox.container_runtime.interface import Runtime
 from raytide.sandbox.kubelet.apiclient import ApiAccess, ApiClient, Manifest
 from raytide.sandbox.kubelet.env import NodeFigures
 from raytide.sandbox.kubelet.events import EventRecorder
-from raytide.sandbox.kubelet.heartbeat import Heartbeat
-from raytide.sandbox.kubelet.host import Host
-from raytide.sandbox.kubelet.nodeobjects import NodeFacts, build_capacity
-from raytide.sandbox.kubelet.podspec import BadSpec, read_pod
+from raytide.sandbox.kubelet.kubelet_context import Host
+from raytide.sandbox.kubelet.node_lease import Heartbeat
+from raytide.sandbox.kubelet.node_status import NodeFacts, build_capacity
+from raytide.sandbox.kubelet.podspec import PodSpecError, read_pod
 from raytide.sandbox.kubelet.podworker import PodWorker
-from raytide.sandbox.kubelet.refused import RefusedPod
-from raytide.sandbox.node.runtime import Runtime
-from raytide.sandbox.serving.server import Door, KubeletServer
+from raytide.sandbox.kubelet.rejected_pods import RefusedPod
+from raytide.sandbox.kubelet.server import Door, KubeletServer
 
 _AFTER_BUG_S: Final = 5.0
 _LOG_PERIOD_S: Final = 1.0
@@ -33,20 +33,20 @@ _LOG_PERIOD_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
-class NodeLost(Exception):  # noqa: N818 - the sandbox reports it
-    """The runtime's own first process has ended, and every pod with it."""
+class NodeLostError(Exception):
+    """The first process of the runtime has ended, and every pod with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletConfig:
-    """Everything a kubelet is told."""
+    """Configuration of a kubelet."""
 
     access: ApiAccess
     directory: Path
-    """Logs and volumes of pods; emptied at the start. Keep it short: sockets in volumes have at most 107 characters."""
+    """Logs and volumes of pods, emptied at start. Keep it short: a unix socket path has at most 107 characters."""
     node_names: tuple[str, ...]
     service_port: int
-    """Where pods reach the API server, on the runtime's `node_address` unless `service_host` says otherwise."""
+    """Port of the API server for pods, on the runtime's `node_address` unless `service_host` is set."""
     service_host: str | None = None
     cpu: str = "8"
     memory: str = "32Gi"
@@ -54,10 +54,10 @@ class KubeletConfig:
     serving_host: str = "127.0.0.1"
     serving_port: int = 0
     door: Door = field(default_factory=Door)
-    """How the API server and the kubelet's server know each other."""
+    """TLS and client authentication of the kubelet's server."""
     labels: dict[str, str] = field(default_factory=dict)
     on_pods: Callable[[], None] | None = None
-    """Told when the API has said something new about pods of ours."""
+    """Called after each change of a pod of these nodes in the API."""
 
 
 class _Worker(Protocol):
@@ -76,7 +76,7 @@ class _Pod:
 
 
 class Kubelet:
-    """The pods of some nodes."""
+    """Kubelet of one or more nodes."""
 
     def __init__(self, config: KubeletConfig, runtime: Runtime, now: Callable[[], datetime]) -> None:
         self._config = config
@@ -87,11 +87,11 @@ class Kubelet:
 
     @property
     def port(self) -> int:
-        """Where logs, exec and port-forward are served, once `run` has said it is ready."""
+        """Port that serves logs, exec and port-forward; valid once `run` has set `ready`."""
         return self._server.port if self._server else 0
 
     async def run(self, ready: asyncio.Event | None = None) -> None:
-        """Until cancelled; raises NodeLost when the runtime's ground is gone. `ready` is set when nodes are registered."""
+        """Run until cancelled; raises NodeLostError in an ExceptionGroup. `ready` is set after registration."""
         config = self._config
         shutil.rmtree(config.directory, ignore_errors=True)
         config.directory.mkdir(parents=True, mode=0o755)
@@ -116,7 +116,7 @@ class Kubelet:
             await api.close()
 
     def find_worker(self, namespace: str, name: str) -> PodWorker | None:
-        """The running pod of that name."""
+        """The worker of the pod of that name; None when there is none or its spec is invalid."""
         for pod in self._ours.values():
             metadata = pod.raw["metadata"]
             is_it = metadata["namespace"] == namespace and metadata["name"] == name
@@ -125,10 +125,10 @@ class Kubelet:
         return None
 
     def pods(self) -> list[Manifest]:
-        """Every pod of ours as the API showed it last."""
+        """The latest API object of every pod of these nodes."""
         return [pod.raw for pod in self._ours.values() if not pod.is_vanished]
 
-    # --- what it says of itself ----------------------------------------------------------------------------------
+    # --- node ----------------------------------------------------------------------------------------------------
     def _build_host(self, api: ApiClient) -> Host:
         config = self._config
         address = self._runtime.node_address
@@ -160,7 +160,7 @@ class Kubelet:
         ]
 
     async def _watch_node(self) -> None:
-        raise NodeLost(await self._runtime.wait_failed())
+        raise NodeLostError(await self._runtime.wait_failed())
 
     # --- pods ----------------------------------------------------------------------------------------------------
     async def _watch_pods(self, api: ApiClient, host: Host, tasks: asyncio.TaskGroup) -> None:
@@ -178,7 +178,7 @@ class Kubelet:
                 self._on_pod(event.object, host, tasks)
 
     def _own_pods(self) -> str:
-        """The kubelet of one node asks for the pods of that node, which is all that a real API server lets it see."""
+        """Field selector for pods: a kubelet of one node may list only that node's pods on a real API server."""
         names = self._config.node_names
         return f"spec.nodeName={names[0]}" if len(names) == 1 else ""
 
@@ -210,7 +210,7 @@ class Kubelet:
             self._config.on_pods()
 
     async def _look_after(self, pod: _Pod, host: Host) -> None:
-        """One pod until it is gone; a defect of ours costs it a fresh start, never the kubelet."""
+        """Run the worker of one pod until the pod is gone; an unexpected exception rebuilds the worker."""
         metadata = pod.raw["metadata"]
         while not pod.is_vanished:
             try:
@@ -233,5 +233,5 @@ class Kubelet:
 def _build_worker(host: Host, raw: Manifest) -> _Worker:
     try:
         return PodWorker(host, read_pod(raw))
-    except BadSpec as trouble:
+    except PodSpecError as trouble:
         return RefusedPod(host, raw, str(trouble))

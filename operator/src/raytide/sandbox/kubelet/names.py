@@ -1,9 +1,9 @@
-"""Which addresses does each name of the cluster stand for?
+"""DNS names of the cluster and their addresses.
 
-Takes Endpoints as raw objects; returns full names to pod addresses: `svc.ns.svc.cluster.local` and, for pods with a
-hostname behind a headless service, `host.svc.ns.svc.cluster.local`. There is no service proxy in the sandbox, so the
-name of a ClusterIP service leads straight to its ready pods, just as a headless one does; publishNotReadyAddresses is
-already part of Endpoints. Pure; kubelet.py feeds the answer to the runtime after every change.
+Takes Endpoints as raw objects; returns pod addresses by full name: `svc.ns.svc.cluster.local` and, for pods with a
+hostname behind a headless service, `host.svc.ns.svc.cluster.local`. The sandbox has no virtual service IPs, so the name
+of a ClusterIP service resolves to its ready pods, as that of a headless one does; publishNotReadyAddresses is already
+applied in Endpoints. Pure; kube_proxy.py passes the result to the runtime after every change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ API_SERVER: Final = f"kubernetes.default.{DOMAIN}"
 
 
 def build_names(endpoints: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Every name that has at least one address."""
+    """Addresses by name, for every name that has at least one."""
     names: dict[str, list[str]] = {}
     for subject in endpoints:
         metadata = subject["metadata"]

@@ -1,8 +1,8 @@
-"""Where on this machine are the files of one pod, and what does a container leave in them?
+"""Files of one pod on this machine: logs, volumes, termination messages.
 
-Takes a directory for the pod and names of containers; gives paths of logs, volumes and termination messages, and reads
-the message of a container that ended. Paths are short, because a unix socket in a volume may not be longer than 107
-characters. Everything of a pod goes with `remove`. Used by podworker.py and, for logs, by server.py.
+Takes a directory for the pod and container names; returns paths, and reads the termination message of a container that
+has ended. Paths are short, because the path of a unix socket in a volume has at most 107 characters. `remove` deletes
+everything of the pod. Used by podworker.py and, for logs, by server.py.
 """
 
 import shutil
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from raytide.sandbox.kubelet.podspec import ContainerSpec
-from raytide.sandbox.serving.logs import LogClock
+from raytide.sandbox.streaming.logs import LogClock
 
 _MESSAGE_BYTES: Final = 4096
 _LOG_MESSAGE_BYTES: Final = 2048
@@ -29,19 +29,19 @@ class PodFiles:
 
     @property
     def volumes(self) -> Path:
-        """One entry per volume."""
+        """Directory with one entry per volume."""
         return self.directory / "v"
 
     def log(self, container: str, attempt: int) -> Path:
-        """The output of one start of a container."""
+        """Log file of one start of a container."""
         return self.directory / "logs" / f"{container}.{attempt}"
 
     def clock(self, container: str, attempt: int) -> LogClock:
-        """When which part of that log was written."""
+        """Write times of that log file."""
         return self._clocks.setdefault((container, attempt), LogClock())
 
     def note_log(self, container: str, attempt: int, now: datetime) -> None:
-        """Look at the size of a log."""
+        """Record the current size of a log file in its clock."""
         try:
             size = self.log(container, attempt).stat().st_size
         except OSError:
@@ -49,7 +49,7 @@ class PodFiles:
         self.clock(container, attempt).note(size, now)
 
     def termination_message(self, container: str, attempt: int) -> Path:
-        """The file a container may leave its last words in."""
+        """Termination message file of one start of a container."""
         return self.directory / "term" / f"{container}.{attempt}"
 
     def prepare(self) -> None:
@@ -58,20 +58,20 @@ class PodFiles:
             directory.mkdir(parents=True, exist_ok=True)
 
     def forget_attempt(self, container: str, attempt: int) -> None:
-        """Remove what an old start left; a kubelet keeps the current one and the one before."""
+        """Remove log and termination message of an old start; a kubelet keeps the current start and the one before."""
         self._clocks.pop((container, attempt), None)
         self.log(container, attempt).unlink(missing_ok=True)
         self.termination_message(container, attempt).unlink(missing_ok=True)
 
     def prepare_message(self, container: str, attempt: int) -> Path:
-        """An empty file for the last words, writable by anybody in the container."""
+        """Create an empty termination message file that every user in the container can write."""
         path = self.termination_message(container, attempt)
         path.touch()
         path.chmod(0o666)
         return path
 
     def read_message(self, spec: ContainerSpec, attempt: int, *, has_failed: bool) -> str:
-        """The last words, or the end of the log where the container asks for that; never raises."""
+        """The termination message, or the end of the log for FallbackToLogsOnError; empty when unreadable."""
         try:
             said = self.termination_message(spec.name, attempt).read_bytes()[-_MESSAGE_BYTES:]
             if not said and has_failed and spec.has_log_as_message:

@@ -1,9 +1,9 @@
-"""What does a pod ask its kubelet to run?
+"""Pod spec of the kubelet, parsed from an API object.
 
-Takes a pod as the API sends it and gives frozen values with every default filled in and every name a string. YAML that
-an API server let through in a hurry (a container named `false`, a number as an environment value) is read the way its
-author meant it; what cannot be meant raises `BadSpec` with a sentence that names the field, never anything else. Called
-by the kubelet for each new version of a pod; environment and volumes stay raw here and are read when they are needed.
+Takes a raw pod and returns frozen values with defaults filled in and every name a string. A scalar that YAML parsed as
+another type (a container named `false`, a number as an environment value) is converted to what the author meant; an
+invalid value raises `PodSpecError`, whose message names the field or the value. Called by the kubelet when it builds the
+worker of a pod; environment and volumes stay raw here and are parsed when they are needed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ DEFAULT_GRACE_S: Final = 30
 DEFAULT_TERMINATION_MESSAGE_PATH: Final = "/dev/termination-log"
 
 
-class BadSpec(ValueError):  # noqa: N818 - an answer about the pod, not an error of ours
-    """The pod says something that has no meaning; the text names the field."""
+class PodSpecError(ValueError):
+    """The pod spec has an invalid value; the message names the field or the value."""
 
 
 class RestartPolicy(StrEnum):
-    """What happens to a container that ended."""
+    """Restart policy of a pod or of a container."""
 
     ALWAYS = "Always"
     ON_FAILURE = "OnFailure"
@@ -38,7 +38,7 @@ class ExecAction:
 
 @dataclass(frozen=True, slots=True)
 class HttpAction:
-    """GET a path; 200–399 is good."""
+    """HTTP GET of a path; status 200–399 is success."""
 
     port: int | str
     path: str = "/"
@@ -49,14 +49,14 @@ class HttpAction:
 
 @dataclass(frozen=True, slots=True)
 class TcpAction:
-    """Open a connection."""
+    """Open a TCP connection."""
 
     port: int | str
 
 
 @dataclass(frozen=True, slots=True)
 class GrpcAction:
-    """Ask the standard health service of gRPC."""
+    """Call the standard gRPC health service."""
 
     port: int
     service: str = ""
@@ -64,7 +64,7 @@ class GrpcAction:
 
 @dataclass(frozen=True, slots=True)
 class SleepAction:
-    """Wait (hooks only)."""
+    """Sleep (lifecycle hooks only)."""
 
     seconds: int
 
@@ -87,7 +87,7 @@ class ProbeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
-    """One container; `raw` is what the API sent, for environment, mounts and resources."""
+    """One container; `raw` is the API object, for environment, mounts and resources."""
 
     name: str
     image: str = ""
@@ -103,7 +103,7 @@ class ContainerSpec:
     pre_stop: Action | None = None
     is_init: bool = False
     is_sidecar: bool = False
-    """An init container with restartPolicy Always: it starts in its turn and stays."""
+    """An init container with restartPolicy Always: it starts in init order and keeps running."""
     termination_message_path: str = DEFAULT_TERMINATION_MESSAGE_PATH
     has_log_as_message: bool = False
     has_stdin: bool = False
@@ -112,12 +112,12 @@ class ContainerSpec:
 
     @property
     def probes(self) -> Mapping[str, ProbeSpec]:
-        """The probes it has, by kind."""
+        """The probes of the container by kind."""
         every = {"startup": self.startup, "readiness": self.readiness, "liveness": self.liveness}
         return {kind: probe for kind, probe in every.items() if probe}
 
     def port_number(self, port: int | str) -> int:
-        """A port given by number or by name; raises BadSpec when no port has that name."""
+        """A port given by number or by name; raises PodSpecError when no port has that name."""
         if isinstance(port, int):
             return port
         if port.isdecimal():
@@ -125,12 +125,12 @@ class ContainerSpec:
         for name, number in self.ports:
             if name == port:
                 return number
-        raise BadSpec(f"container {self.name} has no port named {port}")
+        raise PodSpecError(f"container {self.name} has no port named {port}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSpec:
-    """A pod; `raw` is the whole object as last seen."""
+    """A pod; `raw` is the latest API object."""
 
     namespace: str
     name: str
@@ -153,26 +153,26 @@ class PodSpec:
 
     @property
     def all_containers(self) -> tuple[ContainerSpec, ...]:
-        """Init containers first, in their order."""
+        """Init containers, then app containers, each in spec order."""
         return self.init_containers + self.containers
 
     @property
     def full_name(self) -> str:
-        """As kubelets write it in messages."""
+        """Name of the pod in a kubelet's messages."""
         return f"{self.name}_{self.namespace}({self.uid})"
 
     def container(self, name: str) -> ContainerSpec | None:
-        """The container of that name, whichever list it is in."""
+        """The init or app container of that name; None when there is none."""
         return next((c for c in self.all_containers if c.name == name), None)
 
     @property
     def default_container(self) -> str:
-        """The one that logs and exec mean when they name none."""
+        """Name of the default container for logs and exec."""
         wanted = self.annotations.get("kubectl.kubernetes.io/default-container", "")
         return wanted if self.container(wanted) else self.containers[0].name
 
     def policy_of(self, container: ContainerSpec) -> RestartPolicy:
-        """A sidecar always restarts; an init container that succeeded never does."""
+        """Effective restart policy: a sidecar always restarts, another init container never after success."""
         if container.is_sidecar:
             return RestartPolicy.ALWAYS
         if container.is_init and self.restart_policy is RestartPolicy.ALWAYS:
@@ -181,11 +181,11 @@ class PodSpec:
 
 
 def read_pod(raw: Manifest) -> PodSpec:
-    """The pod in an API object; raises BadSpec."""
+    """Parse a pod; raises PodSpecError."""
     metadata, spec = _mapping(raw.get("metadata"), "metadata"), _mapping(raw.get("spec"), "spec")
     containers = _containers(spec.get("containers"), "spec.containers", is_init=False)
     if not containers:
-        raise BadSpec("spec.containers is empty")
+        raise PodSpecError("spec.containers is empty")
     inits = _containers(spec.get("initContainers"), "spec.initContainers", is_init=True)
     _refuse_duplicates([c.name for c in inits + containers])
     name = text(metadata.get("name"))
@@ -216,20 +216,20 @@ def read_pod(raw: Manifest) -> PodSpec:
     )
 
 
-# --- scalars that YAML may have turned into something else ---------------------------------------------------------
+# --- scalars that YAML may have parsed as another type -------------------------------------------------------------
 def text(value: object, default: str = "") -> str:
-    """A string, or what YAML made of one."""
+    """A value as a string, also when YAML parsed it as a boolean or a number; raises PodSpecError."""
     if value is None:
         return default
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
-    raise BadSpec(f"expected a string, found {value!r}")
+    raise PodSpecError(f"expected a string, found {value!r}")
 
 
 def integer(value: object, default: int) -> int:
-    """A whole number, also when written as a string."""
+    """A whole number, also when written as a string; raises PodSpecError."""
     if value is None:
         return default
     if isinstance(value, int) and not isinstance(value, bool):
@@ -237,15 +237,15 @@ def integer(value: object, default: int) -> int:
     try:
         return int(str(value))
     except ValueError:
-        raise BadSpec(f"expected a whole number, found {value!r}") from None
+        raise PodSpecError(f"expected a whole number, found {value!r}") from None
 
 
 def mappings(value: object, path: str) -> tuple[Manifest, ...]:
-    """A list of objects, possibly absent."""
+    """A list of objects, empty when absent; raises PodSpecError."""
     if value is None:
         return ()
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(v, Mapping) for v in value):
-        raise BadSpec(f"{path} is not a list of objects")
+        raise PodSpecError(f"{path} is not a list of objects")
     return tuple(value)
 
 
@@ -257,7 +257,7 @@ def _mapping(value: object, path: str) -> Manifest:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise BadSpec(f"{path} is not an object")
+        raise PodSpecError(f"{path} is not an object")
     return value
 
 
@@ -269,7 +269,7 @@ def _argv(value: object, path: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise BadSpec(f"{path} is not a list")
+        raise PodSpecError(f"{path} is not a list")
     return tuple(text(v) for v in value)
 
 
@@ -278,15 +278,15 @@ def _restart_policy(value: object) -> RestartPolicy:
     try:
         return RestartPolicy(text(value) or RestartPolicy.ALWAYS)
     except ValueError:
-        raise BadSpec(f"spec.restartPolicy {value!r} is none of Always, OnFailure, Never") from None
+        raise PodSpecError(f"spec.restartPolicy {value!r} is none of Always, OnFailure, Never") from None
 
 
 def _refuse_duplicates(names: list[str]) -> None:
     for name in names:
         if not name:
-            raise BadSpec("a container has no name")
+            raise PodSpecError("a container has no name")
         if names.count(name) > 1:
-            raise BadSpec(f"two containers are named {name}")
+            raise PodSpecError(f"two containers are named {name}")
 
 
 def _containers(value: object, path: str, *, is_init: bool) -> tuple[ContainerSpec, ...]:
@@ -327,7 +327,7 @@ def _probe(value: object, path: str) -> ProbeSpec | None:
     action = _action(raw, path)
     if action is None:
         if value is not None:
-            raise BadSpec(f"{path} says neither exec, httpGet, tcpSocket nor grpc")
+            raise PodSpecError(f"{path} says neither exec, httpGet, tcpSocket nor grpc")
         return None
     return ProbeSpec(
         action=action,
@@ -377,5 +377,5 @@ def _port(value: object, path: str) -> int | str:
         return value
     name = text(value)
     if not name:
-        raise BadSpec(f"{path} is missing")
+        raise PodSpecError(f"{path} is missing")
     return name

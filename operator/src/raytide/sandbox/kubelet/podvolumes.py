@@ -1,8 +1,8 @@
-"""How do the volumes of one pod come to be, and stay up to date?
+"""Volumes of one pod: creation and refresh.
 
-Takes a pod and its directory; reads the objects its volumes show, writes them, and writes them again while the pod
-runs, with a new token before the old one expires. It promises that a failed refresh leaves the files as they were.
-Owned by podworker.py: `prepare` before the sandbox, `keep_fresh` as a task beside the containers.
+Takes a pod and its directory; reads the objects its volumes refer to, writes the files, and rewrites them while the pod
+runs, with a new token before the old one expires. A failed refresh leaves the previous files in place. Owned by
+podworker.py: `prepare` runs before the sandbox is created, `keep_fresh` as a task beside the containers.
 """
 
 import asyncio
@@ -12,11 +12,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from raytide.sandbox.kubelet.apiclient import ApiRefusal, ApiSilence
-from raytide.sandbox.kubelet.env import ConfigMissing
-from raytide.sandbox.kubelet.host import Host
+from raytide.sandbox.container_runtime.interface import MemoryVolume
+from raytide.sandbox.kubelet.apiclient import ApiStatusError, ApiUnavailableError
+from raytide.sandbox.kubelet.env import ConfigMissingError
+from raytide.sandbox.kubelet.kubelet_context import Host
 from raytide.sandbox.kubelet.podfiles import PodFiles
-from raytide.sandbox.kubelet.podspec import BadSpec, PodSpec
+from raytide.sandbox.kubelet.podspec import PodSpec, PodSpecError
 from raytide.sandbox.kubelet.volumefiles import refresh_files, volume_paths, write_volumes
 from raytide.sandbox.kubelet.volumes import (
     FilesVolume,
@@ -27,12 +28,11 @@ from raytide.sandbox.kubelet.volumes import (
     token_requests,
     volume_references,
 )
-from raytide.sandbox.node.runtime import MemoryVolume
 
 _REFRESH_S: Final = 10.0
-"""Sooner than a kubelet of a cluster, which takes a minute and more: who tries things out is waiting."""
+"""Refresh period in seconds, shorter than the minute and more of a real kubelet, for interactive use."""
 _TOKEN_AGE_SHARE: Final = 0.8
-TROUBLE: Final = (ConfigMissing, BadSpec, ApiRefusal, ApiSilence, OSError, ValueError)
+TROUBLE: Final = (ConfigMissingError, PodSpecError, ApiStatusError, ApiUnavailableError, OSError, ValueError)
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class PodVolumes:
 
     @property
     def places(self) -> Mapping[str, Path]:
-        """Where each volume is on this machine; empty before `prepare`."""
+        """Host path of each volume; empty before `prepare`."""
         return volume_paths(self._volumes or (), self._files.volumes)
 
     @property
@@ -66,7 +66,7 @@ class PodVolumes:
         self._volumes = volumes
 
     async def keep_fresh(self, pod: PodSpec) -> None:
-        """Rewrite what changed, for ever."""
+        """Rewrite changed files until cancelled; returns at once when the pod has no volume of API objects."""
         if not any(isinstance(volume, FilesVolume) for volume in self._volumes or ()):
             return
         while True:

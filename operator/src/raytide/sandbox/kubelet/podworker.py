@@ -1,9 +1,9 @@
-"""How does one pod live, from the moment it is bound to a node until it is gone from the API?
+"""Pod worker: runs one pod from its binding to a node until its removal from the API.
 
-Takes the pod as the watch brings it and carries out what lifecycle.py decides: volumes, sandbox, containers, probes, and
-at the end an orderly stop. It promises that a pod it cannot understand gets a status with the reason, that trouble of
-one pod never leaves this object, and that nothing runs any more when `run` returns. One task per pod, started by
-kubelet.py.
+Takes the pod from watch events and carries out the decisions of compute_actions.py: volumes, sandbox, containers,
+probes, and a graceful stop at the end. A failed start is retried and reported in status and events; only unexpected
+exceptions leave `run`, and kubelet.py then builds a new worker. When `run` returns, no process of the pod is left. One
+task per pod, started by kubelet.py.
 """
 
 import asyncio
@@ -13,19 +13,31 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from raytide.sandbox.container_runtime.interface import Container, ContainerRuntimeError, Exit, Image, Sandbox
 from raytide.sandbox.kubelet import containers as record
 from raytide.sandbox.kubelet.apiclient import Manifest
-from raytide.sandbox.kubelet.host import Host
-from raytide.sandbox.kubelet.lifecycle import after_sandbox_loss, decide, initial_records, read_time, recovered_records
+from raytide.sandbox.kubelet.compute_actions import (
+    after_sandbox_loss,
+    decide,
+    initial_records,
+    recovered_records,
+)
+from raytide.sandbox.kubelet.container_probes import RunningContainer, grace_of
+from raytide.sandbox.kubelet.kubelet_context import Host
 from raytide.sandbox.kubelet.podfiles import PodFiles
 from raytide.sandbox.kubelet.podspec import ContainerSpec, PodSpec
 from raytide.sandbox.kubelet.podvolumes import TROUBLE, PodVolumes
-from raytide.sandbox.kubelet.reporting import Reporter
-from raytide.sandbox.kubelet.running import RunningContainer, grace_of
 from raytide.sandbox.kubelet.sandboxconfig import build_sandbox_config
-from raytide.sandbox.kubelet.starting import CannotStart, ImageMissing, Start, find_image, start_container
+from raytide.sandbox.kubelet.start_container import (
+    ImageMissingError,
+    Start,
+    StartContainerError,
+    find_image,
+    start_container,
+)
 from raytide.sandbox.kubelet.status import FINAL_PHASES, Failure, PodFacts, build_status
-from raytide.sandbox.node.runtime import Container, Exit, Image, RuntimeTrouble, Sandbox
+from raytide.sandbox.kubelet.status_manager import Reporter
+from raytide.sandbox.rfc3339 import read_time
 
 _SANDBOX_RETRY_S: Final = 5.0
 DEADLINE_EXCEEDED: Final = Failure("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
@@ -49,20 +61,20 @@ class PodWorker:
         self._retry_at: datetime | None = None
         self._is_vanished = False
 
-    # --- what the watch tells ------------------------------------------------------------------------------------
+    # --- watch events --------------------------------------------------------------------------------------------
     def update(self, raw: Manifest) -> None:
-        """A new version of the pod."""
+        """Store a new version of the pod and wake the worker."""
         self.pod = replace(self.pod, raw=raw)
         self._changed.set()
 
     def vanish(self) -> None:
-        """The API has forgotten the pod: end everything without grace."""
+        """The pod is gone from the API: end everything without a grace period."""
         self._is_vanished = True
         self._changed.set()
 
     @property
     def deletion_grace_s(self) -> float | None:
-        """Seconds the pod may take to end; None while nobody deletes it."""
+        """Grace period in seconds of a terminating pod; None while it is not terminating, 0 when gone from the API."""
         if self._is_vanished:
             return 0.0
         metadata = self.pod.raw["metadata"]
@@ -73,17 +85,17 @@ class PodWorker:
 
     @property
     def ip(self) -> str | None:
-        """The pod's address while it has a sandbox."""
+        """The pod IP while the sandbox is alive."""
         return self.sandbox.ip if self.sandbox and self.sandbox.is_alive else None
 
     def note_logs(self) -> None:
-        """Remember how long the logs of the running containers are now."""
+        """Record the current log sizes of the running containers."""
         for name, running in self.running.items():
             self.files.note_log(name, running.container.config.attempt, self._host.now())
 
-    # --- life ----------------------------------------------------------------------------------------------------
+    # --- main loop -----------------------------------------------------------------------------------------------
     async def run(self) -> None:
-        """From binding to removal; when it returns or is cancelled, nothing of the pod runs."""
+        """Run the pod until it is removed; when this returns or is cancelled, no process of the pod is left."""
         self._reporter = Reporter(self._host.api, self.pod.raw["metadata"])
         try:
             while self.deletion_grace_s is None:
@@ -97,7 +109,7 @@ class PodWorker:
             await self._clean_up()
 
     async def _step(self) -> datetime | None:
-        """Carry out one decision; returns when to look again if nothing happens before."""
+        """Carry out one decision; returns the latest time of the next one, None to wait for a change."""
         if self._facts.is_final:
             self._report()
             return None
@@ -121,7 +133,7 @@ class PodWorker:
         return min((wake for wake in wakes if wake), default=None)
 
     def _tell_back_offs(self, records: Mapping[str, record.ContainerRecord]) -> None:
-        """Who looks for the reason of a pod that does not run finds it in its events."""
+        """Record events for containers that have just entered a back-off."""
         for spec in self.pod.all_containers:
             before, after = self.records[spec.name], records[spec.name]
             if record.is_newly_waiting(before, after, record.CRASH_LOOP_BACK_OFF):
@@ -151,7 +163,7 @@ class PodWorker:
         return self._host.now()
 
     async def _has_ground(self) -> bool:
-        """Make volumes and sandbox unless they are there."""
+        """Create volumes and sandbox if they are missing; False when that has failed."""
         if self.sandbox:
             return True
         try:
@@ -163,7 +175,7 @@ class PodWorker:
             self.sandbox = await self._host.runtime.create_sandbox(
                 build_sandbox_config(self.pod, self._volumes.in_memory)
             )
-        except (RuntimeTrouble, OSError) as trouble:
+        except (ContainerRuntimeError, OSError) as trouble:
             self._host.events.warning(self.pod, "FailedCreatePodSandBox", f"Failed to create pod sandbox: {trouble}")
             return False
         self._facts = replace(self._facts, pod_ip=self.sandbox.ip, has_sandbox=True)
@@ -176,15 +188,15 @@ class PodWorker:
         attempt = before.restart_count + (1 if before.end else 0)
         try:
             self._begin(spec, await self._launch(spec, attempt))
-        except ImageMissing as missing:
+        except ImageMissingError as missing:
             self.records[spec.name] = record.cannot_pull(before, str(missing), self._host.now())
             self._host.events.warning(self.pod, "Failed", f'Failed to pull image "{spec.image}": {missing}', spec.name)
             self._host.events.warning(self.pod, "Failed", f"Error: {record.ERR_IMAGE_PULL}", spec.name)
-        except CannotStart as trouble:
+        except StartContainerError as trouble:
             now = self._host.now()
             self.records[spec.name] = record.cannot_configure(before, trouble.reason, trouble.message, now)
             self._host.events.warning(self.pod, "Failed", f"Error: {trouble.message}", spec.name)
-        except RuntimeTrouble as trouble:
+        except ContainerRuntimeError as trouble:
             end = record.Terminated(128, self._host.now(), reason=record.START_ERROR, message=str(trouble))
             self.records[spec.name] = record.never_began(before, end)
             self._host.events.warning(self.pod, "Failed", f"Error: {trouble}", spec.name)
@@ -192,7 +204,7 @@ class PodWorker:
 
     async def _launch(self, spec: ContainerSpec, attempt: int) -> tuple[Container, Image]:
         if self.sandbox is None:
-            raise RuntimeTrouble("the pod's sandbox is gone")
+            raise ContainerRuntimeError("the pod's sandbox is gone")
         image = find_image(self._host, spec)
         self.files.prepare()
         self.files.forget_attempt(spec.name, attempt - 2)
@@ -220,9 +232,9 @@ class PodWorker:
         self.running[spec.name] = RunningContainer(self._host.runtime, self.sandbox, spec, container, self)
         self._host.events.normal(self.pod, "Started", f"Started container {spec.name}", spec.name)
 
-    # --- what containers tell (running.Listener) -----------------------------------------------------------------
+    # --- container callbacks (container_probes.Listener) ---------------------------------------------------------
     def on_exit(self, name: str, ended: Exit) -> None:
-        """Note the end and think again."""
+        """Record the termination and wake the worker."""
         running = self.running.pop(name)
         before = self.records[name]
         spec = running.spec
@@ -241,7 +253,7 @@ class PodWorker:
         self._changed.set()
 
     def on_probe(self, name: str, kind: str, *, verdict: bool) -> None:
-        """Started, ready, or to be restarted."""
+        """Apply the result of a probe: started, ready or unready, or a stop for a restart."""
         running, before = self.running.get(name), self.records[name]
         if running is None:
             return
@@ -256,11 +268,11 @@ class PodWorker:
         self._changed.set()
 
     def on_unhealthy(self, name: str, kind: str, message: str) -> None:
-        """One failed check is worth an event, no more."""
+        """Record an event for one failed check."""
         self._host.events.warning(self.pod, "Unhealthy", f"{kind.capitalize()} probe failed: {message}", name)
 
     def on_hook_failed(self, name: str, hook: str, message: str) -> None:
-        """A hook that failed is worth an event; what follows from it is running.py's."""
+        """Record an event for a failed hook; container_probes.py stops the container if necessary."""
         self._host.events.warning(self.pod, f"Failed{hook}Hook", f"{hook}Hook failed: {message}", name)
 
     # --- ending --------------------------------------------------------------------------------------------------
@@ -271,7 +283,7 @@ class PodWorker:
             running.stop(self.pod.grace_s)
 
     async def _fail(self) -> datetime | None:
-        """The pod has outlived its deadline: its containers end, then it is Failed for good."""
+        """Fail a pod past activeDeadlineSeconds: stop its containers, then set the phase Failed permanently."""
         if not self._facts.failure:
             self._facts = replace(self._facts, failure=DEADLINE_EXCEEDED)
             self._host.events.normal(self.pod, DEADLINE_EXCEEDED.reason, DEADLINE_EXCEEDED.message)
@@ -283,13 +295,13 @@ class PodWorker:
         return None
 
     async def _be_over(self) -> None:
-        """Nothing of this pod will run again: its sandbox goes, its logs stay until it is deleted."""
+        """Finish a pod that is over: remove its sandbox; its logs stay until it is deleted."""
         await self._remove_sandbox()
         self._facts = replace(self._facts, is_final=True)
         self._report()
 
     async def _end_everything(self) -> None:
-        """The deletion of the pod: ask, wait for the grace, kill; sidecars are asked when the others have ended."""
+        """Terminate a deleted pod: SIGTERM, grace period, SIGKILL; sidecars stop after the other containers."""
         begun_at = self._host.now()
         while self.running:
             self._changed.clear()
@@ -312,7 +324,7 @@ class PodWorker:
         return [c.name for c in reversed(self.pod.init_containers) if c.name in self.running][:1]
 
     async def _lose_sandbox(self) -> None:
-        """Somebody killed the pod's first process; the kernel has ended the rest."""
+        """Handle the unexpected end of the pod's first process, with which every other process has ended."""
         await self._remove_sandbox()
         self.records = after_sandbox_loss(self.pod, self.records)
         message = "Pod sandbox changed, it will be killed and re-created."
@@ -332,7 +344,7 @@ class PodWorker:
         for running in list(self.running.values()):
             await running.close()
         self.running.clear()
-        with contextlib.suppress(RuntimeTrouble, OSError):
+        with contextlib.suppress(ContainerRuntimeError, OSError):
             await self._remove_sandbox()
         if self._reporter:
             await self._reporter.close()
@@ -385,7 +397,7 @@ class PodWorker:
             self._reporter.report(self._status())
 
     def _status(self) -> Mapping[str, Any]:
-        """What we wrote last counts before what the watch has shown, except for conditions of others."""
+        """Compute the status; the last written one precedes the watched one, except for conditions of other owners."""
         seen = self.pod.raw.get("status") or {}
         written = self._reporter.written if self._reporter else {}
         ours = {condition["type"]: condition for condition in written.get("conditions") or ()}

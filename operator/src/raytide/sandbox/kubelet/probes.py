@@ -1,9 +1,9 @@
-"""Is a container started, ready, alive?
+"""Startup, readiness and liveness probes of a container.
 
-Takes a probe, a way to run one check and a place to tell; counts successes and failures and tells only when the verdict
-changes. A check that takes too long is a failure; a check can never raise. `Checker` runs checks against a container
-through the runtime: commands, HTTP, TCP and gRPC's health service. One `watch_probes` per running container is started
-and cancelled by podworker.py.
+`watch_probes` runs the checks, counts successes and failures and reports each change of a probe's result. A check that
+exceeds its timeout is a failure; a check never raises. `Checker` runs commands and HTTP, TCP and gRPC health checks
+against a container through the runtime. container_probes.py starts and cancels one `watch_probes` per running
+container.
 """
 
 import asyncio
@@ -13,19 +13,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from raytide.sandbox.container_runtime.interface import Container, ContainerRuntimeError, ExecConfig, Runtime, Sandbox
 from raytide.sandbox.kubelet.grpchealth import ask_health
 from raytide.sandbox.kubelet.podspec import (
     Action,
-    BadSpec,
     ContainerSpec,
     ExecAction,
     GrpcAction,
     HttpAction,
+    PodSpecError,
     ProbeSpec,
     SleepAction,
     TcpAction,
 )
-from raytide.sandbox.node.runtime import Container, ExecConfig, Runtime, RuntimeTrouble, Sandbox
 
 _OUTPUT_BYTES: Final = 10 * 1024
 _HEADER_BYTES: Final = 64 * 1024
@@ -33,7 +33,7 @@ _HEADER_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One check: whether it was good, and what to say if not."""
+    """Result of one check, with the message of a failure."""
 
     is_success: bool
     message: str = ""
@@ -41,7 +41,7 @@ class CheckResult:
 
 @dataclass(slots=True)
 class Counter:
-    """Successes and failures in a row; `verdict` is None until a threshold is reached."""
+    """Consecutive successes or failures; `verdict` is None until a threshold is reached."""
 
     probe: ProbeSpec
     verdict: bool | None = None
@@ -49,7 +49,7 @@ class Counter:
     last: bool | None = None
 
     def count(self, *, is_success: bool) -> bool:
-        """Count one check; True when the verdict has changed by it."""
+        """Count one check; returns whether the verdict has changed."""
         self.run = self.run + 1 if is_success == self.last else 1
         self.last = is_success
         threshold = self.probe.success_threshold if is_success else self.probe.failure_threshold
@@ -65,9 +65,9 @@ Complain = Callable[[str, str], None]
 
 
 async def watch_probes(container: ContainerSpec, check: Check, tell: Tell, complain: Complain) -> None:
-    """Run every probe of a container that has just been started; ends by cancellation or when liveness is lost.
+    """Run every probe of a started container; a failed startup probe ends all, a failed liveness probe only itself.
 
-    `tell(kind, verdict)` for each change: startup True or False, readiness True or False, liveness False.
+    `tell(kind, verdict)` is called for each change (liveness: only False), `complain(kind, message)` for each failure.
     """
     if container.startup and not await _watch("startup", container.startup, check, tell, complain):
         return
@@ -76,7 +76,7 @@ async def watch_probes(container: ContainerSpec, check: Check, tell: Tell, compl
 
 
 async def _watch(kind: str, probe: ProbeSpec, check: Check, tell: Tell, complain: Complain) -> bool:
-    """The last verdict of a probe that ends; a readiness probe never does."""
+    """Run one probe until it has its final verdict, which is returned; a readiness probe has none."""
     counter = Counter(probe)
     clock = asyncio.get_running_loop()
     await asyncio.sleep(probe.initial_delay_s)
@@ -111,11 +111,11 @@ class Checker:
         self._container = container
 
     async def check(self, probe: ProbeSpec) -> CheckResult:
-        """One probe, without a deadline of its own except for connecting."""
+        """Run one check of a probe; the caller enforces the timeout of the whole check."""
         return await self.run(probe.action, timeout_s=probe.timeout_s)
 
     async def run(self, action: Action, *, timeout_s: float) -> CheckResult:
-        """Do what a probe or hook says; never raises except for cancellation."""
+        """Run the action of a probe or hook; every error but a cancellation becomes a failed result."""
         try:
             if isinstance(action, ExecAction):
                 return await self._exec(action)
@@ -127,7 +127,14 @@ class Checker:
                 await asyncio.sleep(action.seconds)
                 return CheckResult(is_success=True)
             return await self._tcp(action, timeout_s)
-        except (OSError, RuntimeTrouble, BadSpec, ValueError, EOFError, asyncio.LimitOverrunError) as trouble:
+        except (
+            OSError,
+            ContainerRuntimeError,
+            PodSpecError,
+            ValueError,
+            EOFError,
+            asyncio.LimitOverrunError,
+        ) as trouble:
             return CheckResult(is_success=False, message=str(trouble) or type(trouble).__name__)
 
     async def _exec(self, action: ExecAction) -> CheckResult:
@@ -184,7 +191,7 @@ def _http_request(action: HttpAction, ip: str, port: int) -> bytes:
 
 
 def _unverified_tls() -> ssl.SSLContext:
-    """Kubelets do not verify certificates of pods."""
+    """TLS context without verification: kubelets do not verify the certificates of pods."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,20 +1,19 @@
-"""What must a runtime know of a pod as a whole?
+"""Sandbox configuration of a pod.
 
-Takes a pod and its volumes in memory; gives the values for its sandbox. Limits are only shown, never enforced: a
-container would see the largest among the pod's containers, since a sandbox has one view of them. Pure; called by
-podworker.py.
+Takes a pod and its in-memory volumes; returns the configuration of its sandbox. Limits are shown to the containers and
+never enforced; a sandbox shows one value, the largest limit of the pod's containers. Pure; called by podworker.py.
 """
 
 import contextlib
 from collections.abc import Callable
 
 from raytide.api.quantity import QuantityError, to_bytes, to_millis
+from raytide.sandbox.container_runtime.interface import MemoryVolume, PodSandboxConfig
 from raytide.sandbox.kubelet.podspec import PodSpec
-from raytide.sandbox.node.runtime import MemoryVolume, PodSandboxConfig
 
 
 def build_sandbox_config(pod: PodSpec, in_memory: tuple[MemoryVolume, ...]) -> PodSandboxConfig:
-    """Names, limits and memory of a pod."""
+    """Build names, limits and in-memory volumes of a sandbox."""
     return PodSandboxConfig(
         uid=pod.uid,
         namespace=pod.namespace,

@@ -1,24 +1,23 @@
-"""As whom may a container run, and what may it write?
+"""Security context of a container, as far as the sandbox applies it.
 
-Takes a container, its pod and its image, merges both security contexts the way a kubelet does, and gives the few values
-that a process on this machine can honour: user, group, a read-only root, no new privileges. What cannot be
-(capabilities, seccomp, SELinux, privileged, supplementary groups) is left out without a word here and listed in
-docs/sandbox.md. A container that must not be root and would be raises `BadSpec` with the words of a kubelet. Pure; called
-by starting.py.
+Takes a container, its pod and its image, merges both security contexts as a kubelet does, and returns what a process on
+this machine can apply: user, group, read-only root, no new privileges. Other settings (capabilities, seccomp, SELinux,
+privileged, supplementary groups) are ignored silently; docs/sandbox.md lists them. A container that violates
+runAsNonRoot raises `PodSpecError` with the kubelet's message. Pure; called by start_container.py.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from raytide.sandbox.kubelet.podspec import BadSpec, ContainerSpec, PodSpec, integer
-from raytide.sandbox.node.runtime import Image, Security
+from raytide.sandbox.container_runtime.interface import Image, Security
+from raytide.sandbox.kubelet.podspec import ContainerSpec, PodSpec, PodSpecError, integer
 
 _MERGED: Final = ("runAsUser", "runAsGroup", "runAsNonRoot")
-"""Said for the pod, and by a container differently."""
+"""Fields of the pod's security context that the container's overrides."""
 
 
 def build_security(pod: PodSpec, container: ContainerSpec, image: Image) -> Security:
-    """What holds for one start of this container; raises BadSpec."""
+    """Merge both security contexts for one start of this container; raises PodSpecError."""
     of_pod, of_container = _context(pod.raw.get("spec")), _context(container.raw)
     merged = {
         name: of_container.get(name) if of_container.get(name) is not None else of_pod.get(name) for name in _MERGED
@@ -35,12 +34,12 @@ def build_security(pod: PodSpec, container: ContainerSpec, image: Image) -> Secu
 
 
 def _non_root_user(pod: PodSpec, container: ContainerSpec, image: Image, *, is_root_asked_for: bool) -> int:
-    """The image's own user, which otherwise counts for nothing here."""
+    """The image's user, which is used for runAsNonRoot only; raises PodSpecError when root is requested or the default."""
     place = f'(pod: "{pod.full_name}", container: {container.name})'
     if is_root_asked_for:
-        raise BadSpec(f"container's runAsUser breaks non-root policy {place}")
+        raise PodSpecError(f"container's runAsUser breaks non-root policy {place}")
     if image.user == 0:
-        raise BadSpec(f"container has runAsNonRoot and image will run as root {place}")
+        raise PodSpecError(f"container has runAsNonRoot and image will run as root {place}")
     return image.user
 
 

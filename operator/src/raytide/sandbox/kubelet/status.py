@@ -1,9 +1,9 @@
-"""What does a kubelet report about a pod?
+"""Pod status as a kubelet reports it.
 
-Takes the pod, the records of its containers, a few facts about its sandbox, the status written before and the time;
-returns the whole `status` object: phase, conditions, addresses, container states. A condition keeps its
-lastTransitionTime while its status stays, conditions that belong to somebody else are kept as they are, and a pod that
-has Succeeded or Failed never becomes anything else. Pure; called by podworker.py before each write.
+Takes the pod, the records of its containers, facts about its sandbox, the previous status and the time; returns the
+whole `status` object: phase, conditions, addresses, container states. A condition keeps its lastTransitionTime while
+its status is unchanged, conditions of other controllers are kept as they are, and a Succeeded or Failed pod keeps its
+phase. Pure; called by podworker.py before each write.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from raytide.api.quantity import QuantityError, to_millis
+from raytide.sandbox.kubelet.compute_actions import Records, is_initialized
 from raytide.sandbox.kubelet.containers import COMPLETED, ContainerRecord, Running, Terminated, Waiting
-from raytide.sandbox.kubelet.lifecycle import Records, is_initialized
 from raytide.sandbox.kubelet.podspec import ContainerSpec, PodSpec, RestartPolicy
 
 Condition = dict[str, Any]
@@ -34,7 +34,7 @@ _OURS: Final = (READY_TO_START, INITIALIZED, READY, CONTAINERS_READY, POD_SCHEDU
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a pod failed as a whole, e.g. DeadlineExceeded."""
+    """Reason why a pod failed as a whole, e.g. DeadlineExceeded."""
 
     reason: str
     message: str
@@ -42,21 +42,21 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """What is known beside the containers."""
+    """Facts about the pod beside its container records."""
 
     host_ip: str
     pod_ip: str | None = None
     has_sandbox: bool = False
     start_time: datetime | None = None
     is_final: bool = False
-    """No container runs and none will: the pod is over or its deletion has ended them."""
+    """No container runs or will run again: the pod has finished or has been terminated."""
     failure: Failure | None = None
 
 
 def build_status(
     pod: PodSpec, records: Records, facts: PodFacts, previous: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
-    """The status to write; equal input gives an equal answer, so it is written only when something changed."""
+    """Compute the status; equal inputs give an equal status, so that the caller writes only changes."""
     phase = pod_phase(pod, records, facts, str(previous.get("phase") or ""))
     status: dict[str, Any] = {
         "phase": phase,
@@ -80,19 +80,19 @@ def build_status(
 
 
 def build_refusal(reason: str, message: str, previous: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """The status of a pod that cannot be understood at all."""
+    """The status of a pod whose spec is invalid."""
     start_time = previous.get("startTime") or format_time(now)
     return {"phase": FAILED, "reason": reason, "message": message, "startTime": start_time}
 
 
 def format_time(moment: datetime) -> str:
-    """As Kubernetes writes a time: UTC, whole seconds."""
+    """Format a time as Kubernetes does: RFC 3339, UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # --- phase ---------------------------------------------------------------------------------------------------------
 def pod_phase(pod: PodSpec, records: Records, facts: PodFacts, before: str = "") -> str:
-    """One word for the whole pod."""
+    """Phase of the pod; a final phase in `before` is kept."""
     if before in FINAL_PHASES:
         return before
     if facts.failure:
@@ -109,7 +109,7 @@ def pod_phase(pod: PodSpec, records: Records, facts: PodFacts, before: str = "")
 
 
 def _is_past_initialization(pod: PodSpec, records: Records) -> bool:
-    """An init container that waits after a success (its sandbox was lost) does not take the phase back."""
+    """Whether all init containers have succeeded (sidecars: started) once; a lost sandbox does not reset the phase."""
     for container in pod.init_containers:
         record = records[container.name]
         end = record.end

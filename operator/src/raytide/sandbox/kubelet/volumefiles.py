@@ -1,9 +1,9 @@
-"""How do planned volumes become directories on this machine, and how do they change under a running pod?
+"""Volumes of a pod as directories on this machine.
 
 Takes planned volumes and a directory of the pod; returns the host path of each volume. Files made from API objects
-change all at once or not at all: they live in a numbered directory behind a symbolic link that is replaced in one step,
-as in a kubelet's own volumes, so a reader never sees half of an update. Called by podworker.py before the first
-container and whenever the sources may have changed.
+change atomically: they live in a numbered directory behind a symbolic link that is replaced in one step, as in a
+kubelet's own volumes, so a reader never sees half of an update. Called by podvolumes.py before the first container
+starts and at every refresh.
 """
 
 import os
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from raytide.sandbox.kubelet.podspec import BadSpec
+from raytide.sandbox.kubelet.podspec import PodSpecError
 from raytide.sandbox.kubelet.volumes import EmptyVolume, Files, FilesVolume, HostVolume, Volume
 
 _CURRENT: Final = "..data"
@@ -20,12 +20,12 @@ _GENERATION_PREFIX: Final = "..v"
 
 
 def volume_paths(volumes: Iterable[Volume], directory: Path) -> dict[str, Path]:
-    """Where each volume is on this machine, by name."""
+    """Host path of each volume by name."""
     return {v.name: Path(v.path) if isinstance(v, HostVolume) else directory / v.name for v in volumes}
 
 
 def write_volumes(volumes: Iterable[Volume], directory: Path) -> None:
-    """Make every volume what it is planned to be; raises BadSpec and OSError."""
+    """Create every volume as planned; raises PodSpecError and OSError."""
     for volume in volumes:
         if isinstance(volume, HostVolume):
             _prepare_host_path(volume)
@@ -39,14 +39,14 @@ def write_volumes(volumes: Iterable[Volume], directory: Path) -> None:
 
 
 def refresh_files(volumes: Iterable[Volume], directory: Path) -> None:
-    """Bring volumes made of API objects up to date, leaving all others alone."""
+    """Update the volumes made from API objects; all others stay as they are."""
     for volume in volumes:
         if isinstance(volume, FilesVolume):
             write_files(volume.files, directory / volume.name)
 
 
 def write_files(files: Files, place: Path) -> bool:
-    """Replace the whole content of `place` in one step; False when it was that already."""
+    """Replace the whole content of `place` in one step; False when it is up to date already."""
     current = place / _CURRENT
     if current.is_symlink() and _read(current.resolve()) == {name: (f.content, f.mode) for name, f in files.items()}:
         return False
@@ -67,7 +67,7 @@ def write_files(files: Files, place: Path) -> bool:
 
 
 def ensure_mount_source(path: Path) -> Path:
-    """The real path to mount: a subPath is made when missing, a link to the current file is followed."""
+    """The real path to mount: a missing subPath becomes a directory, a link to the current file is followed."""
     if not path.exists():
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(0o777)
@@ -82,7 +82,7 @@ def _link(link: Path, target: str) -> None:
 
 
 def _show(place: Path, names: set[str]) -> None:
-    """Keep exactly one visible link per top-level name; what a container's mount has put there stays."""
+    """Keep exactly one visible link per top-level name; mount points made for containers stay."""
     for entry in place.iterdir():
         if entry.is_symlink() and not entry.name.startswith("..") and entry.name not in names:
             entry.unlink()
@@ -102,7 +102,7 @@ def _read(directory: Path) -> dict[str, tuple[bytes, int]]:
 def _prepare_host_path(volume: HostVolume) -> None:
     path = Path(volume.path)
     if not path.is_absolute():
-        raise BadSpec(f'volume "{volume.name}": hostPath {volume.path!r} is not absolute')
+        raise PodSpecError(f'volume "{volume.name}": hostPath {volume.path!r} is not absolute')
     if volume.type == "DirectoryOrCreate":
         path.mkdir(parents=True, exist_ok=True, mode=0o755)
     elif volume.type == "FileOrCreate" and not path.exists():
@@ -120,4 +120,4 @@ def _prepare_host_path(volume: HostVolume) -> None:
     if not path.exists() and volume.type == "":
         os.makedirs(path, exist_ok=True)  # noqa: PTH103 - as container runtimes do for a bind mount
     if not is_right.get(volume.type, False):
-        raise BadSpec(f'volume "{volume.name}": hostPath {volume.path} is not a {volume.type}')
+        raise PodSpecError(f'volume "{volume.name}": hostPath {volume.path} is not a {volume.type}')

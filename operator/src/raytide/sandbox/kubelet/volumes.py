@@ -1,9 +1,9 @@
-"""Which files do a pod's volumes hold, and where do its containers see them?
+"""Plan of a pod's volumes and of its containers' mounts.
 
-Takes the pod's volumes and the ConfigMaps, Secrets and tokens they refer to; returns per volume either a host path to
-use as it is or the exact content of every file with its mode, and per container the list of mounts. What is missing and
-not optional raises `ConfigMissing` in a kubelet's words (FailedMount), a kind of volume that cannot exist here raises
-`BadSpec`. Pure; volumefiles.py writes what this plans, again and again as sources change.
+Takes the pod's volumes and the ConfigMaps, Secrets and tokens they refer to; returns per volume an empty directory, a
+host path, or the content and mode of every file, and per container the list of mounts. A missing reference that is not
+optional raises `ConfigMissingError` with the kubelet's message (FailedMount), an unsupported volume type raises `PodSpecError`.
+Pure; volumefiles.py writes the plan, which is computed again at every refresh.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,10 +12,11 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from raytide.api.quantity import QuantityError, to_bytes
+from raytide.sandbox.container_runtime.interface import MemoryVolume, Mount
 from raytide.sandbox.kubelet.env import (
     CONFIG_MAP,
     SECRET,
-    ConfigMissing,
+    ConfigMissingError,
     PodSurroundings,
     Source,
     Sources,
@@ -24,8 +25,7 @@ from raytide.sandbox.kubelet.env import (
     field_value,
     resource_value,
 )
-from raytide.sandbox.kubelet.podspec import BadSpec, ContainerSpec, Manifest, PodSpec, integer, mappings, text
-from raytide.sandbox.node.runtime import MemoryVolume, Mount
+from raytide.sandbox.kubelet.podspec import ContainerSpec, Manifest, PodSpec, PodSpecError, integer, mappings, text
 
 DEFAULT_MODE: Final = 0o644
 _DEFAULT_TOKEN_S: Final = 3600
@@ -42,7 +42,7 @@ class FileContent:
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """A service-account token that some volume needs."""
+    """A service-account token that a volume needs; the lifetime is in seconds."""
 
     audience: str
     lifetime_s: int
@@ -54,7 +54,7 @@ Tokens = Mapping[TokenRequest, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyVolume:
-    """A directory that begins empty and lives as long as the pod."""
+    """An emptyDir: empty at first, deleted with the pod."""
 
     name: str
     is_memory: bool = False
@@ -63,7 +63,7 @@ class EmptyVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostVolume:
-    """A path of this machine."""
+    """A hostPath on this machine."""
 
     name: str
     path: str
@@ -72,7 +72,7 @@ class HostVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesVolume:
-    """Files made from objects of the API."""
+    """Files made from API objects: configMap, secret, downwardAPI or projected."""
 
     name: str
     files: Files = field(default_factory=dict)
@@ -81,9 +81,9 @@ class FilesVolume:
 Volume = EmptyVolume | HostVolume | FilesVolume
 
 
-# --- what they refer to --------------------------------------------------------------------------------------------
+# --- references ----------------------------------------------------------------------------------------------------
 def volume_references(pod: PodSpec) -> frozenset[Source]:
-    """The ConfigMaps and Secrets whose content the volumes show."""
+    """The ConfigMaps and Secrets that the volumes refer to."""
     wanted = set()
     for raw in pod.volumes:
         for source in _sources_of(raw):
@@ -96,7 +96,7 @@ def volume_references(pod: PodSpec) -> frozenset[Source]:
 
 
 def token_requests(pod: PodSpec) -> frozenset[TokenRequest]:
-    """The service-account tokens the volumes show."""
+    """The service-account tokens that the volumes project."""
     return frozenset(
         _token_request(source["serviceAccountToken"])
         for raw in pod.volumes
@@ -117,9 +117,9 @@ def _token_request(raw: Manifest) -> TokenRequest:
     return TokenRequest(audience=text(raw.get("audience")), lifetime_s=lifetime_s)
 
 
-# --- what they hold ------------------------------------------------------------------------------------------------
+# --- contents ------------------------------------------------------------------------------------------------------
 def plan_volumes(pod: PodSpec, surroundings: PodSurroundings, sources: Sources, tokens: Tokens) -> tuple[Volume, ...]:
-    """Every volume of the pod; raises ConfigMissing and BadSpec."""
+    """Plan every volume of the pod; raises ConfigMissingError and PodSpecError."""
     return tuple(_plan_volume(raw, _Context(pod, surroundings, sources, tokens)) for raw in pod.volumes)
 
 
@@ -141,7 +141,7 @@ def _plan_volume(raw: Manifest, context: _Context) -> Volume:
         host = raw["hostPath"]
         return HostVolume(name=name, path=text(host.get("path")), type=text(host.get("type")))
     if kind not in _PLANNERS and kind != "projected":
-        raise BadSpec(f'volume "{name}": {kind} is not available here')
+        raise PodSpecError(f'volume "{name}": {kind} is not available here')
     body = raw[kind]
     default_mode = integer(body.get("defaultMode"), DEFAULT_MODE)
     if kind != "projected":
@@ -150,7 +150,7 @@ def _plan_volume(raw: Manifest, context: _Context) -> Volume:
     for source in _sources_of(raw):
         for part, content in source.items():
             if part not in _PLANNERS:
-                raise BadSpec(f'volume "{name}": projected {part} is not available here')
+                raise PodSpecError(f'volume "{name}": projected {part} is not available here')
             files |= _PLANNERS[part](content, default_mode, context)
     return FilesVolume(name=name, files=files)
 
@@ -160,7 +160,7 @@ def _empty_volume(name: str, raw: Manifest) -> EmptyVolume:
     try:
         size_bytes = None if limit is None else to_bytes(limit)
     except QuantityError as trouble:
-        raise BadSpec(f'volume "{name}": sizeLimit {trouble}') from trouble
+        raise PodSpecError(f'volume "{name}": sizeLimit {trouble}') from trouble
     return EmptyVolume(name=name, is_memory=text(raw.get("medium")) == "Memory", size_bytes=size_bytes)
 
 
@@ -178,7 +178,7 @@ def _object_files(kind: str, name: str, raw: Manifest, mode: int, context: _Cont
     if source is None:
         if is_optional:
             return {}
-        raise ConfigMissing(f'{kind} "{name}" not found')
+        raise ConfigMissingError(f'{kind} "{name}" not found')
     entries = decode_entries(kind, source)
     items = mappings(raw.get("items"), f"{kind} {name}: items")
     if not items:
@@ -189,7 +189,7 @@ def _object_files(kind: str, name: str, raw: Manifest, mode: int, context: _Cont
         if key in entries:
             files[_inner_path(item)] = FileContent(entries[key], integer(item.get("mode"), mode))
         elif not is_optional:
-            raise ConfigMissing(f"{kind} references non-existent config key: {key}")
+            raise ConfigMissingError(f"{kind} references non-existent config key: {key}")
     return files
 
 
@@ -208,7 +208,7 @@ def _downward_files(raw: Manifest, mode: int, context: _Context) -> dict[str, Fi
 def _token_files(raw: Manifest, mode: int, context: _Context) -> dict[str, FileContent]:
     request = _token_request(raw)
     if request not in context.tokens:
-        raise ConfigMissing(f'no token for service account "{context.pod.service_account}"')
+        raise ConfigMissingError(f'no token for service account "{context.pod.service_account}"')
     return {_inner_path(raw): FileContent(context.tokens[request].encode(), mode)}
 
 
@@ -223,22 +223,22 @@ _PLANNERS: Final[Mapping[str, Callable[[Manifest, int, _Context], dict[str, File
 def _inner_path(item: Manifest) -> str:
     path = text(item.get("path"))
     if not path or path.startswith("/") or ".." in PurePosixPath(path).parts:
-        raise BadSpec(f"{path!r} is not a path inside a volume")
+        raise PodSpecError(f"{path!r} is not a path inside a volume")
     return str(PurePosixPath(path))
 
 
-# --- where containers see them -------------------------------------------------------------------------------------
+# --- mounts --------------------------------------------------------------------------------------------------------
 def plan_mounts(
     container: ContainerSpec, places: Mapping[str, Path], environment: Mapping[str, str]
 ) -> tuple[Mount, ...]:
-    """The mounts of one container, given the host path of each volume; raises BadSpec."""
+    """The mounts of one container, given the host path of each volume; raises PodSpecError."""
     mounts = []
     for raw in mappings(container.raw.get("volumeMounts"), "volumeMounts"):
         name, target = text(raw.get("name")), text(raw.get("mountPath"))
         if name not in places:
-            raise BadSpec(f'container {container.name} mounts volume "{name}", which the pod does not have')
+            raise PodSpecError(f'container {container.name} mounts volume "{name}", which the pod does not have')
         if not target:
-            raise BadSpec(f'container {container.name} mounts volume "{name}" nowhere')
+            raise PodSpecError(f'container {container.name} mounts volume "{name}" nowhere')
         inner = text(raw.get("subPath")) or expand(text(raw.get("subPathExpr")), environment)
         mounts.append(
             Mount(
@@ -254,12 +254,12 @@ def _below(place: Path, inner: str) -> Path:
     if not inner:
         return place
     if inner.startswith("/") or ".." in PurePosixPath(inner).parts:
-        raise BadSpec(f"subPath {inner!r} leaves its volume")
+        raise PodSpecError(f"subPath {inner!r} leaves its volume")
     return place / inner
 
 
 def memory_volumes(volumes: tuple[Volume, ...], places: Mapping[str, Path]) -> tuple[MemoryVolume, ...]:
-    """The emptyDirs that are a tmpfs."""
+    """The emptyDirs of medium Memory, which become a tmpfs."""
     return tuple(
         MemoryVolume(path=places[volume.name], size_bytes=volume.size_bytes)
         for volume in volumes

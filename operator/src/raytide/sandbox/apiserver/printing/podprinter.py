@@ -1,8 +1,8 @@
-"""What one word says how a pod is doing?
+"""Ready count, STATUS text and restarts of a pod, as `kubectl get` prints them.
 
-Takes a pod and returns what the READY, STATUS and RESTARTS columns of kubectl are made of. It follows the rules of the
-real printer: init containers first, then the most telling reason among containers, then the pod's own phase, and
-Terminating over all. Pure. Called by `printers.py`.
+Takes a pod and returns the values of the READY, STATUS and RESTARTS columns by the rules of the real printer: init
+containers first, then the reasons of containers, then the pod's phase; Terminating overrides them. Pure. Called by
+`printers.py`.
 """
 
 from typing import Any, Final, NamedTuple
@@ -13,7 +13,7 @@ _ENDED: Final = {"Succeeded", "Failed"}
 
 
 class Summary(NamedTuple):
-    """The figures of one row; `last_restart` is the timestamp of the last restart, if any."""
+    """The values of one row; `last_restart` is the timestamp of the last restart, "" without one."""
 
     ready: int
     total: int
@@ -23,7 +23,7 @@ class Summary(NamedTuple):
 
 
 def summary(pod: Json) -> Summary:
-    """The row of one pod."""
+    """Compute the row of one pod."""
     spec, status, metadata = pod.get("spec") or {}, pod.get("status") or {}, pod["metadata"]
     containers = status.get("containerStatuses") or []
     init = status.get("initContainerStatuses") or []
@@ -66,7 +66,7 @@ def _exit_text(ended: Json) -> str:
 
 
 def _init_reason(statuses: list[Json], spec: Json, sidecars: set[str]) -> str:
-    """Why the pod is still initialising, or "" when it is not."""
+    """Why the pod is still initializing, or "" when it is not."""
     total = len(spec.get("initContainers") or ())
     for index, item in enumerate(statuses):
         state = item.get("state") or {}

@@ -1,8 +1,8 @@
-"""What does `kubectl get` say about a built-in object?
+"""`kubectl get` columns and rows of built-in kinds.
 
-One `Printer` per kind: its columns and a row for an object. The pod printer follows the real one closely (STATUS is the
-reason a person needs: Init:0/1, CrashLoopBackOff, Completed, Terminating); the others show what people look for. Pure;
-`now` decides ages. Called by `tables.py`.
+One `Printer` per kind has the columns and a function that makes a row of an object. The pod printer follows the real
+one closely (STATUS is Init:0/1, CrashLoopBackOff, Completed, Terminating, …); the others print the usual columns. Pure;
+ages are relative to `now`. Called by `tables.py`.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Cells = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; priority 1 is shown with `-o wide` only."""
+    """One column; priority 1 is shown only with `-o wide`."""
 
     name: str
     type: str = "string"
@@ -27,21 +27,21 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """The columns of a kind and how a row is made."""
+    """The columns of a kind and the function that makes its rows."""
 
     columns: tuple[Column, ...]
     row: Callable[[Json, datetime], Cells]
 
 
 def _printer(columns: str, row: Callable[[Json, datetime], Cells]) -> Printer:
-    """`Name|Ready|IP+`: a trailing + means `-o wide` only."""
+    """Parse columns such as `Name|Ready|IP+`; a trailing + means only with `-o wide`."""
     parsed = tuple(Column(text.rstrip("+"), priority=int(text.endswith("+"))) for text in columns.split("|"))
     return Printer(parsed, row)
 
 
 # --- ages ------------------------------------------------------------------------------------------------------------
 def moment(text: Any) -> datetime | None:
-    """An API timestamp as a datetime; None when there is none."""
+    """Parse an API timestamp; None when it is missing or invalid."""
     if not isinstance(text, str):
         return None
     try:
@@ -52,13 +52,13 @@ def moment(text: Any) -> datetime | None:
 
 
 def age(text: Any, now: datetime) -> str:
-    """How long ago, in the words of kubectl: 45s, 3m20s, 26h, 5d."""
+    """The age in kubectl's format: 45s, 3m20s, 26h, 5d."""
     since = moment(text)
     return "<unknown>" if since is None else duration((now - since).total_seconds())
 
 
 def duration(seconds: float) -> str:
-    """HumanDuration of apimachinery."""
+    """Format seconds like HumanDuration of apimachinery."""
     if seconds < -1:
         return "<invalid>"
     whole = max(0, int(seconds))

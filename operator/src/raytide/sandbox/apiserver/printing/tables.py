@@ -1,8 +1,8 @@
-"""Which columns and rows does kubectl show for these objects?
+"""meta.k8s.io/v1 Tables for kubectl.
 
-`table` renders objects as a meta.k8s.io/v1 Table: built-in kinds by the printers of `printers.py`, custom kinds by the
-additionalPrinterColumns of their definition, all others by name and age. Pure; `now` decides ages. Called by `views.py`
-when a client asks for `as=Table`.
+`table` renders objects as a Table: built-in kinds by `printers.py`, custom kinds by the additionalPrinterColumns of
+their definition, others by name and age. Pure; ages are relative to `now`. Called by `views.py` when a client asks for
+`as=Table`.
 """
 
 import re
@@ -29,7 +29,7 @@ _STEP: Final = re.compile(
 
 
 def table(served: "Served", objs: Sequence[Json], *, now: datetime, version: str, include: str) -> Json:
-    """A Table of `objs`; `include` says what each row carries besides its cells (None, Metadata, Object)."""
+    """Build a Table of `objs`; `include` is what each row carries besides its cells (None, Metadata, Object)."""
     printer = None if served.structural is not None else PRINTERS.get(served.resource.key)
     if printer is not None:
         columns = [_definition(column) for column in printer.columns]

@@ -1,8 +1,8 @@
-"""In which form does a client want what it asked for?
+"""Response forms: whole objects, PartialObjectMetadata or Table.
 
-Reads the Accept header and renders stored entries as whole objects, as metadata only (PartialObjectMetadata) or as a
-Table for kubectl: one object, a list, or the lines of a watch. Whole objects of the stored version are passed on as the
-bytes they are. Pure; used by the routes for every GET and every write's answer.
+Parses the Accept header and renders stored entries in the form it asks for: one object, a list, or the lines of a
+watch. Whole objects of the stored version are sent as their stored bytes. Pure; used by the routes for every GET and
+for the answer of every write.
 """
 
 from collections.abc import Sequence
@@ -33,12 +33,12 @@ _slim = msgspec.json.Decoder(_Slim)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How one client sees one kind. `form` is "" (whole objects), Table or PartialObjectMetadata."""
+    """The form in which one client gets one kind; `form` is "" (whole objects), Table or PartialObjectMetadata."""
 
     served: Served
     form: str = ""
     include: str = "Metadata"
-    """What a Table's rows carry: None, Metadata or Object."""
+    """The content of a Table's rows: None, Metadata or Object."""
 
     @property
     def is_raw(self) -> bool:
@@ -47,11 +47,11 @@ class View:
 
     @property
     def content_type(self) -> str:
-        """The Content-Type of what this view renders."""
+        """The Content-Type of this view."""
         return f"{_JSON};as={self.form};g=meta.k8s.io;v=v1" if self.form else _JSON
 
     def body(self, entry: Entry, now: datetime) -> bytes:
-        """One object."""
+        """Render one object."""
         if self.is_raw:
             return entry.raw
         if self.form == "PartialObjectMetadata":
@@ -64,7 +64,7 @@ class View:
         return encode(obj)
 
     def _item(self, entry: Entry, now: datetime) -> bytes:
-        """One object of a list: those of built-in kinds do not say what they are."""
+        """Render one object of a list; items of built-in kinds have no kind and apiVersion."""
         resource = self.served.resource
         if self.form or resource.is_custom:
             return self.body(entry, now)
@@ -74,18 +74,18 @@ class View:
         return b"{" + entry.raw.removeprefix(typed) if entry.raw.startswith(typed) else entry.raw
 
     def obj(self, entry: Entry) -> Json:
-        """The object in this version, as a dict."""
+        """The object in this view's version, as a dict."""
         obj = entry.obj()
         if self.served.to_view is not None:
             self.served.to_view(obj)
         return obj
 
     def line(self, event_type: str, entry: Entry, now: datetime) -> bytes:
-        """One line of a watch."""
+        """Render one line of a watch."""
         return b'{"type":"%s","object":%s}\n' % (event_type.encode(), self.body(entry, now))
 
     def list_body(self, entries: Sequence[tuple[ObjectKey, Entry]], metadata: Json, now: datetime) -> bytes:
-        """A list; `metadata` is the list's own (resourceVersion, continue)."""
+        """Render a list; `metadata` is the list's own (resourceVersion, continue)."""
         if self.form == "Table":
             objs = [self.obj(entry) for _, entry in entries]
             rendered = table(self.served, objs, now=now, version=metadata["resourceVersion"], include=self.include)
@@ -98,14 +98,14 @@ class View:
         if resource.is_custom and not self.form:
             metadata = {"continue": "", **metadata}
         head = encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
-        if self.form and not entries:  # Kubernetes makes this list from nothing, and so without an array
+        if self.form and not entries:  # Kubernetes encodes this empty list as a nil slice
             return head[:-1] + b',"items":null}'
         items = b",".join([self._item(entry, now) for _, entry in entries])
         return head[:-1] + b',"items":[' + items + b"]}"
 
 
 def view_for(served: Served, accept: str, include: str | None) -> View:
-    """The view an Accept header asks for; what is not understood means whole objects as JSON."""
+    """The view for an Accept header; whole objects as JSON when no known form is asked for."""
     if "as=" not in accept:
         return View(served)
     for choice in accept.split(","):

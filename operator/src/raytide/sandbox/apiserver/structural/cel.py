@@ -1,9 +1,9 @@
-"""Does an object obey a rule written in CEL?
+"""CEL rules of `x-kubernetes-validations`.
 
-Takes one entry of `x-kubernetes-validations` and gives a compiled `Rule`; asked with `self` and perhaps `oldSelf`, the
-rule answers None or the text of its refusal, worded as the API server does. A rule that calls a function which is not
-implemented here is refused when it is compiled, never skipped. Deviation: values of format date-time, duration and byte
-reach rules as strings. Called by `model.py` (compile) and `rules.py` (ask).
+Compiles one entry to a `Rule`; evaluated with `self` and perhaps `oldSelf`, the rule returns None or the text of its
+rejection, worded as the API server does. A rule with an unknown function or variable is rejected when it is compiled,
+never skipped. Deviation: values of format date-time, duration and byte reach rules as strings. Called by `model.py`
+(compile) and `cel_validation.py` (evaluate).
 """
 
 import re
@@ -14,7 +14,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any, Final
 
-# The package imports its own command line, and with it a terminal toolkit: a third of a second of every start of ours.
+# The package imports its own command line and a terminal toolkit with it, which costs a third of a second at start.
 sys.modules.setdefault("cel.cli", ModuleType("cel.cli"))
 
 import cel  # noqa: E402 - after the line above
@@ -40,12 +40,12 @@ REASONS: Final = frozenset({"FieldValueInvalid", "FieldValueForbidden", "FieldVa
 
 
 class RuleError(Exception):
-    """A rule that cannot be compiled, or that asks for a function not implemented here."""
+    """A rule that cannot be compiled, or that calls a function not implemented here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a rule refuses; `is_broken` if it could not be evaluated, which is never forgiven."""
+class RuleViolation:
+    """Why a rule rejects a value; `is_broken` if it could not be evaluated, which ratcheting does not ignore."""
 
     text: str
     is_broken: bool = False
@@ -60,21 +60,21 @@ class Rule:
     reason: str
     field_path: str
     is_transition: bool
-    """Whether it speaks of `oldSelf`; such a rule is not ratcheted, it has to say itself what may stay."""
+    """True when the rule uses `oldSelf`; such a rule is not ratcheted, it must allow old values itself."""
     is_old_self_optional: bool
     program: cel.Program
     message_program: cel.Program | None
 
-    def refusal(self, scope: "Scope") -> Refusal | None:
-        """Why the value is refused, or None; a rule that breaks while it is evaluated refuses too."""
+    def refusal(self, scope: "Scope") -> RuleViolation | None:
+        """Why the value is rejected, or None; a rule that fails to evaluate rejects it too."""
         if self.is_transition and not scope.has_old and not self.is_old_self_optional:
             return None
         context = scope.optional if self.is_old_self_optional else scope.plain
         try:
             answer = self.program.execute(context)
         except Exception as broken:  # noqa: BLE001 - the library raises many types; all are "the rule failed"
-            return Refusal(f"{_fault(broken)} evaluating rule: {self.message or self.text}", is_broken=True)
-        return None if answer is True else Refusal(self._detail(context))
+            return RuleViolation(f"{_fault(broken)} evaluating rule: {self.message or self.text}", is_broken=True)
+        return None if answer is True else RuleViolation(self._detail(context))
 
     def _detail(self, context: cel.Context) -> str:
         said = _evaluated_message(self.message_program, context) if self.message_program is not None else ""
@@ -82,7 +82,7 @@ class Rule:
 
 
 class Scope:
-    """What the rules of one place see: the value and, on an update, its partner; converted once, when first asked."""
+    """The variables of the rules of one place: the value and, on an update, the old one; converted on first use."""
 
     def __init__(self, new: Any, old: Any, *, has_old: bool) -> None:
         self.has_old = has_old
@@ -90,7 +90,7 @@ class Scope:
 
     @cached_property
     def plain(self) -> cel.Context:
-        """For rules that speak of `oldSelf` as a value, or not at all."""
+        """The context of rules that use `oldSelf` as a value, or not at all."""
         context = self._context()
         if self.has_old:
             context.add_variable("oldSelf", self._old)
@@ -98,7 +98,7 @@ class Scope:
 
     @cached_property
     def optional(self) -> cel.Context:
-        """For rules with `optionalOldSelf`."""
+        """The context of rules with `optionalOldSelf`."""
         context = self._context()
         context.add_variable("oldSelf", cel.OptionalValue.of(self._old) if self.has_old else cel.OptionalValue.none())
         return context
@@ -140,7 +140,7 @@ def _compile(text: str, word: str) -> cel.Program:
 
 
 def compile_rule(rule: Mapping[str, Any]) -> Rule:
-    """Compile one entry of `x-kubernetes-validations`; raises `RuleError` naming what is wrong."""
+    """Compile one entry of `x-kubernetes-validations`; raises `RuleError` with the field and the error."""
     text = str(rule.get("rule", "")).strip()
     if not text:
         raise RuleError("rule: Required value")
@@ -167,7 +167,7 @@ def compile_rule(rule: Mapping[str, Any]) -> Rule:
 
 
 def escape_name(name: str) -> str | None:
-    """A declared property's name as rules spell it (`a-b` is `a__dash__b`), None if rules cannot reach it."""
+    """A declared property's name in rules (`a-b` is `a__dash__b`), None if rules cannot access it."""
     if name in _RESERVED:
         return f"__{name}__"
     if not name or name[0].isdigit():

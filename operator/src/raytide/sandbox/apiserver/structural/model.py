@@ -1,8 +1,8 @@
-"""What does a structural schema say about one place in an object?
+"""Compiled structural schemas: a tree of `Node`s, one per place.
 
-Takes the `openAPIV3Schema` of a custom resource definition and gives a tree of `Node`s, one per place, with patterns and
-rules compiled once. What a real API server would not accept in a schema raises `SchemaError`. It knows no object and no
-request; `schema.py` is the door, the other `schema_*` files read the tree.
+Compiles the `openAPIV3Schema` of a custom resource definition, with patterns and rules compiled once. A schema that a
+real API server rejects raises `SchemaError`. Contains no objects and no requests; `schema.py` is the public interface,
+the other modules of this package read the tree.
 """
 
 import json
@@ -13,11 +13,11 @@ from typing import Any, Final, TypeAlias
 
 from cachetools import LRUCache
 
-from raytide.sandbox.apiserver.structural.cel import Refusal, Rule, RuleError, compile_rule
+from raytide.sandbox.apiserver.structural.cel import Rule, RuleError, RuleViolation, compile_rule
 
 Json: TypeAlias = Any
 Question: TypeAlias = tuple[bytes, bytes | None]
-"""A value and, on an update, its partner before, both as JSON."""
+"""A value and, on an update, its old value, both as JSON."""
 
 KINDS: Final = {
     "FieldValueInvalid": "Invalid value",
@@ -34,12 +34,12 @@ TYPES: Final = frozenset({"object", "array", "string", "integer", "number", "boo
 
 
 class SchemaError(Exception):
-    """A definition that a real API server would refuse, or a rule that this one cannot evaluate."""
+    """A definition that a real API server rejects, or a rule that this one cannot evaluate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One fault: `path` is the field, `reason` the cause's reason, `message` its text as `Status.details` has it."""
+    """One error: `path` is the field, `reason` the cause's reason, `message` its text as in `Status.details`."""
 
     path: str
     reason: str
@@ -47,7 +47,7 @@ class Violation:
 
     @property
     def kind(self) -> str:
-        """`Invalid value`, `Required value`, `Duplicate value`, … as a person reads it."""
+        """The reason as a text: `Invalid value`, `Required value`, `Duplicate value`, …."""
         return KINDS[self.reason]
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ _NO_VALUE: Final = object()
 
 
 def violation(path: str, reason: str, detail: str = "", value: Json = _NO_VALUE) -> Violation:
-    """Word a fault as the API server does: kind, the value as JSON where it is shown, detail."""
+    """Word a violation as the API server does: kind, the value as JSON if given, detail."""
     parts = [KINDS[reason]]
     if value is not _NO_VALUE:
         parts.append(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
@@ -68,13 +68,13 @@ def violation(path: str, reason: str, detail: str = "", value: Json = _NO_VALUE)
 
 
 def omit_value() -> Json:
-    """The stand-in for a value that a message leaves out (objects and lists judged by a rule)."""
+    """The stand-in for a value that the message leaves out (objects and lists rejected by a rule)."""
     return _NO_VALUE
 
 
 @dataclass(slots=True)
 class Limits:
-    """The value checks of one place; None is "no limit"."""
+    """The value checks of one place; None means no limit."""
 
     minimum: float | None = None
     maximum: float | None = None
@@ -118,21 +118,21 @@ class Node:
     one_of: tuple["Node", ...] = ()
     negated: "Node | None" = None
     rules: tuple[Rule, ...] = ()
-    answers: MutableMapping[Question, tuple[Refusal | None, ...]] = field(default_factory=dict)
-    """What the rules said about values, by the values as JSON."""
+    answers: MutableMapping[Question, tuple[RuleViolation | None, ...]] = field(default_factory=dict)
+    """Cached results of the rules, by the values as JSON."""
     is_defaulting: bool = False
-    """Whether a default stands here or below."""
+    """True when there is a default here or below."""
     is_ruled: bool = False
-    """Whether a rule stands here or below."""
+    """True when there is a rule here or below."""
     is_keyed: bool = False
-    """Whether a list of type map or set stands here or below."""
+    """True when there is a list of type map or set here or below."""
 
     def at(self, key: str) -> "Node | None":
         """The schema of a property, declared or additional."""
         return self.properties.get(key) or self.additional
 
     def below(self) -> Iterator["Node"]:
-        """The schemas one step down."""
+        """Yield the schemas one level down."""
         yield from self.properties.values()
         if self.additional is not None:
             yield self.additional
@@ -169,7 +169,7 @@ def _build_limits(schema: Mapping[str, Json], path: str) -> Limits | None:
 
 
 def compile_pattern(text: str, path: str) -> re.Pattern[str]:
-    r"""Compile an RE2 pattern; a final `$` means the very end, which Python spells `\Z`."""
+    r"""Compile an RE2 pattern; a final `$` becomes Python's `\Z`, the end of the text."""
     is_anchored = text.endswith("$") and not text.endswith(r"\$")
     try:
         return re.compile(text[:-1] + r"\Z" if is_anchored else text)
@@ -180,7 +180,7 @@ def compile_pattern(text: str, path: str) -> re.Pattern[str]:
 def build_node(schema: Mapping[str, Json], path: str, *, is_branch: bool = False) -> Node:
     """Compile one schema and everything below it.
 
-    `is_branch` is true inside allOf, anyOf, oneOf and not, where a type is not asked for.
+    `is_branch` is true inside allOf, anyOf, oneOf and not, where a type is not required.
     """
     if not isinstance(schema, Mapping):
         raise SchemaError(f"{path}: must be an object")

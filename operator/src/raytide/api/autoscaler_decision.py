@@ -1,0 +1,247 @@
+"""The autoscaler's decision record.
+
+The record (D19) is one JSON text in an annotation on the RayCluster, which the sidecar writes in the same patch as
+`replicas` and which the operator follows. Parsing is lenient, because sidecars run for months and the format only
+grows: unknown fields are skipped, unreadable groups are left out, and an unreadable text yields None. Encoding keeps to
+64 KiB and 500 names per group and drops messages before names. Used by the operator and the sidecar.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from raytide.api.conditions import parse_timestamp, timestamp
+from raytide.api.quantity import MAX_INT32
+from raytide.api.wording import cut
+
+VERSION: Final = 2
+"""In version 1 the record did not contain groups that were removed from the spec."""
+MAX_RECORD_BYTES: Final = 64 * 1024
+MAX_NAMES_PER_GROUP: Final = 500
+MAX_MESSAGE_LENGTH: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """One reason why a group is not larger, the number of replicas it affects, and a message."""
+
+    reason: str
+    count: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Backoff of a blocked group: the number of the attempt, and when it ends (whole seconds)."""
+
+    n: int
+    until: datetime
+    newest: datetime | None = field(default=None, compare=False)
+    """Creation time, by the API server, of the newest pod seen when the backoff began; a younger pod came after it."""
+
+
+def clamp_between(replicas: int, least: int, most: int) -> int:
+    """Clamp replicas to minimum and maximum, checking the minimum first as KubeRay does (RC:WG-2).
+
+    Shared by operator and sidecar, so that both get the same number even where the maximum is below the minimum.
+    """
+    return least if replicas < least else min(replicas, most)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDecision:
+    """The decision for one worker group; `replicas` is not clamped and counts replicas, not hosts."""
+
+    replicas: int
+    delete: tuple[str, ...] = ()
+    """Names of pods to delete, most urgent first: the last ones are dropped when the record grows too large."""
+    foreign: int | None = None
+    """The `replicas` of another writer that was adopted last; the same number is not adopted again."""
+    backoff: Backoff | None = None
+    why: tuple[Why, ...] = ()
+    deadline: datetime | None = None
+    """For a group removed from the spec: when its last workers are deleted; before that, only those in `delete`."""
+
+    def foreign_raise(self, replicas: int | None) -> int | None:
+        """The spec's number if it must be adopted now: another writer's, higher, and not adopted before.
+
+        A pure function of spec and record, used by operator and sidecar: neither keeps state, so a restart between the
+        foreign write and the sidecar's next patch has no effect.
+        """
+        if replicas is None or replicas <= self.replicas or replicas == self.foreign:
+            return None
+        return replicas
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """The whole record: `cluster` and `head` are the uids it is valid for, `at` is its time (whole seconds)."""
+
+    cluster: str
+    head: str
+    at: datetime | None = None
+    groups: Mapping[str, GroupDecision] = field(default_factory=dict)
+    why: tuple[Why, ...] = ()
+    """Reasons that concern no single group: infeasible demand, a GCS that does not respond."""
+    version: int = field(default=VERSION, compare=False)
+
+
+# --- read ------------------------------------------------------------------------------------------------------------
+
+
+def parse_record(text: str | None) -> DecisionRecord | None:
+    """The record in the annotation; None when it is missing or unreadable."""
+    if not text:
+        return None
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return None
+    if not isinstance(document, dict) or not _is_text(document.get("cluster")) or not _is_text(document.get("head")):
+        return None
+    entries = document.get("groups")
+    decisions = {name: _decision(entry) for name, entry in entries.items()} if isinstance(entries, dict) else {}
+    return DecisionRecord(
+        cluster=document["cluster"],
+        head=document["head"],
+        at=_moment(document.get("at")),
+        groups={name: decision for name, decision in decisions.items() if decision is not None},
+        why=_reasons(document.get("why")),
+        version=_count(document.get("v")) or 1,
+    )
+
+
+def _decision(entry: Any) -> GroupDecision | None:
+    if not isinstance(entry, dict):
+        return None
+    replicas = _count(entry.get("replicas"))
+    if replicas is None:
+        return None
+    return GroupDecision(
+        replicas=replicas,
+        delete=tuple(name for name in _list(entry.get("delete")) if _is_text(name)),
+        foreign=_count(entry.get("foreign")),
+        backoff=_backoff(entry.get("backoff")),
+        why=_reasons(entry.get("why")),
+        deadline=_moment(entry.get("deadline")),
+    )
+
+
+def _reasons(entries: Any) -> tuple[Why, ...]:
+    return tuple(why for entry in _list(entries) if (why := _why(entry)) is not None)
+
+
+def _why(entry: Any) -> Why | None:
+    if not isinstance(entry, dict) or not _is_text(entry.get("reason")):
+        return None
+    message = entry.get("message")
+    return Why(entry["reason"], _count(entry.get("count")) or 0, message if isinstance(message, str) else "")
+
+
+def _backoff(entry: Any) -> Backoff | None:
+    if not isinstance(entry, dict):
+        return None
+    n, until = _count(entry.get("n")), _moment(entry.get("until"))
+    return None if n is None or until is None else Backoff(n, until, _moment(entry.get("newest")))
+
+
+def _is_text(found: Any) -> bool:
+    return isinstance(found, str) and bool(found)
+
+
+def _count(found: Any) -> int | None:
+    """An integer from 0 to `MAX_INT32`, else None; booleans are not counts."""
+    is_count = isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MAX_INT32
+    return found if is_count else None
+
+
+def _moment(found: Any) -> datetime | None:
+    return parse_timestamp(found) if isinstance(found, str) else None
+
+
+def _list(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else []
+
+
+# --- write -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Limits on the parts of an encoded record."""
+
+    message_length: int = MAX_MESSAGE_LENGTH
+    reasons: int = MAX_RECORD_BYTES
+    has_backoff: bool = True
+    names: int = MAX_NAMES_PER_GROUP
+    groups: int = MAX_RECORD_BYTES
+
+
+_NAMELESS: Final = _Room(message_length=50, names=0)
+_ROOMS: Final = (
+    _Room(),
+    _Room(message_length=200),
+    *(_Room(message_length=200, names=names) for names in (250, 125, 60, 30, 15, 7, 3, 1, 0)),
+    _NAMELESS,
+    replace(_NAMELESS, message_length=0),
+    replace(_NAMELESS, message_length=0, reasons=1),
+    replace(_NAMELESS, message_length=0, reasons=0),
+    *(
+        replace(_NAMELESS, message_length=0, reasons=0, has_backoff=False, groups=2**power)
+        for power in range(12, -1, -1)
+    ),
+)
+"""From the complete record to the smallest one; `encode_record` uses the first that fits."""
+
+
+def encode_record(record: DecisionRecord) -> str:
+    """The annotation's text: at most 64 KiB, at most 500 names per group, always valid JSON.
+
+    Messages are cut to 1,000 characters. If the record is still too large, it drops in this order: long messages, names
+    (which are in the spec too), all messages, all but one reason, all reasons, the backoff (stored nowhere else)
+    together with groups at the end of the alphabet.
+    """
+    text = b""
+    for room in _ROOMS:
+        text = msgspec.json.encode(_document(record, room))
+        if len(text) <= MAX_RECORD_BYTES:
+            break
+    return text.decode()
+
+
+def _document(record: DecisionRecord, room: _Room) -> dict[str, Any]:
+    groups = sorted(record.groups)[: room.groups]
+    document: dict[str, Any] = {"v": VERSION, "cluster": record.cluster, "head": record.head}
+    if record.at is not None:
+        document["at"] = timestamp(record.at)
+    document["groups"] = {name: _entry(record.groups[name], room) for name in groups}
+    if reasons := _written_reasons(record.why, room):
+        document["why"] = reasons
+    return document
+
+
+def _entry(decision: GroupDecision, room: _Room) -> dict[str, Any]:
+    entry: dict[str, Any] = {"replicas": decision.replicas}
+    if names := list(decision.delete[: room.names]):
+        entry["delete"] = names
+    if decision.foreign is not None:
+        entry["foreign"] = decision.foreign
+    if decision.backoff is not None and room.has_backoff:
+        entry["backoff"] = {"n": decision.backoff.n, "until": timestamp(decision.backoff.until)}
+        if decision.backoff.newest is not None:
+            entry["backoff"]["newest"] = timestamp(decision.backoff.newest)
+    if decision.deadline is not None:
+        entry["deadline"] = timestamp(decision.deadline)
+    if reasons := _written_reasons(decision.why, room):
+        entry["why"] = reasons
+    return entry
+
+
+def _written_reasons(reasons: Sequence[Why], room: _Room) -> list[dict[str, Any]]:
+    return [
+        {"reason": why.reason, "count": why.count, "message": cut(why.message, room.message_length)}
+        for why in reasons[: room.reasons]
+    ]

@@ -1,0 +1,103 @@
+"""Causes that keep a pod from being created or from running.
+
+Takes the view of a pod, or the API server's message for a rejected create, and returns the one cause a user can act on:
+quota, image, scheduling gate, crash, configuration, no feasible node. Each cause has one short code, with the message
+of Kubernetes as detail; a pod that is merely starting has none. Used to order victims, by status and by events (SC:S21,
+SC:S13).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from raytide.api.pod import ContainerView, PodCondition
+
+
+class Cause(StrEnum):
+    """The cause, spelled like a condition reason."""
+
+    QUOTA = "QuotaExceeded"
+    FORBIDDEN = "CreationForbidden"
+    NAME_TAKEN = "NameTaken"
+    UNSCHEDULABLE = "Unschedulable"
+    GATED = "SchedulingGated"
+    IMAGE = "ImagePullFailed"
+    CRASH = "CrashLoop"
+    CONFIG = "ContainerConfigError"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One cause, and Kubernetes' message about it."""
+
+    cause: Cause
+    detail: str
+
+
+IMAGE_REASONS: Final = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+    }
+)
+NOT_OURS: Final = "with another owner or group"
+"""What the executor appends to "already exists" when the existing object belongs to another owner."""
+CRASH_REASONS: Final = frozenset({"CrashLoopBackOff", "RunContainerError", "StartError", "PostStartHookError"})
+CONFIG_REASONS: Final = frozenset({"CreateContainerConfigError", "CreateContainerError"})
+_CAUSE_BY_REASON: Final = {
+    **dict.fromkeys(IMAGE_REASONS, Cause.IMAGE),
+    **dict.fromkeys(CRASH_REASONS, Cause.CRASH),
+    **dict.fromkeys(CONFIG_REASONS, Cause.CONFIG),
+}
+_CAUSE_BY_WORDS: Final = {"exceeded quota": Cause.QUOTA, NOT_OURS: Cause.NAME_TAKEN}
+
+
+class PodSigns(Protocol):
+    """The fields of a pod view that the cause is derived from, for pods of every kind."""
+
+    @property
+    def scheduled(self) -> PodCondition:
+        """PodScheduled."""
+        ...
+
+    @property
+    def containers(self) -> tuple[ContainerView, ...]:
+        """State of its containers."""
+        ...
+
+    @property
+    def init_containers(self) -> tuple[ContainerView, ...]:
+        """State of its init containers."""
+        ...
+
+
+def trouble_of(pod: PodSigns) -> Trouble | None:
+    """The cause that keeps this pod from running, or None when none is known."""
+    for container in (*pod.init_containers, *pod.containers):
+        cause = _CAUSE_BY_REASON.get(container.reason) if container.state == "waiting" else None
+        if cause is not None:
+            return Trouble(cause, _said_of(container))
+    if pod.scheduled.reason == "SchedulingGated":
+        return Trouble(Cause.GATED, pod.scheduled.message or "the pod has scheduling gates")
+    if pod.scheduled.status == "False" and pod.scheduled.reason == "Unschedulable":
+        return Trouble(Cause.UNSCHEDULABLE, pod.scheduled.message)
+    return None
+
+
+def trouble_of_refusal(reason: str, message: str) -> Trouble:
+    """The cause that keeps a pod from being created, from the API server's message."""
+    cause = next((cause for words, cause in _CAUSE_BY_WORDS.items() if words in message), Cause.FORBIDDEN)
+    return Trouble(cause, message or reason)
+
+
+def is_namespace_terminating(message: str) -> bool:
+    """Whether a create was rejected only because the namespace is terminating, which needs no event."""
+    return "because it is being terminated" in message
+
+
+def _said_of(container: ContainerView) -> str:
+    return f"container {container.name}: {container.reason}" + (f": {container.message}" if container.message else "")

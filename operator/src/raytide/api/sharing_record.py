@@ -1,0 +1,188 @@
+"""The sharing record: fair sharing's decision for one job and its reasons.
+
+Fair sharing writes it as one annotation in the same patch as `spec.trainer.replicas`: whether the job is admitted, why
+it waits, and its last resizes. The TrainingJob controller follows it and copies its messages into conditions, events
+and status, so that neither controller keeps state in memory (as D19). Parsing is lenient: unknown fields are skipped,
+and an unreadable text yields None.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from raytide.api.conditions import parse_timestamp, timestamp
+from raytide.api.quantity import MAX_INT32
+from raytide.api.wording import cut
+
+VERSION: Final = 1
+MAX_RESIZES: Final = 10
+MAX_MESSAGE_LENGTH: Final = 1000
+MAX_NAME_LENGTH: Final = 512
+MAX_RECORD_BYTES: Final = 64 * 1024
+ADMITTED: Final = "Admitted"
+"""A gang is admitted: from 0 to its floor."""
+REACHING_MINIMUM: Final = "ReachingMinimum"
+GROWING: Final = "Growing"
+ABOVE_MAXIMUM: Final = "AboveMaximum"
+SIZE_NOT_ALLOWED: Final = "SizeNotAllowed"
+"""Its size was not an allowed one, and there is no capacity for the next larger one now."""
+RECLAIMED: Final = "Reclaimed"
+"""Scaled down for another job, named in `for_job`, that needs the capacity to reach its floor."""
+REBALANCED: Final = "Rebalanced"
+NO_ROOM: Final = "NoRoom"
+"""Released: instances above the floor had no node for `NO_NODE_S`, or would wait behind pods of other workloads."""
+UNSCHEDULABLE: Final = "Unschedulable"
+"""Released: kube-scheduler finds no node for instances although nodes have enough capacity for their requests."""
+CREATION_FORBIDDEN: Final = "CreationForbidden"
+"""Released, or waiting, because the API server rejects the creation of instances."""
+YIELDED: Final = "Yielded"
+"""Scaled down for unschedulable pods of other workloads with a higher priority."""
+REQUESTED: Final = "Requested"
+"""Reason of a resize that a user or another controller ordered by writing `replicas` (TJ §3 row 21)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeNote:
+    """One resize that was ordered: TJ §8 `scaling.history`."""
+
+    at: datetime
+    before: int
+    after: int
+    reason: str
+    """One of the reasons above; `Requested` where a user or another controller wrote `replicas`."""
+    message: str = ""
+    for_job: str = ""
+    """namespace/name of the job that received the capacity."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingNote:
+    """Why the job is below its minimum, or not larger."""
+
+    reason: str
+    message: str
+    is_below_minimum: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SharingRecord:
+    """The whole record; `uid` is the job's, so that a record copied with a manifest has no effect."""
+
+    uid: str
+    replicas: int
+    """The size ordered last; a different number in the spec is another writer's request (TJ §3 row 21)."""
+    pservers: int | None = None
+    """Number of parameter servers for that size under `Ratio`; None: the spec's minimum."""
+    is_admitted: bool = False
+    """Whether a gang may start; other jobs need no admission."""
+    admitted_at: datetime | None = None
+    """When `is_admitted` was last set. A gang that released its capacity later is no longer admitted and needs a new
+    admission (gang_admission.py)."""
+    waiting: WaitingNote | None = None
+    resizes: tuple[ResizeNote, ...] = ()
+    """The last ten, oldest first."""
+    at: datetime | None = None
+    """When the record last changed (whole seconds)."""
+
+
+# --- read ------------------------------------------------------------------------------------------------------------
+
+
+def parse_record(text: str | None) -> SharingRecord | None:
+    """The record in the annotation; None when it is missing or unreadable."""
+    if not text or len(text) > MAX_RECORD_BYTES:
+        return None
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    uid, replicas = document.get("uid"), _count(document.get("replicas"))
+    if not isinstance(uid, str) or not uid or replicas is None:
+        return None
+    return SharingRecord(
+        uid=uid,
+        replicas=replicas,
+        pservers=_count(document.get("pservers")),
+        is_admitted=document.get("admitted") is True,
+        admitted_at=_moment(document.get("admittedAt")),
+        waiting=_waiting(document.get("waiting")),
+        resizes=_resizes(document.get("resizes")),
+        at=_moment(document.get("at")),
+    )
+
+
+def _waiting(entry: Any) -> WaitingNote | None:
+    if not isinstance(entry, dict) or not _text(entry.get("reason")):
+        return None
+    return WaitingNote(_text(entry["reason"]), _text(entry.get("message")), entry.get("belowMinimum") is not False)
+
+
+def _resizes(entries: Any) -> tuple[ResizeNote, ...]:
+    found = [_resize(entry) for entry in entries] if isinstance(entries, list) else []
+    return tuple(note for note in found if note is not None)[-MAX_RESIZES:]
+
+
+def _resize(entry: Any) -> ResizeNote | None:
+    if not isinstance(entry, dict):
+        return None
+    at, before, after = _moment(entry.get("at")), _count(entry.get("from")), _count(entry.get("to"))
+    if at is None or before is None or after is None or not _text(entry.get("reason")):
+        return None
+    return ResizeNote(
+        at, before, after, _text(entry["reason"]), _text(entry.get("message")), _text(entry.get("forJob"))
+    )
+
+
+def _text(found: Any) -> str:
+    return found if isinstance(found, str) else ""
+
+
+def _count(found: Any) -> int | None:
+    """An integer from 0 to `MAX_INT32`, else None; booleans are not counts."""
+    is_count = isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MAX_INT32
+    return found if is_count else None
+
+
+def _moment(found: Any) -> datetime | None:
+    return parse_timestamp(found) if isinstance(found, str) else None
+
+
+# --- write -----------------------------------------------------------------------------------------------------------
+
+
+def encode_record(record: SharingRecord) -> str:
+    """The annotation's text: the last ten resizes, messages cut to 1,000 characters."""
+    document: dict[str, Any] = {"v": VERSION, "uid": record.uid, "replicas": record.replicas}
+    if record.pservers is not None:
+        document["pservers"] = record.pservers
+    document["admitted"] = record.is_admitted
+    if record.admitted_at is not None:
+        document["admittedAt"] = timestamp(record.admitted_at)
+    if record.at is not None:
+        document["at"] = timestamp(record.at)
+    if record.waiting is not None:
+        document["waiting"] = {
+            "reason": record.waiting.reason[:MAX_NAME_LENGTH],
+            "message": cut(record.waiting.message, MAX_MESSAGE_LENGTH),
+            "belowMinimum": record.waiting.is_below_minimum,
+        }
+    if record.resizes:
+        document["resizes"] = [_entry(note) for note in record.resizes[-MAX_RESIZES:]]
+    return msgspec.json.encode(document).decode()
+
+
+def _entry(note: ResizeNote) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "at": timestamp(note.at),
+        "from": note.before,
+        "to": note.after,
+        "reason": note.reason[:MAX_NAME_LENGTH],
+        "message": cut(note.message, MAX_MESSAGE_LENGTH),
+    }
+    if note.for_job:
+        entry["forJob"] = note.for_job[:MAX_NAME_LENGTH]
+    return entry

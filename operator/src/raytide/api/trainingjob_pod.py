@@ -1,0 +1,206 @@
+"""View of a pod of a TrainingJob.
+
+Decodes a pod's JSON (bytes from a list or watch, or an object) into a small frozen `JobPod`: owner, role, index, status
+and, once it has ended, the cause. It keeps nothing else of the object and tolerates every missing field, as `pod.py`
+does for Ray pods. Created by the informer and by expectations; read by all decisions about jobs (D3; TJ §2.2, §8).
+"""
+
+from collections.abc import Mapping
+from sys import intern
+from typing import Any, Final
+
+import msgspec
+
+from raytide.api import trainingjob_constants as constants
+from raytide.api.meta import Key
+from raytide.api.object_metadata import Metadata
+from raytide.api.pod import (
+    FINISHED_PHASES,
+    NO_CONDITION,
+    RUNNING,
+    ContainerView,
+    PodCondition,
+    PodStatusDocument,
+    condition_view,
+    container_views,
+)
+
+FAILED: Final = "Failed"
+SUCCEEDED: Final = "Succeeded"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+DISRUPTION_REASONS: Final = frozenset(
+    {
+        "Evicted",
+        "NodeLost",
+        "NodeAffinity",
+        "NodeShutdown",
+        "Preempting",
+        "Shutdown",
+        "Terminated",
+        "UnexpectedAdmissionError",
+    }
+)
+"""`status.reason` of pods that the cluster ended: evicted, preempted, lost with a node or rejected by the kubelet."""
+OUT_OF_PREFIX: Final = "OutOf"
+"""`status.reason` of a pod that the kubelet rejected for lack of a resource: `OutOfcpu`, `OutOfnvidia.com/gpu`."""
+
+
+class JobPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One pod of a TrainingJob, reduced to the fields that the controllers read."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    owner_uid: str = ""
+    """uid of the controlling owner; empty when the pod has none."""
+    job: str = ""
+    role: str = ""
+    index: int | None = None
+    """None for a master, and where the label is missing or not an index."""
+    phase: str = ""
+    reason: str = ""
+    """`status.reason`: set where the node, not the program, ended the pod."""
+    ready: PodCondition = NO_CONDITION
+    scheduled: PodCondition = NO_CONDITION
+    disruption: PodCondition = NO_CONDITION
+    """`DisruptionTarget`: the pod is being evicted, preempted or garbage-collected."""
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    node_name: str = ""
+    pod_ip: str = ""
+    started_at: str = ""
+    """Earliest start time of its containers, on its node's clock; empty when none has started."""
+    containers: tuple[ContainerView, ...] = ()
+    init_containers: tuple[ContainerView, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return Key(self.namespace, self.name)
+
+    @property
+    def job_key(self) -> Key:
+        """The TrainingJob that the pod's label names; its owner may be another object."""
+        return Key(self.namespace, self.job)
+
+    @property
+    def is_terminating(self) -> bool:
+        """Whether its deletion was requested."""
+        return bool(self.deletion_timestamp)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its phase is Running."""
+        return self.phase == RUNNING
+
+    @property
+    def is_running_and_ready(self) -> bool:
+        """Running with PodReady True."""
+        return self.is_running and self.ready.is_true
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has ended, successfully or not."""
+        return self.phase in FINISHED_PHASES
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether all its containers ended with exit code 0."""
+        return self.phase == SUCCEEDED
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended in phase Failed, for whatever cause."""
+        return self.phase == FAILED
+
+    @property
+    def is_disrupted(self) -> bool:
+        """Whether the cluster, and not its program, ended it: evicted, preempted, node lost or full."""
+        return self.disruption.is_true or self.reason in DISRUPTION_REASONS or self.reason.startswith(OUT_OF_PREFIX)
+
+    @property
+    def culprit(self) -> ContainerView | None:
+        """The first container with a non-zero exit code, init containers first."""
+        return next((c for c in (*self.init_containers, *self.containers) if c.exit_code), None)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code with which it failed; None where no container reported one."""
+        return self.culprit.exit_code if self.culprit else None
+
+    @property
+    def finished_at(self) -> str:
+        """When its last container ended, on its node's clock."""
+        return max((c.finished_at for c in (*self.init_containers, *self.containers)), default="")
+
+    def marked_terminating(self, at: str) -> "JobPod":
+        """The same pod marked as terminating; it still counts (D6)."""
+        return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
+
+
+# --- the JSON as the API sends it: only what is read, everything may be missing or null -----------------------------
+
+
+class _Spec(msgspec.Struct, gc=False, rename="camel"):
+    node_name: str | None = None
+
+
+class JobPodDocument(msgspec.Struct, gc=False):
+    """A pod's JSON as a decoder type: `msgspec.json.decode(line, type=JobPodDocument)`, then `view_of`."""
+
+    metadata: Metadata
+    spec: _Spec | None = None
+    status: PodStatusDocument | None = None
+
+
+_decoder = msgspec.json.Decoder(JobPodDocument)
+_INDEX_LENGTH: Final = 9
+
+
+def decode_job_pod(document: bytes | msgspec.Raw) -> JobPod:
+    """The view of one pod's JSON; raises msgspec.MsgspecError when it is not a pod."""
+    return view_of(_decoder.decode(document))
+
+
+def job_pod_from_manifest(manifest: Mapping[str, Any]) -> JobPod:
+    """The view of a pod given as an object: one about to be created, or a response of the API server."""
+    return view_of(msgspec.convert(manifest, JobPodDocument))
+
+
+def view_of(pod: JobPodDocument) -> JobPod:
+    """Reduce a decoded pod to its view; strings that repeat from pod to pod are interned."""
+    meta, status = pod.metadata, pod.status or PodStatusDocument()
+    labels = meta.labels or {}
+    conditions = {condition.type: condition for condition in status.conditions or ()}
+    return JobPod(
+        namespace=intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        owner_uid=intern(meta.controller_uid),
+        job=intern(labels.get(constants.JOB_LABEL, "")),
+        role=intern(labels.get(constants.ROLE_LABEL, "")),
+        index=_index(labels.get(constants.INDEX_LABEL, "")),
+        phase=intern(status.phase or ""),
+        reason=intern(status.reason or ""),
+        ready=condition_view(conditions.get("Ready")),
+        scheduled=condition_view(conditions.get("PodScheduled")),
+        disruption=condition_view(conditions.get(DISRUPTION_TARGET)),
+        creation_timestamp=meta.creation_timestamp or "",
+        deletion_timestamp=meta.deletion_timestamp or "",
+        node_name=intern((pod.spec.node_name if pod.spec else None) or ""),
+        pod_ip=status.pod_ip or "",
+        started_at=_started_at(status),
+        containers=container_views(status.container_statuses),
+        init_containers=container_views(status.init_container_statuses),
+    )
+
+
+def _index(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _INDEX_LENGTH else None
+
+
+def _started_at(status: PodStatusDocument) -> str:
+    moments = (each.state.latest[1].started_at for each in status.container_statuses or () if each.state)
+    return min((moment for moment in moments if moment), default="")

@@ -1,0 +1,188 @@
+"""gRPC channel to the GCS.
+
+`GrpcWire` calls over one gRPC channel, with a deadline and the current token on every call, and maps gRPC status codes
+to `ApiUnavailableError` and `ApiStatusError`. The GCS may be down for hours and return as a new one: the channel reconnects by itself,
+at most every few seconds, and is replaced after several calls without an answer or when the certificates change. No
+cluster identity is sent, so a new GCS accepts the calls too. Created by `connect_gcs`; rules AS §1.6.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
+from raytide.autoscaler.gcs.client import Answer, Asked, Gcs, Rpc
+from raytide.autoscaler.gcs.credentials import Certificates, GcsAccess, Token
+
+TIMEOUT_S: Final = 10.0
+SILENT_CALLS: Final = 3
+"""After so many timeouts in a row a new channel is opened: the peer may be gone without closing the connection."""
+LONGEST_MESSAGE: Final = 64 * 1024 * 1024
+"""Bytes: decoding a reply takes several times its length, and the container may have 512 MiB. The state of 10,000 nodes
+is about 20 MB."""
+OPTIONS: Final = (
+    ("grpc.max_receive_message_length", LONGEST_MESSAGE),
+    ("grpc.max_send_message_length", LONGEST_MESSAGE),
+    ("grpc.keepalive_time_ms", 300_000),
+    ("grpc.keepalive_timeout_ms", 120_000),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 250),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 3_000),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+CODES: Final = grpc.StatusCode
+LATER: Final = frozenset(
+    {
+        CODES.UNAVAILABLE,
+        CODES.DEADLINE_EXCEEDED,
+        CODES.CANCELLED,
+        CODES.INTERNAL,
+        CODES.UNKNOWN,
+        CODES.RESOURCE_EXHAUSTED,
+    }
+)
+"""Codes for which a retry may succeed."""
+HTTP_STATUS: Final = {
+    CODES.INVALID_ARGUMENT: 400,
+    CODES.FAILED_PRECONDITION: 400,
+    CODES.OUT_OF_RANGE: 400,
+    CODES.UNAUTHENTICATED: 401,
+    CODES.PERMISSION_DENIED: 403,
+    CODES.NOT_FOUND: 404,
+    CODES.ALREADY_EXISTS: 409,
+    CODES.ABORTED: 409,
+    CODES.UNIMPLEMENTED: 501,
+}
+
+
+def connect_gcs(address: str, access: GcsAccess, *, timeout_s: float = TIMEOUT_S) -> Gcs:
+    """A client for the GCS at `host:port`; connects with the first call, which needs a running event loop."""
+    return Gcs(GrpcWire(address, access, timeout_s=timeout_s))
+
+
+@dataclass(slots=True)
+class _Line:
+    """One channel and its state."""
+
+    channel: grpc.aio.Channel
+    certificates: tuple[bytes, ...]
+    calls: int = 0
+    silent_calls: int = 0
+    is_retired: bool = False
+
+
+class GrpcWire:
+    """A `Wire` over gRPC."""
+
+    def __init__(self, address: str, access: GcsAccess, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.address = address
+        self._timeout_s = timeout_s
+        self._token = Token(access)
+        self._certificates = Certificates(access)
+        self._line: _Line | None = None
+        self._is_closed = False
+
+    async def call(self, rpc: Rpc[Asked, Answer], request: Asked) -> Answer:
+        """Call within the deadline; raises `ApiUnavailableError` or `ApiStatusError`."""
+        if self._is_closed:
+            raise ApiUnavailableError(f"{_method(rpc)}: the connection to the GCS was closed")
+        token = self._token.read()
+        line = self._present_line()
+        line.calls += 1
+        try:
+            return await self._speak(line, rpc, request, token)
+        finally:
+            line.calls -= 1
+            await self._hang_up_if_done(line)
+
+    async def close(self) -> None:
+        """Close at once; calls in progress raise `ApiUnavailableError`."""
+        self._is_closed = True
+        if self._line is not None:
+            line, self._line = self._line, None
+            await line.channel.close()
+
+    async def _speak(self, line: _Line, rpc: Rpc[Asked, Answer], request: Asked, token: str) -> Answer:
+        method = line.channel.unary_unary(rpc.path, request_serializer=rpc.asked.SerializeToString)
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        try:
+            answer: bytes = await method(request, timeout=self._timeout_s, metadata=metadata)
+        except grpc.aio.AioRpcError as refusal:
+            self._note(line, is_silent=refusal.code() is CODES.DEADLINE_EXCEEDED)
+            raise self._trouble(rpc, refusal.code(), refusal.details() or "") from None
+        except (asyncio.CancelledError, grpc.aio.UsageError):
+            task = asyncio.current_task()
+            if not self._is_closed or (task is not None and task.cancelling()):
+                raise
+            raise ApiUnavailableError(f"{_method(rpc)}: the connection to the GCS was closed") from None
+        line.silent_calls = 0
+        return _read(rpc, answer)
+
+    def _present_line(self) -> _Line:
+        """The channel in use, or a new one if there is none or the certificates have changed."""
+        certificates = self._certificates.read()
+        if self._line is None or self._line.certificates != certificates:
+            self._retire()
+            self._line = _Line(self._open(certificates), certificates)
+        return self._line
+
+    def _open(self, certificates: tuple[bytes, ...]) -> grpc.aio.Channel:
+        if not certificates:
+            return grpc.aio.insecure_channel(self.address, options=OPTIONS)
+        credentials = grpc.ssl_channel_credentials(*certificates)
+        return grpc.aio.secure_channel(self.address, credentials, options=OPTIONS)
+
+    def _note(self, line: _Line, *, is_silent: bool) -> None:
+        line.silent_calls = line.silent_calls + 1 if is_silent else 0
+        if line is self._line and line.silent_calls >= SILENT_CALLS:
+            self._retire()
+
+    def _retire(self) -> None:
+        """Use the channel for no new calls; calls in progress may finish."""
+        if self._line is not None:
+            self._line.is_retired = True
+            self._line = None
+
+    async def _hang_up_if_done(self, line: _Line) -> None:
+        if line.is_retired and line.calls == 0:
+            await line.channel.close()
+
+    def _trouble(
+        self, rpc: Rpc[Asked, Answer], code: grpc.StatusCode, details: str
+    ) -> ApiStatusError | ApiUnavailableError:
+        said = f"{_method(rpc)} at {self.address}: {details or code.name}"
+        if code is CODES.RESOURCE_EXHAUSTED and "larger than max" in details:
+            said += (
+                f"; the sidecar reads replies of at most {LONGEST_MESSAGE >> 20} MiB and makes no decisions until there are "
+                "fewer nodes, resource demands or placement groups"
+            )
+        if code in LATER:
+            is_answer = code not in (CODES.UNAVAILABLE, CODES.DEADLINE_EXCEEDED)
+            return ApiUnavailableError(said, is_outcome_unknown=rpc.is_write, is_answer=is_answer)
+        if code is CODES.UNAUTHENTICATED:
+            said = f"{_method(rpc)} at {self.address}: {self._about_the_token()}"
+        reason = code.name.title().replace("_", "")
+        return ApiStatusError(HTTP_STATUS.get(code, 500), reason, said)
+
+    def _about_the_token(self) -> str:
+        if source := self._token.source:
+            return f"the GCS rejects the token from {source}"
+        return "the GCS requires a token, but RAY_AUTH_MODE is not token: set RAY_AUTH_MODE and the token as in the Ray container"
+
+
+def _read(rpc: Rpc[Asked, Answer], answer: bytes) -> Answer:
+    """Decode the reply; gRPC's own deserializer would return None for invalid bytes."""
+    try:
+        return rpc.answer.FromString(answer)
+    except DecodeError:
+        raise ApiUnavailableError(f"{_method(rpc)}: the reply cannot be decoded", is_answer=True) from None
+
+
+def _method(rpc: Rpc[Asked, Answer]) -> str:
+    return rpc.path.rpartition("/")[2]

@@ -1,0 +1,117 @@
+"""Report, log lines and events of one tick.
+
+Takes the snapshot and all decisions, and returns the report for the GCS, the lines for monitor.log and the events for
+drivers. It only collects the input of gcs_report.py and messages.py, which write the texts. A report is made whenever
+the GCS answered, with or without a decision, because `ray status` shows the last one until a new one arrives. Called by
+autoscaler/reconcile.py.
+"""
+
+from dataclasses import dataclass, replace
+
+from raytide.autoscaler.model import Cause, Report, SchedulingReply
+from raytide.autoscaler.reporting.gcs_report import FailedGroup, ReportInputs, build_report
+from raytide.autoscaler.reporting.messages import (
+    ResizeFacts,
+    ResizeSummary,
+    conflict_line,
+    impossible_events,
+    overdue_lines,
+    reason_lines,
+    resize_events,
+    resizing_lines,
+)
+from raytide.autoscaler.scaling.group_decisions import GroupResult, Outcomes
+from raytide.autoscaler.scaling.write_throttle import Change
+from raytide.autoscaler.scheduling.decide import SchedulingRound
+from raytide.autoscaler.state.current_targets import CurrentTargets
+from raytide.autoscaler.state.group_availability import began
+from raytide.autoscaler.state.snapshot import ClusterEvent, LogLine, ReconcilerState, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Log lines and events of this tick, and the keys of all that are in effect after it."""
+
+    lines: tuple[LogLine, ...] = ()
+    events: tuple[ClusterEvent, ...] = ()
+    said: frozenset[str] = frozenset()
+
+
+def report_of(
+    snapshot: Snapshot, memory: ReconcilerState, scheduled: SchedulingRound, outcomes: Outcomes
+) -> Report | None:
+    """The report; None while the GCS does not answer."""
+    if snapshot.gcs is None:
+        return None
+    blocked = {} if scheduled.limits is None else scheduled.limits.blocked
+    backoffs = {} if scheduled.limits is None else scheduled.limits.backoffs
+    since = {name: began(backoff) for name, backoff in backoffs.items()}
+    return build_report(
+        ReportInputs(
+            state=snapshot.gcs,
+            instances=scheduled.found.instances,
+            decision=SchedulingReply() if scheduled.choice is None else scheduled.choice.decision,
+            coming={o.group.name: o.launches + o.kept for o in outcomes.groups},
+            types=scheduled.types.types,
+            pods={pod.name: pod for pod in snapshot.pods},
+            now=snapshot.now,
+            at_least=max(snapshot.reported_version, memory.report_version),
+            asked_for_s={
+                name: [snapshot.monotonic_s - ask.since_s for ask in asks]
+                for name, asks in scheduled.found.timers.asks.items()
+            },
+            failed=tuple(
+                FailedGroup(name, found.reason, found.detail, max(1, found.count), since.get(name))
+                for name, found in blocked.items()
+            ),
+            leaving=frozenset(name for o in outcomes.groups for name in o.desired.delete),
+        )
+    )
+
+
+def collect_messages(
+    memory: ReconcilerState, current: CurrentTargets, scheduled: SchedulingRound, outcomes: Outcomes, written: Change
+) -> Messages:
+    """Log lines and events; `written` is the kind of change that is written now."""
+    orders = outcomes.orders()
+    lines, said = reason_lines(
+        {**{name: order.why for name, order in orders.items()}, "": outcomes.cluster_why}, memory.words
+    )
+    late, overdue = overdue_lines(scheduled.found.overdue, memory.words)
+    lines, said = (*lines, *late), said | overdue
+    if written is Change.DECISION:
+        lines = (*resizing_lines(_resize_summary(outcome) for outcome in outcomes.groups), *lines)
+    elif written is Change.CONFLICT:
+        lines = (conflict_line(current, orders), *lines)
+    if scheduled.choice is None:
+        return Messages(lines, (), said | memory.words)
+    decision = scheduled.choice.decision
+    impossible = impossible_events(decision)
+    warnings = tuple(event for about, event in impossible.items() if about not in memory.words)
+    facts = _resize_facts(outcomes, decision) if written is Change.DECISION else ResizeFacts()
+    return Messages(lines, (*resize_events(facts), *warnings), said | impossible.keys())
+
+
+def _resize_summary(outcome: GroupResult) -> ResizeSummary:
+    return ResizeSummary(
+        group=outcome.group.name,
+        before=replace(outcome.before, replicas=outcome.group.clamp(outcome.before.replicas)),
+        after=outcome.desired,
+        target=outcome.target,
+        launches=outcome.launches,
+        withdrawn=outcome.withdrawn,
+        raised=outcome.raised,
+    )
+
+
+def _resize_facts(outcomes: Outcomes, decision: SchedulingReply) -> ResizeFacts:
+    removed: dict[tuple[str, Cause], int] = {}
+    causes = {end.instance_id: end.cause for end in decision.terminations}
+    for outcome in outcomes.groups:
+        for unit in () if outcome.target is None else outcome.target.replica_states:
+            for host in unit.hosts:
+                if host.instance_id in causes:
+                    key = outcome.group.name, causes[host.instance_id]
+                    removed[key] = removed.get(key, 0) + 1
+    added = {outcome.group.name: outcome.launches for outcome in outcomes.groups}
+    return ResizeFacts(added, removed, decision.cluster_resources)

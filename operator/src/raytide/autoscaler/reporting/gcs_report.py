@@ -1,0 +1,123 @@
+"""Autoscaling state report for the GCS.
+
+Takes the instances, the decision and the blocked groups, and returns the report behind `ray status`, the dashboard and
+Ray's warnings (AS §5.3, §5.5). Only demand that no node of any type could hold is infeasible, because Ray warns and may
+cancel tasks by that list (B-14, AS:G-11). The version is the time in milliseconds, and never below that of the report
+the GCS holds, because the GCS ignores older ones silently (B-5). Called by collect.py; autoscaler/gcs/messages.py
+encodes it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from raytide.api.pod import PodView
+from raytide.api.pod_failure import trouble_of
+from raytide.autoscaler.model import (
+    STARTING,
+    Demand,
+    FailedRequest,
+    GcsState,
+    Instance,
+    NodeType,
+    PendingInstance,
+    PendingRequest,
+    Report,
+    SchedulingReply,
+)
+from raytide.autoscaler.scheduling.feasibility import could_hold
+
+
+@dataclass(frozen=True, slots=True)
+class FailedGroup:
+    """A group that gets no nodes at present: reason, number of missing nodes, and since when."""
+
+    group: str
+    reason: str
+    message: str = ""
+    count: int = 1
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportInputs:
+    """Inputs for a report."""
+
+    state: GcsState
+    instances: tuple[Instance, ...]
+    decision: SchedulingReply
+    coming: Mapping[str, int]
+    """By group, nodes requested or about to be requested that have no pod yet."""
+    types: tuple[NodeType, ...]
+    pods: Mapping[str, PodView]
+    now: datetime
+    at_least: int = 0
+    """Lower bound of the report version."""
+    asked_for_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """By group, for how many seconds each node has been requested, oldest first; further nodes are requested now."""
+    failed: tuple[FailedGroup, ...] = ()
+    leaving: Collection[str] = ()
+    """Pods named for deletion: no longer pending."""
+
+
+def build_report(facts: ReportInputs) -> Report:
+    """The report of this tick."""
+    now_s = int(facts.now.timestamp())
+    return Report(
+        gcs_version=facts.state.version,
+        version=report_version(facts.now, facts.at_least),
+        pending_requests=tuple(_pending_requests(facts)),
+        pending_instances=tuple(_pending_instances(facts)),
+        failed_requests=tuple(_failed_request(failed, now_s) for failed in facts.failed),
+        infeasible=facts.decision.impossible,
+        infeasible_gangs=facts.decision.impossible_gangs,
+        infeasible_constraint=_impossible_constraint(facts),
+    )
+
+
+def report_version(now: datetime, at_least: int) -> int:
+    """Milliseconds since the epoch, but never below `at_least` if the clock went back."""
+    return max(int(now.timestamp() * 1000), at_least)
+
+
+def _pending_requests(facts: ReportInputs) -> Iterable[PendingRequest]:
+    """One entry for all nodes of a group that were requested in the same second."""
+    now_s = facts.now.timestamp()
+    for name, count in facts.coming.items():
+        ages_s = [*facts.asked_for_s.get(name, ())][:count]
+        moments = Counter(int(now_s - age_s) for age_s in ages_s)
+        moments[int(now_s)] += count - len(ages_s)
+        yield from (PendingRequest(name, many, at_s) for at_s, many in sorted(moments.items()) if many > 0)
+
+
+def _pending_instances(facts: ReportInputs) -> Iterable[PendingInstance]:
+    for instance in facts.instances:
+        if instance.status in STARTING and instance.pod and instance.pod not in facts.leaving:
+            pod = facts.pods.get(instance.pod)
+            yield PendingInstance(instance.node_type, instance.pod, pod.pod_ip if pod else "", _details(pod))
+
+
+def _details(pod: PodView | None) -> str:
+    """Status text of a pending pod in `ray status`: what blocks it, else its phase."""
+    if pod is None:
+        return "pod created"
+    trouble = trouble_of(pod)
+    if trouble is not None:
+        return f"{trouble.cause.value}: {trouble.detail}"
+    return "waiting for ray to start" if pod.is_running else f"pod {pod.phase or 'Pending'}".lower()
+
+
+def _failed_request(failed: FailedGroup, now_s: int) -> FailedRequest:
+    since_s = now_s if failed.since is None else int(failed.since.timestamp())
+    said = f"{failed.reason}: {failed.message}" if failed.message else failed.reason
+    return FailedRequest(failed.group, failed.count, said, started_at_s=since_s, failed_at_s=since_s)
+
+
+def _impossible_constraint(facts: ReportInputs) -> tuple[Demand, ...] | None:
+    """The `request_resources()` constraint if part of it is infeasible; mere lack of capacity is not reported."""
+    asked = facts.state.constraint
+    if not asked or not facts.decision.is_constraint_unmet:
+        return None
+    is_impossible = any(not any(could_hold(kind, demand.request) for kind in facts.types) for demand in asked)
+    return asked if is_impossible else None

@@ -1,0 +1,202 @@
+"""Log lines and driver events for a change of decisions.
+
+Takes the previous and the new decisions and their reasons. Returns one log line per group whose count or names change,
+one per new reason, and the messages Ray shows to drivers, worded as Ray's autoscaler words them (AS §5.4). A message in
+effect is not repeated until it no longer holds (B-14). Called by collect.py and autoscaler/reconcile.py; written by
+the loop.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from raytide.api.autoscaler_decision import GroupDecision, Why
+from raytide.autoscaler.model import Amounts, Cause, Demand, SchedulingReply
+from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget
+from raytide.autoscaler.scaling.limit_reasons import NO_FITTING_GROUP, shape_of, whole
+from raytide.autoscaler.state.current_targets import CurrentTargets
+from raytide.autoscaler.state.snapshot import ClusterEvent, Level, LogLine
+
+WORDS_BY_CAUSE: Final[Mapping[Cause, str]] = {
+    Cause.IDLE: "idle",
+    Cause.MAX_NUM_NODE_PER_TYPE: "max number of worker nodes per type reached",
+    Cause.MAX_NUM_NODES: "max number of worker nodes reached",
+    Cause.OUTDATED: "outdated",
+}
+LOUD: Final = frozenset({NO_FITTING_GROUP})
+"""Reasons that need an action of the user."""
+MOST_NAMED: Final = 5
+"""Pods named in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeSummary:
+    """One group's change and what explains it."""
+
+    group: str
+    before: GroupDecision
+    after: GroupDecision
+    target: GroupTarget | None = None
+    launches: int = 0
+    withdrawn: int = 0
+    raised: int | None = None
+    """Another writer's replica count that was adopted."""
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the replica count or the names differ."""
+        is_same_size = self.before.replicas == self.after.replicas
+        return not is_same_size or set(self.before.delete) != set(self.after.delete)
+
+
+def resizing_lines(resizings: Iterable[ResizeSummary]) -> tuple[LogLine, ...]:
+    """One line per changed group."""
+    return tuple(_line(one) for one in resizings if one.is_change)
+
+
+def conflict_line(current: CurrentTargets, orders: Mapping[str, GroupDecision]) -> LogLine:
+    """The line for writing an unchanged decision again because another writer changed the spec."""
+    differing = [
+        f"{group.name}: {group.spec_replicas} instead of {orders[group.name].replicas}"
+        for group in current.groups
+        if group.name in orders and group.spec_replicas != orders[group.name].replicas
+    ]
+    message = "another writer changed spec.workerGroupSpecs, the autoscaler writes its decision again"
+    return LogLine(Level.WARNING, message, (("found", ", ".join(differing) or "workersToDelete"),))
+
+
+def reason_lines(
+    reasons: Mapping[str, tuple[Why, ...]], said: frozenset[str]
+) -> tuple[tuple[LogLine, ...], frozenset[str]]:
+    """A line per new reason, and the keys of all reasons in effect; changed counts alone make no line."""
+    current = {f"{group}/{why.reason}": (group, why) for group, found in reasons.items() for why in found}
+    lines = tuple(
+        LogLine(
+            Level.WARNING if why.reason in LOUD else Level.INFO, f"{why.reason}: {why.message}", _values(group, why)
+        )
+        for word, (group, why) in current.items()
+        if word not in said
+    )
+    return lines, frozenset(current)
+
+
+def overdue_lines(pods: Collection[str], said: frozenset[str]) -> tuple[tuple[LogLine, ...], frozenset[str]]:
+    """One line with the pods newly overdue for termination, and the keys of all that are overdue."""
+    words = {f"overdue/{pod}": pod for pod in sorted(pods)}
+    new = [pod for word, pod in words.items() if word not in said]
+    if not new:
+        return (), frozenset(words)
+    others = f" and {len(new) - MOST_NAMED} more" if len(new) > MOST_NAMED else ""
+    message = f"{counted(len(new), 'pod')} not gone long after termination was requested: {', '.join(new[:MOST_NAMED])}{others}"
+    return (LogLine(Level.WARNING, message, (("overdue", len(words)),)),), frozenset(words)
+
+
+def _line(one: ResizeSummary) -> LogLine:
+    values: list[tuple[str, str | int | float]] = [
+        ("group", one.group),
+        ("from", one.before.replicas),
+        ("to", one.after.replicas),
+        ("named", len(set(one.after.delete) - set(one.before.delete))),
+    ]
+    return LogLine(Level.INFO, f"group {one.group}: {_why(one)}", tuple(values))
+
+
+def _why(one: ResizeSummary) -> str:
+    """The change in one sentence."""
+    leaving = {} if one.target is None else _leaving(one.target)
+    parts = [
+        *([f"{one.raised} replicas set by another writer, adopted"] if one.raised is not None else []),
+        *([f"{counted(one.launches, 'more node')} needed"] if one.launches else []),
+        *(f"{count} {word}" for word, count in leaving.items()),
+        *([f"{one.withdrawn} requested, no longer needed"] if one.withdrawn else []),
+    ]
+    gone = len(set(one.before.delete) - set(one.after.delete))
+    if gone:
+        parts.append(f"{counted(gone, 'named pod')} deleted")
+    if not parts:
+        parts.append(
+            "only the remaining replicas"
+            if one.after.replicas < one.before.replicas
+            else "limited by minReplicas and maxReplicas"
+        )
+    is_same = one.before.replicas == one.after.replicas
+    change = f"stays at {one.after.replicas}" if is_same else f"{one.before.replicas} -> {one.after.replicas}"
+    return f"{change} ({', '.join(parts)})"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _leaving(target: GroupTarget) -> dict[str, int]:
+    count_by_word: dict[str, int] = {}
+    for unit in target.replica_states:
+        if unit.disposition in (Disposition.LEAVES, Disposition.NAMED):
+            word = WORDS_BY_CAUSE[unit.cause] if unit.cause else "no longer needed"
+            count_by_word[word] = count_by_word.get(word, 0) + len(unit.hosts)
+    return count_by_word
+
+
+def _values(group: str, why: Why) -> tuple[tuple[str, str | int | float], ...]:
+    whose = (("group", group),) if group else ()
+    return (*whose, ("reason", why.reason), ("count", why.count))
+
+
+# --- for drivers -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeFacts:
+    """Changes reported to drivers."""
+
+    added: Mapping[str, int] = field(default_factory=dict)
+    """By group, nodes."""
+    removed: Mapping[tuple[str, Cause], int] = field(default_factory=dict)
+    resources: Amounts = ()
+    """Of the whole cluster after all these changes."""
+
+
+def resize_events(facts: ResizeFacts) -> tuple[ClusterEvent, ...]:
+    """Added nodes, removed nodes, and the resulting cluster resources."""
+    sentences = [
+        *(f"Adding {count} node(s) of type {group}." for group, count in facts.added.items() if count),
+        *(
+            f"Removing {count} nodes of type {group} ({WORDS_BY_CAUSE[cause]})."
+            for (group, cause), count in facts.removed.items()
+            if count
+        ),
+    ]
+    if sentences:
+        sentences.append(_resized(facts.resources))
+    return tuple(ClusterEvent(Level.INFO, sentence) for sentence in sentences)
+
+
+def impossible_events(decision: SchedulingReply) -> dict[str, ClusterEvent]:
+    """Warnings for infeasible demand; missing capacity is no warning (B-14).
+
+    Keyed by subject without counts, which vary from tick to tick, so that each subject is reported once.
+    """
+    ending = "Add suitable node types to this cluster to resolve this issue."
+    sentences = {}
+    if decision.impossible:
+        named = decision.impossible[:100]
+        shapes = ", ".join(_counted(demand) for demand in named)
+        about = f"impossible/{sorted(shape_of(demand.request) for demand in named)}"
+        sentences[about] = f"No available node types can fulfill resource requests {shapes}. {ending}"
+    for gang in decision.impossible_gangs[:100]:
+        shapes = ", ".join(_counted(Demand(bundle)) for bundle in gang.bundles)
+        sentences[f"impossible/{gang.details}"] = (
+            f"No available node types can fulfill placement group requests (detail={gang.details}): {shapes}. {ending}"
+        )
+    return {about: ClusterEvent(Level.WARNING, sentence) for about, sentence in sentences.items()}
+
+
+def _counted(demand: Demand) -> str:
+    return f"{shape_of(demand.request)}*{demand.count}"
+
+
+def _resized(resources: Amounts) -> str:
+    words = [f"{whole(resources, 'CPU')} CPUs"]
+    words += [f"{whole(resources, name)} {name}s" for name in ("GPU", "TPU") if whole(resources, name)]
+    return f"Resized to {', '.join(words)}."

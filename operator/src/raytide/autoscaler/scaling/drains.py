@@ -1,0 +1,149 @@
+"""Drains of a scale-down, and the pods to name for deletion after them.
+
+Takes the replicas to remove and returns one drain per live node: idle termination, which the raylet rejects if the node
+has become busy, or preemption with a deadline if the group is too large and no node is idle. From the results it
+derives the replicas to name for deletion: every host accepted, or did not answer and its pod is not Ready (contract,
+"Order of a scale-down"). Rejections are remembered with a backoff, so that a node that keeps rejecting does not make
+the group flap. Called by autoscaler/reconcile.py.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from raytide.api.pod import PodView
+from raytide.autoscaler.model import Cause, DrainReason, Instance
+from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget, ReplicaState
+from raytide.autoscaler.state.snapshot import Answers, Drain, DrainRejection
+
+FIRST_REST_S: Final = 15.0
+LONGEST_REST_S: Final = 600.0
+MOST_DRAINS: Final = 200
+"""Drains sent in one tick, unless a single replica has more hosts; the rest follow in the next tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainTerms:
+    """Inputs for drains other than the replicas."""
+
+    pods: Mapping[str, PodView]
+    now: datetime
+    monotonic_s: float
+    grace_s: float
+    refusals: Mapping[str, DrainRejection]
+
+    def is_resting(self, node_id: str) -> bool:
+        """Whether this node is in backoff after a rejected drain."""
+        refusal = self.refusals.get(node_id)
+        return refusal is not None and self.monotonic_s < refusal.until_s
+
+    def host_index(self, host: Instance) -> int:
+        """Index of the host in its replica; 0 if its pod does not carry one."""
+        pod = self.pods.get(host.pod)
+        return (pod.host_index or 0) if pod is not None else 0
+
+
+def drains_of(group: str, target: GroupTarget, terms: DrainTerms) -> tuple[Drain, ...]:
+    """The drains of one group: whole replicas only, the first host of each before the others."""
+    found: list[Drain] = []
+    for unit in target.with_disposition(Disposition.LEAVES):
+        if any(terms.is_resting(host.node_id) for host in unit.draining):
+            continue
+        if found and len(found) + len(unit.draining) > MOST_DRAINS:
+            break
+        found += [_drain(group, unit, host, terms) for host in sorted(unit.draining, key=terms.host_index)]
+    return tuple(found)
+
+
+def by_replica(drains: Iterable[Drain]) -> tuple[tuple[Drain, ...], ...]:
+    """Drains grouped by replica, in order."""
+    found: dict[tuple[str, str], list[Drain]] = {}
+    for drain in drains:
+        found.setdefault((drain.group, drain.unit), []).append(drain)
+    return tuple(tuple(hosts) for hosts in found.values())
+
+
+def drains_of_removed(
+    found: Iterable[Instance], groups: Collection[str], leaving_s: Mapping[str, float], terms: DrainTerms
+) -> tuple[Drain, ...]:
+    """Drains for nodes of groups removed from the spec: they cannot be named and end after the drain (B-1)."""
+    drains: list[Drain] = []
+    for host in found:
+        is_removed = host.pod and host.node_id and not host.is_head and host.node_type and host.node_type not in groups
+        if is_removed and host.node_id not in leaving_s and not terms.is_resting(host.node_id):
+            unit = ReplicaState(host.replica or host.pod, (host,), Disposition.LEAVES)
+            drains.append(_drain(host.node_type, unit, host, terms))
+    return tuple(drains[:MOST_DRAINS])
+
+
+def _drain(group: str, unit: ReplicaState, host: Instance, terms: DrainTerms) -> Drain:
+    pod = terms.pods.get(host.pod)
+    is_idle = unit.cause is Cause.IDLE or (unit.cause is None and all(each.idle_ms for each in unit.draining))
+    deadline = terms.now + timedelta(seconds=terms.grace_s)
+    return Drain(
+        node_id=host.node_id,
+        pod=host.pod,
+        group=group,
+        unit=unit.name,
+        reason=DrainReason.IDLE_TERMINATION if is_idle else DrainReason.PREEMPTION,
+        message=(
+            f"idle for {host.idle_ms / 1000:.0f} seconds"
+            if is_idle
+            else f"group {group} is scaled down; running work has {terms.grace_s:.0f} seconds to finish"
+        ),
+        deadline_ms=0 if is_idle else int(deadline.timestamp() * 1000),
+        is_pod_ready=pod is not None and pod.is_running_and_ready,
+    )
+
+
+# --- after the drain results -----------------------------------------------------------------------------------------
+
+
+def named_after(drains: Iterable[Drain], answers: Answers, hosts: Iterable[Instance]) -> dict[str, tuple[str, ...]]:
+    """Names of all pods in replicas that may be named for deletion now, by group.
+
+    A preempted node may be busy: it is named in a later tick, when it is dead or past its deadline (RM:I22).
+    """
+    drains = tuple(drains)
+    held = {(drain.group, drain.unit) for drain in drains if not _may_be_named(drain, answers)}
+    agreed = {(drain.group, drain.unit) for drain in drains} - held
+    names: dict[str, list[str]] = {}
+    for host in hosts:
+        if host.pod and (host.node_type, host.replica or host.pod) in agreed:
+            names.setdefault(host.node_type, []).append(host.pod)
+    return {group: tuple(pods) for group, pods in names.items()}
+
+
+def _may_be_named(drain: Drain, answers: Answers) -> bool:
+    answer = answers.get(drain.node_id)
+    if answer is None:
+        return not drain.is_pod_ready
+    return answer.is_accepted and drain.reason is DrainReason.IDLE_TERMINATION
+
+
+def leaving_since(leaving_s: Mapping[str, float], answers: Answers, now_s: float) -> dict[str, float]:
+    """Since when each node has accepted its drain."""
+    agreed = {node_id: now_s for node_id, answer in answers.items() if answer is not None and answer.is_accepted}
+    return {**agreed, **leaving_s}
+
+
+def refusals_after(
+    refusals: Mapping[str, DrainRejection], drains: Iterable[Drain], answers: Answers, now_s: float
+) -> dict[str, DrainRejection]:
+    """Backoff after rejected drains: it doubles with each rejection in a row; no answer counts as a rejection.
+
+    Hosts that were not asked, because another host of their replica rejected, are left out.
+    """
+    found = dict(refusals)
+    for drain in drains:
+        if drain.node_id not in answers:
+            continue
+        answer = answers[drain.node_id]
+        if answer is not None and answer.is_accepted:
+            found.pop(drain.node_id, None)
+        else:
+            count = found[drain.node_id].count + 1 if drain.node_id in found else 1
+            rest_s = min(FIRST_REST_S * 2 ** min(count - 1, 10), LONGEST_REST_S)
+            found[drain.node_id] = DrainRejection(count, now_s + rest_s)
+    return found

@@ -1,0 +1,290 @@
+"""Decision per worker group: replicas, names to delete, adopted count, backoff and reasons.
+
+Takes the targets in force and the scheduler's decision for the whole cluster, and returns one decision per group plus
+the replicas to remove. A requested replica without a pod is not withdrawn before `HOLD_S` of missing demand, because
+demand fluctuates (AS:G-6), unless its group cannot deliver. An unreadable or suspended group is left unchanged; while
+the demand is unknown all groups are. Called by autoscaler/reconcile.py.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from raytide.api.autoscaler_decision import GroupDecision, Why
+from raytide.api.pod import PodView
+from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, STARTING, UNSEEN, Cause, Instance, Status
+from raytide.autoscaler.scaling.group_targets import Disposition, GroupInputs, GroupTarget, group_target
+from raytide.autoscaler.scaling.limit_reasons import LimitInputs, head_down, reasons
+from raytide.autoscaler.scheduling.decide import SchedulingRound, dead_after_drain
+from raytide.autoscaler.scheduling.fallback import FallbackResult
+from raytide.autoscaler.state.current_targets import CurrentTargets
+from raytide.autoscaler.state.group_availability import Limits
+from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
+from raytide.autoscaler.state.worker_groups import SpecGroup
+
+HOLD_S: Final = 10.0
+"""How long requested replicas without a pod may lack demand before they are withdrawn."""
+SILENCE_S: Final = 10.0
+"""How long the head may be down before this is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """One group's decision and what led to it."""
+
+    group: SpecGroup
+    before: GroupDecision
+    desired: GroupDecision
+    target: GroupTarget | None = None
+    """None: the group is left as it is."""
+    launches: int = 0
+    kept: int = 0
+    """Hosts requested earlier, without a pod yet, and still needed."""
+    withdrawn: int = 0
+    """Hosts requested earlier, without a pod yet, and withdrawn now."""
+    raised: int | None = None
+    """Another writer's replica count that is adopted now."""
+
+    @property
+    def draining(self) -> int:
+        """Hosts with a drain in progress."""
+        return (
+            0
+            if self.target is None
+            else sum(len(unit.hosts) for unit in self.target.with_disposition(Disposition.DRAINS))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """All decisions and the timers they are based on."""
+
+    groups: tuple[GroupResult, ...]
+    cluster_why: tuple[Why, ...] = ()
+    """Reasons that concern no single group of the spec."""
+    unneeded_s: Mapping[str, float] = field(default_factory=dict)
+    pending_s: Mapping[str, float] = field(default_factory=dict)
+    leaving_s: Mapping[str, float] = field(default_factory=dict)
+
+    def orders(self) -> dict[str, GroupDecision]:
+        """Decisions by group."""
+        return {outcome.group.name: outcome.desired for outcome in self.groups}
+
+
+def group_outcomes(
+    snapshot: Snapshot, memory: ReconcilerState, current: CurrentTargets, scheduled: SchedulingRound
+) -> Outcomes:
+    """Decide about every group."""
+    pods = {pod.name: pod for pod in snapshot.pods}
+    if scheduled.choice is None or scheduled.limits is None:
+        return _hold(snapshot, memory, current, scheduled, pods)
+    return _GroupRound(snapshot, memory, current, scheduled, scheduled.choice, scheduled.limits, pods).outcomes()
+
+
+def _hold(
+    snapshot: Snapshot,
+    memory: ReconcilerState,
+    current: CurrentTargets,
+    scheduled: SchedulingRound,
+    pods: Mapping[str, PodView],
+) -> Outcomes:
+    """Keep every group at its current target, within minimum and maximum."""
+    silent_s = snapshot.monotonic_s - (snapshot.monotonic_s if memory.silent_s is None else memory.silent_s)
+    is_long = silent_s >= SILENCE_S
+    groups = tuple(_left(group, current, pods, () if is_long else None) for group in current.groups)
+    why = (head_down(scheduled.why_not),) if is_long else current.why
+    return Outcomes(groups, why, memory.unneeded_s, memory.pending_s, memory.leaving_s)
+
+
+def _left(
+    group: SpecGroup, current: CurrentTargets, pods: Mapping[str, PodView], why: tuple[Why, ...] | None = None
+) -> GroupResult:
+    """Leave the group unchanged, except for names of pods that no longer exist."""
+    before = current.decision(group)
+    order = replace(
+        before,
+        replicas=before.replicas if group.is_suspended else current.replicas(group),
+        delete=tuple(name for name in current.named(group) if name in pods),
+        foreign=current.foreign(group),
+        why=before.why if why is None else why,
+    )
+    return GroupResult(group, before, order, raised=current.raised(group))
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupRound:
+    """One decision about all groups."""
+
+    snapshot: Snapshot
+    memory: ReconcilerState
+    current: CurrentTargets
+    scheduled: SchedulingRound
+    choice: FallbackResult
+    limits: Limits
+    pods: Mapping[str, PodView]
+
+    def outcomes(self) -> Outcomes:
+        """Compute the targets of all groups, then the reasons, which depend on all targets."""
+        by_group = self.scheduled.found.by_group()
+        pending_s = self._pending_since()
+        exits = _Terminations(
+            to_terminate={end.instance_id: end.cause for end in self.choice.decision.terminations},
+            ended=self._ended(pending_s, by_group),
+            leaving_s=self._leaving_s(by_group),
+        )
+        unneeded_s: dict[str, float] = {}
+        groups: list[GroupResult] = []
+        for group in self.current.groups:
+            mine = by_group.get(group.name, [])
+            since_s = self._unneeded_since(group, mine)
+            if since_s is not None:
+                unneeded_s[group.name] = since_s
+            groups.append(self._outcome(group, mine, exits, since_s))
+        why = self._reasons(groups)
+        return Outcomes(
+            groups=tuple(
+                replace(outcome, desired=replace(outcome.desired, why=why.get(outcome.group.name, ())))
+                for outcome in groups
+            ),
+            cluster_why=why.get(HEAD_TYPE, ()),
+            unneeded_s=unneeded_s,
+            pending_s=pending_s,
+            leaving_s=exits.leaving_s,
+        )
+
+    def _outcome(
+        self, group: SpecGroup, mine: Sequence[Instance], exits: "_Terminations", unneeded_since_s: float | None
+    ) -> GroupResult:
+        if group.is_suspended or group.name in self.scheduled.types.skipped:
+            return _left(group, self.current, self.pods)
+        launches = self.scheduled.launches.now.get(group.name, 0) if self.scheduled.launches else 0
+        unseen = [instance for instance in mine if instance.status in UNSEEN]
+        kept = self._kept(unseen, unneeded_since_s)
+        target = group_target(
+            GroupInputs(
+                group=group,
+                instances=tuple(mine),
+                pods=self.pods,
+                named=self.current.named(group),
+                launches=launches,
+                to_terminate=exits.to_terminate,
+                kept=kept,
+                ended=exits.ended,
+                overdue=self._overdue(exits.leaving_s),
+            )
+        )
+        order = GroupDecision(
+            replicas=target.replicas,
+            delete=target.names,
+            foreign=self.current.foreign(group),
+            backoff=self.limits.backoffs.get(group.name),
+        )
+        before, raised = self.current.decision(group), self.current.raised(group)
+        return GroupResult(group, before, order, target, launches, kept, len(unseen) - kept, raised)
+
+    # --- requested hosts without a pod -------------------------------------------------------------------------------
+
+    def _kept(self, unseen: Iterable[Instance], unneeded_since_s: float | None) -> int:
+        """Number of hosts still needed: all of them until some have lacked demand for `HOLD_S`."""
+        wanted = [i for i in unseen if i.instance_id not in self.choice.withdrawn]
+        if unneeded_since_s is None or self.snapshot.monotonic_s - unneeded_since_s < HOLD_S:
+            return len(wanted)
+        return sum(self._is_needed(instance) for instance in wanted)
+
+    def _unneeded_since(self, group: SpecGroup, mine: Iterable[Instance]) -> float | None:
+        """Since when some hosts have lacked demand; None if none do or another writer's count is in force."""
+        if self.current.is_prescaled(group):
+            return None
+        if all(self._is_needed(i) for i in mine if i.status in UNSEEN and i.instance_id not in self.choice.withdrawn):
+            return None
+        return self.memory.unneeded_s.get(group.name, self.snapshot.monotonic_s)
+
+    def _is_needed(self, instance: Instance) -> bool:
+        return instance.instance_id in self.choice.decision.needed or instance.instance_id in self.choice.kept
+
+    # --- instances to remove -----------------------------------------------------------------------------------------
+
+    def _ended(self, pending_s: Mapping[str, float], by_group: Mapping[str, Sequence[Instance]]) -> frozenset[str]:
+        """Pods that can be terminated without a drain."""
+        found = self.scheduled.found
+        idle = self._idle_pending(pending_s, by_group)
+        return found.to_end | dead_after_drain(found, self.memory) | self.choice.withdrawn | idle
+
+    def _pending_since(self) -> dict[str, float]:
+        """Since when each pod without a Ray node has lacked demand, if such pods are to be terminated (AS:S-33)."""
+        if self.snapshot.settings.pending_idle_timeout_s is None:
+            return {}
+        return {
+            i.instance_id: self.memory.pending_s.get(i.instance_id, self.snapshot.monotonic_s)
+            for i in self.scheduled.found.instances
+            if i.status in STARTING and not i.is_head and i.pod and not self._is_needed(i)
+        }
+
+    def _idle_pending(
+        self, pending_s: Mapping[str, float], by_group: Mapping[str, Sequence[Instance]]
+    ) -> frozenset[str]:
+        """Pods past that timeout: oldest first, whole replicas, and none that the minimum requires."""
+        limit_s = self.snapshot.settings.pending_idle_timeout_s
+        if limit_s is None:
+            return frozenset()
+        due = {name for name, since_s in pending_s.items() if self.snapshot.monotonic_s - since_s > limit_s}
+        found: set[str] = set()
+        for kind in self.scheduled.types.types:
+            mine = [i for i in by_group.get(kind.name, ()) if i.status in COUNTABLE]
+            held = {i.replica for i in mine if i.replica and i.instance_id not in due}
+            may_go = [i.instance_id for i in mine if i.instance_id in due and i.replica not in held]
+            room = max(0, len(mine) - kind.min_nodes) // kind.num_of_hosts * kind.num_of_hosts
+            found.update(sorted(may_go, key=lambda name: pending_s[name])[:room])
+        return frozenset(found)
+
+    def _leaving_s(self, by_group: Mapping[str, Sequence[Instance]]) -> dict[str, float]:
+        """Since when each node has been leaving, as long as its pod exists.
+
+        In a group above its maximum, a busy draining node gets its grace period from the moment it is first seen
+        draining, whatever started the drain: after a restart that is unknown, and the maximum always applies.
+        """
+        stays = self.scheduled.found.timers.stays
+        there = {stay.node_id for name, stay in stays.items() if name in self.pods}
+        leaving_s = {node_id: since for node_id, since in self.memory.leaving_s.items() if node_id in there}
+        for group in self.current.groups:
+            mine = [i for i in by_group.get(group.name, ()) if i.pod]
+            if len(mine) > group.clamp(group.max_replicas) * group.num_of_hosts:
+                for instance in mine:
+                    if instance.status is Status.RAY_STOPPING:
+                        leaving_s.setdefault(instance.node_id, self.snapshot.monotonic_s)
+        return leaving_s
+
+    def _overdue(self, leaving_s: Mapping[str, float]) -> frozenset[str]:
+        grace_s = self.snapshot.settings.preemption_grace_s
+        return frozenset(
+            node_id for node_id, since_s in leaving_s.items() if self.snapshot.monotonic_s - since_s >= grace_s
+        )
+
+    # --- reasons -----------------------------------------------------------------------------------------------------
+
+    def _reasons(self, groups: Iterable[GroupResult]) -> dict[str, tuple[Why, ...]]:
+        groups = tuple(groups)
+        speed = self.scheduled.launches
+        return reasons(
+            LimitInputs(
+                types=self.scheduled.types.types,
+                decision=self.choice.decision,
+                nodes={o.group.name: o.desired.replicas * o.group.num_of_hosts for o in groups},
+                limits={
+                    name: Why(blocked.reason, blocked.count, blocked.detail)
+                    for name, blocked in self.limits.blocked.items()
+                },
+                problems=self.scheduled.types.problems_by_group(),
+                leaving={outcome.group.name: outcome.draining for outcome in groups},
+                held_back=speed.held_back if speed else {},
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Terminations:
+    """Instances to remove, in all groups."""
+
+    to_terminate: Mapping[str, Cause]
+    ended: frozenset[str]
+    leaving_s: Mapping[str, float]

@@ -1,0 +1,185 @@
+"""Target of one worker group: replica count, names to delete and replicas to drain.
+
+Takes one group, its instances and the scheduler's decision. Returns the absolute number of replicas, the names for
+`workersToDelete` and the replicas to drain first. It is computed anew each tick from current state: remaining nodes
+plus requested ones still needed plus new ones (D12). A multi-host replica is removed as a whole or not at all (B-8,
+RM:I6); a busy node is not named before its deadline (RM:I22). Called by group_decisions.py.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from raytide.api.autoscaler_decision import MAX_NAMES_PER_GROUP
+from raytide.api.pod import PodView
+from raytide.autoscaler.model import COUNTABLE, UNSEEN, Cause, Instance, Status
+from raytide.autoscaler.state.worker_groups import SpecGroup
+
+LEAVING: Final = frozenset({Status.RAY_STOP_REQUESTED, Status.RAY_STOPPING})
+"""A drain was requested and the Ray node still exists."""
+
+
+class Disposition(StrEnum):
+    """What happens to a host or to a whole replica."""
+
+    STAYS = "stays"
+    LEAVES = "leaves"
+    """To be drained; named for deletion once its nodes accepted."""
+    DRAINS = "drains"
+    """Draining and still busy: it no longer counts and is not named yet."""
+    NAMED = "named"
+    """No work in it is left to wait for: it may be named for deletion."""
+    GONE = "gone"
+    """It terminates, or has ended, without this autoscaler."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """One replica with all its hosts and their fate."""
+
+    name: str
+    """Name of the replica, or of the pod in a single-host group."""
+    hosts: tuple[Instance, ...]
+    disposition: Disposition
+    cause: Cause | None = None
+    """Why the scheduler terminates it; None if it failed or another actor drains it."""
+
+    @property
+    def draining(self) -> tuple[Instance, ...]:
+        """The hosts whose nodes still need a drain request."""
+        return tuple(host for host in self.hosts if _is_at_work(host))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInputs:
+    """Inputs for a group's target."""
+
+    group: SpecGroup
+    instances: tuple[Instance, ...]
+    pods: Mapping[str, PodView]
+    """By name."""
+    named: tuple[str, ...] = ()
+    """The names in force for deletion: spec and record together."""
+    launches: int = 0
+    """Additional hosts the scheduler launches."""
+    to_terminate: Mapping[str, Cause] = field(default_factory=dict)
+    """By instance id, the scheduler's terminations."""
+    kept: int = 0
+    """Hosts that were requested, have no pod yet, and are not withdrawn."""
+    ended: Collection[str] = ()
+    """Pods that can be terminated without a drain."""
+    overdue: Collection[str] = ()
+    """Ray node ids whose grace period is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTarget:
+    """Target of one group."""
+
+    replicas: int
+    names: tuple[str, ...]
+    """For `workersToDelete` now: names in force whose pods still exist, and pods that need no drain."""
+    replica_states: tuple[ReplicaState, ...]
+
+    def with_disposition(self, disposition: Disposition) -> tuple[ReplicaState, ...]:
+        """The replicas with this fate."""
+        return tuple(unit for unit in self.replica_states if unit.disposition is disposition)
+
+
+def group_target(question: GroupInputs) -> GroupTarget:
+    """Compute the target of one group."""
+    units = _within_names(question, tuple(_unit(name, hosts, question) for name, hosts in _units(question.instances)))
+    return GroupTarget(_replicas(question, units), _names(question, units), units)
+
+
+def _replicas(question: GroupInputs, units: Iterable[ReplicaState]) -> int:
+    per_replica = question.group.num_of_hosts
+    staying = sum(len(unit.hosts) for unit in units if unit.disposition is Disposition.STAYS)
+    coming = question.launches + question.kept
+    # A draining pod still counts in the operator's replica count, so each launch needs one more replica; without
+    # launches it must not be counted, or it would be replaced as soon as it ends.
+    holding = sum(len(unit.hosts) for unit in units if unit.disposition is Disposition.DRAINS) if coming else 0
+    return question.group.clamp(-(-(staying + coming + holding) // per_replica))
+
+
+def _names(question: GroupInputs, units: Iterable[ReplicaState]) -> tuple[str, ...]:
+    due = [host.pod for unit in units if unit.disposition is Disposition.NAMED for host in unit.hosts]
+    current = [name for name in question.named if name in question.pods]
+    alive = (name for name in due if (pod := question.pods.get(name)) is not None and not pod.is_terminating)
+    return tuple(dict.fromkeys([*current, *alive]))[:MAX_NAMES_PER_GROUP]
+
+
+def _within_names(question: GroupInputs, units: tuple[ReplicaState, ...]) -> tuple[ReplicaState, ...]:
+    """Limit removals to the number of names the record can hold; the rest stay until the next tick.
+
+    A replica larger than that is removed alone: one named host removes the whole replica.
+    """
+    if not any(unit.disposition is Disposition.LEAVES for unit in units):
+        return units
+    left = MAX_NAMES_PER_GROUP - len(_names(question, units))
+    kept = []
+    for unit in units:
+        is_too_many = unit.disposition is Disposition.LEAVES and len(unit.hosts) > left and left < MAX_NAMES_PER_GROUP
+        if unit.disposition is Disposition.LEAVES and not is_too_many:
+            left -= len(unit.hosts)
+        kept.append(ReplicaState(unit.name, unit.hosts, Disposition.STAYS) if is_too_many else unit)
+    return tuple(kept)
+
+
+# --- one replica -----------------------------------------------------------------------------------------------------
+
+
+def _units(instances: Iterable[Instance]) -> Iterable[tuple[str, tuple[Instance, ...]]]:
+    hosts_by_unit: dict[str, list[Instance]] = {}
+    for instance in instances:
+        if instance.pod and instance.status not in UNSEEN:
+            hosts_by_unit.setdefault(instance.replica or instance.pod, []).append(instance)
+    return ((name, tuple(hosts)) for name, hosts in hosts_by_unit.items())
+
+
+def _unit(name: str, hosts: tuple[Instance, ...], question: GroupInputs) -> ReplicaState:
+    if len(hosts) == 1 and (disposition := _host_disposition(hosts[0], question)) is Disposition.STAYS:
+        return ReplicaState(name, hosts, disposition)
+    dispositions = [_host_disposition(host, question) for host in hosts]
+    cause = next(
+        (question.to_terminate[host.instance_id] for host in hosts if host.instance_id in question.to_terminate), None
+    )
+    disposition = _replica_disposition(dispositions, hosts)
+    return ReplicaState(name, hosts, disposition, cause if disposition is not Disposition.STAYS else None)
+
+
+def _host_disposition(host: Instance, question: GroupInputs) -> Disposition:
+    pod = question.pods.get(host.pod)
+    if pod is None or pod.is_terminating or pod.is_finished:
+        return Disposition.GONE
+    if host.pod in question.named or host.pod in question.ended:
+        return Disposition.NAMED
+    if host.status is Status.RAY_RUNNING and host.instance_id not in question.to_terminate:
+        return Disposition.STAYS  # nearly all of thousands: hashing a status costs more than the checks above
+    if host.status in LEAVING:
+        return Disposition.NAMED if host.node_id in question.overdue else Disposition.DRAINS
+    if host.status not in COUNTABLE:  # dead, perhaps about to restart: no capacity, and not to be named yet
+        return Disposition.DRAINS
+    if host.instance_id in question.to_terminate:
+        return Disposition.LEAVES if host.node_id else Disposition.NAMED
+    return Disposition.STAYS
+
+
+def _replica_disposition(dispositions: Sequence[Disposition], hosts: Sequence[Instance]) -> Disposition:
+    """The fate of a replica from its hosts' fates: one host that does not stay removes the others too."""
+    found = set(dispositions)
+    if len(found) == 1:
+        return dispositions[0]
+    if Disposition.GONE in found:  # the operator terminates the rest of a replica that lost a host
+        return Disposition.GONE
+    if any(
+        disposition in (Disposition.STAYS, Disposition.LEAVES) and _is_at_work(host)
+        for disposition, host in zip(dispositions, hosts, strict=True)
+    ):
+        return Disposition.LEAVES
+    return Disposition.DRAINS if Disposition.DRAINS in found else Disposition.NAMED
+
+
+def _is_at_work(host: Instance) -> bool:
+    return bool(host.node_id) and host.status in COUNTABLE - LEAVING

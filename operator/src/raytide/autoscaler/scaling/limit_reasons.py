@@ -1,0 +1,169 @@
+"""Reasons why a worker group is smaller than demanded or is shrinking.
+
+Takes the decision, the node types, blocked groups and running drains. Returns the reasons for the record, which the
+operator copies into conditions: a code, a count and a message each; reasons that concern no single group are listed
+under the head's name. The same situation always yields the same text, so that only changes are written and logged.
+Called by group_decisions.py; codes are those of conditions and of pod_failure.py (SC:S21, B-14).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from raytide.api.autoscaler_decision import Why
+from raytide.autoscaler.model import (
+    HEAD_TYPE,
+    UNIT,
+    Amounts,
+    Demand,
+    Gang,
+    NodeType,
+    Request,
+    SchedulingReply,
+    Selector,
+)
+from raytide.autoscaler.scheduling.feasibility import could_hold
+
+MAX_REACHED: Final = "MaxReached"
+NO_FITTING_GROUP: Final = "NoFittingGroup"
+HEAD_DOWN: Final = "HeadDown"
+DRAINING: Final = "Draining"
+UPSCALING_LIMITED: Final = "UpscalingLimited"
+INVALID_GROUP: Final = "InvalidGroup"
+CONSTRAINT_UNMET: Final = "ConstraintUnmet"
+
+MOST_SHAPES: Final = 3
+"""Shapes named in one message; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitInputs:
+    """Inputs for the reasons."""
+
+    types: tuple[NodeType, ...]
+    decision: SchedulingReply
+    nodes: Mapping[str, int]
+    """By group, the target number of nodes."""
+    limits: Mapping[str, Why] = field(default_factory=dict)
+    """By group, why it gets no nodes at present."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """By group, problems of its spec; an empty name means the whole cluster."""
+    leaving: Mapping[str, int] = field(default_factory=dict)
+    """By group, nodes with a drain in progress."""
+    held_back: Mapping[str, int] = field(default_factory=dict)
+    """By group, launches deferred by the upscaling mode."""
+
+
+def reasons(inputs: LimitInputs) -> dict[str, tuple[Why, ...]]:
+    """Reasons by group, for groups that have any; the most important first."""
+    waiting = _waiting(inputs.decision)
+    found = {kind.name: tuple(_of_group(kind, inputs, waiting)) for kind in inputs.types if not kind.is_head}
+    for group, message in inputs.problems.items():
+        if group not in found:
+            found[group or HEAD_TYPE] = (*found.get(group or HEAD_TYPE, ()), Why(INVALID_GROUP, 1, message))
+    found[HEAD_TYPE] = (*found.get(HEAD_TYPE, ()), *_of_cluster(inputs))
+    return {group: why for group, why in found.items() if why}
+
+
+def head_down(message: str) -> Why:
+    """The reason for scaling nothing while the demand is unknown."""
+    return Why(HEAD_DOWN, 1, message)
+
+
+def _of_group(kind: NodeType, inputs: LimitInputs, all_waiting: Iterable[Demand]) -> Iterable[Why]:
+    limit = inputs.limits.get(kind.name)
+    if limit is not None:
+        yield limit
+    elif inputs.nodes.get(kind.name, 0) >= kind.max_nodes:
+        waiting = [demand for demand in all_waiting if could_hold(kind, demand.request)]
+        if waiting:
+            yield Why(
+                MAX_REACHED,
+                _count(waiting),
+                f"pending: {_shapes(waiting)}; the group is at its maximum of "
+                f"{kind.max_nodes // max(1, kind.num_of_hosts)}: raise maxReplicas",
+            )
+    held_back = inputs.held_back.get(kind.name, 0)
+    if held_back:
+        yield Why(UPSCALING_LIMITED, held_back, f"deferred nodes: {held_back}; upscalingMode is Conservative")
+    leaving = inputs.leaving.get(kind.name, 0)
+    if leaving:
+        yield Why(DRAINING, leaving, f"draining nodes: {leaving}; a node is deleted when its work is finished")
+    problem = inputs.problems.get(kind.name)
+    if problem:
+        yield Why(INVALID_GROUP, 1, problem)
+
+
+def _of_cluster(inputs: LimitInputs) -> Iterable[Why]:
+    decision = inputs.decision
+    impossible = [*decision.impossible, *_bundles(decision.impossible_gangs)]
+    if impossible:
+        yield Why(
+            NO_FITTING_GROUP,
+            _count(impossible),
+            f"no node of any group can fulfill {_shapes(impossible)}: add a group with such nodes",
+        )
+    if decision.is_constraint_unmet:
+        yield Why(
+            CONSTRAINT_UNMET,
+            1,
+            "request_resources() requests more than the groups may have: raise maxReplicas, or request less",
+        )
+
+
+def _waiting(decision: SchedulingReply) -> list[Demand]:
+    """Feasible demand that could not be placed now, grouped by request: equal bundles of many gangs are one entry."""
+    impossible, impossible_gangs = set(decision.impossible), set(decision.impossible_gangs)
+    waiting = [
+        *(demand for demand in decision.unplaced if demand not in impossible),
+        *_bundles(gang for gang in decision.unplaced_gangs if gang not in impossible_gangs),
+    ]
+    counts: Counter[tuple[Amounts, tuple[Selector, ...]]] = Counter()
+    for demand in waiting:
+        counts[demand.request.amounts, demand.request.selectors] += demand.count
+    return [Demand(Request(amounts, selectors), count) for (amounts, selectors), count in counts.items()]
+
+
+def _bundles(gangs: Iterable[Gang]) -> list[Demand]:
+    return [Demand(bundle) for gang in gangs for bundle in gang.bundles]
+
+
+def _count(demands: Iterable[Demand]) -> int:
+    return sum(demand.count for demand in demands)
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def _shapes(demands: Iterable[Demand]) -> str:
+    """`{CPU: 1} × 12, {GPU: 2} × 3 and 4 other shapes`."""
+    count_by_shape: dict[str, int] = {}
+    for demand in demands:
+        shape = shape_of(demand.request)
+        count_by_shape[shape] = count_by_shape.get(shape, 0) + demand.count
+    named = [f"{shape} x {count}" for shape, count in sorted(count_by_shape.items())]
+    others = len(named) - MOST_SHAPES
+    return ", ".join(named[:MOST_SHAPES]) + (f" and {others} other shapes" if others > 0 else "")
+
+
+def shape_of(request: Request) -> str:
+    """One request as text, labels included."""
+    resources = "{" + ", ".join(f"{name}: {_number(amount)}" for name, amount in request.amounts) + "}"
+    if not request.selectors or not any(request.selectors):
+        return resources
+    alternatives = (
+        " and ".join(f"{c.key} {'in' if c.is_in else 'not in'} [{', '.join(sorted(c.values))}]" for c in selector)
+        or "any node"
+        for selector in request.selectors
+    )
+    return f"{resources} where {' or else '.join(alternatives)}"
+
+
+def whole(amounts: Amounts, name: str) -> int:
+    """Amount of the resource in whole Ray units."""
+    return dict(amounts).get(name, 0) // UNIT
+
+
+def _number(amount: int) -> str:
+    return f"{amount / UNIT:g}" if amount % UNIT else str(amount // UNIT)

@@ -1,0 +1,114 @@
+"""Fallback scheduling: demand of blocked groups and the fate of their stuck instances.
+
+Takes the scheduling input and the result of autoscaler/state/group_availability.py. Returns the decision and which
+stuck instances are withdrawn. Demand moves to the next feasible group in the same tick. Stuck instances are withdrawn,
+except those that only wait for capacity and are needed because no other group fits their demand, and those the group's
+minimum requires (SC:S2, SC:S13). Demand that fits no other group is still requested from a group without capacity,
+since a node autoscaler may add some. Pure; called by decide.py with schedule.py as the scheduler, which guarantees that
+such demand is placed last, on capacity the rest leaves free, and that a node a pending gang needs is not idle (SC:S5).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from raytide.autoscaler.model import (
+    COUNTABLE,
+    Instance,
+    SchedulingReply,
+    SchedulingRequest,
+    Status,
+)
+from raytide.autoscaler.state.group_availability import Limits
+
+Scheduler: TypeAlias = Callable[[SchedulingRequest], SchedulingReply]
+"""`schedule.schedule`, or a function with the same guarantees."""
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackResult:
+    """The scheduler's decision and the fate of stuck instances."""
+
+    decision: SchedulingReply
+    question: SchedulingRequest
+    """The scheduling input of the decision, with blocked groups and without stuck instances."""
+    instances: tuple[Instance, ...]
+    """All of them; a withdrawn one is shown as ALLOCATION_TIMEOUT (a pod) or ALLOCATION_FAILED (no pod yet)."""
+    withdrawn: frozenset[str] = frozenset()
+    """Ids of stuck instances to withdraw: name the pods, no drain is needed, and reduce `replicas` accordingly."""
+    kept: frozenset[str] = frozenset()
+    """Ids of stuck instances that keep waiting: they count in `replicas`, but not as capacity."""
+
+
+def schedule_with_fallback(question: SchedulingRequest, limits: Limits, schedule: Scheduler) -> FallbackResult:
+    """Decide with the blocked groups of `limits`; `question` is the input as if no group were blocked.
+
+    Its types are those of autoscaler/state/node_types.py, its instances all of autoscaler/state/instances.py, stuck
+    ones included.
+    """
+    stuck_ids = {instance.instance_id for instance in limits.stuck}
+    sound = tuple(i for i in question.instances if i.instance_id not in stuck_ids)
+    full = frozenset(name for name, blocked in limits.blocked.items() if blocked.is_room_missing)
+    asked = replace(
+        question,
+        types=limits.types,
+        instances=sound,
+        availability={**question.availability, **limits.availability},
+        recoverable={**question.recoverable, **limits.recoverable},
+        full=full,
+        waiting=tuple(i for i in limits.stuck if i.node_type in full and i.status in COUNTABLE),
+    )
+    decision = schedule(asked)
+    needed = decision.needed & stuck_ids
+    kept = _within_minimum(question, sound, limits) | needed | _beside_running(sound, limits, full)
+    kept = _whole_replicas(limits.stuck, kept)
+    withdrawn = stuck_ids - kept
+    return FallbackResult(
+        decision=decision,
+        question=asked,
+        instances=tuple(_given_up(i) if i.instance_id in withdrawn else i for i in question.instances),
+        withdrawn=frozenset(withdrawn),
+        kept=kept,
+    )
+
+
+# --- stuck instances -------------------------------------------------------------------------------------------------
+
+
+def _within_minimum(question: SchedulingRequest, sound: Sequence[Instance], limits: Limits) -> frozenset[str]:
+    """Stuck instances of a blocked group up to its minimum: withdrawing them would only request the same pods again."""
+    counts = Counter(i.node_type for i in sound if i.status in COUNTABLE)
+    stuck_by_group: dict[str, list[Instance]] = {}
+    for instance in limits.stuck:
+        stuck_by_group.setdefault(instance.node_type, []).append(instance)
+    kept: set[str] = set()
+    for node_type in (kind for kind in question.types if kind.name in limits.blocked):
+        stuck = stuck_by_group.get(node_type.name, [])
+        kept.update(i.instance_id for i in stuck[: max(0, node_type.min_nodes - counts[node_type.name])])
+    return frozenset(kept)
+
+
+def _beside_running(sound: Iterable[Instance], limits: Limits, full: Collection[str]) -> frozenset[str]:
+    """Stuck hosts of a replica that is partly running: withdrawing them would terminate the running part.
+
+    They are removed with that part once it is idle; a host that failed, instead of only lacking capacity, keeps no idle
+    part.
+    """
+    running = {
+        i.replica
+        for i in sound
+        if i.replica and i.status is Status.RAY_RUNNING and (not i.idle_ms or i.node_type in full)
+    }
+    return frozenset(i.instance_id for i in limits.stuck if i.replica in running)
+
+
+def _whole_replicas(stuck: Iterable[Instance], kept: frozenset[str]) -> frozenset[str]:
+    """Extend to whole replicas: a multi-host replica waits as a whole or not at all (B-8)."""
+    stuck = tuple(stuck)
+    replicas = {i.replica for i in stuck if i.replica and i.instance_id in kept}
+    return frozenset(i.instance_id for i in stuck if i.instance_id in kept or i.replica in replicas)
+
+
+def _given_up(instance: Instance) -> Instance:
+    return replace(instance, status=Status.ALLOCATION_TIMEOUT if instance.pod else Status.ALLOCATION_FAILED)

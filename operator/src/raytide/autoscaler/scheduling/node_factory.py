@@ -1,0 +1,279 @@
+"""Node factory: planning nodes from instances and node types.
+
+Turns instances into nodes of a class each: a running one with the resources Ray reports, any other with those of its
+type (AS:S-2..S-4). Resources that no request names, such as a node's address, its object store and other placement
+groups, are kept apart, so that nodes are equal if no request distinguishes them. Instances that cannot reach
+RAY_RUNNING and draining ones are no capacity (B-6). With `is_ray_exact` both count as in Ray, and of unrequested
+resources only addresses are kept apart, because Ray's score depends on the rest. Pure; called by schedule.py and
+ray_compat.py.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from raytide.autoscaler.model import COUNTABLE, UNIT, Amounts, Cause, Instance, Labels, NodeType, Status
+from raytide.autoscaler.scheduling.node_classes import (
+    Free,
+    Node,
+    NodeClass,
+    NodeClassSpec,
+    NodeDisposition,
+    ResourceBook,
+    Term,
+)
+from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, IMPLICIT, Vocabulary, accelerators_in
+
+_FIRST_OWN, _BEHIND_OWN = ("node:", 0), ("node;", 0)
+"""Resources named `node:…` lie between these two in sorted amounts."""
+_PLACEMENT_GROUP = "_group_"
+"""Part of the name of every resource that Ray adds to a node for a placement group."""
+_Alike: TypeAlias = tuple[str, bool, int, Amounts, Amounts, Labels, int]
+"""Node type, is head, accelerators it is reserved for, total, available, labels, number of other unused resources."""
+
+
+class NodeFactory:
+    """Builds nodes from instances and types; equal ones share a class."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, types: Iterable[NodeType], *, is_exact: bool, is_conserving: bool = True
+    ) -> None:
+        self.vocabulary = vocabulary
+        self._types: Mapping[str, NodeType] = {one.name: one for one in types}
+        self._is_exact = is_exact
+        # Ray's own scheduler conserves GPUs only.
+        self._conserved = 0 if not is_conserving else ACCELERATORS["GPU"] if is_exact else -1
+        self._running: dict[_Alike, tuple[NodeClass, float]] = {}
+        self._homes: dict[_Alike, NodeClass] = {}
+        self._typed: dict[tuple[str, bool, NodeDisposition, bool], NodeClass] = {}
+        self._replicas_with_first: set[tuple[str, str]] = set()
+        """(type, replica) with a host known to be the first."""
+        self._nameless: Counter[str] = Counter()
+        """By type, hosts without a Ray node and without a known replica."""
+        self._traits: dict[tuple[object, ...], NodeClassSpec] = {}
+
+    def nodes(self, instances: Iterable[Instance], pending: NodeDisposition = NodeDisposition.STAYS) -> list[Node]:
+        """Nodes that count, in instance order; `pending` is the fate of those not running yet."""
+        nodes = []
+        instances = tuple(instances)
+        self._find_first(instances)
+        for instance in instances:
+            if instance.status is Status.RAY_RUNNING:
+                nodes.append(self._read_running(instance))
+            elif instance.status in COUNTABLE and (self._is_exact or instance.status is not Status.RAY_STOP_REQUESTED):
+                node = self._read_pending(instance, pending)
+                if node is not None:
+                    nodes.append(node)
+        return nodes
+
+    def fresh(self, node_type: NodeType) -> NodeClass:
+        """Class of this type's nodes to launch, except for a replica's first host if that differs."""
+        return self._of_type(node_type, NodeDisposition.COMES, is_head=False)
+
+    def fresh_first(self, node_type: NodeType) -> NodeClass | None:
+        """Class of each launched replica's first host, if it differs from the others."""
+        return (
+            self._of_type(node_type, NodeDisposition.COMES, is_head=False, is_first=True)
+            if node_type.has_first
+            else None
+        )
+
+    def fresh_replica(self, node_type: NodeType) -> list[NodeClass]:
+        """Classes of all hosts of a replica to launch."""
+        node_class, first = self.fresh(node_type), self.fresh_first(node_type)
+        return [first or node_class, *(node_class for _ in range(node_type.num_of_hosts - 1))]
+
+    def _find_first(self, instances: Iterable[Instance]) -> None:
+        """Collect the replicas whose first host is running: its resources identify it."""
+        marks = {
+            one.name: frozenset(name for name, _ in one.first_resources) - frozenset(name for name, _ in one.resources)
+            for one in self._types.values()
+            if one.has_first
+        }
+        for instance in instances if marks and not self._is_exact else ():
+            mark = marks.get(instance.node_type)
+            if mark and instance.status is Status.RAY_RUNNING and any(name in mark for name, _ in instance.total):
+                self._replicas_with_first.add((instance.node_type, instance.replica))
+
+    def _is_first(self, node_type: NodeType, instance: Instance) -> bool:
+        """Whether this host without a Ray node counts as the first of its replica; each replica has one."""
+        if not node_type.has_first:
+            return False
+        if not instance.replica:
+            self._nameless[node_type.name] += 1
+            return self._nameless[node_type.name] % node_type.num_of_hosts == 1
+        key = (node_type.name, instance.replica)
+        is_first = key not in self._replicas_with_first
+        self._replicas_with_first.add(key)
+        return is_first
+
+    def whole(self, node_class: NodeClass) -> Free:
+        """Amounts of such a node when it is empty."""
+        return self._vector(node_class.traits.total)
+
+    def _read_running(self, instance: Instance) -> Node:
+        return self._read_as_ray(instance) if self._is_exact else self._read_asked(instance)
+
+    def _read_asked(self, instance: Instance) -> Node:
+        """Classify by what requests name only; one pass, because hardly any two nodes report the same amounts."""
+        index, free = self.vocabulary.index, dict(instance.available)
+        used, kinds, unused = 0.0, 0, 0
+        asked: list[tuple[str, int]] = []
+        left: list[tuple[str, int]] = []
+        own: list[tuple[str, int]] = []
+        accelerators = 0
+        for pair in instance.total:
+            name, amount = pair
+            if amount > 0:
+                kinds += 1
+                there = free.get(name, 0)
+                if there < amount:
+                    used += (amount / UNIT - there / UNIT) / (amount / UNIT)
+                accelerators |= ACCELERATORS.get(name, 0)
+            if name not in index:
+                own.append(pair)
+                unused += amount > 0 and _PLACEMENT_GROUP not in name
+                continue
+            asked.append(pair)
+            if name in free:
+                left.append((name, min(amount, free[name])))
+        total, available, labels = tuple(asked), tuple(left), self._asked_labels(instance)
+        accelerators &= self._conserved
+        key = (instance.node_type, instance.is_head, accelerators, total, available, labels, unused)
+        node_class = self._homes.get(key)
+        if node_class is None:
+            node_class = self._homes[key] = self._running_class(key)
+        return Node(node_class, instance, used / kinds if kinds else 0.0, tuple(own))
+
+    def _read_as_ray(self, instance: Instance) -> Node:
+        """Classify by everything Ray reports, except for the address if no request names one."""
+        total, available = instance.total, instance.available
+        first = bisect_left(total, _FIRST_OWN)
+        own = total[first : bisect_left(total, _BEHIND_OWN, first)]
+        if own and not self.vocabulary.node_resources:
+            left = bisect_left(available, _FIRST_OWN)
+            if available[left : left + len(own)] == own and all(amount > 0 for _, amount in own):
+                total = total[:first] + total[first + len(own) :]
+                available = available[:left] + available[left + len(own) :]
+            else:
+                own = ()
+        else:
+            own = ()
+        accelerators = self._kept_for(total)
+        labels = self._asked_labels(instance)
+        key = (instance.node_type, instance.is_head, accelerators, total, available, labels, len(own))
+        known = self._running.get(key)
+        if known is None:
+            known = self._running[key] = (self._running_class(key), _use(total, available, len(own)))
+        return Node(known[0], instance, known[1], own)
+
+    def _running_class(self, key: _Alike) -> NodeClass:
+        type_name, is_head, accelerators, total, available, labels, zeros = key
+        traits = self._traits_of(
+            type_name, total, available, zeros, is_head=is_head, is_running=True, accelerators=accelerators
+        )
+        return NodeClass(traits, (self._vector(available), self._vector(total)), labels)
+
+    def _read_pending(self, instance: Instance, disposition: NodeDisposition) -> Node | None:
+        node_type = self._types.get(instance.node_type)
+        if node_type is not None:
+            is_first = self._is_first(node_type, instance)
+            return Node(self._of_type(node_type, disposition, is_head=instance.is_head, is_first=is_first), instance)
+        if self._is_exact or instance.is_unmanaged:
+            return None
+        node = Node(
+            self._of_type(NodeType(instance.node_type), NodeDisposition.STAYS, is_head=instance.is_head), instance
+        )
+        node.cause = Cause.OUTDATED
+        return node
+
+    def _of_type(
+        self, node_type: NodeType, disposition: NodeDisposition, *, is_head: bool, is_first: bool = False
+    ) -> NodeClass:
+        key = (node_type.name, is_head, disposition, is_first)
+        known = self._typed.get(key)
+        if known is None:
+            total = node_type.first_resources if is_first else node_type.resources
+            accelerators = self._kept_for(total)
+            traits = self._traits_of(
+                node_type.name, total, total, 0, is_head=is_head, is_running=False, accelerators=accelerators
+            )
+            asked = self.vocabulary.labels
+            offered = node_type.first_labels if is_first else node_type.labels
+            labels = tuple(pair for pair in offered if pair[0] in asked)
+            vector = self._vector(total)
+            known = self._typed[key] = NodeClass(traits, (vector, vector), labels, disposition=disposition)
+        return known
+
+    def _asked_labels(self, instance: Instance) -> Labels:
+        """Static labels overlaid by dynamic ones, limited to those named by requests."""
+        asked = self.vocabulary.labels
+        if not asked:
+            return ()
+        labels = {key: value for key, value in instance.labels if key in asked}
+        labels.update((key, value) for key, value in instance.dynamic_labels if key in asked)
+        return tuple(sorted(labels.items()))
+
+    def _vector(self, amounts: Amounts) -> Free:
+        known = dict(amounts)
+        return tuple(known.get(n, UNIT if n.startswith(IMPLICIT) else 0) for n in self.vocabulary.resources)
+
+    def _kept_for(self, total: Amounts) -> int:
+        """The accelerators the score reserves such a node for."""
+        return accelerators_in(tuple(pair for pair in total if pair[1] > 0)) & self._conserved
+
+    def _traits_of(
+        self,
+        type_name: str,
+        total: Amounts,
+        available: Amounts,
+        zeros: int,
+        *,
+        is_head: bool,
+        is_running: bool,
+        accelerators: int,
+    ) -> NodeClassSpec:
+        index = self.vocabulary.index
+        unasked = tuple(pair for pair in available if pair[0] not in index)
+        present = tuple(name for name, _ in available if name in index)
+        key = (type_name, is_head, is_running, accelerators, total, unasked, present, zeros)
+        known = self._traits.get(key)
+        if known is None:
+            node_type = self._types.get(type_name)
+            known = self._traits[key] = NodeClassSpec(
+                type_name,
+                node_type.priority if node_type else 0,
+                is_head,
+                is_running,
+                total,
+                sum(1 << index[name] for name, _ in total if name in index),
+                accelerators,
+                (self._book(total, available, zeros), self._book(total, total, zeros)),
+            )
+        return known
+
+    def _book(self, total: Amounts, available: Amounts, zeros: int) -> ResourceBook:
+        """The terms of AS:S-21 (4) and (5), in resource order; those that placement cannot change are constants."""
+        terms: list[Term] = []
+        is_broken = False
+        free = dict(available)
+        for name, amount in total:
+            if not amount or name not in free:
+                continue
+            whole, resource = amount / UNIT, self.vocabulary.index.get(name, -1)
+            share = (whole - free[name] / UNIT) / whole
+            term = whole * (share**3)
+            is_broken = is_broken or (resource < 0 and share < 0)
+            if resource < 0 and term == 0:
+                zeros += 1
+            else:
+                terms.append((whole, resource, term))
+        return ResourceBook(tuple(terms), zeros, is_broken)
+
+
+def _use(total: Amounts, available: Amounts, zeros: int) -> float:
+    """Mean share in use over all resources, further unused ones included (AS:S-10)."""
+    free = dict(available)
+    shares = [(amount / UNIT - free.get(name, 0) / UNIT) / (amount / UNIT) for name, amount in total if amount > 0]
+    return sum(shares) / (len(shares) + zeros) if shares else 0.0

@@ -1,0 +1,188 @@
+"""Resource shapes: requests and demands as numbers.
+
+Turns requests into shapes (whole amounts by resource index, label selectors as a rank, and Ray's placement order) and
+demands into runs (how often each shape is requested). Equal requests share one shape, so that all later work is per
+shape instead of per request. Pure; read by node_classes.py and packing.py (AS:S-13, AS:S-15).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from raytide.autoscaler.model import Amounts, Demand, Request, SchedulingRequest
+
+IMPLICIT: Final = "node:__internal_implicit_resource_"
+"""Prefix of implicit resources: every node has one unit without listing it (AS §2.4 FILL 3)."""
+
+ACCELERATORS: Final = {
+    name: 1 << number
+    for number, name in enumerate(
+        ("GPU", "TPU", "neuron_cores", "HPU", "NPU", "TTNPU", "FURIOSA", "RBLN", "MBLT"),
+    )
+}
+"""The bit of each accelerator, by its resource name in Ray."""
+
+Needs: TypeAlias = tuple[tuple[int, int], ...]
+"""(resource index, amount > 0)."""
+
+
+class RaySchedulingError(Exception):
+    """Ray's scheduler raises on this input; the argument is the exception's name (only with `is_ray_exact`)."""
+
+
+@dataclass(slots=True, eq=False)
+class Shape:
+    """One request that may be demanded many times."""
+
+    request: Request
+    needs: Needs
+    mask: int
+    """The resources of `needs`, one bit each."""
+    accelerators: int
+    """Accelerators it names, one bit each; naming one with amount 0 counts (AS:S-21)."""
+    fixed_rank: int | None
+    """The rank of the matching selector, if it is the same on every node."""
+    order: tuple[int, int, int, int, Amounts]
+    """Sort key of placement, descending (AS:S-15)."""
+
+    @property
+    def is_label_bound(self) -> bool:
+        """Whether a node's labels decide if it fits."""
+        return self.fixed_rank is None or self.request.anti_affinity is not None
+
+    def rank(self, labels: Mapping[str, str]) -> int:
+        """How much a node with these labels is preferred: number of selectors down to 1; 0 if none matches."""
+        if self.fixed_rank is not None:
+            return self.fixed_rank
+        selectors = self.request.selectors
+        for position, selector in enumerate(selectors):
+            if all(c.is_known and (labels.get(c.key) in c.values) == c.is_in for c in selector):
+                return len(selectors) - position
+        return 0
+
+    def has_match(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels may hold it, regardless of capacity and anti-affinity."""
+        return not self.request.selectors or self.rank(labels) > 0
+
+
+@dataclass(slots=True)
+class Run:
+    """The same shape, `count` times in a row."""
+
+    shape: Shape
+    count: int
+
+
+class Vocabulary:
+    """The resources and labels named by any request; all others make no difference between nodes."""
+
+    def __init__(self, question: SchedulingRequest) -> None:
+        steps = list(_steps(question))
+        requests = {request for step in steps for request in step}
+        self.resources: tuple[str, ...] = tuple(sorted({name for r in requests for name, _ in r.amounts}))
+        self.index: dict[str, int] = {name: number for number, name in enumerate(self.resources)}
+        mentioned = Counter(key for step in steps for key in {key for r in step for key in _label_keys(r)})
+        self.labels: frozenset[str] = frozenset(mentioned)
+        self.lasting_labels: frozenset[str] = frozenset(key for key, times in mentioned.items() if times > 1)
+        """Named by more than one step: a label one step adds may constrain a later one."""
+        self.node_resources: frozenset[str] = frozenset(n for n in self.resources if n.startswith("node:"))
+        self._shapes: dict[Request, Shape] = {}
+
+    def shape(self, request: Request) -> Shape:
+        """The one shape of all equal requests."""
+        known = self._shapes.get(request)
+        if known is None:
+            known = self._shapes[request] = self._build(request)
+        return known
+
+    def runs(self, demands: Iterable[Demand], *, is_merging: bool) -> list[Run]:
+        """Demands in Ray's placement order, equal neighbours joined; `is_merging` joins all equal ones."""
+        asked = [Run(self.shape(demand.request), demand.count) for demand in demands if demand.count > 0]
+        if is_merging:
+            totals: Counter[Shape] = Counter()
+            for run in asked:
+                totals[run.shape] += run.count
+            asked = sorted((Run(s, n) for s, n in totals.items()), key=lambda run: _canonical(run.shape.request))
+        asked.sort(key=lambda run: run.shape.order, reverse=True)
+        joined: list[Run] = []
+        for run in asked:
+            if joined and joined[-1].shape is run.shape:
+                joined[-1].count += run.count
+            else:
+                joined.append(run)
+        return joined
+
+    def _build(self, request: Request) -> Shape:
+        index, selectors = self.index, request.selectors
+        needs = tuple((index[name], amount) for name, amount in request.amounts if amount > 0)
+        is_fixed = not selectors or not selectors[0]
+        constraints = (request.affinity is not None) + (request.anti_affinity is not None)
+        order = (
+            constraints,
+            len(selectors[0]) if selectors else 0,
+            len(request.amounts),
+            sum(amount for _, amount in request.amounts),
+            request.amounts,
+        )
+        return Shape(
+            request,
+            needs,
+            sum(1 << resource for resource, _ in needs),
+            accelerators_in(request.amounts),
+            len(selectors) if is_fixed else None,
+            order,
+        )
+
+
+def accelerators_in(amounts: Amounts) -> int:
+    """Accelerators named in the amounts, one bit each."""
+    return sum(ACCELERATORS.get(name, 0) for name, _ in amounts)
+
+
+def merged_by_affinity(bundles: Sequence[Request]) -> tuple[Request, ...]:
+    """Merge bundles with the same affinity into one request each, after all other bundles (AS:S-13)."""
+    others = [bundle for bundle in bundles if bundle.affinity is None]
+    together: dict[object, _Sum] = {}
+    for bundle in bundles:
+        if bundle.affinity is not None:
+            alike = tuple(tuple(replace(c, values=tuple(sorted(c.values))) for c in s) for s in bundle.selectors)
+            together.setdefault((bundle.affinity, alike), _Sum(bundle)).add(bundle.amounts)
+    return (*others, *(one.request() for one in together.values()))
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Several bundles added up; the first one's selectors count."""
+
+    first: Request
+    amounts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, amounts: Amounts) -> None:
+        for name, amount in amounts:
+            self.amounts[name] = self.amounts.get(name, 0) + amount
+
+    def request(self) -> Request:
+        return replace(self.first, amounts=tuple(sorted(self.amounts.items())))
+
+
+def _steps(question: SchedulingRequest) -> Iterable[set[Request]]:
+    """The requests of each step of the decision; later steps see what earlier ones placed."""
+    yield {demand.request for demand in question.constraint or ()}
+    yield {demand.request for demand in question.tasks}
+    for gang in question.gangs:
+        yield set(gang.bundles)
+
+
+def _label_keys(request: Request) -> Iterable[str]:
+    for selector in request.selectors:
+        for constraint in selector:
+            yield constraint.key
+    if request.anti_affinity is not None:
+        yield request.anti_affinity[0]
+
+
+def _canonical(request: Request) -> tuple[object, ...]:
+    """A total order of requests, so that input order has no effect."""
+    selectors = tuple(tuple((c.key, c.values, c.is_in, c.is_known) for c in s) for s in request.selectors)
+    return (request.amounts, selectors, request.affinity or (), request.anti_affinity or ())

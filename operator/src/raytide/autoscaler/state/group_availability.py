@@ -1,0 +1,403 @@
+"""Availability of worker groups: blocked groups, stuck instances and backoff.
+
+Takes the instances, the pod conditions, rejected creates and the backoff in the decision record. Returns effective node
+types and instances for the scheduler, so that demand moves to the next feasible group in the same tick (SC:S2, SC:S13,
+B-16). A blocked group keeps its nodes and gets no new ones; after its backoff one replica is tried, and a worker that
+registers clears the backoff. Backoff is stored in the record only, so a restart changes nothing. Pure; called by
+autoscaler/reconcile.py before the scheduler.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from raytide.api.autoscaler_decision import Backoff, Why
+from raytide.api.conditions import ConditionJson, parse_timestamp, timestamp
+from raytide.api.pod import PodView
+from raytide.api.pod_failure import Cause
+from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, NodeType, Status
+from raytide.autoscaler.state.instance_lifecycle import DEFAULT_LIMITS, NO_RAY_NODE, Deaths, Stay, TimeLimits
+from raytide.autoscaler.state.instances import Instances
+from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutoscaler, wait_s
+from raytide.autoscaler.state.node_types import NodeTypes
+from raytide.autoscaler.state.pod_startup import NOT_PLACED, Unready, limit_s, startup_of
+from raytide.autoscaler.state.replica_failures import refusal_of
+
+FIRST_BACKOFF_S: Final = 30.0
+LONGEST_BACKOFF_S: Final = 300.0
+RECOVERY_S: Final = 600.0
+"""How long a failure lowers a group's score (AS:S-23)."""
+MOST_RECENT_S: Final = 10.0
+NEVER: Final = float("-inf")
+
+
+class Stuck(StrEnum):
+    """Reasons without a pod; the others are those of pod_startup.py and api/pod_failure.py."""
+
+    NO_POD = "NoPodCreated"
+
+
+NO_ROOM: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Stuck.NO_POD, *NOT_PLACED})
+"""Reasons that only mean missing capacity: the pod is sound and may stay pending while no other group fits its demand.
+"""
+RESTING: Final = "Backoff"
+REASONS: Final = frozenset({*Cause, *Stuck, *Unready})
+
+
+@dataclass(frozen=True, slots=True)
+class UnavailableGroup:
+    """Why a group gets no new nodes at present."""
+
+    reason: str
+    """Reason code, as in conditions: `QuotaExceeded`, `Unschedulable`, `NeverRegistered`, …"""
+    detail: str
+    count: int = 0
+    """Number of stuck instances."""
+    is_room_missing: bool = False
+    """Only capacity is missing: pending instances may keep waiting if no other group can take their demand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Input for the scheduler."""
+
+    types: tuple[NodeType, ...]
+    """With the number of nodes available of each now: 0 for a blocked group."""
+    instances: tuple[Instance, ...]
+    """Without the stuck ones; `fallback.schedule_with_fallback` passes both to the scheduler."""
+    stuck: tuple[Instance, ...] = ()
+    """They provide no capacity; autoscaler/scheduling/fallback.py decides which of them are withdrawn."""
+    blocked: Mapping[str, UnavailableGroup] = field(default_factory=dict)
+    """By group."""
+    backoffs: Mapping[str, Backoff] = field(default_factory=dict)
+    """By group, the backoff to record; a group without an entry has none."""
+    availability: Mapping[str, float] = field(default_factory=dict)
+    """Input for the scheduler (AS:S-22)."""
+    recoverable: Mapping[str, float] = field(default_factory=dict)
+    """Input for the scheduler (AS:S-23)."""
+    requeue_after_s: float | None = None
+    """Seconds until the next backoff ends; None: no backoff is running."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvailabilityInputs:
+    """Inputs other than the instances."""
+
+    now: datetime
+    now_s: float
+    conditions: Sequence[ConditionJson] = ()
+    """`status.conditions` of the RayCluster."""
+    backoffs: Mapping[str, Backoff | None] = field(default_factory=dict)
+    """By group, the backoff in the record."""
+    whys: Mapping[str, Sequence[Why]] = field(default_factory=dict)
+    """By group, the reasons in the record."""
+    node_autoscaler: NodeAutoscaler = UNKNOWN
+    """What it reported about unschedulable pods."""
+
+
+def assess_availability(
+    found: Instances,
+    types: NodeTypes,
+    evidence: AvailabilityInputs,
+    time_limits: TimeLimits = DEFAULT_LIMITS,
+    recovery_s: float = RECOVERY_S,
+) -> Limits:
+    """Take blocked groups and stuck instances out of the types and instances the scheduler uses."""
+    facts = _Facts(found.by_group(), found.last_joined_s(), _newest(found))
+    views = [
+        _view(node_type, found, facts, evidence, time_limits)
+        for node_type in types.types
+        if not node_type.is_head and node_type.name not in types.suspended
+    ]
+    view_by_group = {view.name: view for view in views}
+    stuck_ids = {instance_id for view in views for instance_id in view.stuck}
+    backoffs = {view.name: view.backoff for view in views if view.backoff is not None}
+    failed = {name: began(backoff) for name, backoff in backoffs.items()}
+    return Limits(
+        types=tuple(_effective(kind, view_by_group.get(kind.name)) for kind in types.types),
+        instances=tuple(i for i in found.instances if i.instance_id not in stuck_ids),
+        stuck=tuple(i for i in found.instances if i.instance_id in stuck_ids),
+        blocked={view.name: view.blocked for view in views if view.blocked is not None},
+        backoffs=backoffs,
+        availability=_availability(failed),
+        recoverable={
+            name: _recoverable((evidence.now - moment).total_seconds(), recovery_s) for name, moment in failed.items()
+        },
+        requeue_after_s=_next_deadline(backoffs.values(), evidence.now),
+    )
+
+
+# --- one group -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """One group: its stuck instances and how many more nodes it may get."""
+
+    name: str
+    stuck: frozenset[str]
+    """Instance ids."""
+    blocked: UnavailableGroup | None
+    backoff: Backoff | None
+    available: int | None
+    """Nodes; None: limited by the node type only."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sticking:
+    """One instance that does not become a running node, and why."""
+
+    instance: Instance | None
+    """None: its pod is gone."""
+    reason: str
+    detail: str
+    is_groups_fault: bool = True
+    """False if another instance of the group registered later: then only this instance has a problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Facts about all groups, gathered once per tick: looking at every pod for every group costs too much."""
+
+    instances: Mapping[str, Sequence[Instance]]
+    """By group."""
+    last_joined_s: Mapping[str, float]
+    """By group."""
+    newest: datetime | None
+    """Creation time of the newest pod in the cluster."""
+
+
+def _view(
+    node_type: NodeType, found: Instances, facts: _Facts, evidence: AvailabilityInputs, limits: TimeLimits
+) -> _View:
+    mine = facts.instances.get(node_type.name, ())
+    old = _credible(evidence.backoffs.get(node_type.name), evidence.now)
+    if old is not None and _has_recovered(old, mine, found, evidence):
+        old = None
+    is_resting = old is not None and evidence.now < old.until
+    last_joined_s = facts.last_joined_s.get(node_type.name, NEVER)
+    judge = _Judge.of(node_type.name, found, evidence, limits, is_resting=is_resting, last_joined_s=last_joined_s)
+    sticking = [verdict for instance in mine if (verdict := judge.verdict(instance)) is not None]
+    sticking += judge.crash_loop(mine, began_s=_began_s(old, evidence))
+    proof = next((verdict for verdict in sticking if verdict.is_groups_fault), None)
+    backoff = _next_backoff(old, evidence.now, facts.newest, is_blocked=proof is not None)
+    is_blocked = backoff is not None and evidence.now < backoff.until
+    stuck = _stuck({verdict.instance.instance_id for verdict in sticking if verdict.instance is not None}, mine)
+    if is_blocked:
+        stuck |= {instance.instance_id for instance in mine if instance.status in UNSEEN}
+    sound = [i for i in mine if i.status in COUNTABLE and i.instance_id not in stuck]
+    return _View(
+        node_type.name,
+        frozenset(stuck),
+        _blocked(node_type.name, proof, backoff, len(stuck), evidence) if backoff and is_blocked else None,
+        backoff,
+        None if backoff is None else 0 if is_blocked else _probe(node_type, sound),
+    )
+
+
+def _probe(node_type: NodeType, sound: Iterable[Instance]) -> int:
+    """Nodes to try after the backoff: one replica, or none if one is already launching."""
+    is_coming = any(instance.status is not Status.RAY_RUNNING for instance in sound)
+    return 0 if is_coming else node_type.num_of_hosts
+
+
+def _effective(node_type: NodeType, view: _View | None) -> NodeType:
+    return node_type if view is None else replace(node_type, available=view.available)
+
+
+def _blocked(
+    group: str, proof: _Sticking | None, backoff: Backoff, count: int, evidence: AvailabilityInputs
+) -> UnavailableGroup:
+    """The reason a group is blocked; the recorded one if the group is in backoff and nothing is stuck any more."""
+    if proof is not None:
+        return UnavailableGroup(proof.reason, proof.detail, count, is_room_missing=proof.reason in NO_ROOM)
+    said = next((why for why in evidence.whys.get(group, ()) if why.reason in REASONS), None)
+    if said is not None:
+        return UnavailableGroup(said.reason, said.message, said.count, is_room_missing=said.reason in NO_ROOM)
+    return UnavailableGroup(
+        RESTING, f"its nodes did not start; one replica is retried at {timestamp(backoff.until)}", count
+    )
+
+
+def _stuck(ids: set[str], mine: Sequence[Instance]) -> set[str]:
+    """Add the other hosts of a replica with a stuck host, unless a host of that replica is running (B-8)."""
+    replicas = {instance.replica for instance in mine if instance.replica and instance.instance_id in ids}
+    replicas -= {instance.replica for instance in mine if instance.status is Status.RAY_RUNNING}
+    return ids | {i.instance_id for i in mine if i.replica in replicas and i.status in COUNTABLE}
+
+
+# --- one instance ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Decides whether the instances of one group are launching or stuck."""
+
+    found: Instances
+    now_s: float
+    limits: TimeLimits
+    is_resting: bool
+    """The group is in backoff: an instance with a known failure counts as stuck at once."""
+    refused: tuple[str, str] | None
+    """Reason and message of the API server's rejection of the group's pods."""
+    is_silent: bool
+    """The group got no pod for `silent_s` while other groups did; if no group gets pods, the group is not at fault."""
+    last_joined_s: float
+    """When an instance of the group last registered."""
+    deaths: Deaths | None
+    node_autoscaler: NodeAutoscaler
+
+    @classmethod
+    def of(
+        cls,
+        group: str,
+        found: Instances,
+        evidence: AvailabilityInputs,
+        limits: TimeLimits,
+        *,
+        is_resting: bool,
+        last_joined_s: float,
+    ) -> "_Judge":
+        others = (came_s for name, came_s in found.timers.came_s.items() if name != group)
+        since_s = found.timers.stalled_s.get(group, evidence.now_s)
+        return cls(
+            found=found,
+            now_s=evidence.now_s,
+            limits=limits,
+            is_resting=is_resting,
+            refused=refusal_of(evidence.conditions, group),
+            is_silent=evidence.now_s - since_s > limits.silent_s and max(others, default=since_s) > since_s,
+            last_joined_s=last_joined_s,
+            deaths=found.timers.deaths.get(group),
+            node_autoscaler=evidence.node_autoscaler,
+        )
+
+    def verdict(self, instance: Instance) -> _Sticking | None:
+        """Why this instance is stuck; None while it may still become ready."""
+        if instance.status in UNSEEN:
+            return self._no_pod(instance)
+        pod, stay = self.found.pods.get(instance.instance_id), self.found.timers.stays.get(instance.instance_id)
+        if pod is None or stay is None or stay.stage not in NO_RAY_NODE:
+            return None
+        startup = startup_of(pod, is_crash_loop=stay.restarts.is_crash_loop(self.now_s, self.limits.broken_s))
+        is_known = self.is_resting and isinstance(startup.reason, Cause) and startup.reason != Cause.UNSCHEDULABLE
+        node_s = wait_s(pod.name, self.node_autoscaler, self.limits, is_resting=self.is_resting)
+        if self.now_s - stay.since_s <= limit_s(startup, self.limits, node_s=node_s) and not is_known:
+            return None
+        is_groups_fault = startup.reason in NO_ROOM or self.last_joined_s <= stay.since_s
+        return _Sticking(instance, startup.reason, f"pod {pod.name}: {startup.detail}", is_groups_fault)
+
+    def crash_loop(self, mine: Iterable[Instance], began_s: float) -> list[_Sticking]:
+        """Block a group whose pods end before their Ray node registers, although no instance is stuck."""
+        if self.deaths is None or self.deaths.last_s <= began_s or self.is_resting:
+            return []
+        if any(i.status is Status.RAY_RUNNING for i in mine) and self.deaths.count < FLUKES:
+            return []
+        return [_Sticking(None, Cause.CRASH, f"{self.deaths.detail} ({self.deaths.count} in a row)")]
+
+    def _no_pod(self, instance: Instance) -> _Sticking | None:
+        if self.refused is not None:
+            return _Sticking(instance, *self.refused)
+        if instance.status is Status.ALLOCATION_FAILED or self.is_silent:
+            return _Sticking(
+                instance,
+                Stuck.NO_POD,
+                "the operator has neither created the requested pod nor reported an error: see its log",
+            )
+        return None
+
+
+FLUKES: Final = 3
+"""Early pod failures in a row after which a group with running nodes counts as failing."""
+
+
+# --- backoff ---------------------------------------------------------------------------------------------------------
+
+
+def delay_s(n: int) -> float:
+    """Duration of the n-th backoff: 30 s, doubled each time, at most 5 minutes."""
+    return min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(max(n, 1) - 1, 10))
+
+
+def _next_backoff(old: Backoff | None, now: datetime, newest: datetime | None, *, is_blocked: bool) -> Backoff | None:
+    """The backoff still in force, the next one if the trial replica failed too, or none once it has expired."""
+    if old is not None and now < old.until:
+        return old
+    if is_blocked:
+        n = 1 if old is None else old.n + 1
+        until = now + timedelta(seconds=delay_s(n))
+        until = until.replace(microsecond=0) + timedelta(seconds=until.microsecond > 0)
+        return Backoff(n, until, newest)
+    if old is not None and now > old.until + timedelta(seconds=RECOVERY_S):
+        return None
+    return old
+
+
+def _credible(old: Backoff | None, now: datetime) -> Backoff | None:
+    """The recorded backoff, capped at its longest possible value in case this or an earlier head's clock ran ahead."""
+    if old is None:
+        return None
+    latest = now.replace(microsecond=0) + timedelta(seconds=delay_s(old.n))
+    return old if old.until <= latest + timedelta(seconds=1) else replace(old, until=latest)
+
+
+def began(backoff: Backoff) -> datetime:
+    """When the group was last found blocked."""
+    return backoff.until - timedelta(seconds=delay_s(backoff.n))
+
+
+def _began_s(backoff: Backoff | None, evidence: AvailabilityInputs) -> float:
+    """The same on the monotonic clock of this process; minus infinity without a backoff."""
+    if backoff is None:
+        return NEVER
+    return evidence.now_s - (evidence.now - began(backoff)).total_seconds()
+
+
+def _has_recovered(old: Backoff, mine: Iterable[Instance], found: Instances, evidence: AvailabilityInputs) -> bool:
+    """Whether a worker of the group registered since it was blocked.
+
+    This process saw it register, or its pod is newer than the backoff; a worker that was running when this process
+    started proves nothing.
+    """
+    began_s = _began_s(old, evidence)
+    return any(
+        _has_joined_after(found.timers.stays.get(i.instance_id), began_s)
+        or _is_younger(found.pods.get(i.instance_id), old.newest)
+        for i in mine
+        if i.status is Status.RAY_RUNNING
+    )
+
+
+def _has_joined_after(stay: Stay | None, began_s: float) -> bool:
+    return stay is not None and stay.joined_s is not None and stay.joined_s > began_s
+
+
+def _is_younger(pod: PodView | None, newest: datetime | None) -> bool:
+    """Both timestamps are the API server's, so node clocks do not matter."""
+    created = None if pod is None else parse_timestamp(pod.creation_timestamp)
+    return created is not None and newest is not None and created > newest
+
+
+def _newest(found: Instances) -> datetime | None:
+    texts = max((pod.creation_timestamp for pod in found.pods.values()), default="")
+    return parse_timestamp(texts) if texts else None
+
+
+def _availability(failed: Mapping[str, datetime]) -> dict[str, float]:
+    """0 for the group that failed last, slightly more for earlier ones (AS:S-22)."""
+    latest = max((moment.timestamp() for moment in failed.values()), default=0.0)
+    return {name: 1.0 - moment.timestamp() / latest if latest > 0 else 0.0 for name, moment in failed.items()}
+
+
+def _recoverable(age_s: float, window_s: float) -> float:
+    """0 right after the failure, then growing linearly to 1 at the end of the window (AS:S-23)."""
+    if age_s < min(MOST_RECENT_S, window_s / 10):
+        return 0.0
+    return min(1.0, age_s / window_s)
+
+
+def _next_deadline(backoffs: Iterable[Backoff], now: datetime) -> float | None:
+    waits = [(backoff.until - now).total_seconds() for backoff in backoffs]
+    return min((wait for wait in waits if wait > 0), default=None)

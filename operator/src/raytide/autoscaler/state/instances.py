@@ -1,0 +1,324 @@
+"""Instances of the cluster: running, launching and terminating nodes.
+
+Takes the pods, the Ray nodes, the requested pod counts, names to delete and drains in progress. Returns one instance
+each with its status in Ray's terms (AS §3). Only timers are remembered, so a restart changes nothing (D12). A
+terminating pod, and a Ray node whose pod is gone, are no capacity; a restarted raylet is the same instance; a Ray node
+that was not launched through the cluster only counts as capacity (V-9, B-24). Pure; called by autoscaler/reconcile.py.
+Each dead node is visited once.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from raytide.api.pod import PodView
+from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, Instance, NodeStatus, NodeType, RayNode, Status
+from raytide.autoscaler.state.instance_cache import UNKNOWN, Known, Steady
+from raytide.autoscaler.state.instance_lifecycle import (
+    DEFAULT_LIMITS,
+    NO_RAY_NODE,
+    NO_RESTARTS,
+    Ask,
+    Deaths,
+    Stage,
+    Stay,
+    TimeLimits,
+    Timers,
+    ask_again,
+    must_end,
+    next_asks,
+    next_restarts,
+    next_stay,
+    paused,
+    status_of,
+)
+from raytide.autoscaler.state.observation import InstanceInputs, ObservedState, head_of
+from raytide.autoscaler.state.pod_startup import restart_count, startup_of
+
+MOST_ASKS: Final = 10_000
+"""Per group: `replicas: 2000000000` must not exhaust memory."""
+NO_TIMERS: Final = Timers()
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """All instances: head first, pods by creation time, then requested ones, then unmanaged Ray nodes."""
+
+    instances: tuple[Instance, ...] = ()
+    timers: Timers = field(default_factory=Timers)
+    to_end: frozenset[str] = frozenset()
+    """Pods without further use that are not yet named for deletion; they need no drain (AS §3.4 l)."""
+    overdue: frozenset[str] = frozenset()
+    """Instances that have been stopping or terminating for so long that a warning is due (AS §3.4 j)."""
+    is_head_running: bool = False
+    """Without a running head nothing is scaled (AS §3.4 k)."""
+    pods: Mapping[str, PodView] = field(default_factory=dict)
+    """By instance id."""
+    known: Known = field(default=UNKNOWN, compare=False, repr=False)
+    """Cache for the next tick."""
+
+    def by_group(self) -> dict[str, list[Instance]]:
+        """Instances by group, in order."""
+        found: dict[str, list[Instance]] = {}
+        for instance in self.instances:
+            found.setdefault(instance.node_type, []).append(instance)
+        return found
+
+    def last_joined_s(self) -> dict[str, float]:
+        """By group, when the last of its current nodes registered; groups without a registration seen are left out."""
+        found: dict[str, float] = {}
+        for name, stay in self.timers.stays.items():
+            pod = self.pods.get(name)
+            if pod is not None and stay.joined_s is not None:
+                found[pod.group] = max(stay.joined_s, found.get(pod.group, stay.joined_s))
+        return found
+
+
+def instances(
+    inputs: InstanceInputs, timers: Timers = NO_TIMERS, limits: TimeLimits = DEFAULT_LIMITS, known: Known = UNKNOWN
+) -> Instances:
+    """All current instances, plus the timers and the cache for the next tick."""
+    seen = ObservedState.of(inputs, known)
+    head = head_of([pod for pod in seen.pods.pods if pod.is_head], seen)
+    workers = [pod for pod in seen.pods.pods if not pod.is_head]
+    look = _Look(inputs, seen, timers, limits, _is_running(head, inputs, seen))
+    there = workers if head is None else [head, *workers]
+    stays: dict[str, Stay] = {}
+    found: list[Instance] = []
+    steady: dict[str, Steady] = {}
+    moving: list[PodView] = []
+    for pod in there:
+        node, held = seen.node_of(pod), seen.steady.get(pod.name)
+        if held is None or node is None or not look.holds(held, pod, node):
+            stay, instance = look.at(pod, node)
+            moving.append(pod)
+            held = Steady(pod, node, stay, instance) if node is not None and stay.stage is Stage.RUNNING else None
+        if held is not None:
+            steady[pod.name], stay, instance = held, held.stay, held.instance
+        stays[pod.name] = stay
+        found.append(instance)
+    staying = [pod for pod in workers if stays[pod.name].stage is not Stage.LEAVING]
+    asked, asks = _asked(inputs, seen, staying, timers, limits)
+    moving = [pod for pod in moving if not pod.is_head]
+    came = {pod.group for pod in moving if pod.name not in timers.stays}
+    return Instances(
+        instances=(*(instance for instance in found if not _is_nothing(instance)), *asked, *_unmanaged(seen, head)),
+        timers=Timers(
+            stays=stays,
+            asks=asks,
+            stalled_s=_since(asks, came, timers.stalled_s, inputs.now_s),
+            came_s=_since({pod.group for pod in workers}, came, timers.came_s, inputs.now_s),
+            deaths=_deaths(moving, stays, timers, inputs.now_s) if look.is_head_running else timers.deaths,
+        ),
+        to_end=_to_end(moving, stays, seen, inputs.now_s, limits),
+        overdue=_overdue(stays, inputs.now_s, limits),
+        is_head_running=look.is_head_running,
+        pods={pod.name: pod for pod in there},
+        known=Known(seen.pods, seen.skipped, steady),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Determines stage and instance of one pod at a time."""
+
+    inputs: InstanceInputs
+    seen: ObservedState
+    timers: Timers
+    limits: TimeLimits
+    is_head_running: bool
+
+    def holds(self, held: Steady, pod: PodView, node: RayNode) -> bool:
+        """Whether the cached entry of a pod with a running Ray node is still valid."""
+        return (
+            held.pod is pod
+            and held.node is node
+            and self.timers.stays.get(pod.name) is held.stay
+            and node.node_id not in self.inputs.drains
+            and (pod.is_head or (pod.name not in self.inputs.to_delete and self.seen.is_in_spec(pod)))
+        )
+
+    def at(self, pod: PodView, node: RayNode | None) -> tuple[Stay, Instance]:
+        """Stay and instance of one pod."""
+        now_s = self.inputs.now_s
+        stage = _stage(pod, node, self.inputs, self.seen)
+        old, node_id, step, restarts = self.timers.stays.get(pod.name), node.node_id if node else "", "", NO_RESTARTS
+        if stage in NO_RAY_NODE:
+            restarts = next_restarts(old.restarts if old else None, restart_count(pod), now_s)
+            step = startup_of(pod, is_crash_loop=restarts.is_crash_loop(now_s, self.limits.broken_s)).step
+        stay = next_stay(old, stage, node_id, now_s, step, restarts=restarts)
+        stay = stay if self.is_head_running else paused(stay, now_s)
+        status = status_of(stay, now_s, self.limits)
+        is_forgotten = stay.stage is Stage.VANISHED and status in COUNTABLE
+        shown = Status.RAY_RUNNING if is_forgotten else status
+        return stay, _instance(pod, node, shown, self.seen, is_forgotten=is_forgotten)
+
+
+def _is_running(head: PodView | None, inputs: InstanceInputs, seen: ObservedState) -> bool:
+    if head is None:
+        return seen.bare_head is not None
+    return _stage(head, seen.node_of(head), inputs, seen) is Stage.RUNNING
+
+
+# --- pods and nodes --------------------------------------------------------------------------------------------------
+
+
+def _stage(pod: PodView, node: RayNode | None, inputs: InstanceInputs, seen: ObservedState) -> Stage:
+    is_ordered = not pod.is_head and (pod.name in inputs.to_delete or not seen.is_in_spec(pod))
+    if pod.is_terminating or pod.is_finished or is_ordered:
+        return Stage.LEAVING
+    if node is None:
+        return Stage.STARTING if pod.node_name or pod.is_running else Stage.UNPLACED
+    if node.status is NodeStatus.DEAD:
+        return Stage.DEAD
+    if node.status is NodeStatus.DRAINING:
+        return Stage.DRAINING
+    return Stage.DRAIN_ASKED if node.node_id in inputs.drains else Stage.RUNNING
+
+
+def _instance(
+    pod: PodView, node: RayNode | None, status: Status, seen: ObservedState, *, is_forgotten: bool
+) -> Instance:
+    """Instance of one pod; until its Ray node is alive it has the resources of its node type (AS:S-3, AS:S-4).
+
+    A node the GCS no longer lists may still run tasks: it counts, and has no resources available.
+    """
+    bare = Instance(
+        instance_id=pod.name,
+        node_type=HEAD_TYPE if pod.is_head else "" if pod.group in seen.skipped else pod.group,
+        status=status,
+        is_head=pod.is_head,
+        pod=pod.name,
+        replica=pod.replica_name,
+    )
+    if node is not None and node.is_alive:
+        return _with_node(bare, node)
+    promised = _as_promised(bare, seen.types.get(bare.node_type))
+    return replace(promised, available=()) if is_forgotten else promised
+
+
+def _with_node(bare: Instance, node: RayNode) -> Instance:
+    return Instance(  # spelled out: `replace` takes four times as long, and there are thousands
+        bare.instance_id,
+        bare.node_type,
+        bare.status,
+        is_head=bare.is_head,
+        pod=bare.pod,
+        replica=bare.replica,
+        node_id=node.node_id,
+        total=node.total,
+        available=node.available,
+        labels=node.labels,
+        dynamic_labels=node.dynamic_labels,
+        idle_ms=node.idle_ms,
+    )
+
+
+def _as_promised(bare: Instance, node_type: NodeType | None) -> Instance:
+    if node_type is None or bare.status not in COUNTABLE:
+        return bare
+    return replace(bare, total=node_type.resources, available=node_type.resources, labels=node_type.labels)
+
+
+def _is_nothing(instance: Instance) -> bool:
+    """Whether it is a pod of an unreadable group without a Ray node: no capacity and no action possible."""
+    return instance.is_unmanaged and instance.status is not Status.RAY_RUNNING
+
+
+def _unmanaged(seen: ObservedState, head: PodView | None) -> tuple[Instance, ...]:
+    """Ray nodes without a pod of this cluster: nodes joined by hand, and a head that is not a pod."""
+    found = [
+        _with_node(Instance(node.node_id, "", Status.RAY_RUNNING), node)
+        for node in seen.bare
+        if node.status is not NodeStatus.DRAINING
+    ]
+    if head is None and seen.bare_head is not None:
+        bare = Instance(seen.bare_head.node_id, HEAD_TYPE, Status.RAY_RUNNING, is_head=True)
+        found.insert(0, _with_node(bare, seen.bare_head))
+    return tuple(found)
+
+
+# --- requested instances ---------------------------------------------------------------------------------------------
+
+
+def _asked(
+    inputs: InstanceInputs, seen: ObservedState, staying: Sequence[PodView], timers: Timers, limits: TimeLimits
+) -> tuple[list[Instance], dict[str, tuple[Ask, ...]]]:
+    """An instance for each requested pod that does not exist yet, and the open requests by group."""
+    wanted = inputs.types.wanted if inputs.wanted is None else inputs.wanted
+    pods_by_group: dict[str, list[PodView]] = {}
+    for pod in staying:
+        pods_by_group.setdefault(pod.group, []).append(pod)
+    found: list[Instance] = []
+    asks: dict[str, tuple[Ask, ...]] = {}
+    for name, node_type in seen.types.items():
+        pods = pods_by_group.get(name, [])
+        missing = 0 if node_type.is_head or name in seen.suspended else min(wanted.get(name, 0) - len(pods), MOST_ASKS)
+        if missing > 0:
+            open_asks = next_asks(timers.asks.get(name, ()), missing, inputs.now_s)
+            answers = [ask_again(ask, inputs.now_s, limits) for ask in open_asks]
+            asks[name] = tuple(ask for _, ask in answers)
+            found += _requested(node_type, pods, [status for status, _ in answers])
+    return found, asks
+
+
+def _requested(node_type: NodeType, pods: Sequence[PodView], statuses: Sequence[Status]) -> list[Instance]:
+    replicas = _replicas_to_fill(node_type, pods, len(statuses))
+    return [
+        _as_promised(
+            Instance(f"{node_type.name}-requested-{index}", node_type.name, status, replica=replica), node_type
+        )
+        for index, (status, replica) in enumerate(zip(statuses, replicas, strict=True))
+    ]
+
+
+def _replicas_to_fill(node_type: NodeType, pods: Sequence[PodView], missing: int) -> list[str]:
+    """The replica that each missing host of a multi-host group belongs to, incomplete replicas first (B-8)."""
+    hosts = node_type.num_of_hosts
+    if hosts == 1:
+        return [""] * missing
+    sizes = Counter(pod.replica_name for pod in pods)
+    gaps = [name for name, size in sizes.items() for _ in range(hosts - size)]
+    new = [f"{node_type.name}-requested-replica-{index // hosts}" for index in range(max(0, missing - len(gaps)))]
+    return [*gaps[:missing], *new]
+
+
+def _since(
+    groups: Iterable[str], came: Collection[str], before_s: Mapping[str, float], now_s: float
+) -> dict[str, float]:
+    """By group, when a new pod last appeared; each pod counts once, when it is first seen."""
+    return {group: now_s if group in came else before_s.get(group, now_s) for group in groups}
+
+
+def _deaths(workers: Iterable[PodView], stays: Mapping[str, Stay], timers: Timers, now_s: float) -> dict[str, Deaths]:
+    """Count each pod that ended early once; a node that registers resets the count of its group."""
+    found = dict(timers.deaths)
+    for pod in workers:
+        stay, old = stays[pod.name], timers.stays.get(pod.name)
+        if stay.joined_s == now_s:
+            found.pop(pod.group, None)
+        elif (
+            pod.is_finished and not stay.node_id and stay.since_s == now_s and (old is None or old.stage in NO_RAY_NODE)
+        ):
+            count = found[pod.group].count if pod.group in found else 0
+            found[pod.group] = Deaths(count + 1, now_s, f"pod {pod.name} ended before its Ray node registered")
+    return found
+
+
+# --- instances to terminate ------------------------------------------------------------------------------------------
+
+
+def _to_end(
+    workers: Iterable[PodView], stays: Mapping[str, Stay], seen: ObservedState, now_s: float, limits: TimeLimits
+) -> frozenset[str]:
+    return frozenset(
+        pod.name for pod in workers if pod.group not in seen.skipped and must_end(stays[pod.name], now_s, limits)
+    )
+
+
+def _overdue(stays: Mapping[str, Stay], now_s: float, limits: TimeLimits) -> frozenset[str]:
+    leaving = (Stage.DRAINING, Stage.DEAD, Stage.LEAVING)
+    return frozenset(
+        name for name, stay in stays.items() if stay.stage in leaving and now_s - stay.since_s > limits.warn_s
+    )

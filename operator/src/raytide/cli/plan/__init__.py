@@ -1,0 +1,194 @@
+"""`raytide plan`: what the next sharing pass would do, and why.
+
+Takes a running cluster, or its objects in files, builds the same pool as the operator and prints the operator's plan
+step by step with reasons; `--submit` adds jobs that do not exist yet and shows their effect, `--explain` shows why one
+job is not larger. Changes nothing. Exit code 0 with a plan, 2 with one line for unusable input, 1 when the cluster
+cannot be read. This module reads flags and files; the rest of the package does the work.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from raytide.api.config import SharingConfig
+    from raytide.api.trainingjob import TrainingJob
+    from raytide.cli.plan.from_files import PlanInputs
+    from raytide.fairshare.algorithm.model import ParticipantId
+
+STDIN: Final = "-"
+_FILE_HELP: Final = (
+    "File with the output of `kubectl get nodes,pods,trainingjobs,resourcequotas,priorityclasses -A -o yaml`, to plan "
+    "without a cluster; - is standard input; may be repeated."
+)
+
+
+class _BadInputError(click.ClickException):
+    """One line on standard error, exit code 2."""
+
+    exit_code = 2
+
+
+@click.command("plan", short_help="show what the next sharing pass would do, and why")
+@click.option("-f", "--filename", "files", metavar="FILE", multiple=True, help=_FILE_HELP)
+@click.option(
+    "--submit",
+    "submitted",
+    metavar="FILE",
+    multiple=True,
+    help="File with new TrainingJobs: show what would change if they were submitted; may be repeated.",
+)
+@click.option("--explain", "explained", metavar="NAMESPACE/JOB", default="", help="Explain why this job is not larger.")
+@click.option("-o", "--output", type=click.Choice(["table", "yaml", "json"]), default="table", show_default=True)
+@click.option(
+    "-n",
+    "--namespace",
+    help="Namespace of objects and jobs that have none.  [default: that of the kubeconfig context, or `default`]",
+)
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Kubeconfig file.  [default: $KUBECONFIG, the service account of the pod, or ~/.kube/config]",
+)
+@click.option("--context", help="Context of the kubeconfig.  [default: its current context]")
+@click.option(
+    "--max-load",
+    metavar="RESOURCE=PERCENT,...",
+    default="",
+    help="Percentage of each resource that growth may use; set it as for the operator.  [default: 100]",
+)
+@click.option(
+    "--gpu-resources", metavar="NAME,...", default="", help="Resources that are GPUs; set it as for the operator."
+)
+@click.option(
+    "--at",
+    "moment",
+    metavar="TIME",
+    default="",
+    help="Time of the plan, in RFC 3339; it decides which cool-downs have ended.  [default: now]",
+)
+def command(
+    *,
+    files: tuple[str, ...],
+    submitted: tuple[str, ...],
+    explained: str,
+    output: str,
+    namespace: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    max_load: str,
+    gpu_resources: str,
+    moment: str,
+) -> None:
+    """Print what the next sharing pass would do, and why. Changes nothing."""
+    if explained and output != "table":
+        raise click.UsageError("--explain prints text only: omit --output")
+    config, now = _config(max_load, gpu_resources), _moment(moment)
+
+    from raytide.cli.plan.render import NotFoundError, explanation, rendered  # noqa: PLC0415 - same
+    from raytide.cli.plan.simulate import answer  # noqa: PLC0415 - `--help` needs no planner
+
+    snapshot, namespace = _snapshot(files, namespace, kubeconfig, context)
+    jobs = _submitted(submitted, snapshot, namespace, now)
+    for remark in snapshot.remarks:
+        click.echo(f"note: {remark}", err=True)
+    result = answer(snapshot, jobs, config=config, now=now)
+    try:
+        text = explanation(result, _id(explained, namespace)) if explained else rendered(result, output)
+    except NotFoundError as error:
+        raise _BadInputError(str(error)) from error
+    click.echo(text)
+
+
+# --- flags -----------------------------------------------------------------------------------------------------------
+
+
+def _config(max_load: str, gpu_resources: str) -> "SharingConfig":
+    from raytide.api.config import SharingConfig  # noqa: PLC0415 - `--help` needs no settings
+    from raytide.manager.settings import parse_gpus, parse_max_load  # noqa: PLC0415 - same
+
+    try:
+        return SharingConfig(max_load_percent=parse_max_load(max_load), gpus=parse_gpus(gpu_resources))
+    except ValueError as error:
+        raise click.UsageError(f"--max-load: {error}") from error
+
+
+def _moment(text: str) -> datetime:
+    from raytide.api.conditions import parse_timestamp  # noqa: PLC0415 - `--help` needs no API
+    from raytide.runtime.clock import Clock  # noqa: PLC0415 - the one clock
+
+    if not text:
+        return Clock().now()
+    moment = parse_timestamp(text)
+    if moment is None:
+        raise click.UsageError(f"--at: {text!r} is not a time such as 2026-01-31T12:00:00Z")
+    return moment
+
+
+def _id(text: str, namespace: str) -> "ParticipantId":
+    from raytide.api.meta import Key  # noqa: PLC0415 - as above
+    from raytide.fairshare.participants import id_of  # noqa: PLC0415 - same
+
+    first, slash, name = text.partition("/")
+    if not first or (slash and not name) or "/" in name:
+        raise click.UsageError(f"--explain: {text!r} is not NAMESPACE/JOB")
+    return id_of(Key(first, name) if slash else Key(namespace, first))
+
+
+# --- input -----------------------------------------------------------------------------------------------------------
+
+
+def _snapshot(
+    files: tuple[str, ...], namespace: str | None, kubeconfig: Path | None, context: str | None
+) -> "tuple[PlanInputs, str]":
+    """Read the objects; returns them and the default namespace."""
+    from raytide.cli.plan.from_cluster import SnapshotError, read_cluster  # noqa: PLC0415 - aiohttp only where it is asked
+    from raytide.cli.plan.from_files import InputError, read_snapshot  # noqa: PLC0415 - as above
+
+    if not files:
+        try:
+            snapshot, default_namespace = asyncio.run(read_cluster(kubeconfig, context))
+        except SnapshotError as error:
+            raise click.ClickException(str(error)) from error
+        return snapshot, namespace or default_namespace
+    if kubeconfig or context:
+        raise click.UsageError("--filename cannot be combined with --kubeconfig or --context")
+    try:
+        snapshot = read_snapshot(_texts(files), namespace or "default")
+    except InputError as error:
+        raise _BadInputError(str(error)) from error
+    if not snapshot.nodes:
+        raise _BadInputError(f"{', '.join(files)}: contains no Node; add the output of `kubectl get nodes -o yaml`")
+    return snapshot, namespace or "default"
+
+
+def _submitted(files: tuple[str, ...], snapshot: "PlanInputs", namespace: str, now: datetime) -> "list[TrainingJob]":
+    """The jobs of --submit, validated as by the API server and the operator."""
+    from raytide.cli.plan.from_files import InputError, read_submitted  # noqa: PLC0415 - as above
+
+    if not files:
+        return []
+    try:
+        return read_submitted(_texts(files), namespace, there={job.key for job in snapshot.jobs}, now=now)
+    except InputError as error:
+        raise _BadInputError(str(error)) from error
+
+
+def _texts(files: Iterable[str]) -> list[tuple[str, str]]:
+    return [("standard input" if name == STDIN else name, _text(name)) for name in files]
+
+
+def _text(name: str) -> str:
+    try:
+        with click.open_file(name, encoding="utf-8") as opened:
+            text: str = opened.read()
+    except OSError as error:
+        raise _BadInputError(f"{name}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise _BadInputError(f"{name}: not valid UTF-8 text") from error
+    return text

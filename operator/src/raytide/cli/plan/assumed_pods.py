@@ -1,0 +1,90 @@
+"""Assumed pods: pods of jobs whose pods are missing from a snapshot.
+
+Takes a snapshot with jobs that have no pods, because it was written by hand, dumped without pods, or the jobs are about
+to be submitted. Returns the pods that those jobs would have: the size in their spec, each on a node where it fits, in
+order of age. A gang has pods only if its size was ordered; before that it has not begun. A job with any pod in the
+snapshot is left as it is. Pure; called by simulate.py, not for live clusters.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from raytide.api.capacity import CapacityPod
+from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
+from raytide.fairshare.algorithm.model import Node, Shape
+from raytide.fairshare.algorithm.placement import ClusterCapacity
+from raytide.fairshare.eligibility import is_eligible, job_demand
+from raytide.fairshare.pod_requirements import role_shape
+
+_UID: Final = "assumed-"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """One pod that a job would have."""
+
+    job: TrainingJob
+    role: str
+    index: int
+    shape: Shape
+
+    def on(self, node: str) -> CapacityPod:
+        """The pod on that node; an empty node name leaves it pending."""
+        return CapacityPod(
+            namespace=self.job.key.namespace,
+            name=f"{self.job.key.name}-{self.role}-{self.index}",
+            owner_uid=self.job.metadata.uid,
+            node=node,
+            job=self.job.key.name,
+            role=self.role,
+            index=self.index,
+            requests=self.shape.requests,
+            limits=self.shape.limits,
+            is_running=bool(node),
+        )
+
+
+def with_uid(job: TrainingJob) -> TrainingJob:
+    """Give the job a uid if it has none: pods refer to uids."""
+    if job.metadata.uid:
+        return job
+    metadata = job.metadata.model_copy(update={"uid": f"{_UID}{job.key.namespace}-{job.key.name}"})
+    return job.model_copy(update={"metadata": metadata})
+
+
+def assumed_pods(
+    jobs: Iterable[TrainingJob], pods: Iterable[CapacityPod], nodes: Iterable[Node], gpus: frozenset[str]
+) -> Iterator[CapacityPod]:
+    """Yield pods for the jobs that have none; `nodes` carry the usage of the listed pods."""
+    shown = {(pod.job_key, pod.owner_uid) for pod in pods if pod.job}
+    bare = [job for job in jobs if is_eligible(job) and (job.key, job.metadata.uid) not in shown]
+    bare.sort(key=lambda job: (job.spec.trainer.replicas is None, job.metadata.creation_timestamp, job.key))
+    wanted = [pod for job in bare for pod in _wanted(job, gpus)]
+    room = ClusterCapacity(tuple(nodes), [pod.shape for pod in wanted], gpus)
+    for pod in wanted:
+        asked = room.pod(pod.shape)
+        found = room.find(asked)
+        if found is None or not found[1]:
+            yield pod.on("")
+            continue
+        room.put(asked, found[0])
+        yield pod.on(found[0].name)
+
+
+def _wanted(job: TrainingJob, gpus: frozenset[str]) -> Iterator[_Wanted]:
+    """The pods that the controller would keep, in start order."""
+    claim = job_demand(job, live_trainers=job.spec.trainer.replicas or 0, gpus=gpus)
+    if not claim.has_begun:
+        return
+    pserver = job.spec.pserver
+    counts = {
+        MASTER: int(job.has_master),
+        PSERVER: 0 if pserver is None else max(0, pserver.count_for(claim.wanted)),
+        TRAINER: claim.trainers,
+    }
+    for role, count in counts.items():
+        if count:
+            shape = role_shape(job, role)
+            yield from (_Wanted(job, role, index, shape) for index in range(count))

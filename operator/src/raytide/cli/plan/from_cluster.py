@@ -1,0 +1,102 @@
+"""Snapshot of a running cluster: the objects that a plan depends on.
+
+Takes a kubeconfig (or a pod's service account) and lists nodes, pods, ResourceQuotas, PriorityClasses and TrainingJobs
+once each; returns the same `PlanInputs` as files do. Read-only. Nodes, pods and jobs must be readable, else `SnapshotError`
+reports in one line what is missing; unreadable quotas and PriorityClasses only cause a remark. Called by __init__.py.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from pydantic import ValidationError
+
+from raytide.api import meta
+from raytide.api.capacity import (
+    decode_capacity_node,
+    decode_capacity_pod,
+    decode_capacity_quota,
+    decode_priority_class,
+)
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
+from raytide.api.meta import Resource
+from raytide.api.quantity import QuantityError
+from raytide.api.trainingjob import TrainingJob
+from raytide.cli.plan.from_files import PRIORITY_CLASSES, PlanInputs, validation_trouble
+from raytide.kube.client import Client
+from raytide.kube.credentials import NotConnectedError
+from raytide.kube.kubeconfig import find_access
+from raytide.runtime.clock import Clock
+
+T = TypeVar("T")
+
+
+class SnapshotError(Exception):
+    """The cluster cannot be read or lacks required objects; the message is one line."""
+
+
+async def read_cluster(kubeconfig: Path | None, context: str | None) -> tuple[PlanInputs, str]:
+    """The current objects, and the default namespace of the kubeconfig; raises SnapshotError."""
+    try:
+        access = await find_access(kubeconfig, context=context)
+        transport = await access.open_transport()
+    except NotConnectedError as error:
+        raise SnapshotError(str(error)) from error
+    try:
+        return await ClusterReader(
+            Client(transport, clock=Clock(), timeout_s=30.0)
+        ).snapshot(), access.namespace or "default"
+    finally:
+        await transport.close()
+
+
+class ClusterReader:
+    """Lists the kinds one after another, and records what it could not read."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._remarks: list[str] = []
+        self._unreadable: list[tuple[str, str, str]] = []
+
+    async def snapshot(self) -> PlanInputs:
+        """List everything, jobs before pods: pods that a listed job starts meanwhile count as its own."""
+        jobs = await self._jobs()
+        return PlanInputs(
+            jobs=jobs,
+            pods=await self._listed(meta.PODS, decode_capacity_pod),
+            nodes=await self._listed(meta.NODES, decode_capacity_node),
+            quotas=await self._listed(meta.RESOURCE_QUOTAS, decode_capacity_quota, is_needed=False),
+            priority_classes=await self._listed(PRIORITY_CLASSES, decode_priority_class, is_needed=False),
+            is_live=True,
+            unreadable=tuple(self._unreadable),
+            remarks=tuple(self._remarks),
+        )
+
+    async def _jobs(self) -> tuple[TrainingJob, ...]:
+        found = []
+        for obj in await self._listed(meta.TRAININGJOBS, msgspec.json.decode):
+            try:
+                found.append(TrainingJob.parse(obj))
+            except ValidationError as error:
+                metadata = obj["metadata"]
+                self._unreadable.append((metadata.get("namespace", ""), metadata["name"], validation_trouble(error)))
+        return tuple(found)
+
+    async def _listed(
+        self, resource: Resource, read: Callable[[msgspec.Raw], Any], *, is_needed: bool = True
+    ) -> tuple[Any, ...]:
+        try:
+            return tuple([read(item) async for page in self._client.pages(resource) for item in page.items])
+        except ApiStatusError as refused:
+            if refused.is_not_found and resource is meta.TRAININGJOBS:
+                self._remarks.append("the CRD of TrainingJobs is not installed, so the plan has no jobs")
+                return ()
+            if is_needed:
+                raise SnapshotError(f"{resource.plural} cannot be listed: {refused}") from refused
+            self._remarks.append(f"the plan ignores {resource.plural}, because they cannot be listed: {refused}")
+            return ()
+        except ApiUnavailableError as trouble:
+            raise SnapshotError(f"{resource.plural} cannot be listed: {trouble}") from trouble
+        except (msgspec.MsgspecError, QuantityError) as error:
+            raise SnapshotError(f"{resource.plural}: one object cannot be decoded: {error}") from error

@@ -1,0 +1,290 @@
+"""Snapshot from files: objects given to `raytide plan`.
+
+Takes YAML or JSON as `kubectl get -o yaml` prints it (a `kind: List`, several documents, a bare list); returns the
+views of api/capacity.py and the parsed TrainingJobs. Other kinds are left out and counted. Unreadable input is one
+`InputError`, whose line names the file, the document, the object and the field. Uses only the text it is given.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+import yaml
+from pydantic import ValidationError
+
+from raytide.api import meta
+from raytide.api.capacity import (
+    CapacityNode,
+    CapacityPod,
+    CapacityQuota,
+    PriorityClass,
+    capacity_node_from_object,
+    capacity_pod_from_object,
+    capacity_quota_from_object,
+    priority_class_from_object,
+)
+from raytide.api.meta import Key, Manifest, Resource
+from raytide.api.quantity import QuantityError
+from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_constants import INDEX_LABEL, JOB_LABEL, ROLE_JOB_LABELS, ROLE_LABEL, SHARING_ANNOTATION
+from raytide.cli.plan.assumed_pods import with_uid
+from raytide.trainingjob.validation import violations
+
+T = TypeVar("T")
+
+PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", is_namespaced=False)
+READ: Final = (meta.NODES, meta.PODS, meta.RESOURCE_QUOTAS, PRIORITY_CLASSES, meta.TRAININGJOBS)
+"""The kinds that are read; all others are skipped."""
+_OF_THE_SERVER: Final = frozenset({"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"})
+
+
+class InputError(Exception):
+    """Unreadable input; the message is one line that names place and fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One object, and where it was found."""
+
+    manifest: Manifest
+    where: str
+
+    @property
+    def name(self) -> str:
+        """`Kind namespace/name` for messages."""
+        metadata = self.manifest["metadata"]
+        path = "/".join(part for part in (metadata.get("namespace"), metadata["name"]) if part)
+        return f"{self.manifest['kind']} {path}"
+
+    def is_of(self, resource: Resource) -> bool:
+        """Whether it is of that kind; the group counts because other projects also have a TrainingJob."""
+        group = str(self.manifest["apiVersion"]).rpartition("/")[0]
+        return self.manifest["kind"] == resource.kind and group == resource.group
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """The parsed objects that a plan depends on."""
+
+    nodes: tuple[CapacityNode, ...] = ()
+    pods: tuple[CapacityPod, ...] = ()
+    quotas: tuple[CapacityQuota, ...] = ()
+    priority_classes: tuple[PriorityClass, ...] = ()
+    jobs: tuple[TrainingJob, ...] = ()
+    is_live: bool = False
+    """Read from a running cluster; snapshots from files may omit pods of their jobs."""
+    unreadable: tuple[tuple[str, str, str], ...] = ()
+    """TrainingJobs of a cluster that cannot be parsed: namespace, name, fault."""
+    remarks: tuple[str, ...] = ()
+    """What the plan leaves out, in sentences."""
+
+
+def read_snapshot(files: Iterable[tuple[str, str]], namespace: str) -> PlanInputs:
+    """Parse files of (name, text); objects without a namespace get `namespace`; raises InputError."""
+    found = [_within(one, namespace) for name, text in files for one in objects_in(name, text)]
+    _refuse_twins(found)
+    jobs = tuple(with_uid(job) for job in _views(found, meta.TRAININGJOBS, TrainingJob.parse))
+    uids = {job.key: job.metadata.uid for job in jobs}
+    found = [replace(one, manifest=_adopted(one.manifest, uids)) if one.is_of(meta.PODS) else one for one in found]
+    return PlanInputs(
+        nodes=_views(found, meta.NODES, capacity_node_from_object),
+        pods=_views(found, meta.PODS, capacity_pod_from_object),
+        quotas=_views(found, meta.RESOURCE_QUOTAS, capacity_quota_from_object),
+        priority_classes=_views(found, PRIORITY_CLASSES, priority_class_from_object),
+        jobs=jobs,
+        remarks=tuple(_skipped(found)),
+    )
+
+
+def _within(one: Found, namespace: str) -> Found:
+    """Set the namespace of a namespaced object of a known kind that has none."""
+    metadata = one.manifest["metadata"]
+    if metadata.get("namespace") or not any(one.is_of(kind) for kind in READ if kind.is_namespaced):
+        return one
+    return replace(one, manifest={**one.manifest, "metadata": {**metadata, "namespace": namespace}})
+
+
+def _adopted(pod: Manifest, uids: Mapping[Key, str]) -> Manifest:
+    """Add the operator's labels and owner to a pod that only Paddle's labels tie to a listed job."""
+    metadata = pod["metadata"]
+    labels = metadata.get("labels") or {}
+    controllers = [each.get("uid") for each in metadata.get("ownerReferences") or () if each.get("controller")]
+    for role, label in ROLE_JOB_LABELS.items():
+        job = Key(str(metadata.get("namespace", "")), str(labels.get(label, "")))
+        if job in uids and controllers in ([], [uids[job]]):
+            index = str(metadata["name"]).rpartition("-")[2]
+            ours = {JOB_LABEL: job.name, ROLE_LABEL: role, INDEX_LABEL: index, **labels}
+            owner = [{"uid": uids[job], "controller": True}]
+            return {**pod, "metadata": {**metadata, "labels": ours, "ownerReferences": owner}}
+    return pod
+
+
+def read_submitted(
+    files: Sequence[tuple[str, str]], namespace: str, *, there: Container[Key], now: datetime
+) -> list[TrainingJob]:
+    """Parse TrainingJobs in files, as if created now; those without a namespace get `namespace`; raises InputError."""
+    found = [one for name, text in files for one in objects_in(name, text) if one.is_of(meta.TRAININGJOBS)]
+    if not found:
+        raise InputError(f"{', '.join(name for name, _ in files)}: no TrainingJob to submit")
+    placed = [Found(_as_submitted(one.manifest, namespace, now), one.where) for one in found]
+    _refuse_twins(placed)
+    jobs = []
+    for one in placed:
+        job = _view(one, TrainingJob.parse)
+        if job.key in there:
+            raise InputError(f"{one.where}: {one.name} exists already; submit it under another name")
+        if faults := violations(job):
+            raise InputError(f"{one.where} ({one.name}): {'; '.join(str(fault) for fault in faults)}")
+        jobs.append(job)
+    return jobs
+
+
+def _as_submitted(manifest: Manifest, namespace: str, now: datetime) -> Manifest:
+    """Drop status and server fields, as in a newly created object."""
+    metadata = {name: value for name, value in manifest["metadata"].items() if name not in _OF_THE_SERVER}
+    annotations = {
+        name: value for name, value in (metadata.get("annotations") or {}).items() if name != SHARING_ANNOTATION
+    }
+    named = {
+        **metadata,
+        "annotations": annotations,
+        "namespace": metadata.get("namespace") or namespace,
+        "creationTimestamp": now.strftime("%Y-%m-%dT%H:%M:%SZ"),  # newest of all, as after creation
+    }
+    return {**{name: value for name, value in manifest.items() if name != "status"}, "metadata": named}
+
+
+def _skipped(found: Iterable[Found]) -> Iterator[str]:
+    kinds = Counter(_kind(one) for one in found if not any(map(one.is_of, READ)))
+    for kind, count in sorted(kinds.items()):
+        yield f"skipped {count} {kind}: a plan does not depend on it"
+
+
+def _kind(one: Found) -> str:
+    return f"{one.manifest['kind']} ({one.manifest['apiVersion']})"
+
+
+def _refuse_twins(found: Iterable[Found]) -> None:
+    first: dict[tuple[str, str], Found] = {}
+    for one in found:
+        if any(map(one.is_of, READ)) and (before := first.setdefault((one.name, _kind(one)), one)) is not one:
+            raise InputError(f"{one.where}: {one.name} is defined twice, first in {before.where}")
+
+
+# --- objects in text -------------------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.CSafeLoader):
+    """Leaves timestamps as they are written, quoted or not."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def objects_in(name: str, text: str) -> Iterator[Found]:
+    """Yield every object in one file, with lists expanded; raises InputError."""
+    try:
+        documents = list(yaml.load_all(text, _Loader))
+    except yaml.YAMLError as error:
+        raise InputError(f"{name}: {_yaml_trouble(error)}") from error
+    except (ValueError, RecursionError) as error:  # such as an impossible number, or deeply nested brackets
+        raise InputError(f"{name}: cannot be parsed as YAML: {error}") from error
+    for number, document in enumerate(documents, 1):
+        if document is not None:
+            yield from _unfolded(document, f"{name}: document {number}")
+
+
+def _yaml_trouble(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _unfolded(document: Any, where: str) -> Iterator[Found]:
+    if isinstance(document, list):
+        for number, item in enumerate(document, 1):
+            yield from _unfolded(item, f"{where}, item {number}")
+        return
+    if not isinstance(document, dict):
+        raise InputError(f"{where}: this is {_described(document)}, not a Kubernetes object")
+    for field in ("apiVersion", "kind"):
+        if not isinstance(document.get(field), str) or not document[field]:
+            raise InputError(f"{where}: {field} is missing")
+    if _is_list(document):
+        yield from _items(document, where)
+        return
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
+        raise InputError(f"{where} ({document['kind']}): metadata.name is missing")
+    yield Found(document, where)
+
+
+def _is_list(document: Manifest) -> bool:
+    return document["kind"].endswith("List") and ("items" in document or document["kind"] == "List")
+
+
+def _items(document: Manifest, where: str) -> Iterator[Found]:
+    """The items of a list; those of a `PodList` as the API sends it have neither kind nor apiVersion of their own."""
+    items = document.get("items") or ()
+    if not isinstance(items, list | tuple):
+        raise InputError(f"{where} ({document['kind']}): items is {_described(items)}, not a list")
+    kind = document["kind"].removesuffix("List")
+    inherited = {"apiVersion": document["apiVersion"], "kind": kind} if kind else {}
+    for number, item in enumerate(items, 1):
+        yield from _unfolded({**inherited, **item} if isinstance(item, dict) else item, f"{where}, item {number}")
+
+
+def _described(value: Any) -> str:
+    names = {str: "text", int: "a number", float: "a number", bool: "true or false", list: "a list", dict: "an object"}
+    return names.get(type(value), type(value).__name__)
+
+
+# --- typed -----------------------------------------------------------------------------------------------------------
+
+
+def _views(found: Iterable[Found], resource: Resource, view: Callable[[Manifest], T]) -> tuple[T, ...]:
+    return tuple(_view(one, view) for one in found if one.is_of(resource))
+
+
+def _view(one: Found, view: Callable[[Manifest], T]) -> T:
+    try:
+        return view(one.manifest)
+    except ValidationError as error:
+        raise InputError(f"{one.where} ({one.name}): {validation_trouble(error)}") from error
+    except msgspec.ValidationError as error:
+        raise InputError(f"{one.where} ({one.name}): {_msgspec_trouble(error)}") from error
+    except QuantityError as error:
+        field = path_of(one.manifest, error.text)
+        raise InputError(f"{one.where} ({one.name}): {field}{error}") from error
+
+
+def validation_trouble(error: ValidationError) -> str:
+    """The first fault, as `field: what`."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+
+
+def _msgspec_trouble(error: msgspec.ValidationError) -> str:
+    """Rewrite `Expected `str`, got `int` - at `$.spec.nodeName`` with the field in front."""
+    message, _, path = str(error).partition(" - at ")
+    field = path.strip("`").removeprefix("$.")
+    return f"{field}: {message.replace('`', '')}" if field else message.replace("`", "")
+
+
+def path_of(value: Any, text: object, path: str = "") -> str:
+    """Path in the object where that text stands, as `spec.containers[0]: `; empty if not found."""
+    children: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, dict):
+        children = ((f"{path}.{name}" if path else str(name), child) for name, child in value.items())
+    elif isinstance(value, list):
+        children = ((f"{path}[{number}]", child) for number, child in enumerate(value))
+    elif str(value) == str(text):
+        return f"{path}: "
+    return next((found for where, child in children if (found := path_of(child, text, where))), "")

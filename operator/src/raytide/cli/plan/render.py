@@ -1,0 +1,126 @@
+"""Output of a plan as text.
+
+Takes an `Answer`; returns a table, or YAML or JSON in the stable form documented in docs/plan.md, or the explanation of
+one job. Prints nothing itself. Called by `raytide plan`.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import yaml
+
+from raytide.cli.plan.simulate import Answer
+from raytide.fairshare.algorithm.explain import differences, explain
+from raytide.fairshare.algorithm.model import Participant, ParticipantId, Resize, Waiting
+
+
+class NotFoundError(Exception):
+    """The requested job is not managed; the message gives the reason as far as it is known."""
+
+
+def rendered(answer: Answer, output: str) -> str:
+    """The plan as `table`, `yaml` or `json`."""
+    if output == "json":
+        return json.dumps(as_json(answer), indent=2, ensure_ascii=False)
+    if output == "yaml":
+        return yaml.safe_dump(as_json(answer), sort_keys=False, allow_unicode=True, width=10_000).rstrip()
+    return _tables(answer)
+
+
+def as_json(answer: Answer) -> dict[str, Any]:
+    """The documented form: resizes in order of execution, waiting sorted by name."""
+    return {
+        "resizes": [
+            {
+                "kind": each.id.kind,
+                "namespace": each.id.namespace,
+                "name": each.id.name,
+                "from": each.before,
+                "to": each.after,
+                "reason": each.reason,
+                "message": _message(each),
+            }
+            for each in answer.division.resizes
+        ],
+        "waiting": [
+            {"namespace": each.id.namespace, "name": each.id.name, "reason": each.reason, "message": _message(each)}
+            for each in answer.waiting
+        ],
+    }
+
+
+def explanation(answer: Answer, id_: ParticipantId) -> str:
+    """Explain why that job is not larger; raises NotFoundError."""
+    for each in answer.invalid:
+        if each.id == id_:
+            raise NotFoundError(f"TrainingJob {id_} is not part of the plan: {each.message}")
+    known = sorted(str(each.id) for each in answer.pool.participants)
+    if str(id_) not in known:
+        raise NotFoundError(
+            f"TrainingJob {id_} is not part of the plan: it does not exist, has ended, is suspended, or its gang timed out recently"
+            f" (jobs in the plan: {', '.join(known) or 'none'})"
+        )
+    return explain(answer.pool, answer.division, id_)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _tables(answer: Answer) -> str:
+    parts = [_summary(answer)]
+    if answer.division.resizes:
+        parts.append(_columns(("JOB", "FROM", "TO", "REASON", "MESSAGE"), map(_resize, answer.division.resizes)))
+    if answer.waiting:
+        sizes = {each.id: each for each in answer.pool.participants}
+        rows = [_waiting(each, sizes.get(each.id), is_new=each.id in answer.submitted) for each in answer.waiting]
+        parts.append(_columns(("WAITING", "HAS", "MIN", "MAX", "REASON", "MESSAGE"), rows))
+    if answer.before is not None:
+        lines = differences(answer.before, (answer.pool, answer.division), answer.submitted)
+        parts.append("\n".join([f"If {_listed(answer.submitted)} were submitted:", *(f"  {line}" for line in lines)]))
+    return "\n\n".join(parts)
+
+
+def _summary(answer: Answer) -> str:
+    pool = answer.pool
+    usable = sum(node.is_usable for node in pool.nodes)
+    below = sum(each.is_below_floor for each in answer.division.waiting)
+    told = [
+        _count(len(pool.participants), "job"),
+        f"{usable} of {_count(len(pool.nodes), 'node')} usable",
+        _count(len(answer.division.resizes), "resize"),
+        f"{below} below minimum",
+    ]
+    return ", ".join(told) + "."
+
+
+def _message(each: Resize | Waiting) -> str:
+    """Include names of other namespaces: the user has read those objects."""
+    return each.full_message or each.message
+
+
+def _resize(each: Resize) -> tuple[str, ...]:
+    return str(each.id), str(each.before), str(each.after), each.reason, _message(each)
+
+
+def _waiting(each: Waiting, one: Participant | None, *, is_new: bool) -> tuple[str, ...]:
+    has = ("-", "-", "-") if one is None else ("new" if is_new else str(one.current), str(one.floor), str(one.ceiling))
+    return str(each.id), *has, each.reason, _message(each)
+
+
+def _columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Left-aligned columns as in kubectl; the last column has no fixed width."""
+    lines = [tuple(titles), *(tuple(row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(titles) - 1)]
+    return "\n".join(
+        "   ".join([*(text.ljust(width) for text, width in zip(line, widths, strict=False)), line[-1]]).rstrip()
+        for line in lines
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _listed(ids: Sequence[ParticipantId]) -> str:
+    return " and ".join(str(each) for each in ids)

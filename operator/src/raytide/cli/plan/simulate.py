@@ -1,0 +1,87 @@
+"""Simulation of the next sharing pass on a snapshot.
+
+Takes a snapshot, jobs to submit and the sharing configuration, builds the operator's pool and runs its planner with and
+without those jobs. Invalid jobs take no part and are reported as waiting. Pure: the same snapshot and time give the
+same answer. Called by `raytide plan`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from raytide.api.capacity import priorities_of
+from raytide.api.config import SharingConfig
+from raytide.api.meta import Key
+from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_constants import INVALID_SPEC
+from raytide.cli.plan.assumed_pods import assumed_pods, with_uid
+from raytide.cli.plan.from_files import PlanInputs
+from raytide.fairshare.algorithm.allocate import allocate
+from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Waiting
+from raytide.fairshare.participants import id_of
+from raytide.fairshare.snapshot import build_snapshot
+from raytide.trainingjob.validation import violations
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A plan, and the pool it was computed from."""
+
+    pool: ClusterSnapshot
+    division: Allocation
+    invalid: tuple[Waiting, ...] = ()
+    """Jobs that take no part because their spec is invalid."""
+    submitted: tuple[ParticipantId, ...] = ()
+    before: tuple[ClusterSnapshot, Allocation] | None = None
+    """The plan without the submitted jobs; None if there are none."""
+
+    @property
+    def waiting(self) -> tuple[Waiting, ...]:
+        """Every participant that waits, and every invalid job, in the order of ids."""
+        return tuple(sorted((*self.division.waiting, *self.invalid), key=lambda each: each.id))
+
+
+def answer(snapshot: PlanInputs, submitted: Iterable[TrainingJob], *, config: SharingConfig, now: datetime) -> Answer:
+    """The plan of the next sharing pass if the submitted jobs existed."""
+    new = tuple(with_uid(job) for job in submitted)
+    invalid = {job.key: fault for job in snapshot.jobs if (fault := fault_of(job))}
+    valid = tuple(job for job in snapshot.jobs if job.key not in invalid)
+    there = _there(snapshot, valid, config, now)
+    told = [
+        *((id_of(Key(namespace, name)), fault) for namespace, name, fault in snapshot.unreadable),
+        *((id_of(key), fault) for key, fault in invalid.items()),
+    ]
+    left_out = tuple(Waiting(id_, INVALID_SPEC, fault) for id_, fault in told)
+    before = _pool(there, config, now)
+    if not new:
+        return Answer(before, allocate(before), left_out)
+    having = replace(there, jobs=(*there.jobs, *new))
+    having = replace(having, pods=(*having.pods, *assumed_pods(new, (), before.nodes, config.gpus)))
+    after = _pool(having, config, now)
+    return Answer(after, allocate(after), left_out, tuple(id_of(job.key) for job in new), (before, allocate(before)))
+
+
+def _there(snapshot: PlanInputs, jobs: tuple[TrainingJob, ...], config: SharingConfig, now: datetime) -> PlanInputs:
+    """The existing objects; adds assumed pods to snapshots from files, which may omit pods."""
+    shown = replace(snapshot, jobs=jobs)
+    if snapshot.is_live:
+        return shown
+    nodes = _pool(shown, config, now).nodes
+    return replace(shown, pods=(*shown.pods, *assumed_pods(jobs, shown.pods, nodes, config.gpus)))
+
+
+def fault_of(job: TrainingJob) -> str:
+    """Why the job is invalid, in one line; empty if it is valid."""
+    return "; ".join(str(each) for each in violations(job))
+
+
+def _pool(snapshot: PlanInputs, config: SharingConfig, now: datetime) -> ClusterSnapshot:
+    return build_snapshot(
+        snapshot.jobs,
+        snapshot.pods,
+        snapshot.nodes,
+        quotas=snapshot.quotas,
+        priorities=priorities_of(snapshot.priority_classes),
+        config=config,
+        now=now,
+    )

@@ -1,0 +1,263 @@
+"""Base class of the controllers: informers, leadership terms and the work queue of one kind.
+
+`BaseController` runs what one kind of custom resource needs: informers that always run, and a reconcile loop that runs only while
+this process is the leader (D10). It provides start, stop and enqueueing; subclasses add further informers and the
+reconcile function. It makes no decisions. Base of raycluster/controller.py and trainingjob/controller.py; D3, D4, D6,
+D11.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol, Self, TypeVar
+
+import msgspec
+
+from raytide.api.constants import OPERATOR
+from raytide.api.meta import Key, Resource
+from raytide.controller.controller import ReconcileLoop
+from raytide.controller.expectations import Expectations, ViewDecoder
+from raytide.kube.client import Client
+from raytide.kube.event_recorder import Recorder
+from raytide.kube.informer import Informer
+from raytide.kube.reflector import SILENCE_S, version_number
+from raytide.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT: Final = "-"
+"""deletionTimestamp shown for a child whose deletion was requested but has not reached the informer yet."""
+
+
+# --- views -----------------------------------------------------------------------------------------------------------
+
+
+class ObjectView(msgspec.Struct, frozen=True, gc=False):
+    """Key and version of a custom resource, which is all that enqueueing needs."""
+
+    key: Key
+    version: str
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    namespace: str = ""
+    name: str = ""
+    version: str = msgspec.field(default="", name="resourceVersion")
+
+
+class _Object(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
+_objects = msgspec.json.Decoder(_Object)
+
+
+def decode_object(document: bytes | msgspec.Raw) -> ObjectView:
+    """Decode key and version of a custom resource; its spec is not read."""
+    metadata = _objects.decode(document).metadata
+    return ObjectView(Key(metadata.namespace, metadata.name), metadata.version)
+
+
+class ChildView(Protocol):
+    """Fields that the view of every child has."""
+
+    @property
+    def name(self) -> str:
+        """Object name."""
+
+    @property
+    def uid(self) -> str:
+        """Object uid; empty until the API server has assigned it."""
+
+    @property
+    def resource_version(self) -> str:
+        """Its resourceVersion, as the API server returned it."""
+
+    def marked_terminating(self, at: str) -> Self:
+        """Return a copy with a deletion in flight."""
+        ...
+
+
+C = TypeVar("C", bound=ChildView)
+
+
+def build_overlay(clock: Clock, reader: ViewDecoder[C], *informers: Informer[C]) -> Expectations[C]:
+    """Build the expectations of the children that these informers hold together (D6)."""
+
+    def relist() -> None:
+        for informer in informers:
+            informer.relist()
+
+    return Expectations(
+        clock=clock,
+        reader=reader,
+        version_of=lambda view: view.resource_version,
+        name_of=lambda view: view.name,
+        uid_of=lambda view: view.uid,
+        as_terminating=lambda view: view.marked_terminating(IN_FLIGHT),
+        informer_version=lambda namespace: min(informer.version_in(namespace) for informer in informers),
+        ask_relist=relist,
+    )
+
+
+# --- controller ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOptions:
+    """Options of a controller."""
+
+    namespaces: tuple[str, ...] = ()
+    """Watched namespaces; empty means all."""
+    workers: int = 8
+    silence_s: float = SILENCE_S
+    """A watch without any bytes for this many seconds counts as dead."""
+    instance: str = OPERATOR
+    """`reportingInstance` of events."""
+
+
+class BaseController(ABC):
+    """Controller of one kind.
+
+    - `run_informers` keeps the informers synced on every replica; `run_reconcilers` runs one leadership term. `run` does both, for a
+      process without leader election.
+    - A term begins with empty expectations and with lists that started within the term; then workers start (D6).
+    - Outside a term nothing is written and enqueued keys are dropped: a term begins by enqueueing every object.
+    - `stop` lets running passes finish for 10 s; then `run_reconcilers` and `run` return. A cancelled `run_reconcilers` ends at once.
+    - An error in any part ends `run_informers`, `run_reconcilers` and `run` with that error.
+
+    Subclasses define the watched children (`streams`), the reconcile loop (`reconcile_loop`), and the state that a new
+    term drops (`reset_for_new_term`).
+    """
+
+    pods: Informer[Any]
+    reconcile_loop: ReconcileLoop
+
+    def __init__(
+        self, client: Client, resource: Resource, *, clock: Clock, controller_name: str, options: ControllerOptions
+    ) -> None:
+        """`controller_name` is the reportingController of events."""
+        self.resource = resource
+        self.on_seen: Callable[[ObjectView, bool], None] = lambda _view, _is_gone: None
+        """Callback with the view that the informer holds now, and whether the object was deleted."""
+        self._client = client
+        self._clock = clock
+        self._stopping = asyncio.Event()
+        self._seen_by_all = partial(Informer, client, clock=clock, silence_s=options.silence_s)
+        self._informer = partial(self._seen_by_all, namespaces=options.namespaces or None)
+        self.objects: Informer[ObjectView] = self._informer(resource, decoder=decode_object, on_change=self._on_object)
+        self.streams: tuple[Informer[Any], ...] = (self.objects,)
+        """Informers that must be synced before a pass may run."""
+        self.optional_streams: tuple[Informer[Any], ...] = ()
+        """Informers that a pass uses if RBAC permits listing."""
+        self.recorder = Recorder(client, clock=clock, controller=controller_name, instance=options.instance)
+
+    @abstractmethod
+    def reset_for_new_term(self) -> None:
+        """Drop the in-flight state of an earlier term."""
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Run the informers, and one term that lasts until stopped."""
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(self.run_informers())
+            await self.run_reconcilers()
+            following.cancel()
+
+    async def run_informers(self) -> None:
+        """Run the informers until cancelled."""
+        await run_all(self.streams)
+
+    async def run_reconcilers(self) -> None:
+        """Run one leadership term until stopped."""
+        self.reset_for_new_term()
+        await self._relisted_or_stopped()
+        if self._stopping.is_set():
+            return
+        log.info(
+            "informers synced, starting to reconcile %d %ss with %d pods",
+            len(self.objects),
+            self.resource.kind,
+            len(self.pods),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            posting = tasks.create_task(fail_if_it_returns("event recorder", self.recorder.run()))
+            await self.reconcile_loop.run()
+            await self.recorder.finish()
+            posting.cancel()
+
+    async def stop(self) -> None:
+        """Accept no more keys and let running passes finish."""
+        self._stopping.set()
+        await self.reconcile_loop.stop()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all informers in `streams` are synced."""
+        return all(stream.is_synced for stream in self.streams)
+
+    async def _relisted_or_stopped(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            relisted = tasks.create_task(self._relist())
+            stopped = tasks.create_task(self._stopping.wait())
+            await asyncio.wait([relisted, stopped], return_when=asyncio.FIRST_COMPLETED)
+            relisted.cancel()
+            stopped.cancel()
+
+    async def _relist(self) -> None:
+        await asyncio.gather(*(stream.refresh() for stream in self.streams))
+
+    # --- enqueueing ---------------------------------------------------------------------------------------------------
+
+    def enqueue(self, key: Key, version: str = "") -> None:
+        """Enqueue a changed object; `version` is the resourceVersion of the change."""
+        self.reconcile_loop.enqueue(key, version)
+
+    def keys(self) -> list[Key]:
+        """Keys of all objects in the informer."""
+        return [view.key for view in self.objects.all()]
+
+    def version_of(self, key: Key) -> int | None:
+        """The version of the object in the informer; None if it is absent."""
+        view = self.objects.get(key.namespace, key.name)
+        return version_number(view.version) if view is not None else None
+
+    def ignore_resource_version(self, key: Key, *versions: str) -> None:
+        """Record versions whose watch events need no pass."""
+        self.reconcile_loop.ignore_resource_version(key, *versions)
+
+    def forget(self, key: Key) -> None:
+        """Drop the state of a deleted object."""
+        self.reconcile_loop.forget(key)
+
+    def has_concurrent_passes(self) -> bool:
+        """Whether several objects are being reconciled at this moment."""
+        return self.reconcile_loop.running() > 1
+
+    def _on_object(self, old: ObjectView | None, new: ObjectView | None) -> None:
+        if new is not None:
+            self.on_seen(new, False)
+            self.enqueue(new.key, new.version)
+        elif old is not None:
+            self.on_seen(old, True)
+            self.enqueue(old.key)
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+async def run_all(streams: Iterable[Informer[Any]]) -> None:
+    """Run the informers concurrently until cancelled."""
+    async with asyncio.TaskGroup() as tasks:
+        for stream in streams:
+            tasks.create_task(fail_if_it_returns(f"informer of {stream.name}", stream.run()))
+
+
+async def fail_if_it_returns(what: str, work: Coroutine[Any, Any, None]) -> None:
+    """Run a background task; its end, for whatever reason, is an error (D11)."""
+    await work
+    raise RuntimeError(f"{what} ended")

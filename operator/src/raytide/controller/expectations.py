@@ -1,0 +1,363 @@
+"""Expectations: writes in flight that the informer does not show yet.
+
+Takes the writes of a key as they are sent and answered, and the views in the informer; returns the views to plan with.
+A pod counts from the moment its create is sent and is never hidden. Nothing blocks: a request that stays unseen for 30
+s, or whose outcome is unknown, is repeated unchanged. Written by `controller/executor`, read by the controllers before
+they plan (D6).
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from raytide.api import constants
+from raytide.api.actions import Create, Delete
+from raytide.api.meta import Key, Manifest
+from raytide.runtime.backoff import backoff_s
+from raytide.runtime.clock import Clock
+
+V = TypeVar("V")
+
+ARRIVES_WITHIN_S: Final = 60.0
+"""How long an abandoned request may still be carried out: the default `--request-timeout` of kube-apiserver.
+
+The server may have read it, or a proxy may hold it, when the connection ends.
+"""
+
+log = logging.getLogger(__name__)
+
+
+def version_of(manifest: Manifest | None) -> int | None:
+    """`metadata.resourceVersion` as a number; None if it is absent or not numeric.
+
+    Versions of one kind come from one counter and can be compared: guaranteed since Kubernetes 1.35, and true of every
+    server on etcd before. Where versions are not numeric, only the 30 s timeout applies.
+    """
+    version = ((manifest or {}).get("metadata") or {}).get("resourceVersion")
+    return version_number(version) if isinstance(version, str) else None
+
+
+def version_number(version: str) -> int | None:
+    """The version as a number; None if it is not numeric."""
+    return int(version) if version.isascii() and version.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDecoder(Generic[V]):
+    """Builds views: `read` from the bytes of an answer, `view_of` from a decoded object."""
+
+    read: Callable[[bytes], V]
+    view_of: Callable[[Manifest], V]
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One request in flight; it is repeated at `due_at`."""
+
+    action: Create | Delete
+    uid: str
+    due_at: float
+    attempts: int = 1
+    is_doubtful: bool = False
+    known_version: int = 0
+    """The informer's version of the namespace when this was first sent; a create is stored above it."""
+    is_gone: bool = False
+    """A delete whose object the API server reported as not found."""
+    shown_from: int = 0
+    """Version of the create, for a delete of a pod that the informer may not hold yet."""
+    version: int | None = None
+    """Version in the API server's answer; once the informer reaches it, it holds the result."""
+    has_asked_relist: bool = False
+    given_up_at: float = float("-inf")
+    """When it was last sent without an answer."""
+
+
+@dataclass(slots=True)
+class _Book(Generic[V]):
+    """Requests in flight for one owner."""
+
+    owner_uid: str
+    creates: dict[str, _Entry] = field(default_factory=dict)
+    """By name."""
+    views: dict[str, V] = field(default_factory=dict)
+    """Expected views of the creates, by name."""
+    deletes: dict[str, _Entry] = field(default_factory=dict)
+    """By uid."""
+    patched: dict[str, V] = field(default_factory=dict)
+    """Answers to our patches, by uid."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.creates or self.deletes or self.patched)
+
+    def drop_create(self, name: str) -> None:
+        self.creates.pop(name, None)
+        self.views.pop(name, None)
+
+
+class Expectations(Generic[V]):
+    """Writes in flight, merged into the informer's views.
+
+    - `overlay` adds the view of every create in flight and marks, never hides, every pod with a delete in flight.
+    - A create ends when the informer holds its uid; while the uid is unknown, when it holds a non-terminating object of
+      its name. An older object of that name does not end it.
+    - A delete ends when its uid is absent or terminating in the informer.
+    - Either ends when the informer reaches the version of the API server's answer. Exception: a create stored at or
+      below the informer's version at the time of sending (a restored snapshot) causes a relist instead.
+    - Either ends when the API server rejects it.
+    - An unanswered create that a GET does not find ends one minute after it was abandoned: until then it may still be
+      carried out, and a replacement pod would have the same replica index.
+    - The result of a patch is shown until the informer reaches its version.
+    - A request of unknown outcome is `due` at once, then with backoff; one unseen for 30 s is due too. A due request is
+      repeated unchanged, and causes at most one relist.
+    - Entries belong to (key, owner uid): a new owner of the same name starts empty.
+    - `forget` drops one key, `clear` drops everything (a new leadership term).
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        reader: ViewDecoder[V],
+        version_of: Callable[[V], str],
+        name_of: Callable[[V], str],
+        uid_of: Callable[[V], str],
+        as_terminating: Callable[[V], V],
+        informer_version: Callable[[str], int],
+        ask_relist: Callable[[], None],
+        patience_s: float = 30.0,
+    ) -> None:
+        """`as_terminating` returns an equal view if it is already terminating; `informer_version` takes a namespace."""
+        self.reader = reader
+        self._clock = clock
+        self._version_of = version_of
+        self._name_of = name_of
+        self._uid_of = uid_of
+        self._as_terminating = as_terminating
+        self._informer_version = informer_version
+        self._ask_relist = ask_relist
+        self._patience_s = patience_s
+        self._books: dict[Key, _Book[V]] = {}
+
+    # --- read by controllers ---------------------------------------------------------------------------------------
+
+    def overlay(self, key: Key, owner_uid: str, seen: Sequence[V]) -> tuple[V, ...]:
+        """Merge requests in flight into `seen` after ending fulfilled ones; plan with it before the next await."""
+        book = self._book(key, owner_uid)
+        if book is None:
+            return tuple(seen)
+        self._end_fulfilled(key, book, seen)
+        known = (book.patched.get(self._uid_of(view), view) for view in (*seen, *book.views.values()))
+        return tuple(self._as_terminating(v) if self._uid_of(v) in book.deletes else v for v in known)
+
+    def due(self, key: Key, owner_uid: str) -> tuple[Create | Delete, ...]:
+        """The requests to repeat now, unchanged; send them before the plan's actions."""
+        book = self._book(key, owner_uid)
+        if book is None:
+            return ()
+        now = self._clock.monotonic()
+        due = [entry for entry in self._repeatable(book) if entry.due_at <= now]
+        if any(not entry.has_asked_relist for entry in due):
+            self._ask_relist()
+        for entry in due:
+            if not entry.has_asked_relist and not entry.is_doubtful:
+                self._log_unseen(key, entry)
+            entry.has_asked_relist = True
+        return tuple(entry.action for entry in due)
+
+    def _log_unseen(self, key: Key, entry: _Entry) -> None:
+        """Log in KubeRay's wording, because users search for it (FD:RC-B14)."""
+        who = "Head" if entry.action.group == constants.HEAD_GROUP else "Group"
+        verb = "create" if isinstance(entry.action, Create) else "delete"
+        log.warning(
+            "NotSatisfied%sExpectations: %s of %s in group %r of %s not observed for %g s; the request is repeated and a relist is requested",
+            who,
+            verb,
+            entry.action.name,
+            entry.action.group,
+            key,
+            self._patience_s,
+        )
+
+    def requeue_after_s(self, key: Key) -> float | None:
+        """Seconds until a request may be due; None when nothing is in flight."""
+        book = self._books.get(key)
+        if book is None:
+            return None
+        now = self._clock.monotonic()
+        # A create whose pod is being deleted ends with its delete; repeating it here would never end.
+        awaited = (*self._repeatable(book), *(entry for entry in book.deletes.values() if entry.is_gone))
+        return min((max(0.0, entry.due_at - now) for entry in awaited), default=None)
+
+    def forget(self, key: Key) -> None:
+        """Drop the state of a deleted owner."""
+        self._books.pop(key, None)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._books.clear()
+
+    # --- written by the executor -----------------------------------------------------------------------------------
+
+    def sending(self, key: Key, owner_uid: str, action: Create | Delete) -> None:
+        """Record a request right before it is sent, also for a repeat."""
+        book = self._book(key, owner_uid)
+        if book is None:
+            book = self._books[key] = _Book(owner_uid)
+        entry = self._entry(book, action)
+        due_at = self._clock.monotonic() + self._patience_s
+        if entry is not None:
+            entry.attempts += 1
+            entry.due_at = due_at
+        elif isinstance(action, Create):
+            known_version = self._informer_version(key.namespace)
+            book.creates[action.name] = _Entry(action, "", due_at, known_version=known_version)
+            book.views[action.name] = self.reader.view_of(action.manifest)
+        else:
+            created = next((e for e in book.creates.values() if e.uid == action.uid), None)
+            shown_from = created.version or 0 if created else 0
+            book.deletes[action.uid] = _Entry(action, action.uid, due_at, shown_from=shown_from)
+
+    def accepted(self, key: Key, owner_uid: str, action: Create | Delete, live: V | None) -> None:
+        """Record success: `live` is the object in the answer, None if it was not found (delete only)."""
+        book = self._book(key, owner_uid)
+        entry = self._entry(book, action) if book else None
+        if book is None or entry is None:
+            return
+        entry.is_doubtful, entry.given_up_at = False, float("-inf")
+        if entry.due_at <= (now := self._clock.monotonic()):  # it was looked up, not sent again
+            entry.due_at = now + self._patience_s
+        entry.version = None if live is None else version_number(self._version_of(live))
+        if isinstance(action, Create) and live is not None:
+            self._check_version(entry)
+            entry.uid = self._uid_of(live)
+            book.views[action.name] = live
+        elif live is None:
+            entry.is_gone = True
+            created = book.creates.get(action.name)
+            if created is not None and created.uid == entry.uid:
+                book.drop_create(action.name)
+
+    def outcome_unknown(self, key: Key, owner_uid: str, action: Create | Delete) -> None:
+        """Record that the outcome is unknown."""
+        book = self._book(key, owner_uid)
+        entry = self._entry(book, action) if book else None
+        if entry is not None:
+            entry.is_doubtful = True
+            entry.given_up_at = self._clock.monotonic()
+            self._put_off(entry)
+
+    def lookup_failed(self, key: Key, owner_uid: str, action: Create) -> None:
+        """Record that looking up a create failed."""
+        book = self._book(key, owner_uid)
+        entry = self._entry(book, action) if book else None
+        if entry is not None:
+            entry.attempts += 1  # the first attempt has no backoff: a failing GET would be repeated at once
+            self._put_off(entry)
+
+    def not_found(self, key: Key, owner_uid: str, action: Create) -> None:
+        """Record that a lookup did not find the object: the create ends, unless it may still be carried out."""
+        book = self._book(key, owner_uid)
+        entry = self._entry(book, action) if book else None
+        if entry is None:
+            return
+        now, settled_at = self._clock.monotonic(), entry.given_up_at + ARRIVES_WITHIN_S
+        if now < settled_at:
+            entry.due_at = min(now + self._patience_s, settled_at)  # if it is carried out, the informer will hold it
+        else:
+            self.rejected(key, owner_uid, action)
+
+    def rejected(self, key: Key, owner_uid: str, action: Create | Delete) -> None:
+        """Record that the request had no effect."""
+        book = self._book(key, owner_uid)
+        if book is None:
+            return
+        if isinstance(action, Create):
+            book.drop_create(action.name)
+        else:
+            book.deletes.pop(action.uid, None)
+        self._drop_if_empty(key, book)
+
+    def patched(self, key: Key, owner_uid: str, live: V) -> None:
+        """Record a successful patch: `live` is the object as it is now."""
+        book = self._book(key, owner_uid)
+        if book is None:
+            book = self._books[key] = _Book(owner_uid)
+        book.patched[self._uid_of(live)] = live
+
+    def is_doubtful(self, key: Key, owner_uid: str, action: Create | Delete) -> bool:
+        """Whether an earlier send of it has an unknown outcome."""
+        book = self._book(key, owner_uid)
+        entry = self._entry(book, action) if book else None
+        return entry is not None and entry.is_doubtful
+
+    # --- internal ---------------------------------------------------------------------------------------------------
+
+    def _book(self, key: Key, owner_uid: str) -> _Book[V] | None:
+        book = self._books.get(key)
+        if book is not None and book.owner_uid != owner_uid:
+            del self._books[key]
+            return None
+        return book
+
+    @staticmethod
+    def _entry(book: _Book[V], action: Create | Delete) -> _Entry | None:
+        return book.creates.get(action.name) if isinstance(action, Create) else book.deletes.get(action.uid)
+
+    def _put_off(self, entry: _Entry) -> None:
+        wait_s = backoff_s(entry.attempts - 1, first_s=1.0, longest_s=self._patience_s)
+        entry.due_at = self._clock.monotonic() + wait_s
+
+    @staticmethod
+    def _repeatable(book: _Book[V]) -> Iterator[_Entry]:
+        """Entries that may be sent again: no create whose pod is being deleted, and no delete of an absent object."""
+        yield from (entry for entry in book.creates.values() if not entry.uid or entry.uid not in book.deletes)
+        yield from (entry for entry in book.deletes.values() if not entry.is_gone)
+
+    def _end_fulfilled(self, key: Key, book: _Book[V], seen: Sequence[V]) -> None:
+        version = self._informer_version(key.namespace)
+        seen_by_uid = {self._uid_of(view): view for view in seen}
+        alive = {self._name_of(view) for view in seen if self._as_terminating(view) != view} if book.creates else set()
+        for name, entry in list(book.creates.items()):
+            is_shown = entry.uid in seen_by_uid if entry.uid else name in alive
+            if is_shown or self._is_reached(entry, version):
+                book.drop_create(name)
+        if book.deletes:
+            self._end_deletes(book, seen_by_uid, version)
+        for uid, live in list(book.patched.items()):
+            if version >= (version_number(self._version_of(live)) or 0):
+                del book.patched[uid]
+        self._drop_if_empty(key, book)
+
+    def _end_deletes(self, book: _Book[V], seen_by_uid: Mapping[str, V], version: int) -> None:
+        awaited = {entry.uid for entry in book.creates.values() if entry.uid}
+        now = self._clock.monotonic()
+        for uid, entry in list(book.deletes.items()):
+            view = seen_by_uid.get(uid)
+            if view is not None:
+                is_over = self._as_terminating(view) == view
+            else:
+                is_over = uid not in awaited and version >= entry.shown_from
+            is_stale = entry.is_gone and entry.due_at <= now
+            if is_stale and view is not None:
+                self._ask_relist()  # not found by the API server, but still in the informer
+            if is_over or is_stale or self._is_reached(entry, version):
+                del book.deletes[uid]
+
+    def _check_version(self, entry: _Entry) -> None:
+        """Relist if a create was stored at or below the version known before: the store was restored (RM:F10).
+
+        Versions are then unusable: the create is matched by its uid.
+        """
+        if entry.version is not None and entry.version <= entry.known_version:
+            entry.version = None
+            self._ask_relist()
+
+    @staticmethod
+    def _is_reached(entry: _Entry, version: int) -> bool:
+        return entry.version is not None and version >= entry.version
+
+    def _drop_if_empty(self, key: Key, book: _Book[V]) -> None:
+        if book.is_empty:
+            self._books.pop(key, None)

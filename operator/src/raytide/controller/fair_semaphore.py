@@ -1,0 +1,97 @@
+"""Concurrency limits for writes: shared slots per process and a growing window per pass.
+
+`FairSemaphore` shares a fixed number of slots round-robin among keys, so that a cluster of a thousand pods does not delay a
+cluster of one pod. `Window` grows with success and shrinks with rejections. Both are independent of the requests. Used
+by `controller/executor` (D7).
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
+
+WIDEST_WINDOW = 32
+WIDEST_IN_A_CROWD = 8
+"""Limit while other keys are being reconciled: requests of one key in flight delay those of all other keys."""
+
+
+class FairSemaphore:
+    """`count` slots shared by all keys.
+
+    - At most `count` holders at a time.
+    - Waiting keys take turns: one slot each, regardless of how many requests a key has waiting.
+    - A cancelled waiter does not lose a slot.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def hold(self, key: Hashable) -> AsyncIterator[None]:
+        """Acquire a slot for the duration of the block."""
+        await self._acquire(key)
+        try:
+            yield
+        finally:
+            self._release()
+
+    async def _acquire(self, key: Hashable) -> None:
+        if self._free > 0:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._release()
+            raise
+
+    def _release(self) -> None:
+        while self._waiting:
+            key, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[key] = turns  # behind the other keys
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+class Window:
+    """Limit of the requests of one pass in flight.
+
+    - It starts at `width` (1 for a new key) and doubles with every success up to 32.
+    - It halves with every failure, down to 1.
+    - While other keys are being reconciled at most 8 are in flight, regardless of the width.
+    """
+
+    def __init__(self, width: int = 1, *, is_crowded: Callable[[], bool] = lambda: False) -> None:
+        self.width = width
+        self._is_crowded = is_crowded
+        self._under_way = 0
+        self._changed = asyncio.Event()
+
+    async def enter(self) -> None:
+        """Wait until the window has capacity, then take it."""
+        while self._under_way >= self._room():
+            self._changed.clear()
+            await self._changed.wait()
+        self._under_way += 1
+
+    def leave(self, *, is_success: bool) -> None:
+        """Release the capacity and adjust the width."""
+        self._under_way -= 1
+        self.width = min(WIDEST_WINDOW, self.width * 2) if is_success else max(1, self.width // 2)
+        self._changed.set()
+
+    def withdraw(self) -> None:
+        """Release the capacity without adjusting the width."""
+        self._under_way -= 1
+        self._changed.set()
+
+    def _room(self) -> int:
+        return min(self.width, WIDEST_IN_A_CROWD) if self._is_crowded() else self.width

@@ -1,0 +1,117 @@
+"""Fair-share planner: the size of every elastic participant.
+
+Input: one snapshot (`ClusterSnapshot`). Output: resizes in the order in which they are carried out, and why other participants
+wait. Steps: sizes above the maximum are cut; minimums are served; instances that found no node are released; free
+capacity is shared, highest priority first and within it least fulfilled first; then, among participants that allow it,
+instances are rebalanced between unequal ones (TJ §3, §4). Pure and deterministic: the order of the input does not
+matter, and a plan of a carried-out plan is empty.
+
+Priority comes before fairness, and a minimum before any surplus of the same or a lower priority. Only what is above a
+minimum can be reclaimed, so a participant of low priority keeps its minimum (TJ §7 item 11). No participant shrinks for
+one that could not start anyway, for an exceeded sum, or for capacity that is about to be free. A participant that
+starts without waiting for capacity has its minimum as its current size already, and its pods without a node claim
+capacity.
+"""
+
+from collections.abc import Iterator
+
+from raytide.api.sharing_record import ABOVE_MAXIMUM, ADMITTED, REACHING_MINIMUM, SIZE_NOT_ALLOWED
+from raytide.fairshare.algorithm.grow import grow
+from raytide.fairshare.algorithm.minimums import MinimumGuarantees
+from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Resize, Waiting
+from raytide.fairshare.algorithm.participant_state import ParticipantState, ResizeStep, allowed_size, largest_size
+from raytide.fairshare.algorithm.pending_reasons import Reasons
+from raytide.fairshare.algorithm.rebalance import rebalance
+from raytide.fairshare.algorithm.reclaim import Reclaim
+from raytide.fairshare.algorithm.release_unschedulable import release_unschedulable
+from raytide.fairshare.algorithm.resize_messages import sentence
+from raytide.fairshare.algorithm.state import Rejection, State, begin
+
+
+def allocate(pool: ClusterSnapshot) -> Allocation:
+    """The plan for this snapshot; guarantees are in the module docstring."""
+    state = begin(pool)
+    for share in state.shares:
+        _cut(state, share)
+    claims = MinimumGuarantees(state)
+    claims.guarantee_minimums()
+    release_unschedulable(state, claims.fill_again)
+    kept = grow(state, claims)
+    state.forget(kept.for_claims)
+    rebalance(state)
+    kept.restore_sizes()
+    for share in state.shares:
+        _round_down(state, share)
+    return Allocation(_resizes(state), _waiting(state), frozenset(state.contradicted))
+
+
+def _cut(state: State, share: ParticipantState) -> None:
+    """Shrink the participant to its largest allowed size (TJ §4 step 0)."""
+    largest = largest_size(share.of)
+    if share.size > largest:
+        before = share.size
+        take = Reclaim(state).cut(share, largest)
+        share.shrinks_by(before - largest, ABOVE_MAXIMUM, take.nodes)
+
+
+def _round_down(state: State, share: ParticipantState) -> None:
+    """Shrink to an allowed size: `kubectl scale` and failures may leave one that is not allowed (FD:SH-B12)."""
+    before, after = share.size, allowed_size(share.of, share.size)
+    if share.of.floor <= after < before:
+        take = Reclaim(state).cut(share, after)
+        share.shrinks_by(before - after, SIZE_NOT_ALLOWED, take.nodes)
+
+
+# --- output ----------------------------------------------------------------------------------------------------------------
+
+
+def _resizes(state: State) -> tuple[Resize, ...]:
+    """All shrinks, then admissions and minimums, then other growth; each by priority and id."""
+    floors = {share.of.id: share for share in state.shares}
+    found = [
+        ((_phase(segment), -share.of.priority, share.of.id, number), _resize(share, segment, floors))
+        for share in state.shares
+        for number, segment in enumerate(share.segments)
+        if segment.before != segment.after
+    ]
+    return tuple(resize for _, resize in sorted(found, key=lambda one: one[0]))
+
+
+def _phase(segment: ResizeStep) -> int:
+    if not segment.is_growth:
+        return 0
+    return 1 if segment.reason in (ADMITTED, REACHING_MINIMUM) else 2
+
+
+def _resize(share: ParticipantState, segment: ResizeStep, shares: dict[ParticipantId, ParticipantState]) -> Resize:
+    companions = None
+    if share.of.companion is not None:
+        # The present number may differ from that for this size when the ratio was edited.
+        is_first = share.segments[0] is segment
+        before = share.of.companion.current if is_first else share.companions_at(segment.before)
+        companions = (before, share.companions_at(segment.after))
+    return Resize(
+        share.of.id,
+        segment.before,
+        segment.after,
+        segment.reason,
+        sentence(share, segment, shares, reader=share.of.id.namespace),
+        segment.for_ids[0] if segment.for_ids else None,
+        companions,
+        segment.is_released,
+        {name: number for name, number in sorted(segment.nodes.items()) if number},
+        sentence(share, segment, shares),
+    )
+
+
+def _waiting(state: State) -> tuple[Waiting, ...]:
+    """Every participant below its minimum, and every elastic one below its maximum that may grow at all."""
+    reasons = Reasons(state)
+    return tuple(reasons.waiting(share, refusal) for share, refusal in _refused(state))
+
+
+def _refused(state: State) -> Iterator[tuple[ParticipantState, Rejection]]:
+    for share in state.shares:
+        refusal = state.refusals.get(share.of.id)
+        if refusal is not None and (share.is_waiting or share.larger() is not None):
+            yield share, refusal

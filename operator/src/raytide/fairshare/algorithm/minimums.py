@@ -1,0 +1,253 @@
+"""Minimums: participants below their minimum, and what is reclaimed for them.
+
+Served by priority, then age. Pods without a node take free capacity first, those of other workloads included. Then each
+participant below its minimum gets all it lacks: from free capacity, or by reclaiming single steps from the best-off
+victims that hold the missing resource on a node it may use. If that does not suffice, nothing is reclaimed (TJ §3 rows
+6, 7, 12; TJ §4 step 1). Never reclaims from a higher priority, below a minimum, or for pods that cannot fit anyway.
+
+Capacity that pods are about to leave goes to whole minimums first. A snapshot does not show for which claimant a victim
+shrank; but none shrinks for a surplus, for a part of a minimum or, without consent, for pods of other workloads. So
+these get only what is free already, and the rest after all claims; otherwise a victim would pay again for the same
+claimant while its first pods terminate. Called by `allocate.py`; mutable state in `state.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from raytide.api.sharing_record import ADMITTED, REACHING_MINIMUM, RECLAIMED, YIELDED
+from raytide.fairshare.algorithm.model import (
+    COOLING_DOWN,
+    HIGHER_PRIORITY,
+    INSUFFICIENT,
+    ExternalPods,
+    ParticipantId,
+    Shape,
+)
+from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
+from raytide.fairshare.algorithm.placement import PodShape
+from raytide.fairshare.algorithm.reclaim import Reclaim
+from raytide.fairshare.algorithm.reclaim_candidates import Group, Potential, ReclaimScope
+from raytide.fairshare.algorithm.scale_steps import would_regrow
+from raytide.fairshare.algorithm.state import Placement, Rejection, State, quota_refusal
+
+_THERE, _TO_COME = range(2)
+
+_GIVING: Final = (ReclaimScope.WILLING, ReclaimScope.YIELDING)
+"""Reaches within which a victim really shrinks."""
+
+_OTHERS: Final = 4
+"""How many times other victims are tried."""
+
+_FOR_JOBS: Final = (ReclaimScope.WILLING, ReclaimScope.COOLING, ReclaimScope.ANYBODY)
+
+Needs: TypeAlias = list[tuple[Pods, int]]
+
+
+@dataclass(eq=False, slots=True)
+class MinimumGuarantees:
+    """The claims of one plan, and which of them wait for a cool-down to end."""
+
+    state: State
+    cooling: list[tuple[ParticipantState, Needs]] = field(default_factory=list)
+    _potential: Potential | None = None
+    _failed: set[tuple[object, ...]] = field(default_factory=set)
+    _late: list[tuple[Pods, ParticipantState | None]] = field(default_factory=list)
+
+    def guarantee_minimums(self) -> None:
+        """Serve all in turn: highest priority first, existing pods before claims, then by age."""
+        turns: list[tuple[tuple[int, int, str, str], ExternalPods | ParticipantState]] = [
+            ((-stranger.priority, _THERE, stranger.created_at, _spelled(stranger.shape)), stranger)
+            for stranger in self.state.pool.external_pods
+        ]
+        for number, share in enumerate(self.state.shares):
+            if share.is_complete:
+                continue
+            priority, born, last = -share.of.priority, share.of.created_at, f"{number:09}"
+            turns.append(((priority, _THERE, born, last), share))
+            turns.append(((priority, _TO_COME, born, last), share))
+        late = self._late
+        for (_, phase, _, _), who in sorted(turns, key=lambda turn: turn[0]):
+            if isinstance(who, ExternalPods):
+                pods = self.state.receive(who)
+                if who.is_unschedulable and not who.is_doubted:
+                    self._yield_to(who, pods)
+                late.append((pods, None))
+            elif phase == _THERE:
+                self.state.fill(who)
+                late += [(pods, who) for pods in who.all_pods()]
+            else:
+                self._claim(who)
+        self.fill_again()
+
+    def fill_again(self) -> None:
+        """Place pods that still have no node on capacity that other pods are about to leave, in the order of turns."""
+        for pods, of in self._late:
+            self.state.fill_late(pods, of)
+
+    def _claim(self, share: ParticipantState) -> None:
+        needs = self._needs(share)
+        if not needs:
+            if share.has_begun and share.size < share.of.floor:  # wants less than its minimum, and has all of it
+                share.grows(share.of.floor, REACHING_MINIMUM, [], is_released=True)
+            return
+        share.is_waiting = True
+        refusal = self.state.refusals.get(share.of.id) or self._refused_by_quota(share, needs)
+        if refusal is None:
+            refusal = self._granted(share, needs)
+        if refusal is None:
+            share.is_waiting = False
+        else:
+            self.state.refusals[share.of.id] = refusal
+
+    @staticmethod
+    def _needs(share: ParticipantState) -> Needs:
+        """What it lacks for its minimum; empty if it has that."""
+        if share.of.floor == 0 and share.size == 0:
+            return []
+        needs = [(pods, share.lacks_of(pods)) for pods in share.all_pods() if share.lacks_of(pods) > 0]
+        return sorted(needs, key=lambda need: need[0].pod.size, reverse=True)
+
+    def _refused_by_quota(self, share: ParticipantState, needs: Needs) -> Rejection | None:
+        """The refusal if quotas do not allow the pods of a gang, which do not exist yet."""
+        if share.size >= share.of.floor:
+            return None
+        refusal = self.state.quotas.shortfall(share.of.id, _wanted(needs))
+        return None if refusal is None else quota_refusal(refusal)
+
+    def _granted(self, share: ParticipantState, needs: Needs) -> Rejection | None:
+        """None if it has all it needs now; else the refusal, with nothing changed."""
+        free = Reclaim(self.state)
+        if free.places(needs):
+            self._commit(share, free)
+            return None
+        if share.of.is_forbidden:  # no victim shrinks for pods that the API server has rejected before
+            return Rejection(INSUFFICIENT, needs=_wanted(needs))
+        for reach in _FOR_JOBS:
+            attempt = self._reached(share.of.priority, needs, reach)
+            if attempt is not None and reach is ReclaimScope.WILLING:
+                self._commit(share, attempt)
+                return None
+            if attempt is not None:
+                return self._held_by(share, needs, attempt, reach)
+        return Rejection(INSUFFICIENT, needs=_wanted(needs))
+
+    def _yield_to(self, who: ExternalPods, pods: Pods) -> None:
+        """Place each of these pods on capacity about to be free, or released by consenting victims (TJ §3 row 6c).
+
+        While such a participant shrinks, or may, capacity that pods are leaving goes to these pods before claims are
+        served, as kube-scheduler would do by priority; otherwise other claimants would take what was released for them.
+        """
+        offering = [share for share in self.state.shares if share.of.yields and share.of.priority < who.priority]
+        if not any(share.size > share.of.floor or not share.of.is_settled for share in offering):
+            return
+        self.state.fill_late(pods, None)
+        count = pods.loose
+        while count:
+            attempt = self._reached(who.priority, [(pods, count)], ReclaimScope.YIELDING)
+            if attempt is None:
+                count //= 2  # so many at once do not fit, but each pod counts by itself
+                continue
+            self._shrink_donors(attempt, YIELDED, for_pods=[who.name] * count)
+            pods.loose -= count
+            pods.pending += [spot.name for _, spot, _ in attempt.placements]
+            count = min(count, pods.loose)
+
+    def _givers(self, priority: int, reach: ReclaimScope) -> frozenset[Group]:
+        return self._bound().givers(priority, reach)
+
+    def _bound(self) -> Potential:
+        if self._potential is None:
+            self._potential = Potential(self.state)
+        return self._potential
+
+    def _reached(self, priority: int, needs: Needs, reach: ReclaimScope) -> Reclaim | None:
+        """The attempt that reclaimed everything; hopeless attempts are not made, and none is made twice."""
+        wanted = _wanted(needs)
+        givers = self._givers(priority, reach)
+        key = (_numbers(wanted), givers)
+        if key in self._failed:
+            return None
+        if self._bound().suffices(wanted, givers):
+            attempt = Reclaim(self.state)
+            if attempt.succeeds(priority, needs, reach):
+                return self._sparing(attempt, priority, needs, reach) if reach in _GIVING else attempt
+        self._failed.add(key)
+        return None
+
+    def _sparing(self, first: Reclaim, priority: int, needs: Needs, reach: ReclaimScope) -> Reclaim:
+        """The same from other victims, where one would release much and grow back at once (small pods, scattered).
+
+        Only other victims of the same priority are tried: a higher priority never pays for a lower one.
+        """
+        most = max((take.donor.of.priority for take in first.takes), default=priority)
+        attempt, spared = first, frozenset(share.rank for share in self.state.shares if share.of.priority > most)
+        for _ in range(_OTHERS):
+            takes = [take for take in attempt.takes if take.donor.of.priority == most]
+            in_vain = {take.donor.rank for take in takes if would_regrow(self.state, take.donor, take.nodes)}
+            if not in_vain:
+                return attempt
+            attempt.undo()
+            spared |= in_vain
+            attempt = Reclaim(self.state, spared=spared)
+            if not attempt.succeeds(priority, needs, reach):
+                break
+        else:
+            attempt.undo()
+        attempt = Reclaim(self.state)
+        attempt.succeeds(priority, needs, reach)
+        return attempt
+
+    def _held_by(self, share: ParticipantState, needs: Needs, attempt: Reclaim, reach: ReclaimScope) -> Rejection:
+        """The refusal that names the holder; if that only cools down, free capacity is kept for the claim."""
+        holder = attempt.takes[-1].donor.of.id if attempt.takes else None
+        attempt.undo()
+        if reach is ReclaimScope.COOLING:
+            self.cooling.append((share, needs))
+        kind = COOLING_DOWN if reach is ReclaimScope.COOLING else HIGHER_PRIORITY
+        return Rejection(kind, needs=_wanted(needs), holder=holder)
+
+    def _commit(self, share: ParticipantState, attempt: Reclaim) -> None:
+        self._shrink_donors(attempt, RECLAIMED, for_id=share.of.id)
+        is_released = all(is_now for _, _, is_now in attempt.placements) and not attempt.takes
+        if share.size < share.of.floor:
+            count = share.of.floor - share.size
+            instances = [spot.name for pods, spot, _ in attempt.placements if pods is share.instances]
+            self._charge(share, attempt.placements)
+            reason = ADMITTED if share.size == 0 and share.of.is_gang else REACHING_MINIMUM
+            share.grows(share.size + count, reason, instances, is_released=is_released)
+        for pods in share.all_pods():
+            placed = [spot.name for those, spot, _ in attempt.placements if those is pods]
+            pods.loose = max(0, pods.loose - len(placed))
+            pods.pending.extend(placed)
+
+    @staticmethod
+    def _shrink_donors(
+        attempt: Reclaim, reason: str, *, for_id: ParticipantId | None = None, for_pods: Sequence[str] = ()
+    ) -> None:
+        for rank in sorted({take.donor.rank for take in attempt.takes}):
+            takes = [take for take in attempt.takes if take.donor.rank == rank]
+            nodes = [name for take in takes for name in take.nodes]
+            donor, count = takes[0].donor, sum(take.count for take in takes)
+            # A participant that shrinks for its own master or parameter servers names no claimant.
+            donor.shrinks_by(count, reason, nodes, None if donor.of.id == for_id else for_id, for_pods)
+
+    def _charge(self, share: ParticipantState, placements: list[Placement]) -> None:
+        """Charge pods that do not exist yet to sums and quotas."""
+        for pods, _, _ in placements:
+            self.state.load.spend_limits(pods.pod, 1)
+            self.state.quotas.spend(share.of.id, [(pods.pod, 1)])
+
+
+def _wanted(needs: Needs) -> tuple[tuple[PodShape, int], ...]:
+    return tuple((pods.pod, count) for pods, count in needs)
+
+
+def _numbers(wanted: tuple[tuple[PodShape, int], ...]) -> tuple[tuple[int, int], ...]:
+    """The same by number of the shape."""
+    return tuple((pod.number, count) for pod, count in wanted)
+
+
+def _spelled(shape: Shape) -> str:
+    """A sort key that does not depend on the order of the input."""
+    return repr((sorted(shape.requests.items()), sorted(shape.limits.items()), shape.constraints))

@@ -1,0 +1,337 @@
+"""Model of fair sharing: what is shared, among which participants, and what was decided.
+
+Independent of Kubernetes kinds (D16): anonymous participants with a minimum (`floor`) and a maximum (`ceiling`), nodes
+with capacity, pending pods of other workloads, and the resulting resizes with their reasons. Amounts are whole numbers:
+`cpu` in thousandths, everything else in its own unit (bytes, GPUs, pods), so that sums are exact. Frozen values, no
+Kubernetes types. Filled by `fairshare/snapshot.py`, decided upon by `allocate.py`; rules TJ §3, §4.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, NamedTuple, TypeAlias
+
+Amounts: TypeAlias = Mapping[str, int]
+"""Resource name -> amount; a missing name is zero. A pod counts 1 of `pods`."""
+
+PODS: Final = "pods"
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+
+
+class ParticipantId(NamedTuple):
+    """Identity of a participant: kind as the API spells it, namespace, name. The order breaks the last ties."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+# --- placement constraints -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """One taint of a node; only NoSchedule and NoExecute keep a pod away."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """One toleration of a pod, as Kubernetes reads it: an empty key with `Exists` tolerates everything."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One requirement on a node's labels (In, NotIn, Exists, DoesNotExist, Gt, Lt), or on its fields if `is_field`."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    is_field: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """Where a pod may run: all of `node_selector`, and one of the `terms` (each a conjunction) where there are any."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[tuple[Requirement, ...], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one pod requests: `requests` for placement, `limits` (the request where a container has none) for load."""
+
+    requests: Amounts
+    limits: Amounts = field(default_factory=dict)
+    constraints: Constraints = Constraints()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node and what the pods bound there request, those of other workloads and terminating ones included."""
+
+    name: str
+    allocatable: Amounts
+    used: Amounts = field(default_factory=dict)
+    leaving: Amounts = field(default_factory=dict)
+    """The part of `used` that is about to be free: pods that terminate, or that are beyond what their job wants."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    is_usable: bool = True
+    """Ready and not cordoned; other nodes have no capacity for any pod."""
+
+
+# --- participants ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """Pods a participant needs whatever its size (a master, fixed parameter servers); `missing` have no node yet."""
+
+    name: str
+    shape: Shape
+    count: int
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """Pods that come with the instances: ceil(instances / per), within [floor, ceiling] (TJ §3 row 4, `Ratio`)."""
+
+    shape: Shape
+    per: int
+    floor: int
+    ceiling: int
+    current: int
+    placed: Mapping[str, int] = field(default_factory=dict)
+    leaves_first: tuple[str, ...] = ()
+    """Their nodes in the order in which a shrink removes them; empty: any of `placed` is assumed."""
+
+    def wanted(self, instances: int) -> int:
+        """How many go with that many instances."""
+        return min(self.ceiling, max(self.floor, -(-instances // self.per)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Participant:
+    """An elastic workload: between `floor` and `ceiling` instances of one shape; of fixed size if the two are equal."""
+
+    id: ParticipantId
+    floor: int
+    ceiling: int
+    current: int
+    """How many instances are wanted now; 0 for a gang that has not been admitted."""
+    shape: Shape
+    priority: int = 0
+    created_at: str = ""
+    """RFC 3339; the older one comes first among equals."""
+    is_gang: bool = False
+    """Starts only when its minimum fits (GPU jobs); others start at once, even without capacity (TJ §3 row 11)."""
+    core: tuple[Core, ...] = ()
+    companion: Companion | None = None
+    placed: Mapping[str, int] = field(default_factory=dict)
+    """Node -> instances there that count towards `current`, without those that are leaving."""
+    leaves_first: tuple[str, ...] = ()
+    """The nodes of its instances in the order in which a shrink would remove them (highest index first, as many as are
+    known): only the capacity that is really freed counts. Empty: any of `placed` is assumed. Instances without a node
+    leave before."""
+    uncreated: int = 0
+    """How many of `current` have no pod yet: below a zero quota they are rejected, and no victim shrinks for them."""
+    is_forbidden: bool = False
+    """Whether the API server refuses to create its pods: missing ones hold no capacity and have no victims."""
+    is_repeatedly_forbidden: bool = False
+    """Whether it rejected them several times in a row: those above the minimum are released."""
+    unschedulable: int = 0
+    """How many of `current` have pods for which kube-scheduler has found no node."""
+    is_doubted: bool = False
+    """Whether they are unschedulable although nodes have had capacity for a while: they hold none any more."""
+    unplaced_for_long: int = 0
+    """How many of `current` have pods without a node for `NO_NODE_S`."""
+    sizes: tuple[int, ...] = ()
+    """Sizes it may have, ascending; empty: every size."""
+    step: int = 1
+    """Sizes are the minimum and, from `step_from` on, every `step` up to the maximum."""
+    step_from: int | None = None
+    """Where steps are counted from, if not from the minimum."""
+    may_grow: bool = True
+    may_shrink: bool = True
+    """False in a cool-down, in the minimum run time, or while the last resize is under way; clamping ignores it."""
+    is_settled: bool = True
+    """False while its last resize is under way: pods are leaving, or not created yet. Meanwhile its share of released
+    capacity is kept for it, and it does not shrink for a participant that is merely less fulfilled (TJ §3 row 17)."""
+    is_scaling_enabled: bool = True
+    """False if the user disabled scaling: it keeps its size, and nothing is reclaimed from it."""
+    is_accounted_by_limits: bool = True
+    """Whether its growth also has to fit by limits (TJ §3 row 5)."""
+    rebalances: bool = False
+    """Whether it takes part in rebalancing between unequal participants while none waits (TJ §3 row 16)."""
+    is_fresh: bool = False
+    """Whether it was resized a moment ago: its share of released capacity is kept for it while it rests, and
+    rebalancing with it goes on down to the last step."""
+    yields: bool = False
+    """Whether what is above its minimum yields to pods of other workloads with a higher priority (TJ §3 row 6c)."""
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether its size can change."""
+        return self.floor < self.ceiling
+
+    @property
+    def unplaceable(self) -> int:
+        """How many of `current` will get no node, whatever the capacity."""
+        return (self.uncreated if self.is_forbidden else 0) + (self.unschedulable if self.is_doubted else 0)
+
+    @property
+    def wanted_in_vain(self) -> int:
+        """How many of those are released: what the API server rejected once may be accepted at the next try."""
+        refused = self.uncreated if self.is_repeatedly_forbidden else 0
+        return refused + (self.unschedulable if self.is_doubted else 0)
+
+    def score_at(self, instances: int) -> Fraction:
+        """The fulfilment score at that size; 1 if minimum and maximum are equal (TJ §3 row 13)."""
+        return Fraction(instances - self.floor, self.ceiling - self.floor) if self.is_elastic else Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalPods:
+    """Pending pods of another workload: they take free capacity; beyond that only `yields` participants shrink."""
+
+    shape: Shape
+    count: int = 1
+    priority: int = 0
+    created_at: str = ""
+    is_unschedulable: bool = False
+    """Whether kube-scheduler has tried and found no node; before that no participant shrinks for them."""
+    is_doubted: bool = False
+    """Whether it finds none although nodes have had capacity for a while: no capacity is kept for them any more."""
+    name: str = ""
+    """Namespace and name of the oldest, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What one ResourceQuota still allows in a namespace; `requests.cpu` is named `cpu`, `limits.cpu` stays.
+
+    Wanted pods that do not exist yet are subtracted: below zero, some of them will be rejected.
+    """
+
+    namespace: str
+    name: str
+    free: Amounts
+    applies_to: frozenset[ParticipantId] | None = None
+    """Participants whose pods count against it; None: all participants of the namespace."""
+
+    def is_for(self, id_: ParticipantId) -> bool:
+        """Whether the participant's pods count against it."""
+        return self.namespace == id_.namespace and (self.applies_to is None or id_ in self.applies_to)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationOptions:
+    """Options for sharing the pool."""
+
+    max_load_percent: Mapping[str, int] = field(default_factory=dict)
+    """Resource -> how much of it growth may fill at most; 100 by default (TJ §3 row 15)."""
+    gpus: frozenset[str] = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
+    rebalance_gap: Fraction = Fraction(1, 10)
+    """Scores must differ by more than this before rebalancing starts; then it continues until they are even.
+
+    In a simulated day (docs/benchmarks-training.md) a larger one saves little, and a smaller one makes nothing fairer.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """One snapshot: the whole input of a plan."""
+
+    nodes: tuple[Node, ...]
+    participants: tuple[Participant, ...]
+    external_pods: tuple[ExternalPods, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    charged: Amounts = field(default_factory=dict)
+    """What counts against the sum of usable nodes for growth by limits: the limits of all existing instances, cores and
+    companions, and the requests of every other pod (TJ §3 row 5)."""
+    options: AllocationOptions = AllocationOptions()
+
+
+# --- decisions -------------------------------------------------------------------------------------------------------
+
+NO_NODE_S: Final = 20
+"""Seconds. SC:S25 lets no pod pend for 30 s, and a pass, the job's controller and the pod's end come after this.
+kube-scheduler retries a pod after 10 s at the latest; a pod without a node by then holds a place in its queue and in
+the plan that another pod could use."""
+
+INSUFFICIENT: Final = "InsufficientResources"
+INSUFFICIENT_GPU: Final = "InsufficientGPU"
+FRAGMENTED: Final = "Fragmented"
+"""The sum would suffice, but no single node has it."""
+QUOTA_EXCEEDED: Final = "QuotaExceeded"
+UNSATISFIABLE: Final = "Unsatisfiable"
+"""No node could hold one even when empty: nothing is reclaimed for it."""
+HIGHER_PRIORITY: Final = "HigherPriority"
+"""The holders of what it needs have a higher priority."""
+COOLING_DOWN: Final = "CoolingDown"
+"""The possible victims are in a cool-down."""
+CAPACITY_UNKNOWN: Final = "CapacityUnknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """A change of one participant's size. Carried out in order; shrinks come before the growth that needs them."""
+
+    id: ParticipantId
+    before: int
+    after: int
+    reason: str
+    message: str
+    for_id: ParticipantId | None = None
+    companions: tuple[int, int] | None = None
+    """Before and after, if pods come with the instances."""
+    is_released: bool = True
+    """False: the capacity is reserved but still in use. Growth is written only when it is free (TJ §4 step 4)."""
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    """Where the plan assumes that instances come (positive) or go (negative); kube-scheduler makes the final choice."""
+    full_message: str = ""
+    """`message` with the names of other namespaces, which only the operator's log and `raytide plan` may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a participant is below its minimum (`is_below_floor`), or not larger although its maximum is higher."""
+
+    id: ParticipantId
+    reason: str
+    message: str
+    is_below_floor: bool = True
+    is_room_kept: bool = False
+    """Whether what it lacks is kept for pods of other workloads."""
+    full_message: str = ""
+    """`message` with the names of other namespaces, as in `Resize`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A plan: deterministic, and a fixed point once carried out."""
+
+    resizes: tuple[Resize, ...] = ()
+    """Per participant at most one shrink, then one released growth, then one that is not; each begins where the one
+    before ends. The writer follows them in order and stops, for that participant, at the first that is not released."""
+    waiting: tuple[Waiting, ...] = ()
+    """At most one per participant, in the order of ids."""
+    contradicted: frozenset[ParticipantId | str] = frozenset()
+    """Participants, and pods of other workloads by name, that have free capacity in this plan although kube-scheduler
+    found no node for their pods. If that lasts, something other than capacity is missing."""

@@ -1,0 +1,106 @@
+"""Node affinity: whether a pod's constraints allow a node, regardless of capacity.
+
+Compares a node's labels, name and taints with a pod's node selector, required node affinity and tolerations, as
+kube-scheduler's filters do. `NodeKinds` groups nodes that no constraint of the pool can distinguish, so that a thousand
+nodes take a few checks. Capacity is in `placement.py`. Rules TJ §7 item 3.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from raytide.fairshare.algorithm.model import Constraints, Node, Requirement, Taint, Toleration
+
+_KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
+_NAME_FIELD: Final = "metadata.name"
+
+
+def admits(node: Node, constraints: Constraints) -> bool:
+    """Whether the node's labels, name and taints allow the pod."""
+    return (
+        all(node.labels.get(key) == value for key, value in constraints.node_selector)
+        and (not constraints.terms or any(_meets(node, term) for term in constraints.terms))
+        and all(_is_tolerated(taint, constraints.tolerations) for taint in node.taints if taint.effect in _KEEPS_AWAY)
+    )
+
+
+def _meets(node: Node, term: Sequence[Requirement]) -> bool:
+    """Whether all of a term holds; an empty term matches nothing, as in Kubernetes."""
+    return bool(term) and all(_holds(requirement, _value(node, requirement)) for requirement in term)
+
+
+def _value(node: Node, requirement: Requirement) -> str | None:
+    if requirement.is_field:
+        return node.name if requirement.key == _NAME_FIELD else None
+    return node.labels.get(requirement.key)
+
+
+def _holds(requirement: Requirement, value: str | None) -> bool:
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(requirement, value)
+        case _:
+            return False
+
+
+def _compares(requirement: Requirement, value: str | None) -> bool:
+    """Gt and Lt: whole numbers on both sides, and exactly one to compare with."""
+    if value is None or len(requirement.values) != 1:
+        return False
+    try:
+        actual, bound = int(value), int(requirement.values[0])
+    except ValueError:
+        return False
+    return actual > bound if requirement.operator == "Gt" else actual < bound
+
+
+def _is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in ("", taint.effect):
+        return False
+    if toleration.operator == "Exists":
+        return toleration.key in ("", taint.key)
+    return toleration.operator in ("", "Equal") and (toleration.key, toleration.value) == (taint.key, taint.value)
+
+
+class NodeKinds:
+    """Nodes grouped by what the constraints of one pool can distinguish; checks each (kind, constraints) once."""
+
+    def __init__(self, nodes: Sequence[Node], constraints: Iterable[Constraints]) -> None:
+        keys, sees_names = _looked_at(constraints)
+        self._members: dict[tuple[object, ...], list[int]] = {}
+        self._first: dict[tuple[object, ...], Node] = {}
+        for index, node in enumerate(nodes):
+            labels = tuple(node.labels.get(key) for key in keys)
+            kind = (labels, node.taints, node.name if sees_names else "")
+            self._members.setdefault(kind, []).append(index)
+            self._first.setdefault(kind, node)
+
+    def admitting(self, constraints: Constraints) -> list[int]:
+        """The positions of all nodes that admit the pod, ascending."""
+        kinds = (kind for kind, node in self._first.items() if admits(node, constraints))
+        return sorted(index for kind in kinds for index in self._members[kind])
+
+
+def _looked_at(constraints: Iterable[Constraints]) -> tuple[list[str], bool]:
+    """The label keys that any of the constraints reads, and whether any reads node names."""
+    keys: set[str] = set()
+    sees_names = False
+    for each in constraints:
+        keys.update(key for key, _ in each.node_selector)
+        for requirement in (one for term in each.terms for one in term):
+            if requirement.is_field:
+                sees_names = True
+            else:
+                keys.add(requirement.key)
+    return sorted(keys), sees_names

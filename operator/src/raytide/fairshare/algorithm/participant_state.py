@@ -1,0 +1,254 @@
+"""State of one participant in the course of a plan.
+
+A `ParticipantState` starts from what a participant wants and where its pods are, and moves in steps of allowed sizes: pods without
+a node leave first, then those that the participant names first. Each change is kept as a segment: from which size to
+which, why, for which participant, and whether the capacity is free already. Mutable, local to one call of `allocate`;
+independent of fairness. Rules TJ §3 rows 4, 9, 12; used by `minimums.py` and `grow.py`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from raytide.fairshare.algorithm.model import Participant, ParticipantId
+from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
+
+SCORE_BITS: Final = 64
+"""Two fractions with denominators below 2^31 differ by more than 2^-62, so whole numbers of 2^-64 order them exactly."""
+
+
+@dataclass(slots=True)
+class ResizeStep:
+    """One change of size: a shrink, a growth that may be written, or one that has to wait for capacity."""
+
+    before: int
+    after: int
+    reason: str
+    is_released: bool = True
+    for_ids: list[ParticipantId] = field(default_factory=list)
+    for_pods: list[str] = field(default_factory=list)
+    """Pods of other workloads, each by the oldest of its kind."""
+    nodes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_growth(self) -> bool:
+        """Whether the size increases."""
+        return self.after > self.before
+
+
+@dataclass(eq=False, slots=True)
+class Pods:
+    """Pods of one shape: how many are on each node, how many have none, and which leave first."""
+
+    pod: PodShape
+    where: dict[str, int]
+    loose: int
+    """Without a node, both in the cluster and in this plan."""
+    pending: list[str] = field(default_factory=list)
+    """Nodes that this plan assigned to pods that have none in the cluster: these leave before running ones."""
+    leaves_first: list[str] = field(default_factory=list)
+    """Known nodes, the next to leave at the end."""
+
+    @property
+    def placed(self) -> int:
+        """How many have a node, in the cluster or in this plan."""
+        return sum(self.where.values())
+
+    def add(self, name: str) -> None:
+        """Place one more there."""
+        self.where[name] = self.where.get(name, 0) + 1
+
+    def remove(self, name: str) -> None:
+        """Remove one there."""
+        if self.where[name] == 1:
+            del self.where[name]
+        else:
+            self.where[name] -= 1
+
+
+@dataclass(eq=False, slots=True)
+class ParticipantState:
+    """One participant in a plan."""
+
+    of: Participant
+    rank: int
+    """Its rank among equals: smaller GPU, CPU, memory first, then older, then by id (TJ §3 row 8)."""
+    size: int
+    instances: Pods
+    companions: Pods | None
+    cores: list[Pods]
+    segments: list[ResizeStep] = field(default_factory=list)
+    uncreated: int = 0
+    """Instances without a pod, which a quota still has to allow."""
+    is_waiting: bool = False
+    """Below its minimum, with no victim that could shrink for it."""
+    taken_back: str = ""
+    """Why some of it was released, as a message; empty if nothing was."""
+    taken_back_in_full: str = ""
+    """The same with the names of other namespaces."""
+
+    def without_room(self, reader: str | None) -> str:
+        """Why some of it was released, for readers of that namespace; None: with all names."""
+        return self.taken_back if reader is not None else self.taken_back_in_full
+
+    @property
+    def score(self) -> int:
+        """The fulfilment score as a whole number; exact to compare."""
+        span = self.of.ceiling - self.of.floor
+        return ((self.size - self.of.floor) << SCORE_BITS) // span if span > 0 else 1 << SCORE_BITS
+
+    def score_if(self, size: int) -> int:
+        """The score it would have at another size."""
+        span = self.of.ceiling - self.of.floor
+        return ((size - self.of.floor) << SCORE_BITS) // span if span > 0 else 1 << SCORE_BITS
+
+    def companions_at(self, size: int) -> int:
+        """How many companions go with that size."""
+        return 0 if self.of.companion is None else self.of.companion.wanted(size)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it may have pods: a gang has none before it is admitted, unless its minimum is 0."""
+        return self.size > 0 or not self.of.is_gang or self.of.floor == 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has its minimum, and all its pods have a node."""
+        companions = self.companions
+        has_loose = self.instances.loose or self.cores or (companions is not None and companions.loose)
+        return not has_loose and self.size >= self.of.floor
+
+    def larger(self) -> int | None:
+        """The next allowed size upwards."""
+        return larger_size(self.of, self.size)
+
+    def smaller(self) -> int | None:
+        """The next allowed size downwards."""
+        return smaller_size(self.of, self.size)
+
+    def without_waiting(self, most: int) -> int | None:
+        """The allowed size after releasing at most `most` instances without a node and no other; None if there is none.
+
+        Instances without a node are only numbers: a thousand of them leave as quickly as one.
+        """
+        if self.companions is not None:
+            return None
+        after = smallest_size(self.of, self.size - min(most, self.instances.loose))
+        return after if after < self.size else None
+
+    def all_pods(self) -> Iterator[Pods]:
+        """Its pods by shape: those independent of the size, then instances, then companions."""
+        yield from self.cores
+        yield self.instances
+        if self.companions is not None:
+            yield self.companions
+
+    def lacks_of(self, pods: Pods) -> int:
+        """How many more of these need a node for its minimum."""
+        if pods is self.instances:
+            return max(0, self.of.floor - pods.placed)
+        return max(0, self.companions_at(self.of.floor) - pods.placed) if pods is self.companions else pods.loose
+
+    # --- decisions -----------------------------------------------------------------------------------------------------
+
+    def grows(self, after: int, reason: str, nodes: list[str], *, is_released: bool) -> None:
+        """Increase the size; after a growth that has to wait for capacity, every later one waits too."""
+        last = self.segments[-1] if self.segments else None
+        is_released = is_released and (last is None or (last.is_growth and last.is_released))
+        if last is None or not last.is_growth or last.is_released != is_released:
+            last = ResizeStep(self.size, self.size, reason, is_released)
+            self.segments.append(last)
+        for name in nodes:
+            last.nodes[name] = last.nodes.get(name, 0) + 1
+        last.after = self.size = after
+
+    def shrinks_by(
+        self,
+        count: int,
+        reason: str,
+        nodes: list[str],
+        for_id: ParticipantId | None = None,
+        for_pods: Sequence[str] = (),
+    ) -> None:
+        """Record a shrink of the size, which has changed already; several become one, with the best reason."""
+        last = self.segments[-1] if self.segments else None
+        if last is None or last.is_growth:
+            before = self.size + count if last is None else last.after
+            last = ResizeStep(before, before, reason)
+            self.segments.append(last)
+        for name in nodes:
+            last.nodes[name] = last.nodes.get(name, 0) - 1
+        if for_id is not None and for_id not in last.for_ids:
+            last.reason = reason
+            last.for_ids.append(for_id)
+        if for_pods:
+            last.reason = last.reason if last.for_ids else reason
+            last.for_pods.extend(for_pods)
+        last.after -= count
+
+
+def larger_size(participant: Participant, size: int) -> int | None:
+    """The smallest allowed size above `size`; None at the maximum."""
+    floor, ceiling = participant.floor, participant.ceiling
+    if size >= ceiling:
+        return None
+    if size < floor:
+        return floor
+    if participant.sizes:
+        position = bisect_right(participant.sizes, size)
+        is_there = position < len(participant.sizes) and participant.sizes[position] <= ceiling
+        return participant.sizes[position] if is_there else None
+    begin = _steps_begin(participant)
+    after = begin if size < begin else begin + ((size - begin) // participant.step + 1) * participant.step
+    return after if after <= ceiling else None
+
+
+def smaller_size(participant: Participant, size: int) -> int | None:
+    """The largest allowed size below `size`; None at the minimum."""
+    return None if size <= participant.floor else allowed_size(participant, size - 1)
+
+
+def smallest_size(participant: Participant, least: int) -> int:
+    """The smallest allowed size that is not below `least`; the maximum if there is none."""
+    return (
+        participant.floor if least <= participant.floor else larger_size(participant, least - 1) or participant.ceiling
+    )
+
+
+def largest_size(participant: Participant) -> int:
+    """The largest allowed size: the maximum, unless the sizes are listed or in steps."""
+    return allowed_size(participant, participant.ceiling)
+
+
+def allowed_size(participant: Participant, most: int) -> int:
+    """The largest allowed size that is not above `most`, and at least the minimum."""
+    floor, most = participant.floor, min(most, participant.ceiling)
+    if participant.sizes:
+        position = bisect_right(participant.sizes, most)
+        return max(floor, participant.sizes[position - 1]) if position > 0 else floor
+    begin = _steps_begin(participant)
+    return max(floor, begin + (most - begin) // participant.step * participant.step) if most >= begin else floor
+
+
+def _steps_begin(participant: Participant) -> int:
+    return participant.floor if participant.step_from is None else participant.step_from
+
+
+def build_share(participant: Participant, rank: int, room: ClusterCapacity, pod: PodShape) -> ParticipantState:
+    """The state of the participant before anything is decided."""
+    size = participant.current
+    companion = participant.companion
+    instances = _pods(pod, participant.placed, size, list(reversed(participant.leaves_first)))
+    has_begun = size > 0 or not participant.is_gang or participant.floor == 0
+    companions = None
+    if companion is not None:
+        count = max(companion.wanted(size), companion.current) if has_begun else companion.current
+        companions = _pods(room.pod(companion.shape), companion.placed, count, list(reversed(companion.leaves_first)))
+    cores = [Pods(room.pod(core.shape), {}, core.missing) for core in participant.core if core.missing > 0]
+    return ParticipantState(participant, rank, size, instances, companions, cores, uncreated=participant.uncreated)
+
+
+def _pods(pod: PodShape, placed: Mapping[str, int], count: int, leaves_first: list[str]) -> Pods:
+    where = {name: number for name, number in placed.items() if number > 0}
+    return Pods(pod, where, max(0, count - sum(where.values())), leaves_first=leaves_first)

@@ -1,0 +1,306 @@
+"""Placement: the node for one more pod, and the capacity that is left.
+
+For each pod shape the next node on which one fits by requests, constraints and number of pods, as kube-scheduler would
+check. Records what was placed and released in this plan, and undoes it when an attempt fails. Each node has two
+vectors: `now` is free, `soon` is free once leaving pods are gone; the second never counts as free. The order of nodes
+is the same for every order of the input; a node is never assigned more than it can hold.
+
+Order of nodes: GPU pods go where the fewest of their GPUs are free, others where there are no GPUs; then where the
+fewest kinds of pods may go, then where the least CPU is free, so that whole and rare nodes stay free for the pods that
+need them. The order is that of the start of the plan, and kube-scheduler may choose otherwise: with pods of different
+shapes a possible packing may not be found, and a found one may not happen. An excess shows at the next pass as pods
+without a node.
+
+Called by `allocate.py` and its parts; TJ §4, §7 item 3. During a plan capacity only grows where something is released,
+so a shape that found no node checks only the nodes that gained since (PF:P10).
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final
+
+from raytide.fairshare.algorithm.capacity_index import CapacityIndex, Vector, Wants, fits, times_that_fit
+from raytide.fairshare.algorithm.model import CPU, MEMORY, PODS, Amounts, Constraints, Node, Shape
+from raytide.fairshare.algorithm.node_affinity import NodeKinds
+
+ANY_NUMBER: Final = 1 << 60
+"""Capacity of a node that does not limit its number of pods."""
+
+_FEW: Final = 4
+"""Fewer shapes than this check all nodes one by one; with more an index pays off."""
+
+
+@dataclass(eq=False, slots=True)
+class NodeCapacity:
+    """One usable node: its index in the order of names, and its two vectors."""
+
+    index: int
+    name: str
+    now: Vector
+    soon: Vector
+
+
+@dataclass(eq=False, slots=True)
+class Cursor:
+    """Where a shape fits next: nodes before `at` do not fit, except those in `regained`."""
+
+    at: int = 0
+    regained: list[int] = field(default_factory=list)
+    seen: int = 0
+    """How much of the log of gains has been read."""
+
+
+@dataclass(eq=False, slots=True)
+class NodeOrder:
+    """The nodes that a shape may use, best first."""
+
+    spots: list[NodeCapacity]
+    rank: dict[int, int]
+    asked: int = 0
+    """Number of shapes that have used it."""
+    index: CapacityIndex | None = None
+    indexed_at: int = 0
+    """Length of the log of gains when the index was built."""
+
+
+@dataclass(eq=False, slots=True)
+class PodShape:
+    """One shape with the resource numbers of a pool; equal shapes are one object."""
+
+    number: int
+    wants: Wants
+    limits: Wants
+    shape: Shape
+    order: NodeOrder
+    size: tuple[int, int, int]
+    """GPUs, CPU, memory: the tie-breakers of the seed."""
+    now: Cursor = field(default_factory=Cursor)
+    soon: Cursor = field(default_factory=Cursor)
+    is_new: bool = True
+    """Not placed or searched for yet."""
+
+    def held(self, resource: int) -> bool:
+        """Whether one of these frees some of the resource when it leaves."""
+        return any(index == resource for index, _ in self.wants)
+
+
+class ClusterCapacity:
+    """All usable nodes and their free capacity in the course of one plan."""
+
+    def __init__(self, nodes: Sequence[Node], shapes: Iterable[Shape], gpus: frozenset[str]) -> None:
+        shapes = list(shapes)
+        self.gpus: Final = gpus
+        self.resources: Final = _resources(shapes, gpus)
+        self.number_of: Final = {name: number for number, name in enumerate(self.resources)}
+        self.nodes: Final = sorted((node for node in nodes if node.is_usable), key=lambda node: node.name)
+        self.spots: Final = [self._spot(index, node) for index, node in enumerate(self.nodes)]
+        self.spot_of: Final = {spot.name: spot for spot in self.spots}
+        self._kinds = NodeKinds(self.nodes, (shape.constraints for shape in shapes))
+        most = {name: max((node.allocatable.get(name, 0) for node in self.nodes), default=0) for name in self.resources}
+        most[PODS] = ANY_NUMBER
+        # A shape that requests more than any node has keeps no node free (TJ:D5).
+        possible = (each for each in shapes if all(most.get(n, 0) >= amount for n, amount in each.requests.items()))
+        self._asked_for = self._counts_of_kinds({shape.constraints for shape in possible})
+        self._ranks = [self._rank(index, node) for index, node in enumerate(self.nodes)]
+        self._gpus_of = [sum(node.allocatable.get(name, 0) for name in gpus) for node in self.nodes]
+        self._orders: dict[tuple[Constraints, int], NodeOrder] = {}
+        self._pods: dict[object, PodShape] = {}
+        self._known: dict[int, tuple[Shape, PodShape]] = {}
+        """By the identity of the shape: most participants share a few objects."""
+        self._leaving = [spot for spot in self.spots if spot.now != spot.soon]
+        self._gains: list[NodeCapacity] = []
+
+    def _spot(self, index: int, node: Node) -> NodeCapacity:
+        now = [self._free(node, name) for name in self.resources]
+        soon = [free + node.leaving.get(name, 0) for free, name in zip(now, self.resources, strict=True)]
+        return NodeCapacity(index, node.name, now, soon)
+
+    @staticmethod
+    def _free(node: Node, name: str) -> int:
+        if name == PODS and PODS not in node.allocatable:
+            return ANY_NUMBER
+        return node.allocatable.get(name, 0) - node.used.get(name, 0)
+
+    # --- shapes --------------------------------------------------------------------------------------------------------
+
+    def pod(self, shape: Shape) -> PodShape:
+        """The shape with this pool's resource numbers; every pod counts as one of `pods`."""
+        known = self._known.get(id(shape))
+        if known is not None:
+            return known[1]
+        pod = self._equal(shape)
+        self._known[id(shape)] = shape, pod  # as long as the shape is kept, nothing else has its id
+        return pod
+
+    def _equal(self, shape: Shape) -> PodShape:
+        """The single object for all equal shapes."""
+        requests = {PODS: 1, **shape.requests}
+        limits = {**requests, **shape.limits}
+        key = (frozenset(requests.items()), frozenset(limits.items()), shape.constraints)
+        found = self._pods.get(key)
+        if found is None:
+            found = self._pods[key] = self._new_pod(shape, requests, limits)
+        return found
+
+    def _new_pod(self, shape: Shape, requests: Amounts, limits: Amounts) -> PodShape:
+        wants = self._wants(requests)
+        gpu = next((number for number, _ in wants if self.resources[number] in self.gpus), -1)
+        size = (
+            sum(amount for number, amount in wants if self.resources[number] in self.gpus),
+            requests.get(CPU, 0),
+            requests.get(MEMORY, 0),
+        )
+        pod = PodShape(len(self._pods), wants, self._wants(limits), shape, self._order(shape.constraints, gpu), size)
+        pod.soon.at = len(pod.order.spots)
+        pod.soon.regained = sorted(pod.order.rank[spot.index] for spot in self._leaving if spot.index in pod.order.rank)
+        return pod
+
+    def _wants(self, amounts: Amounts) -> Wants:
+        return tuple((self.number_of[name], amounts[name]) for name in self.resources if amounts.get(name, 0) > 0)
+
+    def _order(self, constraints: Constraints, gpu: int) -> NodeOrder:
+        found = self._orders.get((constraints, gpu))
+        if found is None:
+            spots = [self.spots[index] for index in self._kinds.admitting(constraints)]
+            spots.sort(key=lambda spot: self._preference(spot, gpu))
+            found = NodeOrder(spots, {spot.index: rank for rank, spot in enumerate(spots)})
+            self._orders[constraints, gpu] = found
+        return found
+
+    def _counts_of_kinds(self, constraints: Iterable[Constraints]) -> list[int]:
+        """How many different kinds of pods may use each node."""
+        counts = [0] * len(self.spots)
+        for each in constraints:
+            for index in self._kinds.admitting(each):
+                counts[index] += 1
+        return counts
+
+    def _preference(self, spot: NodeCapacity, gpu: int) -> tuple[int, ...]:
+        """Computed once, when the shape is first used: usually before anything has been placed in the plan."""
+        if gpu >= 0:
+            node, name = self.nodes[spot.index], self.resources[gpu]
+            return node.allocatable.get(name, 0) - node.used.get(name, 0), *self._ranks[spot.index]
+        return self._gpus_of[spot.index], *self._ranks[spot.index]
+
+    def _rank(self, index: int, node: Node) -> tuple[int, ...]:
+        """Nodes for few kinds of pods first, then those with the least free capacity."""
+        cpu, memory = (node.allocatable.get(name, 0) - node.used.get(name, 0) for name in (CPU, MEMORY))
+        return self._asked_for[index], cpu, memory, index
+
+    # --- nodes ---------------------------------------------------------------------------------------------------------
+
+    def find(self, pod: PodShape, *, is_free_now: bool = False) -> tuple[NodeCapacity, bool] | None:
+        """The node for one more, and whether its capacity is free already; None if it fits nowhere, even soon.
+
+        If `is_free_now`, capacity that pods have yet to leave is ignored.
+        """
+        if pod.is_new:
+            self._first_look(pod)
+        spot = self._next(pod, pod.now, is_now=True)
+        if spot is not None:
+            return spot, True
+        if is_free_now:
+            return None
+        spot = self._next(pod, pod.soon, is_now=False)
+        return None if spot is None else (spot, False)
+
+    def could_hold(self, pod: PodShape, among: Container[int] | None = None) -> bool:
+        """Whether any node it may use (of those in `among`, if given) could hold one when empty."""
+        names = self.resources
+        return any(
+            all(
+                self.nodes[spot.index].allocatable.get(names[number], ANY_NUMBER if names[number] == PODS else 0)
+                >= amount
+                for number, amount in pod.wants
+            )
+            for spot in pod.order.spots
+            if among is None or spot.index in among
+        )
+
+    def _first_look(self, pod: PodShape) -> None:
+        """Move the cursors past all nodes if no node has capacity even soon."""
+        pod.is_new = False
+        order = pod.order
+        order.asked += 1
+        if order.asked < _FEW:
+            return
+        if order.index is None:
+            order.index, order.indexed_at = CapacityIndex([list(spot.soon) for spot in order.spots]), len(self._gains)
+        if not order.index.holds(pod.wants):
+            for cursor in (pod.now, pod.soon):
+                cursor.at, cursor.seen, cursor.regained = len(order.spots), order.indexed_at, []
+
+    def _next(self, pod: PodShape, cursor: Cursor, *, is_now: bool) -> NodeCapacity | None:
+        order = pod.order
+        if cursor.seen < len(self._gains):
+            for spot in self._gains[cursor.seen :]:
+                rank = order.rank.get(spot.index)
+                if rank is not None and rank < cursor.at:
+                    heappush(cursor.regained, rank)
+            cursor.seen = len(self._gains)
+        while cursor.regained:
+            spot = order.spots[cursor.regained[0]]
+            if fits(pod.wants, spot.now if is_now else spot.soon):
+                return spot
+            heappop(cursor.regained)
+        spots, end = order.spots, len(order.spots)
+        while cursor.at < end:
+            spot = spots[cursor.at]
+            if fits(pod.wants, spot.now if is_now else spot.soon):
+                return spot
+            cursor.at += 1
+        return None
+
+    def put(self, pod: PodShape, spot: NodeCapacity) -> None:
+        """Place one there."""
+        now, soon = spot.now, spot.soon
+        for resource, amount in pod.wants:
+            now[resource] -= amount
+            soon[resource] -= amount
+
+    def unplace(self, pod: PodShape, spot: NodeCapacity) -> None:
+        """Undo `put`."""
+        now, soon = spot.now, spot.soon
+        for resource, amount in pod.wants:
+            now[resource] += amount
+            soon[resource] += amount
+        self._gains.append(spot)
+
+    def release(self, pod: PodShape, spot: NodeCapacity) -> None:
+        """Record that one that is there will leave."""
+        soon = spot.soon
+        for resource, amount in pod.wants:
+            soon[resource] += amount
+        self._gains.append(spot)
+
+    def keep(self, pod: PodShape, spot: NodeCapacity) -> None:
+        """Undo `release`."""
+        soon = spot.soon
+        for resource, amount in pod.wants:
+            soon[resource] -= amount
+
+
+def _resources(shapes: Sequence[Shape], gpus: frozenset[str]) -> tuple[str, ...]:
+    """Every resource that a shape names, scarce ones first: the order in which shortages are reported."""
+    names = {name for shape in shapes for amounts in (shape.requests, shape.limits) for name in amounts}
+    first = [*sorted(names & gpus), CPU, MEMORY]
+    return (*first, *sorted(names - {*first, PODS}), PODS)
+
+
+def total(nodes: Iterable[Node], name: str) -> int:
+    """The sum of the nodes' allocatable amounts of a resource."""
+    return sum(node.allocatable.get(name, 0) for node in nodes)
+
+
+def count_that_fits(pod: PodShape, vectors: Mapping[int, Vector], *, enough: int) -> int:
+    """How many fit on the nodes that the shape may use, given free capacity by node index; stops at `enough`."""
+    found = 0
+    scarce, least = pod.wants[0]
+    for spot in pod.order.spots:
+        vector = vectors[spot.index]
+        if vector[scarce] >= least:
+            found += times_that_fit(pod.wants, vector)
+            if found >= enough:
+                return enough
+    return found

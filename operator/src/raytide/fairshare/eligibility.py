@@ -1,0 +1,239 @@
+"""Eligibility: whether a TrainingJob takes part in sharing now, at which size, and whether it may be resized.
+
+Input: a job, the sharing record on it, its live pods and the time. Output: a `JobDemand` and its cool-downs (`Cooldowns`). A
+size in the spec that the record does not have is a request of another client and counts at once; a gang that has not
+been admitted has size 0. Pure; called by snapshot.py and patch_plan.py (TJ §3 rows 11, 17 and 21, §7.10).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Final
+
+from raytide.api import trainingjob_constants
+from raytide.api.conditions import is_condition_true, parse_timestamp
+from raytide.api.gang_admission import (
+    FIRST_DISTANCE_S,
+    LONGEST_DISTANCE_S,
+    admission_revoked_at,
+    is_admitted,
+    is_forbidden,
+    is_repeatedly_forbidden,
+    may_be_admitted_at,
+)
+from raytide.api.index_ranges import indices_in
+from raytide.api.sharing_record import (
+    ADMITTED,
+    CREATION_FORBIDDEN,
+    REACHING_MINIMUM,
+    UNSCHEDULABLE,
+    SharingRecord,
+    parse_record,
+)
+from raytide.api.training_resources import is_gang
+from raytide.api.trainingjob import TrainingJob
+
+_ENDED: Final = (trainingjob_constants.SUCCEEDED, trainingjob_constants.FAILED)
+_LONGEST_S: Final = 10**9
+FRESH_S: Final = 60
+"""Seconds after a resize during which small differences to other jobs are corrected too: a burst of new jobs is even to
+the last step a minute later (SC:S25), and each correction makes the next ones smaller."""
+_IN_VAIN: Final = frozenset({UNSCHEDULABLE, CREATION_FORBIDDEN})
+IN_A_ROW: Final = timedelta(seconds=2 * LONGEST_DISTANCE_S)
+"""Failed attempts further apart than this do not lengthen the wait."""
+_NO_RESIZE: Final = frozenset({ADMITTED, REACHING_MINIMUM})
+"""Reasons that start no cool-down: a starting job may grow as soon as its pods exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDemand:
+    """One job that takes part."""
+
+    job: TrainingJob
+    record: SharingRecord | None
+    """None if the job has no record with its own uid."""
+    is_gang: bool
+    current: int
+    """The wanted size as written, possibly outside the bounds; 0 for a gang that may not start."""
+    live: int = 0
+    """Trainer pods that exist and are not terminating."""
+    has_succeeded: bool = False
+    """Whether a trainer has succeeded: from then on no trainer is started and none is removed."""
+    is_forbidden: bool = False
+    """Whether the API server rejected its pods at the last attempt."""
+    is_repeatedly_forbidden: bool = False
+    """Whether it rejected them several times in a row."""
+    given_up: int = 0
+    """Trainers that failed permanently: they count in the size and have no pod."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it may have pods."""
+        return self.current > 0 or not self.is_gang
+
+    @property
+    def wanted(self) -> int:
+        """Its size within its bounds, as its controller reads it: a size below the minimum means the minimum."""
+        trainer = self.job.spec.trainer
+        return min(max(self.current, trainer.min_instance), trainer.ceiling)
+
+    @property
+    def trainers(self) -> int:
+        """How many trainer pods its controller keeps now."""
+        return min(self.wanted, self.live) if self.has_succeeded else max(0, self.wanted - self.given_up)
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether another client wrote the size and the record does not have it yet (TJ §3 row 21)."""
+        return self.record is not None and self.has_begun and self.current != self.record.replicas
+
+
+def record_of(job: TrainingJob) -> SharingRecord | None:
+    """The record on the job, if it has the job's uid."""
+    record = _parsed(job.metadata.annotations.get(trainingjob_constants.SHARING_ANNOTATION))
+    return record if record is not None and record.uid == job.metadata.uid else None
+
+
+def is_eligible(job: TrainingJob) -> bool:
+    """Whether the job takes part: not while it is terminating, suspended or invalid, nor after it has ended."""
+    return not is_going(job) and not _is_invalid(job)
+
+
+def is_going(job: TrainingJob) -> bool:
+    """Whether its pods are being removed: the job is terminating, suspended or has ended."""
+    return job.metadata.deletion_timestamp is not None or job.spec.suspend or _has_ended(job)
+
+
+def job_demand(job: TrainingJob, *, live_trainers: int, gpus: frozenset[str]) -> JobDemand:
+    """The claim of a job that takes part and has `live_trainers` live trainer pods."""
+    record, gang = record_of(job), is_gang(job, gpus)
+    begins = not gang or is_admitted(job, record) or _has_pods_without_record(job, record, live_trainers)
+    return JobDemand(
+        job=job,
+        record=record,
+        is_gang=gang,
+        # `kubectl scale --replicas=0` of a running gang asks for its minimum, as for any job; it does not end it.
+        current=max(requested_replicas(job), int(gang)) if begins else 0,
+        live=live_trainers,
+        has_succeeded=bool(_trainer_status(job).get("succeeded")),
+        is_forbidden=is_forbidden(job),
+        is_repeatedly_forbidden=is_repeatedly_forbidden(job),
+        given_up=given_up(job),
+    )
+
+
+def given_up(job: TrainingJob) -> int:
+    """Number of trainers that failed permanently: the size of the job counts them, though they have no pod."""
+    return len(indices_in(_trainer_status(job).get("failedIndexes")))
+
+
+def requested_replicas(job: TrainingJob) -> int:
+    """The size in the spec as written; the last ordered size if the spec has none."""
+    return max(0, job.requested_replicas())
+
+
+def admission_waits_until(job: TrainingJob, now: datetime) -> datetime | None:
+    """Until when a gang that released its capacity is not admitted again; None if it may be."""
+    until = may_be_admitted_at(job)
+    return until if until is not None and until > now else None
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str | None) -> SharingRecord | None:
+    return parse_record(text)
+
+
+# --- cool-downs --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cooldowns:
+    """Until when a job may not grow, may not shrink, and counts as freshly resized; None: no such limit now."""
+
+    growth_until: datetime | None = None
+    shrinking_until: datetime | None = None
+    fresh_until: datetime | None = None
+
+    @property
+    def until(self) -> datetime | None:
+        """When the first of them ends; None if there is none."""
+        moments = (self.growth_until, self.shrinking_until, self.fresh_until)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+
+def cooldowns_of(claim: JobDemand, now: datetime) -> Cooldowns:
+    """Cool-downs since its last resize, and its minimum run time since it started (TJ §7.10)."""
+    scaling, resized_at = claim.job.spec.scaling, _resized_at(claim, now)
+    began_at = _moment(claim.job.status.get("startTime")) or now
+    growth = max(
+        filter(None, (_later(resized_at, scaling.grow_cooldown_seconds), _tries_again_at(claim))), default=None
+    )
+    shrinking = [_later(resized_at, scaling.shrink_cooldown_seconds)]
+    if scaling.min_runtime_seconds > 0:
+        shrinking.append(_later(began_at, scaling.min_runtime_seconds))
+    return Cooldowns(_future([growth], now), _future(shrinking, now), _future([_later(resized_at, FRESH_S)], now))
+
+
+def _tries_again_at(claim: JobDemand) -> datetime | None:
+    """When it may grow again after releasing instances it could not use; the wait doubles each time (FD:SH-B6).
+
+    Failures before a gap of more than `IN_A_ROW` do not count: the nodes of today may differ.
+    """
+    notes = claim.record.resizes if claim.record is not None else ()
+    in_vain = sorted((note.at for note in notes if note.reason in _IN_VAIN), reverse=True)
+    if not in_vain:
+        return None
+    times = 1
+    for later, earlier in pairwise(in_vain):
+        if later - earlier > IN_A_ROW:
+            break
+        times += 1
+    return in_vain[0] + timedelta(seconds=min(LONGEST_DISTANCE_S, FIRST_DISTANCE_S * 2.0**times))
+
+
+def _resized_at(claim: JobDemand, now: datetime) -> datetime | None:
+    if claim.is_requested:
+        return now
+    notes = claim.record.resizes if claim.record is not None else ()
+    return next((note.at for note in reversed(notes) if note.reason not in _NO_RESIZE), None)
+
+
+def _later(moment: datetime | None, seconds: int) -> datetime | None:
+    """The moment plus `seconds`, plus one because moments are stored without fractions; None if there is none."""
+    if moment is None or seconds <= 0:
+        return None
+    return moment + timedelta(seconds=min(seconds, _LONGEST_S) + 1)
+
+
+def _future(moments: Iterable[datetime | None], now: datetime) -> datetime | None:
+    return max((moment for moment in moments if moment is not None and moment > now), default=None)
+
+
+# --- helpers -----------------------------------------------------------------------------------------------------------
+
+
+def _has_ended(job: TrainingJob) -> bool:
+    conditions = job.status.get("conditions") or ()
+    return any(is_condition_true(conditions, kind) for kind in _ENDED)
+
+
+def _is_invalid(job: TrainingJob) -> bool:
+    trainer = job.spec.trainer
+    has_bounds = 0 <= trainer.min_instance <= trainer.ceiling
+    return not has_bounds or is_condition_true(job.status.get("conditions") or (), trainingjob_constants.INVALID)
+
+
+def _has_pods_without_record(job: TrainingJob, record: SharingRecord | None, live_trainers: int) -> bool:
+    """Whether the record was lost (`kubectl replace`) before the status had it; live pods show that it was admitted."""
+    return record is None and admission_revoked_at(job) is None and live_trainers > 0
+
+
+def _trainer_status(job: TrainingJob) -> Mapping[str, Any]:
+    found = job.status.get("trainer")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _moment(found: object) -> datetime | None:
+    return parse_timestamp(found) if isinstance(found, str) else None

@@ -1,0 +1,87 @@
+"""Messages of the sharing pass: notes in the sharing record, the readiness check and log lines.
+
+One function or constant per text. Those of the planner, which `raytide plan` prints too, are in the package
+`algorithm`: resize_messages.py, pending_reasons.py and explain.py. Log lines are templates with the arguments that
+their docstring lists. Called by the modules of this package; decides nothing.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from raytide.api.conditions import timestamp
+from raytide.api.meta import PRIORITY_CLASSES, RESOURCE_QUOTAS, Resource
+from raytide.api.sharing_record import ABOVE_MAXIMUM, ADMITTED, REACHING_MINIMUM
+
+# --- notes in the sharing record ---------------------------------------------------------------------------------------
+
+
+def size_requested(before: int, after: int) -> str:
+    """`Requested`: another client changed the size, such as `kubectl scale`."""
+    return f"{before}→{after} requested in spec.trainer.replicas"
+
+
+def awaiting_capacity(resize: str) -> str:
+    """`AwaitingRoom`: a resize whose capacity terminating pods still hold."""
+    return f"{resize}; waits until terminating pods are gone"
+
+
+def gang_timed_out(until: datetime) -> str:
+    """`GangTimeout`: a gang that released its capacity, and when it may be admitted again."""
+    return f"the minimum did not start in time; the job may be admitted again at {timestamp(until)}"
+
+
+def capacity_unknown(error: str) -> str:
+    """`CapacityUnknown`: nodes or pods may not be read; `error` is the API server's."""
+    return f"capacity is unknown, so the job is not scaled up: {error}"
+
+
+def clamped(before: int, after: int, reason: str) -> str:
+    """A resize without known capacity, which only keeps a job within its bounds."""
+    return f"{before}→{after} {_CLAMPED[reason]}"
+
+
+_CLAMPED: Final = {
+    ABOVE_MAXIMUM: "to reach an allowed size",
+    ADMITTED: "to start with its minimum",
+    REACHING_MINIMUM: "to reach its minimum",
+}
+
+# --- read access -------------------------------------------------------------------------------------------------------
+
+ALL_READABLE: Final = "all required resources can be read"
+"""Readiness check."""
+NO_CAPACITY: Final = "capacity is unknown, so no TrainingJob is scaled up: %s"
+"""Log line: the API server's error."""
+OPTIONAL_READABLE_AGAIN: Final = "ResourceQuotas and PriorityClasses can be read again"
+"""Log line."""
+_WITHOUT: Final = {
+    RESOURCE_QUOTAS: "jobs there may be scaled above their ResourceQuotas, and the API server then rejects their pods",
+    PRIORITY_CLASSES: "all jobs and pods are treated as having the same priority",
+}
+
+
+def not_readable(resource: Resource, namespace: str, error: object) -> str:
+    """A resource that may not be read; an empty namespace means all."""
+    where = f" in namespace {namespace}" if namespace else ""
+    return f"{resource.plural}{where} cannot be read: {error}"
+
+
+def shared_without(resource: Resource, error: str) -> str:
+    """The effect of an optional resource that may not be read; `error` is that of `not_readable`."""
+    return f"{error}: {_WITHOUT[resource]}"
+
+
+# --- log lines of passes and patches -----------------------------------------------------------------------------------
+
+SHARING_POSTPONED: Final = "sharing pass postponed, because the API server is unavailable: %s"
+"""Error."""
+SHARING_FAILED: Final = "sharing pass failed; this is a bug, please report it"
+SNAPSHOT_FAILED: Final = "building the sharing snapshot failed; trying each TrainingJob alone"
+JOB_EXCLUDED: Final = "TrainingJob %s is excluded from sharing, because building its snapshot fails"
+"""Key of the job."""
+JOB_NOT_READABLE: Final = "TrainingJob %s cannot be read: %s"
+"""Key of the job, error."""
+PATCH_REJECTED: Final = "TrainingJob %s cannot be resized, its patch was rejected (%s): %s"
+"""Key of the job, reason and message of the API server."""
+JOB_RESIZED: Final = "TrainingJob %s resized %d→%d: %s"
+"""Key of the job, sizes before and after, message of the resize."""

@@ -1,0 +1,202 @@
+"""Participants: a TrainingJob as the planner sees it.
+
+Input: a job's claim, the placement of its pods and what they request. Output: an anonymous `Participant` with its
+bounds in pods, the pods that do not depend on the trainers, the pods that come with them, and whether it may grow or
+shrink now. Pure; called by snapshot.py (D16; TJ §3, architecture §5 flow c).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from raytide.api.capacity import CapacityPod
+from raytide.api.conditions import parse_timestamp
+from raytide.api.meta import TRAININGJOBS, Key
+from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
+from raytide.api.trainingjob_pods import priority_class_of
+from raytide.fairshare.algorithm.model import NO_NODE_S, Amounts, Companion, Core, Participant, ParticipantId, Shape
+from raytide.fairshare.eligibility import Cooldowns, JobDemand, admission_waits_until, is_eligible, job_demand
+from raytide.fairshare.node_usage import added
+from raytide.fairshare.pod_placement import RolePods
+from raytide.fairshare.pod_requirements import role_shape
+
+KIND: Final = TRAININGJOBS.kind
+
+_LONG: Final = timedelta(seconds=NO_NODE_S + 1)
+"""`NO_NODE_S` plus one second, because moments are stored without fractions."""
+
+
+def id_of(key: Key) -> ParticipantId:
+    """The planner's id of the job with that key."""
+    return ParticipantId(KIND, key.namespace, key.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantBuilder:
+    """A claim with the placement of its pods and what each of its roles requests."""
+
+    claim: JobDemand
+    standings: Mapping[str, RolePods]
+    shapes: Mapping[str, Shape]
+
+    def participant(self, priorities: Mapping[str, int], rest: Cooldowns, unplaced_for_long: int = 0) -> Participant:
+        """The planner's view of it; `priorities` maps names of PriorityClasses to values, "" to the default's."""
+        claim, trainers = self.claim, self.standings[TRAINER]
+        spec, (floor, ceiling, current) = claim.job.spec, _bounds(claim)
+        is_forbidden = claim.is_forbidden
+        is_settled = all(each.is_carried_out or (is_forbidden and not each.leaving) for each in self.standings.values())
+        return Participant(
+            id=id_of(claim.job.key),
+            floor=floor,
+            ceiling=ceiling,
+            current=current,
+            shape=self.shapes[TRAINER],
+            priority=_priority(claim.job, priorities),
+            created_at=claim.job.metadata.creation_timestamp,
+            is_gang=claim.is_gang,
+            core=self._core(),
+            companion=self._companion(),
+            placed=trainers.placed,
+            leaves_first=trainers.leaves_first,
+            uncreated=trainers.uncreated,
+            is_forbidden=is_forbidden,
+            is_repeatedly_forbidden=claim.is_repeatedly_forbidden,
+            unschedulable=sum(pod.is_unschedulable for pod in trainers.kept),
+            unplaced_for_long=unplaced_for_long,
+            sizes=_sizes(claim, floor, ceiling),
+            step=max(1, spec.scaling.step),
+            step_from=spec.trainer.min_instance,
+            may_grow=rest.growth_until is None and (is_settled or not claim.has_begun),
+            may_shrink=rest.shrinking_until is None,
+            is_settled=is_settled or not claim.has_begun,
+            is_scaling_enabled=spec.scaling.enabled,
+            is_accounted_by_limits=spec.scaling.accounting == "Limits",
+            rebalances=spec.scaling.rebalance,
+            is_fresh=rest.fresh_until is not None,
+            yields=spec.scaling.yield_to_pods,
+        )
+
+    def _core(self) -> tuple[Core, ...]:
+        """Pods whose number does not depend on the trainers."""
+        job = self.claim.job
+        counts = {MASTER: int(job.has_master), PSERVER: 0 if _is_by_ratio(job) else _pservers(job, 0)}
+        return tuple(
+            Core(role, self.shapes[role], count, self._without_node(role, count))
+            for role, count in counts.items()
+            if count
+        )
+
+    def _without_node(self, role: str, count: int) -> int:
+        """How many of them claim capacity; none that the API server refuses to create."""
+        standing = self.standings[role]
+        wanted = len(standing.kept) if self.claim.is_forbidden and self.claim.has_begun else count
+        return wanted - sum(standing.placed.values())
+
+    def _companion(self) -> Companion | None:
+        """Parameter servers whose number follows the trainers."""
+        pserver = self.claim.job.spec.pserver
+        if pserver is None or not pserver.is_by_ratio:
+            return None
+        standing = self.standings[PSERVER]
+        return Companion(
+            shape=self.shapes[PSERVER],
+            per=max(1, pserver.trainers_per_pserver),
+            floor=pserver.min_instance,
+            ceiling=pserver.ceiling,
+            current=len(standing.kept) if self.claim.is_forbidden else standing.wanted,
+            placed=standing.placed,
+            leaves_first=standing.leaves_first,
+        )
+
+    def unplaced(self, now: datetime) -> tuple[int, datetime | None]:
+        """How many trainers have had no node for `NO_NODE_S`, and when the next one will; gated pods do not count."""
+        pods = (pod for pod in self.standings[TRAINER].kept if not pod.node and not pod.is_scheduling_gated)
+        created = (parse_timestamp(pod.created_at) for pod in pods)
+        moments = [moment + _LONG for moment in created if moment is not None]
+        floor, _, current = _bounds(self.claim)
+        later = [moment for moment in moments if moment > now] if current > floor else []
+        return sum(moment <= now for moment in moments), min(later, default=None)
+
+    def uncreated(self) -> Amounts:
+        """What is ordered and has no pod yet, by requests and `limits.*`."""
+        if self.claim.is_forbidden:
+            return {}
+        return added(
+            *(
+                {name: amount * standing.uncreated for name, amount in _for_quota(self.shapes[role]).items()}
+                for role, standing in self.standings.items()
+                if standing.uncreated
+            )
+        )
+
+
+def claimed(
+    job: TrainingJob, pods: Iterable[CapacityPod], *, gpus: frozenset[str], now: datetime
+) -> tuple[JobDemand | None, datetime | None]:
+    """The job's claim, None if it does not take part now; and when time alone changes that."""
+    if not is_eligible(job):
+        return None, None
+    live = sum(1 for pod in pods if pod.role == TRAINER and not pod.is_terminating)
+    claim = job_demand(job, live_trainers=live, gpus=gpus)
+    waits_until = None if claim.has_begun else admission_waits_until(job, now)
+    return (claim, None) if waits_until is None else (None, waits_until)
+
+
+def role_shapes(job: TrainingJob) -> dict[str, Shape]:
+    """What one pod of each of its roles requests."""
+    return {role: role_shape(job, role) for role in _roles(job)}
+
+
+def wanted_pods(claim: JobDemand) -> dict[str, int]:
+    """Role -> how many pods its controller keeps now."""
+    if not claim.has_begun:
+        return {}
+    job = claim.job
+    return {
+        MASTER: int(job.has_master),
+        PSERVER: _pservers(job, claim.wanted),
+        TRAINER: claim.trainers,
+    }
+
+
+def _bounds(claim: JobDemand) -> tuple[int, int, int]:
+    """Minimum, maximum and current size in pods, without trainers that failed permanently.
+
+    Once the first trainer has succeeded the job is about to end: it is neither scaled up nor down
+    (kubeflow/trainer#1751).
+    """
+    if claim.has_succeeded and claim.has_begun:
+        return claim.trainers, claim.trainers, claim.trainers
+    trainer, lost = claim.job.spec.trainer, claim.given_up
+    floor, ceiling = max(0, trainer.min_instance - lost), max(0, trainer.ceiling - lost)
+    return floor, ceiling, max(0, claim.current - lost)
+
+
+def _sizes(claim: JobDemand, floor: int, ceiling: int) -> tuple[int, ...]:
+    """The allowed sizes in running trainers, whatever failed permanently; the minimum is always allowed."""
+    listed = claim.job.spec.scaling.allowed_sizes
+    return tuple(sorted({floor, *(size for size in listed if floor <= size <= ceiling)})) if listed else ()
+
+
+def _priority(job: TrainingJob, priorities: Mapping[str, int]) -> int:
+    """The priority of its pods; the lowest where roles differ, so that a class on a few pods gains no capacity."""
+    classes = {priority_class_of(job, role) for role in _roles(job)}
+    return min(priorities.get(name, priorities.get("", 0)) for name in classes)
+
+
+def _roles(job: TrainingJob) -> tuple[str, ...]:
+    return (*([MASTER] if job.has_master else ()), *([PSERVER] if job.spec.pserver else ()), TRAINER)
+
+
+def _pservers(job: TrainingJob, trainers: int) -> int:
+    return 0 if job.spec.pserver is None else max(0, job.spec.pserver.count_for(trainers))
+
+
+def _is_by_ratio(job: TrainingJob) -> bool:
+    return job.spec.pserver is not None and job.spec.pserver.is_by_ratio
+
+
+def _for_quota(shape: Shape) -> Amounts:
+    return {**shape.requests, **{f"limits.{name}": amount for name, amount in shape.limits.items()}}

@@ -1,0 +1,234 @@
+"""Patch plan: what is written on each job to carry out a division.
+
+Input: the jobs, the pool they were in and the division. Output: one `JobPatch` per job whose size or record changes:
+scale-downs first, then scale-ups, then messages only. A scale-up that is not released is not written; a message that
+only became outdated is rewritten when the last one is 30 s old; a size that another client wrote is recorded as
+`Requested`. Pure; carried out by reconciler.py (TJ §3 rows 19 and 21, §4 step 4).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum
+from typing import Final
+
+from raytide.api import trainingjob_constants
+from raytide.api.gang_admission import gang_timeouts, is_admitted
+from raytide.api.meta import Key, Manifest
+from raytide.api.sharing_record import MAX_RESIZES, REQUESTED, ResizeNote, SharingRecord, WaitingNote, encode_record
+from raytide.api.trainingjob import TrainingJob
+from raytide.fairshare import messages
+from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, Participant, ParticipantId, Resize, Waiting
+from raytide.fairshare.eligibility import admission_waits_until, given_up, is_eligible, record_of, requested_replicas
+from raytide.fairshare.participants import id_of
+
+WORDS_LAST_S: Final = 30.0
+"""Seconds after which a message with the same reason and other numbers is written again."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPatch:
+    """What one patch writes on one job."""
+
+    job: TrainingJob
+    """The version of the job that the decision was made from."""
+    replicas: int | None
+    """None: the spec stays as it is."""
+    record: SharingRecord
+    grows_by: int = 0
+    """Negative for a scale-down, 0 for messages only."""
+    in_full: str = ""
+    """The message of the resize with names of other namespaces, for the operator's log only (FD:SEC-F7)."""
+
+    def patch(self, version: str) -> Manifest:
+        """The body of a merge patch that the API server rejects unless the job still has this resourceVersion."""
+        annotations = {trainingjob_constants.SHARING_ANNOTATION: encode_record(self.record)}
+        body: Manifest = {"metadata": {"resourceVersion": version, "annotations": annotations}}
+        if self.replicas is not None:
+            body["spec"] = {"trainer": {"replicas": self.replicas}}
+        return body
+
+    def still_holds_for(self, job: TrainingJob) -> bool:
+        """Whether a newer version of the job differs in nothing that the decision was made from."""
+        old = self.job
+        return (
+            job.metadata.uid == old.metadata.uid
+            and job.metadata.generation == old.metadata.generation
+            and _text(job) == _text(old)
+            and is_eligible(job) == is_eligible(old)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPlan:
+    """Everything to write, in order."""
+
+    patches: tuple[JobPatch, ...] = ()
+    has_stale_message: bool = False
+    """Whether a message is slightly out of date and has to be rewritten later."""
+
+
+class _Later(Enum):
+    LATER = "only a message that may be rewritten later"
+
+
+_LATER: Final = _Later.LATER
+
+
+def plan_patches(jobs: Iterable[TrainingJob], pool: ClusterSnapshot, division: Allocation, now: datetime) -> PatchPlan:
+    """The orders that carry out the division."""
+    now = now.replace(microsecond=0)
+    participants = {each.id: each for each in pool.participants}
+    resizes: dict[ParticipantId, list[Resize]] = {}
+    for resize in division.resizes:
+        resizes.setdefault(resize.id, []).append(resize)
+    waiting = {each.id: each for each in division.waiting}
+    found = [
+        _job_patch(job, participants.get(id_of(job.key)), resizes.get(id_of(job.key), []), waiting, now) for job in jobs
+    ]
+    places = {id_: place for place, id_ in enumerate(resizes)}
+
+    def place(order: JobPatch) -> tuple[int, int, Key]:
+        return _phase(order), places.get(id_of(order.job.key), len(places)), order.job.key
+
+    given = sorted((order for order in found if isinstance(order, JobPatch)), key=place)
+    return PatchPlan(tuple(given), has_stale_message=any(order is _LATER for order in found))
+
+
+def _phase(order: JobPatch) -> int:
+    return 0 if order.grows_by < 0 else 1 if order.grows_by > 0 else 2
+
+
+def _job_patch(
+    job: TrainingJob,
+    participant: Participant | None,
+    resizes: list[Resize],
+    waiting: Mapping[ParticipantId, Waiting],
+    now: datetime,
+) -> JobPatch | _Later | None:
+    if participant is None:
+        return _held_back(job, now)
+    record, ordered = record_of(job), _desired_replicas(job, participant)
+    lost = given_up(job)
+    resizes = [replace(each, before=each.before + lost, after=each.after + lost) for each in resizes]
+    released = _released(resizes)
+    after = released[-1].after if released else ordered
+    if after > 0 or participant.current > 0 or not participant.is_gang:
+        changed = _begun(job, record, participant, ordered, released=released, now=now)
+    else:
+        changed = SharingRecord(uid=job.metadata.uid, replicas=0, resizes=record.resizes if record else ())
+    note = _note(waiting.get(participant.id), resizes[len(released) :], participant)
+    is_written = changed.replicas != job.spec.trainer.replicas and (after > 0 or not participant.is_gang)
+    in_full = released[-1].full_message if released else ""
+    order = JobPatch(job, changed.replicas if is_written else None, changed, after - ordered, in_full)
+    return _if_changed(order, record, note, now)
+
+
+def _desired_replicas(job: TrainingJob, participant: Participant) -> int:
+    """The size in the spec as written; 0 for a gang that has not started."""
+    is_waiting = participant.is_gang and participant.current == 0 and participant.ceiling > 0
+    return 0 if is_waiting else requested_replicas(job)
+
+
+def _released(resizes: list[Resize]) -> list[Resize]:
+    """The resizes before the first that has to wait."""
+    count = next((i for i, resize in enumerate(resizes) if not resize.is_released), len(resizes))
+    return resizes[:count]
+
+
+def _begun(
+    job: TrainingJob,
+    record: SharingRecord | None,
+    participant: Participant,
+    ordered: int,
+    *,
+    released: list[Resize],
+    now: datetime,
+) -> SharingRecord:
+    notes = list(record.resizes) if record else []
+    if record is not None and record.replicas != ordered and participant.current > 0 and not _begins(job, record):
+        notes.append(
+            ResizeNote(
+                now,
+                record.replicas,
+                ordered,
+                REQUESTED,
+                messages.size_requested(record.replicas, ordered),
+            )
+        )
+    notes += [_resize_note(resize, now) for resize in released]
+    after = released[-1].after if released else ordered
+    is_new = participant.is_gang and not is_admitted(job, record)
+    return SharingRecord(
+        uid=job.metadata.uid,
+        replicas=after,
+        pservers=_pservers(job, after),
+        is_admitted=True,
+        admitted_at=now if is_new or record is None else record.admitted_at,
+        resizes=tuple(notes[-MAX_RESIZES:]),
+    )
+
+
+def _begins(job: TrainingJob, record: SharingRecord) -> bool:
+    """Whether the record is from before the job could have pods: no other size was requested then."""
+    return record.replicas == 0 and job.spec.trainer.min_instance > 0
+
+
+def _resize_note(resize: Resize, now: datetime) -> ResizeNote:
+    is_readable = resize.for_id is not None and resize.for_id.namespace == resize.id.namespace
+    for_job = str(resize.for_id) if is_readable else ""
+    return ResizeNote(now, resize.before, resize.after, resize.reason, resize.message, for_job)
+
+
+def _pservers(job: TrainingJob, trainers: int) -> int | None:
+    pserver = job.spec.pserver
+    return pserver.count_for(trainers) if pserver is not None and pserver.is_by_ratio else None
+
+
+def _note(waiting: Waiting | None, promised: list[Resize], participant: Participant) -> WaitingNote | None:
+    if promised:  # resizes after an unreleased one do not matter yet
+        first = promised[0]
+        return WaitingNote(
+            trainingjob_constants.AWAITING_ROOM,
+            messages.awaiting_capacity(first.message),
+            first.before < participant.floor,
+        )
+    if waiting is not None:
+        return WaitingNote(waiting.reason, waiting.message, waiting.is_below_floor)
+    return None
+
+
+def _held_back(job: TrainingJob, now: datetime) -> JobPatch | _Later | None:
+    """The message of a gang that timed out and is not admitted again yet."""
+    until = admission_waits_until(job, now)
+    if until is None or not is_eligible(job) or gang_timeouts(job) == 0:
+        return None
+    record = record_of(job)
+    kept = SharingRecord(job.metadata.uid, 0, resizes=record.resizes if record else ())
+    words = messages.gang_timed_out(until)
+    return _if_changed(JobPatch(job, None, kept), record, WaitingNote(trainingjob_constants.GANG_TIMEOUT, words), now)
+
+
+def _if_changed(
+    order: JobPatch, old: SharingRecord | None, note: WaitingNote | None, now: datetime
+) -> JobPatch | _Later | None:
+    """The order with its message; None if everything is written already, `_LATER` if the message may wait."""
+    record = order.record
+    is_same = old is not None and order.replicas is None and replace(record, waiting=old.waiting, at=old.at) == old
+    if old is not None and is_same and old.waiting == note:
+        return None
+    if old is not None and is_same and _may_wait(old, note, now):
+        return _LATER
+    return replace(order, record=replace(record, waiting=note, at=now))
+
+
+def _may_wait(old: SharingRecord, note: WaitingNote | None, now: datetime) -> bool:
+    """Whether the reason is the same and the written message is recent enough."""
+    known = old.waiting
+    if known is None or note is None or (known.reason, known.is_below_minimum) != (note.reason, note.is_below_minimum):
+        return False
+    return old.at is not None and (now - old.at).total_seconds() < WORDS_LAST_S
+
+
+def _text(job: TrainingJob) -> str | None:
+    return job.metadata.annotations.get(trainingjob_constants.SHARING_ANNOTATION)

@@ -1,0 +1,70 @@
+"""Pod placement: which pods of a job count, on which nodes, which are leaving, and how many have no pod yet.
+
+Input: the live pods of one job and the wanted number per role. Surplus pods leave in the order in which the job's
+controller removes them: without a node first, then not running, not ready, the highest index, and trainer 0 last. Pure;
+called by snapshot.py (TJ §3 row 17).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from raytide.api.capacity import CapacityPod
+from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
+
+
+@dataclass(frozen=True, slots=True)
+class RolePods:
+    """The pods of one role: those that count, and those that are leaving."""
+
+    wanted: int
+    kept: tuple[CapacityPod, ...] = ()
+    """In the order in which a scale-down removes them."""
+    leaving: tuple[CapacityPod, ...] = ()
+
+    @property
+    def uncreated(self) -> int:
+        """How many are wanted and have no pod."""
+        return max(0, self.wanted - len(self.kept))
+
+    @property
+    def unplaced(self) -> int:
+        """How many are wanted and have no node."""
+        return max(0, self.wanted - sum(1 for pod in self.kept if pod.node))
+
+    @property
+    def placed(self) -> Mapping[str, int]:
+        """Node -> number of pods that count."""
+        return Counter(pod.node for pod in self.kept if pod.node)
+
+    @property
+    def leaves_first(self) -> tuple[str, ...]:
+        """Nodes of the pods that count, in the order in which a scale-down removes them."""
+        return tuple(pod.node for pod in self.kept if pod.node)
+
+    @property
+    def is_carried_out(self) -> bool:
+        """Whether exactly the wanted pods exist, and none is leaving."""
+        return len(self.kept) == self.wanted and not self.leaving
+
+
+def group_pods_by_role(pods: Iterable[CapacityPod], wanted_by_role: Mapping[str, int]) -> dict[str, RolePods]:
+    """Role -> placement of its pods; for every role, including pods of roles that are not wanted."""
+    by_role: dict[str, list[CapacityPod]] = {role: [] for role in (MASTER, PSERVER, TRAINER)}
+    for pod in pods:
+        by_role.setdefault(pod.role, []).append(pod)
+    return {role: _role_pods(found, wanted_by_role.get(role, 0)) for role, found in by_role.items()}
+
+
+def _role_pods(pods: list[CapacityPod], wanted: int) -> RolePods:
+    if not pods:
+        return RolePods(wanted)
+    going = [pod for pod in pods if pod.is_terminating]
+    staying = sorted((pod for pod in pods if not pod.is_terminating), key=_first_to_go)
+    surplus = max(0, len(staying) - max(0, wanted))
+    return RolePods(wanted, tuple(staying[surplus:]), (*going, *staying[:surplus]))
+
+
+def _first_to_go(pod: CapacityPod) -> tuple[bool, bool, bool, bool, int, str]:
+    is_meeting_place = pod.role == TRAINER and pod.index == 0
+    return is_meeting_place, bool(pod.node), pod.is_running, pod.is_ready, -(pod.index or 0), pod.name

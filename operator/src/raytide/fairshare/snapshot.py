@@ -1,0 +1,206 @@
+"""Snapshot: the `ClusterSnapshot` that the planner divides.
+
+Input: TrainingJobs, all pods that have not ended and all nodes. Output: each job that takes part as an anonymous
+participant with the placement of its pods, each node with what is in use and what is leaving, the pending pods of other
+workloads, and what quotas still allow. Everything is a function of the arguments; `SnapshotBuilder` returns the same as `build_snapshot`
+and caches for each job and node what it was computed from, because little changes between two snapshots of a large
+cluster (PF:P10). Called by the sharing pass and by `raytide plan` (D16; TJ §3, architecture §5 flow c).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from operator import attrgetter
+from typing import Final, TypeAlias
+
+from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota
+from raytide.api.config import SharingConfig
+from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_constants import TRAINER
+from raytide.api.trainingjob_pods import priority_class_of
+from raytide.fairshare.algorithm.model import AllocationOptions, Amounts, ClusterSnapshot, Participant, Quota, Shape
+from raytide.fairshare.eligibility import cooldowns_of, is_eligible, is_going
+from raytide.fairshare.node_usage import NodeUsage, PodUsage, external_pods
+from raytide.fairshare.participants import ParticipantBuilder, claimed, role_shapes, wanted_pods
+from raytide.fairshare.pod_placement import group_pods_by_role
+from raytide.fairshare.quotas import Ordered, quotas_left
+
+Owner: TypeAlias = tuple[str, str, str]
+"""Namespace and name of a TrainingJob, and the uid of the job that owns the pods."""
+
+_BY_KEY: Final = attrgetter("key")
+
+
+def build_snapshot(
+    jobs: Iterable[TrainingJob],
+    pods: Iterable[CapacityPod],
+    nodes: Iterable[CapacityNode],
+    *,
+    quotas: Iterable[CapacityQuota] = (),
+    priorities: Mapping[str, int] | None = None,
+    config: SharingConfig,
+    now: datetime,
+) -> ClusterSnapshot:
+    """One snapshot for the planner.
+
+    `priorities` maps names of PriorityClasses to their values, the empty name to the default's.
+    """
+    return SnapshotBuilder(config).build(jobs, pods, nodes, quotas=quotas, priorities=priorities, now=now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The cached result for one job, and the inputs for which it is valid."""
+
+    job: TrainingJob
+    pods: Sequence[CapacityPod]
+    since: datetime
+    until: datetime | None
+    """When time alone changes it; None: never."""
+    shapes: Mapping[str, Shape]
+    holding: PodUsage
+    participant: Participant | None = None
+    uncreated: Amounts = field(default_factory=dict)
+
+    def holds_for(self, job: TrainingJob, pods: Sequence[CapacityPod], now: datetime) -> bool:
+        """Whether the result would be the same."""
+        is_same = self.job is job and self.pods == pods
+        return is_same and self.since <= now and (self.until is None or now < self.until)
+
+
+class SnapshotBuilder:
+    """Successive snapshots, each at the cost of what has changed since the last one.
+
+    Jobs and pods are recognised by identity, as an informer keeps the objects. A job that raises leaves the cached
+    results of the others unchanged.
+    """
+
+    def __init__(self, config: SharingConfig) -> None:
+        self._options = AllocationOptions(max_load_percent=config.max_load_percent, gpus=config.gpus)
+        self._priorities: Mapping[str, int] = {}
+        self._rooms = NodeUsage()
+        self._jobs: dict[Owner, _Known] = {}
+        self._others: dict[Owner | str, tuple[list[CapacityPod], PodUsage]] = {}
+        """Pods of no participant, by node or by the job that is gone."""
+
+    def build(
+        self,
+        jobs: Iterable[TrainingJob],
+        pods: Iterable[CapacityPod],
+        nodes: Iterable[CapacityNode],
+        *,
+        quotas: Iterable[CapacityQuota] = (),
+        priorities: Mapping[str, int] | None = None,
+        now: datetime,
+    ) -> ClusterSnapshot:
+        """One snapshot; see `build_snapshot`."""
+        if (priorities or {}) != self._priorities:
+            self._forget_jobs()
+            self._priorities = dict(priorities or {})
+        own, others = _by_holder(pods)
+        known: dict[Owner, _Known] = {}
+        for job in sorted(jobs, key=_BY_KEY):
+            owner = (*job.key, job.metadata.uid)
+            known[owner] = self._job(owner, job, own.pop(owner, []), now)
+        for owner in self._jobs.keys() - known.keys():
+            self._rooms.replace(self._jobs.pop(owner).holding, None)
+        self._hold_others([*others.items(), *own.items()])
+        seen = self._rooms.nodes(nodes)
+        return ClusterSnapshot(
+            nodes=seen,
+            participants=tuple(each.participant for each in known.values() if each.participant is not None),
+            external_pods=external_pods(self._waiting()),
+            quotas=_quotas(quotas, known.values()),
+            charged=self._rooms.charged(seen),
+            options=self._options,
+        )
+
+    @property
+    def changes_at(self) -> datetime | None:
+        """When time alone changes the last snapshot (a cool-down ends, a pod has waited for long); None if never."""
+        return min((known.until for known in self._jobs.values() if known.until is not None), default=None)
+
+    # --- jobs ----------------------------------------------------------------------------------------------------------
+
+    def _forget_jobs(self) -> None:
+        for known in self._jobs.values():
+            self._rooms.replace(known.holding, None)
+        self._jobs.clear()
+
+    def _job(self, owner: Owner, job: TrainingJob, pods: list[CapacityPod], now: datetime) -> _Known:
+        old = self._jobs.get(owner)
+        if old is not None and old.holds_for(job, pods, now):
+            return old
+        new = self._looked_at(job, pods, old, now)
+        self._rooms.replace(old.holding if old is not None else None, new.holding)
+        self._jobs[owner] = new
+        return new
+
+    def _looked_at(self, job: TrainingJob, pods: list[CapacityPod], old: _Known | None, now: datetime) -> _Known:
+        is_same_spec = old is not None and old.job.metadata.generation == job.metadata.generation and job.metadata.uid
+        shapes = old.shapes if old is not None and is_same_spec else role_shapes(job)
+        claim, until = claimed(job, pods, gpus=self._options.gpus, now=now)
+        holding = PodUsage()
+        if claim is None:
+            holding.hold(pods, is_leaving=is_going(job) or is_eligible(job))
+            return _Known(job, pods, now, until, shapes, holding)
+        sharer = ParticipantBuilder(claim, group_pods_by_role(pods, wanted_pods(claim)), shapes)
+        for role, standing in sharer.standings.items():
+            holding.keep(standing, shapes.get(role), is_forbidden=claim.is_forbidden and role != TRAINER)
+        rest = cooldowns_of(claim, now)
+        unplaced, until = sharer.unplaced(now)
+        until = min((moment for moment in (rest.until, until) if moment is not None), default=None)
+        participant = sharer.participant(self._priorities, rest, unplaced)
+        return _Known(job, pods, now, until, shapes, holding, participant, sharer.uncreated())
+
+    # --- pods of other workloads ---------------------------------------------------------------------------------------
+
+    def _hold_others(self, held: Iterable[tuple[Owner | str, list[CapacityPod]]]) -> None:
+        gone = set(self._others)
+        for holder, pods in held:
+            gone.discard(holder)
+            old = self._others.get(holder)
+            if old is None or old[0] != pods:
+                holding = PodUsage()
+                holding.hold(pods)
+                self._rooms.replace(old[1] if old is not None else None, holding)
+                self._others[holder] = pods, holding
+        for holder in gone:
+            self._rooms.replace(self._others.pop(holder)[1], None)
+
+    def _waiting(self) -> Iterator[CapacityPod]:
+        """Pods without a node, of other workloads and of jobs that do not take part now."""
+        for known in self._jobs.values():
+            yield from known.holding.waiting
+        for _, holding in self._others.values():
+            yield from holding.waiting
+
+
+def _by_holder(pods: Iterable[CapacityPod]) -> tuple[dict[Owner, list[CapacityPod]], dict[str, list[CapacityPod]]]:
+    """Pods owned by a job, by that job and its uid; and all others, by node."""
+    own: dict[Owner, list[CapacityPod]] = {}
+    others: dict[str, list[CapacityPod]] = {}
+    for pod in pods:
+        if pod.is_finished:
+            continue
+        if pod.job and pod.owner_uid:
+            owner = pod.namespace, pod.job, pod.owner_uid
+            if owner in own:
+                own[owner].append(pod)
+            else:
+                own[owner] = [pod]
+        elif pod.node in others:
+            others[pod.node].append(pod)
+        else:
+            others[pod.node] = [pod]
+    return own, others
+
+
+def _quotas(quotas: Iterable[CapacityQuota], jobs: Iterable[_Known]) -> tuple[Quota, ...]:
+    ordered = (
+        Ordered(known.participant.id, priority_class_of(known.job, TRAINER), known.uncreated)
+        for known in jobs
+        if known.participant is not None
+    )
+    quotas = tuple(quotas)
+    return quotas_left(quotas, ordered) if quotas else ()

@@ -1,0 +1,176 @@
+"""Manager: creates the controllers of all kinds and runs them as one.
+
+Takes a client and the settings; creates the controller of every kind and the sharing controller, and runs them under
+one lease. A kind whose CRD is not installed, or that may not be read, is left out of readiness until that changes; the
+others continue. Independent of kopf; makes no decisions. Created by main.py; architecture §9, D9–D11.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from raytide.api.constants import OPERATOR
+from raytide.api.meta import Resource
+from raytide.controller.base import BaseController, ControllerOptions
+from raytide.fairshare.controller import FairShareController, FairShareOptions
+from raytide.kube.client import Client
+from raytide.kube.informer import Informer
+from raytide.manager.settings import Settings
+from raytide.raycluster import controller as raycluster
+from raytide.runtime.clock import Clock
+from raytide.runtime.health import Stream
+from raytide.trainingjob.controller import TrainingJobController
+
+KNOWN_WITHIN_S: Final = 5.0
+"""Time within which a working API server has answered which kinds it serves."""
+LOOK_EVERY_S: Final = 0.05
+
+
+class Watched(Stream, Protocol):
+    """A stream with a name."""
+
+    @property
+    def name(self) -> str:
+        """Name in probes and metrics."""
+
+
+class Runnable(Protocol):
+    """A component that watches all the time and works while this process leads."""
+
+    @property
+    def streams(self) -> tuple[Watched, ...]:
+        """Its informers."""
+
+    async def run_informers(self) -> None:
+        """Run the informers until cancelled."""
+
+    async def run_reconcilers(self) -> None:
+        """Run one leadership term until stopped."""
+
+    async def stop(self) -> None:
+        """Let running work finish."""
+
+
+class ControllerManager:
+    """All controllers of one process.
+
+    - `run_informers` and `run_reconcilers` end with the first error in any controller; `run_reconcilers` returns when all have stopped in order.
+    - A kind is served when the API server permits listing it; before its answer that is unknown.
+    """
+
+    def __init__(self, client: Client, *, clock: Clock, settings: Settings) -> None:
+        common: dict[str, Any] = {
+            "namespaces": settings.watch_namespaces,
+            "workers": settings.reconcile_concurrency,
+            "instance": settings.pod_name or OPERATOR,
+            "silence_s": settings.stream_silence_s,
+        }
+        clusters = raycluster.RayClusterController(
+            client,
+            clock=clock,
+            config=settings.cluster_config(),
+            options=raycluster.RayClusterControllerOptions(**common),
+        )
+        jobs = TrainingJobController(
+            client, clock=clock, config=settings.job_config(), options=ControllerOptions(**common)
+        )
+        self.kinds: tuple[BaseController, ...] = (clusters, jobs)
+        """The controllers that reconcile, one per kind."""
+        self.sharing = FairShareController(
+            client,
+            clock=clock,
+            config=settings.sharing_config(),
+            options=FairShareOptions(namespaces=settings.watch_namespaces, silence_s=settings.stream_silence_s),
+        )
+        self._parts: tuple[Runnable, ...] = (*self.kinds, self.sharing)
+        kinds_of_parts: tuple[tuple[Runnable, BaseController], ...] = (
+            (clusters, clusters),
+            (jobs, jobs),
+            (self.sharing, jobs),
+        )
+        self._kind_by_stream = {stream.name: kind for part, kind in kinds_of_parts for stream in part.streams}
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    async def run_informers(self) -> None:
+        """Run all informers until cancelled."""
+        await _side_by_side(part.run_informers for part in self._parts)
+
+    async def run_reconcilers(self) -> None:
+        """Run one leadership term of all controllers until stopped."""
+        await _side_by_side(part.run_reconcilers for part in self._parts)
+
+    async def stop(self) -> None:
+        """Accept no more keys and let running passes finish."""
+        await _side_by_side(part.stop for part in self._parts)
+
+    # --- health -----------------------------------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        """All required informers, by name."""
+        return {stream.name: stream for part in self._parts for stream in part.streams}
+
+    @property
+    def optional_streams(self) -> Mapping[str, Informer[Any]]:
+        """Informers that run where the API server permits, by name; readiness does not depend on them."""
+        return {stream.name: stream for controller in self.kinds for stream in controller.optional_streams}
+
+    def is_optional_listed(self, stream: str) -> bool:
+        """Whether an optional informer is synced without an error."""
+        informer = self.optional_streams[stream]
+        return informer.is_synced and not informer.trouble
+
+    def optional_check(self, stream: str) -> tuple[bool, str]:
+        """State of an optional informer; always passes (FD:REL-B)."""
+        informer = self.optional_streams[stream]
+        return True, informer.trouble or ("listed" if informer.is_synced else "not listed yet")
+
+    def is_needed(self, stream: str) -> bool:
+        """Whether readiness depends on that stream."""
+        return self._kind_by_stream[stream].objects.is_listable is not False
+
+    def is_served(self, kind: Resource) -> bool:
+        """Whether the API server permits listing that kind, as far as is known."""
+        return any(controller.resource == kind and controller.objects.is_listable for controller in self.kinds)
+
+    def check(self) -> tuple[bool, str]:
+        """Passes when at least one kind is served."""
+        served = [_name(controller) for controller in self.kinds if controller.objects.is_listable]
+        others = [controller.objects.trouble or f"{_name(controller)} not listed yet" for controller in self.kinds]
+        left_out = [
+            words for controller, words in zip(self.kinds, others, strict=True) if not controller.objects.is_listable
+        ]
+        return bool(served), "; ".join([", ".join(served) or "none served", *left_out])
+
+    async def discover_kinds(self) -> None:
+        """Return when it is known for every kind whether it may be listed, or after `KNOWN_WITHIN_S`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KNOWN_WITHIN_S):
+                while any(controller.objects.is_listable is None for controller in self.kinds):  # noqa: ASYNC110 - once, and short
+                    await asyncio.sleep(LOOK_EVERY_S)
+
+    def oldest_pass_s(self) -> float:
+        """Duration of the longest running pass in seconds."""
+        return max(
+            self.sharing.reconciler.oldest_running_s(), *(r.reconcile_loop.oldest_running_s() for r in self.kinds)
+        )
+
+    def waiting(self) -> int:
+        """Number of due keys that no worker has taken."""
+        return sum(controller.reconcile_loop.waiting() for controller in self.kinds)
+
+
+def _name(controller: BaseController) -> str:
+    return f"{controller.resource.plural}.{controller.resource.group}"
+
+
+async def _side_by_side(works: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for work in works:
+            tasks.create_task(_run(work))
+
+
+async def _run(work: Callable[[], Awaitable[None]]) -> None:
+    await work()

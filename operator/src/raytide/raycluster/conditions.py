@@ -1,0 +1,225 @@
+"""Status conditions of a RayCluster.
+
+Takes the cluster, its observed pods and the outcomes of this reconcile, and returns the new list of conditions: the
+five of KubeRay (RC §1.6), and those of Raytide, which are present only while they apply: `WorkersMissing` (SC:S21), the
+three about scaling (conditions_scaling.py), `Unsupported` (fields of features that are not built) and `Invalid`.
+lastTransitionTime changes only when a status does (RC:K-6). Called by status.py.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from raytide.api import constants
+from raytide.api.actions import Outcome, Result
+from raytide.api.conditions import (
+    ConditionJson,
+    Conditions,
+    ConditionUpdate,
+    apply_updates,
+    is_condition_true,
+)
+from raytide.api.meta import PODS
+from raytide.api.pod import PodView
+from raytide.api.pod_failure import is_namespace_terminating, trouble_of, trouble_of_refusal
+from raytide.api.raycluster import RayCluster
+from raytide.raycluster import messages
+from raytide.raycluster.conditions_scaling import scaling_conditions
+from raytide.raycluster.desired_replicas import Scaling, wanted_pods
+from raytide.raycluster.observed import Observed
+from raytide.raycluster.plan import HEADLESS_SLOT, RIGHTS_SLOT, SERVICE_SLOT
+from raytide.raycluster.suspension import Suspension, suspension_conditions, suspension_of
+from raytide.raycluster.validation import Violation, unsupported
+
+FAILURE_CLASS: Final = {
+    constants.FAILED_TO_CREATE_SERVICE: "FailedCreateService",
+    constants.FAILED_TO_CREATE_SERVICE_ACCOUNT: "FailedCreateServiceAccount",
+    constants.FAILED_TO_CREATE_ROLE: "FailedCreateRole",
+    constants.FAILED_TO_CREATE_ROLE_BINDING: "FailedCreateRoleBinding",
+    constants.FAILED_TO_CREATE_HEAD_POD: "FailedCreateHeadPod",
+    constants.FAILED_TO_DELETE_HEAD_POD: "FailedDeleteHeadPod",
+    constants.FAILED_TO_CREATE_WORKER_POD: "FailedCreateWorkerPod",
+    constants.FAILED_TO_DELETE_WORKER_POD: "FailedDeleteWorkerPod",
+    constants.FAILED_TO_DELETE_POD_COLLECTION: "FailedDeleteAllPods",
+}
+"""ReplicaFailure's reason by event reason; those of services and RBAC objects are Raytide's, KubeRay has none."""
+
+WAITING: Final = "WaitingForPods"
+RANDOM_SUFFIX_LENGTH: Final = 5
+
+
+def conditions_of(
+    cluster: RayCluster,
+    observed: Observed,
+    scaling: Scaling,
+    outcomes: Sequence[Outcome],
+    now: datetime,
+    *,
+    faults: Sequence[Violation] = (),
+) -> list[dict[str, object]]:
+    """All conditions of a valid cluster; `faults` are why no pods are created for it nevertheless (FD:RC-B3)."""
+    conditions: Conditions = tuple(cluster.status.get("conditions") or ())
+    updates: dict[str, ConditionUpdate | None] = {  # in the order in which KubeRay first sets them, then Raytide's
+        constants.REPLICA_FAILURE: replica_failure(observed, outcomes),
+        constants.HEAD_POD_READY: head_pod_ready(observed.heads),
+    }
+    is_stored_as_suspended = is_condition_true(conditions, constants.SUSPENDED)
+    if not is_stored_as_suspended and not is_condition_true(conditions, constants.PROVISIONED):
+        updates[constants.PROVISIONED] = provisioned(cluster, observed, scaling)
+    updates |= suspension_conditions(suspension_of(cluster), has_pods=bool(observed.suspendable))
+    updates[constants.WORKERS_MISSING] = workers_missing(cluster, observed, scaling, outcomes)
+    updates |= scaling_conditions(cluster, scaling, observed.seen_at)
+    updates[constants.UNSUPPORTED] = unsupported_fields(cluster)
+    updates[constants.INVALID] = invalid(faults) if faults else None
+    return apply_updates(conditions, updates, now)
+
+
+def invalid_conditions(
+    conditions: Sequence[ConditionJson],
+    faults: Sequence[Violation],
+    now: datetime,
+    besides: Mapping[str, ConditionUpdate] | None = None,
+) -> list[dict[str, object]]:
+    """The stored conditions, plus `Invalid` with every violation of the spec, plus the conditions in `besides`."""
+    return apply_updates(tuple(conditions), {**(besides or {}), constants.INVALID: invalid(faults)}, now)
+
+
+# --- one condition each -----------------------------------------------------------------------------------------------
+
+
+def invalid(faults: Sequence[Violation]) -> ConditionUpdate:
+    """`Invalid`: the violations of the spec and the requests that cannot be fulfilled; at least one."""
+    message = "; ".join(str(fault) for fault in faults)
+    return ConditionUpdate(constants.INVALID, status=True, reason=faults[0].event_reason, message=message)
+
+
+def head_pod_ready(heads: Sequence[PodView]) -> ConditionUpdate:
+    """`HeadPodReady`: the head pod's own Ready condition, plus the reason of a container that is stuck (RC §1.6)."""
+    if not heads:
+        return ConditionUpdate(
+            constants.HEAD_POD_READY, status=False, reason="HeadPodNotFound", message=messages.HEAD_POD_NOT_FOUND
+        )
+    head = min(heads, key=lambda pod: (pod.is_terminating, pod.creation_timestamp or "~"))
+    ready = head.ready
+    if not ready.status:
+        return ConditionUpdate(constants.HEAD_POD_READY, status=False, reason="Unknown")
+    reason, message = ready.reason, ready.message
+    if reason == "ContainersNotReady":
+        stuck = next((c for c in head.containers if c.state in ("waiting", "terminated")), None)
+        if stuck is not None:
+            reason = stuck.reason or reason
+            message = "; ".join(part for part in (message, f"{stuck.name}: {stuck.message}") if part)
+    return ConditionUpdate(
+        constants.HEAD_POD_READY, ready.status, reason or _default_head_reason(ready.is_true), message
+    )
+
+
+def _default_head_reason(is_ready: bool) -> str:  # noqa: FBT001 - the one thing it depends on
+    return "HeadPodRunningAndReady" if is_ready else "Unknown"
+
+
+def provisioned(cluster: RayCluster, observed: Observed, scaling: Scaling) -> ConditionUpdate:
+    """`RayClusterProvisioned`: True once the head and all wanted workers run; the caller keeps it True (RC §1.6).
+
+    KubeRay does not count pods, so it reports a cluster as provisioned whose workers could not be created (FD:RC-B20).
+    """
+    are_well = all(pod.is_running_and_not_unready for pod in observed.pods)
+    staying = [pod for pod in observed.pods if not pod.is_terminating]
+    counts = Counter(pod.group for pod in staying if pod.is_worker)
+    are_all = any(pod.is_head for pod in staying) and all(
+        counts[group.group_name] >= wanted_pods(group, scaling.desired_replicas_of(group))
+        for group in cluster.spec.worker_group_specs
+    )
+    if are_well and are_all:
+        return ConditionUpdate(
+            constants.PROVISIONED,
+            status=True,
+            reason="AllPodRunningAndReadyFirstTime",
+            message=messages.ALL_PODS_READY,
+        )
+    return ConditionUpdate(
+        constants.PROVISIONED,
+        status=False,
+        reason="RayClusterPodsProvisioning",
+        message=messages.PODS_PROVISIONING,
+    )
+
+
+def replica_failure(observed: Observed, outcomes: Sequence[Outcome]) -> ConditionUpdate | None:
+    """`ReplicaFailure`: the API server's rejections by group, verbatim; None when there are none (RC §1.6, SC:S3)."""
+    failures = dict(_refusals(observed, outcomes))
+    if not failures:
+        return None
+    reasons = [FAILURE_CLASS.get(reason, reason) for _, reason in failures]
+    nameless = (SERVICE_SLOT, HEADLESS_SLOT, RIGHTS_SLOT)
+    texts = [text if group in nameless else messages.of_group(group, text) for (group, _), text in failures.items()]
+    return ConditionUpdate(constants.REPLICA_FAILURE, status=True, reason=reasons[0], message="; ".join(texts))
+
+
+def _refusals(observed: Observed, outcomes: Iterable[Outcome]) -> Iterable[tuple[tuple[str, str], str]]:
+    """(group, event reason) and text of every rejection, stored or new; the latest of each pair wins."""
+    for refusal in observed.refusals:
+        yield (refusal.group, refusal.reason), refusal.message
+    for outcome in outcomes:
+        if outcome.result is Result.REFUSED and not is_namespace_terminating(outcome.message):
+            yield (outcome.action.group, outcome.action.failure_reason), refusal_text(outcome)
+
+
+def refusal_text(outcome: Outcome) -> str:
+    """The API server's message without a pod name's random suffix, so that a retry does not change the status."""
+    name = outcome.action.name
+    if outcome.action.resource != PODS:
+        return outcome.message or outcome.reason
+    return (outcome.message or outcome.reason).replace(name, name[:-RANDOM_SUFFIX_LENGTH] + "*")
+
+
+def workers_missing(
+    cluster: RayCluster, observed: Observed, scaling: Scaling, outcomes: Sequence[Outcome]
+) -> ConditionUpdate | None:
+    """`WorkersMissing`: how many wanted workers of each group are not ready, and the most frequent cause (SC:S21)."""
+    if suspension_of(cluster) is not Suspension.NONE:
+        return None
+    refused = {group: text for (group, _), text in _refusals(observed, outcomes)}
+    found = [
+        lack
+        for group in cluster.spec.worker_group_specs
+        if (
+            lack := _lack(
+                group.group_name,
+                wanted_pods(group, scaling.desired_replicas_of(group)),
+                observed.group(group.group_name),
+                refused.get(group.group_name),
+            )
+        )
+    ]
+    if not found:
+        return None
+    reason = next((reason for reason, _ in found if reason != WAITING), WAITING)
+    return ConditionUpdate(
+        constants.WORKERS_MISSING, status=True, reason=reason, message="; ".join(text for _, text in found)
+    )
+
+
+def _lack(group: str, wanted: int, pods: Sequence[PodView], refused: str | None) -> tuple[str, str] | None:
+    missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
+    if missing <= 0:
+        return None
+    troubles = [trouble for pod in pods if (trouble := trouble_of(pod))]
+    if refused is not None:
+        troubles.append(trouble_of_refusal("", refused))
+    if not troubles:
+        return WAITING, messages.workers_not_ready(group, missing, wanted)
+    counts = Counter(trouble.cause for trouble in troubles)
+    worst, _ = counts.most_common(1)[0]
+    detail = next(trouble.detail for trouble in troubles if trouble.cause is worst)
+    return worst.value, messages.workers_not_ready(group, missing, wanted, worst.value, detail)
+
+
+def unsupported_fields(cluster: RayCluster) -> ConditionUpdate | None:
+    """`Unsupported`: the fields of the spec that Raytide does not act on yet, so that none is ignored silently."""
+    fields = unsupported(cluster)
+    if not fields:
+        return None
+    message = "; ".join(str(field) for field in fields)
+    return ConditionUpdate(constants.UNSUPPORTED, status=True, reason="FeatureNotBuilt", message=message)

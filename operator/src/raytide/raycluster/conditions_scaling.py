@@ -1,0 +1,197 @@
+"""Scaling conditions of a RayCluster: `AutoscalerDown`, `ReplicasContended` and `ScalingLimited`.
+
+Takes the cluster and its scaling state, and returns the three conditions (SC:S21); each is present only while it
+applies. The first two are set with status False when their time limit starts, so lastTransitionTime is the operator's
+only state for them and survives a restart. It changes only when a status does (RC:K-6). Rules of D19, SC:S6. Called by
+conditions.py.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from raytide.api import constants
+from raytide.api.autoscaler_decision import Why
+from raytide.api.conditions import ConditionJson, ConditionUpdate, find_condition, parse_timestamp
+from raytide.api.raycluster import RayCluster
+from raytide.raycluster import messages
+from raytide.raycluster.desired_replicas import STALE_AFTER, Scaling, clamp, clamp_replicas, is_stale
+from raytide.raycluster.suspension import Suspension, suspension_of
+
+CONTENDED_AFTER: Final = timedelta(seconds=10)
+SETTLED_AFTER: Final = timedelta(seconds=15)
+OTHER_REASON: Final = "Other"
+_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
+"""Format of a condition's reason; the API server rejects the whole status patch for one that does not match."""
+
+
+def scaling_conditions(cluster: RayCluster, scaling: Scaling, now: datetime) -> dict[str, ConditionUpdate | None]:
+    """The three conditions by type; None for one that does not apply, and for all while the cluster is suspended."""
+    if suspension_of(cluster) is not Suspension.NONE:
+        return dict.fromkeys((constants.AUTOSCALER_DOWN, constants.REPLICAS_CONTENDED, constants.SCALING_LIMITED))
+    return {
+        constants.AUTOSCALER_DOWN: autoscaler_down(cluster, scaling, now),
+        constants.REPLICAS_CONTENDED: replicas_contended(cluster, scaling, now),
+        constants.SCALING_LIMITED: scaling_limited(cluster, scaling),
+    }
+
+
+def scaling_requeue_after_s(
+    cluster: RayCluster, scaling: Scaling, computed: Sequence[ConditionJson], now: datetime
+) -> float | None:
+    """Seconds until one of them changes by the passing of time alone; None when only a watch event can change them.
+
+    `now` is the moment for which they were computed. A deadline that had already passed then is ignored: an invalid
+    cluster keeps its conditions, and would be reconciled for that deadline again and again.
+    """
+    waits = []
+    down = find_condition(computed, constants.AUTOSCALER_DOWN)
+    if down is not None and down.get("status") == "False":
+        waits.append(_left(down, STALE_AFTER, now))
+    contended = find_condition(computed, constants.REPLICAS_CONTENDED)
+    if contended is not None and not _differences(cluster, scaling):
+        waits.append((_agreed_since(cluster, contended, now) + SETTLED_AFTER - now).total_seconds())
+    elif contended is not None and contended.get("status") == "False":
+        waits.append(_left(contended, CONTENDED_AFTER, now))
+    return min((wait for wait in waits if wait > 0), default=None)
+
+
+def autoscaler_down(cluster: RayCluster, scaling: Scaling, now: datetime) -> ConditionUpdate | None:
+    """No valid decision record: False while the last record is still obeyed, True when `spec.replicas` applies."""
+    fault = scaling.fault
+    if fault is None:
+        return None
+    minutes = int(STALE_AFTER.total_seconds() // 60)
+    message = messages.autoscaler_down(fault.message, is_obeyed=scaling.record is not None, minutes=minutes)
+    return ConditionUpdate(
+        constants.AUTOSCALER_DOWN, status=is_stale(cluster, now), reason=fault.reason, message=message
+    )
+
+
+def replicas_contended(cluster: RayCluster, scaling: Scaling, now: datetime) -> ConditionUpdate | None:
+    """Another writer changes `replicas`: True after 10 seconds, removed after 15 seconds of agreement (SC:S6).
+
+    A shorter agreement does not end it, because the sidecar writes its own number back every ten seconds.
+    """
+    if scaling.record is None or scaling.fault is not None:
+        return None
+    told = find_condition(cluster.status.get("conditions") or (), constants.REPLICAS_CONTENDED)
+    differences = _differences(cluster, scaling)
+    if not differences:
+        if told is None or now - _agreed_since(cluster, told, now) >= SETTLED_AFTER:
+            return None
+        return ConditionUpdate(
+            constants.REPLICAS_CONTENDED, told.get("status", "False"), told.get("reason", ""), told.get("message", "")
+        )
+    is_old = told is not None and (told.get("status") == "True" or _left(told, CONTENDED_AFTER, now) <= 0)
+    reason = "ReplicasRewritten" if is_old else "ReplicasDiffer"
+    return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_old, reason=reason, message="; ".join(differences))
+
+
+def scaling_limited(cluster: RayCluster, scaling: Scaling) -> ConditionUpdate | None:
+    """Why there are not more workers, with the autoscaler's reasons (SC:S21)."""
+    reasons = list(_reasons(cluster, scaling))
+    if not reasons:
+        return None
+    message = "; ".join(messages.scaling_limited(group, why) for group, why in reasons)
+    reason = reasons[0][1].reason
+    word = reason if _REASON.fullmatch(reason) else OTHER_REASON
+    return ConditionUpdate(constants.SCALING_LIMITED, status=True, reason=word, message=message)
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _left(told: Mapping[str, Any], limit: timedelta, now: datetime) -> float:
+    """Seconds until the condition's status is as old as `limit`; zero or less when it already is."""
+    since = parse_timestamp(str(told.get("lastTransitionTime"))) or now
+    return (since + limit - now).total_seconds()
+
+
+def _differences(cluster: RayCluster, scaling: Scaling) -> list[str]:
+    """Groups whose clamped `replicas` differ from the autoscaler's clamped decision, and their last writer."""
+    found = []
+    for group in cluster.spec.worker_group_specs:
+        decision = scaling.decision_of(group)
+        if decision is None or clamp_replicas(group) == clamp(decision.replicas, group):
+            continue
+        writer = last_writer(cluster, group.group_name)
+        text = messages.replicas_contended(group.group_name, clamp_replicas(group), writer, decision.replicas)
+        is_repeated = group.replicas is not None and group.replicas == decision.foreign
+        found.append(text + (messages.replicas_applied_once(group.replicas) if is_repeated else ""))
+    return found
+
+
+def _reasons(cluster: RayCluster, scaling: Scaling) -> Iterator[tuple[str, Why]]:
+    """(group, reason) in the order of the spec; reasons that belong to no group come last, with an empty group."""
+    if scaling.record is None:
+        return
+    for group in cluster.spec.worker_group_specs:
+        decision = scaling.decision_of(group)
+        yield from ((group.group_name, why) for why in (decision.why if decision else ()))
+    yield from (("", why) for why in scaling.record.why)
+
+
+# --- field managers ---------------------------------------------------------------------------------------------------
+
+
+def last_writer(cluster: RayCluster, group: str) -> str:
+    """The field manager that last wrote the group's replicas, the sidecar excluded; empty when there is none."""
+    writers = [
+        (written.at, written.manager)
+        for written in _writes(cluster)
+        if written.manager and not written.is_sidecar and written.is_of(group)
+    ]
+    return max(writers)[1] if writers else ""
+
+
+def _agreed_since(cluster: RayCluster, told: Mapping[str, Any], now: datetime) -> datetime:
+    """The earliest moment from which spec and record can have agreed: the last write of replicas by any manager.
+
+    Read from managedFields, so that it needs no memory. A time in the future is ignored.
+    """
+    groups = [group.group_name for group in cluster.spec.worker_group_specs]
+    moments = [written.at for written in _writes(cluster) if written.at <= now and any(map(written.is_of, groups))]
+    since = parse_timestamp(str(told.get("lastTransitionTime"))) or now
+    return max([since, *moments])
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """An entry of managedFields that owns fields of the worker groups."""
+
+    at: datetime
+    manager: str
+    is_sidecar: bool
+    groups: Mapping[str, Any]
+    """By `k:{"groupName":…}` where the list is a map, as in our CRD; empty where it is atomic, as in KubeRay's CRD."""
+
+    def is_of(self, group: str) -> bool:
+        """Whether the entry owns that group's replicas."""
+        key = msgspec.json.encode({"groupName": group}).decode()
+        return not self.groups or "f:replicas" in _inner(self.groups, f"k:{key}")
+
+
+def _writes(cluster: RayCluster) -> Iterator[_Write]:
+    entries = (cluster.raw.get("metadata") or {}).get("managedFields")
+    for entry in entries if isinstance(entries, list) else ():
+        fields = entry.get("fieldsV1") if isinstance(entry, Mapping) else None
+        at = parse_timestamp(str(entry.get("time"))) if fields else None
+        spec = _inner(fields, "f:spec")
+        if at is None or "f:workerGroupSpecs" not in spec:
+            continue
+        annotations = _inner(_inner(fields, "f:metadata"), "f:annotations")
+        manager = str(entry.get("manager") or "")
+        is_sidecar = manager == constants.AUTOSCALER_FIELD_MANAGER or (
+            f"f:{constants.AUTOSCALER_DECISION_ANNOTATION}" in annotations
+        )
+        yield _Write(at, manager, is_sidecar, _inner(spec, "f:workerGroupSpecs"))
+
+
+def _inner(fields: Any, key: str) -> Mapping[str, Any]:
+    found = fields.get(key) if isinstance(fields, Mapping) else None
+    return found if isinstance(found, Mapping) else {}

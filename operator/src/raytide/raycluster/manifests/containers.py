@@ -1,0 +1,100 @@
+"""Ports, shared memory, configured sidecars and the GCS wait container of Ray pods.
+
+Steps of RC §3.1, §3.2 and §3.6, called by pods.py. `wait-gcs-ready` delays a worker until the GCS responds; it runs in
+the Ray image and never gives up, because restarts by the kubelet would only lengthen the wait. Shared memory holds
+Ray's object store, which otherwise falls back to disk.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from raytide.api import constants
+from raytide.api.meta import Manifest
+from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, has_named, listed
+
+WAIT_GCS_READY: Final = "wait-gcs-ready"
+SHARED_MEMORY: Final = "shared-mem"
+SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 - a mount point inside the pod
+METRICS: Final = "metrics"
+
+_WAIT_RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}
+_QUIET_S: Final = 120
+_PAUSE_S: Final = 5
+_TROUBLESHOOTING: Final = "https://docs.ray.io/en/latest/cluster/kubernetes/troubleshooting/troubleshooting.html"
+
+
+def add_wait_gcs_ready(draft: PodBuilder, site: PodContext) -> PodBuilder:
+    """Wait for the GCS after the user's init containers, with env and mounts of the Ray container (RC:POD-17)."""
+    if not site.config.is_init_container_injected:
+        return draft
+    waiting: Manifest = {
+        "name": WAIT_GCS_READY,
+        "command": site.shell,
+        "args": [wait_script(site.gcs_address)],
+        "env": listed(draft.ray, "env"),
+        "volumeMounts": listed(draft.ray, "volumeMounts"),
+        "resources": {"limits": dict(_WAIT_RESOURCES), "requests": dict(_WAIT_RESOURCES)},
+    }
+    inherited = {key: draft.ray[key] for key in ("image", "imagePullPolicy", "securityContext") if draft.ray.get(key)}
+    return replace(draft, init_containers=(*draft.init_containers, {**waiting, **inherited}))
+
+
+def wait_script(address: str) -> str:
+    """Shell script that checks the GCS every five seconds; after two minutes it shows errors and a link to the docs."""
+    return f"""\
+ask_gcs() {{
+  ray health-check --address {address}
+}}
+while true; do
+  if [ "$SECONDS" -lt {_QUIET_S} ]; then
+    ask_gcs >/dev/null 2>&1 && break
+    echo "Waiting for the GCS at {address} (${{SECONDS}} s so far)."
+  else
+    ask_gcs && break
+    echo "The GCS at {address} is not reachable after ${{SECONDS}} s. For possible causes see {_TROUBLESHOOTING}"
+  fi
+  sleep {_PAUSE_S}
+done
+echo "The GCS at {address} is ready."
+"""
+
+
+def add_metrics_port(draft: PodBuilder, _site: PodContext) -> PodBuilder:
+    """Add a port named `metrics`, for monitoring that scrapes by port name (RC:POD-8)."""
+    ports: list[Manifest] = listed(draft.ray, "ports")
+    if has_named(ports, METRICS):
+        return draft
+    metrics = {"name": METRICS, "containerPort": constants.METRICS_PORT}
+    return replace(draft, ray={**draft.ray, "ports": [*ports, metrics]})
+
+
+def add_configured_sidecars(draft: PodBuilder, site: PodContext) -> PodBuilder:
+    """Add the sidecars of the operator's settings, after all others (RC:POD-12, RC:POD-20)."""
+    config = site.config
+    added = config.head_sidecar_containers if site.is_head else config.worker_sidecar_containers
+    return replace(draft, sidecars=(*draft.sidecars, *added))
+
+
+def add_shared_memory(draft: PodBuilder, _site: PodContext) -> PodBuilder:
+    """Mount a memory-backed `/dev/shm` as large as the container's memory, unless the user set one up (RC:VOL-1)."""
+    mounts: list[Manifest] = listed(draft.ray, "volumeMounts")
+    is_mounted = any(mount.get("mountPath", "").rstrip("/") == SHARED_MEMORY_PATH for mount in mounts)
+    if is_mounted or "plasma-directory" in draft.ray_start_params:
+        return draft
+    mount = {"name": SHARED_MEMORY, "mountPath": SHARED_MEMORY_PATH}
+    has_volume = has_named(list(draft.volumes), SHARED_MEMORY)
+    volume = {"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", **_size_limit(draft.ray)}}
+    return replace(
+        draft,
+        ray={**draft.ray, "volumeMounts": [*mounts, mount]},
+        volumes=draft.volumes if has_volume else (*draft.volumes, volume),
+    )
+
+
+def _size_limit(ray: Manifest) -> Manifest:
+    resources = ray.get("resources") or {}
+    for kind in ("limits", "requests"):
+        memory = (resources.get(kind) or {}).get("memory")
+        if memory is not None:
+            return {"sizeLimit": memory}
+    return {}

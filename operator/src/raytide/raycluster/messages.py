@@ -1,0 +1,263 @@
+"""Texts of the conditions and events of a RayCluster.
+
+One function or constant per condition text, reason for a delete, and event; each takes the values that the text names
+and returns the text or the `EventSpec`. Violations of the spec have their texts beside their rules (validation.py,
+validation_options.py, unsupported.py); texts of the API server are passed on unchanged. Pure; called by the modules
+that plan writes and build conditions. Style: docs/contributing/style.md.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from raytide.api import constants
+from raytide.api.actions import EventSpec
+from raytide.api.autoscaler_decision import Why
+from raytide.api.wording import cut
+
+MOST_SHOWN: Final = 63
+"""Maximum length of a user's value that an event repeats, in characters."""
+MOST_NAMED: Final = 3
+"""Maximum number of names listed in one event."""
+LONGEST_NAME: Final = 253
+"""The longest name that Kubernetes allows."""
+LONGEST_MESSAGE: Final = 200
+"""Of a condition's message in an event, in characters: an event note is limited to 1,024 bytes."""
+
+# --- conditions: head, provisioning, suspension -----------------------------------------------------------------------
+
+HEAD_POD_NOT_FOUND: Final = "head pod not found"
+"""HeadPodReady, reason HeadPodNotFound."""
+ALL_PODS_READY: Final = "all pods are running and ready"
+"""RayClusterProvisioned, reason AllPodRunningAndReadyFirstTime."""
+PODS_PROVISIONING: Final = "pods are being provisioned"
+"""RayClusterProvisioned, reason RayClusterPodsProvisioning."""
+HAS_BEEN_SUSPENDED: Final = "the RayCluster has been suspended"
+"""RayClusterProvisioned of a suspended cluster."""
+HOW_TO_RESUME: Final = "set spec.suspend to false to run the cluster again"
+"""RayClusterSuspended."""
+DELETING_ALL_PODS: Final = "all pods are being deleted"
+"""RayClusterSuspending."""
+
+# --- conditions: WorkersMissing, ReplicaFailure -----------------------------------------------------------------------
+
+
+def of_group(group: str, text: str) -> str:
+    """A text about one worker group, as ReplicaFailure and ScalingLimited list them."""
+    return f"group {group}: {text}"
+
+
+def workers_not_ready(group: str, missing: int, wanted: int, cause: str = "", detail: str = "") -> str:
+    """WorkersMissing: the most frequent cause and one of its messages, if there is a cause."""
+    text = of_group(group, f"{missing} of {wanted} workers not ready")
+    return f"{text} ({cause}: {detail})" if cause else text
+
+
+# --- conditions: AutoscalerDown, ReplicasContended, ScalingLimited ----------------------------------------------------
+
+RECORD_OF_ANOTHER_CLUSTER: Final = "the decision record was written for another RayCluster"
+HEAD_MISSING: Final = "the head pod does not exist"
+
+
+def head_replaced(head: str) -> str:
+    """AutoscalerDown, reason HeadReplaced."""
+    return f"the decision record was written by the autoscaler of another head pod than {head}"
+
+
+def head_node_away(node: str, head: str) -> str:
+    """AutoscalerDown, reason HeadNodeAway."""
+    return f"node {node} of head pod {head} is not Ready or is gone"
+
+
+def autoscaler_not_running(head: str) -> str:
+    """AutoscalerDown, reason AutoscalerNotRunning."""
+    return f"container {constants.AUTOSCALER_CONTAINER} of head pod {head} is not running"
+
+
+def autoscaler_down(fault: str, *, is_obeyed: bool, minutes: int) -> str:
+    """AutoscalerDown: why the decision record is not valid, and which replicas apply."""
+    if is_obeyed:
+        return f"{fault}; the last decision applies for at most {minutes} minutes"
+    return f"{fault}; replicas of the spec apply, no worker is deleted to reach them"
+
+
+def replicas_contended(group: str, replicas: int, writer: str, decided: int) -> str:
+    """ReplicasContended: the spec's number and its last writer, and the autoscaler's number."""
+    by = f" (written by {writer})" if writer else ""
+    return of_group(group, f"replicas is {replicas}{by}, the autoscaler decided {decided}")
+
+
+def replicas_applied_once(replicas: int | None) -> str:
+    """ReplicasContended, appended when another writer repeats a number that was applied already."""
+    return f"; {replicas} was already applied once"
+
+
+def scaling_limited(group: str, why: Why) -> str:
+    """ScalingLimited: the autoscaler's reason, with its group if it has one."""
+    count = f"{why.count} × " if why.count else ""
+    text = f"{count}{why.reason}" + (f" ({why.message})" if why.message else "")
+    return of_group(group, text) if group else text
+
+
+# --- reasons for deletes, in the events DeletedWorkerPod, DeletedHeadPod and DeletedPod -------------------------------
+
+NAMED: Final = "named in scaleStrategy.workersToDelete"
+CLUSTER_SUSPENDED: Final = "the RayCluster is suspended"
+OTHER_HOSTS_REJECTED: Final = "the API server rejects the other hosts of its replica"
+HOSTS_NOT_RECORDED: Final = "its replica lacks hosts, and its number of hosts is not recorded"
+
+
+def other_head(head: str) -> str:
+    """A second head pod."""
+    return f"the cluster's head is pod {head}"
+
+
+def group_removed(group: str) -> str:
+    """A worker of a group that was removed from the spec."""
+    return f"group {group} is no longer in the spec"
+
+
+def surplus_workers(group: str, found: int, desired: int) -> str:
+    """A surplus worker of a single-host group."""
+    return f"group {group} has {found} workers, {desired} desired"
+
+
+def surplus_replicas(group: str, found: int, desired: int) -> str:
+    """A host of a surplus replica."""
+    return f"group {group} has {found} replicas, {desired} desired"
+
+
+def was_one_of_several_hosts(replica: str) -> str:
+    """A host of a group that is now single-host."""
+    return f"it was created as one of several hosts of replica {replica}"
+
+
+def was_only_host(hosts: int) -> str:
+    """A worker of a group that is now multi-host."""
+    return f"it was created as the only host of its replica, the group now has numOfHosts {hosts}"
+
+
+def no_replica_name(hosts: int) -> str:
+    """A pod without replica labels that cannot be grouped with others into a replica."""
+    return f"it has no replica name, and there are fewer than {hosts} such hosts to form a replica"
+
+
+def other_number_of_hosts(hosts: int) -> str:
+    """A host of a replica with another number of hosts than the group."""
+    return f"its replica was created for another number of hosts, the group now has numOfHosts {hosts}"
+
+
+def host_lost(host: str, *, is_terminating: bool) -> str:
+    """A host of a replica of which another host ended or is terminating."""
+    return f"host {host} of its replica {'is terminating' if is_terminating else 'has ended'}"
+
+
+def host_named(host: str) -> str:
+    """A host of a replica of which one host is named for deletion."""
+    return f"host {host} of its replica is {NAMED}"
+
+
+def duplicate_host(index: int | None, replica: str) -> str:
+    """One of two pods with the same host index in a replica."""
+    return f"host {index} of replica {replica} exists twice"
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def head_node_lost(node: str) -> str:
+    """Why a head is lost: its node."""
+    return f"node {node} is not Ready or is gone"
+
+
+def head_gone(reason: object, message: object) -> str:
+    """Why a head is lost: its last HeadPodReady condition, which was False."""
+    told = ": ".join(str(part) for part in (reason, message) if part)
+    return f"it was not ready ({told[:LONGEST_MESSAGE]}) and no longer exists"
+
+
+READY_HEAD_DELETED: Final = "it was deleted while it was ready"
+"""Why a head is lost: it was ready before."""
+
+
+def head_pod_lost(head: str, why: str, *, is_state_in_redis: bool) -> EventSpec:
+    """The head is lost and is replaced; says whether the state of the GCS survives."""
+    if is_state_in_redis:
+        state = "the GCS state is kept in Redis: the next head restores it and workers reconnect"
+    else:
+        state = (
+            "the GCS state is lost, including jobs, actors and objects: submit jobs again, or keep the state in "
+            "Redis (spec.gcsFaultToleranceOptions)"
+        )
+    note = f"Head pod {head} is lost: {why}; {state}"
+    return EventSpec(constants.HEAD_POD_LOST, note, constants.HEAD_GROUP, action="Replace")
+
+
+def kept_failed_pod(pod: str, group: str, how_it_ended: str) -> EventSpec:
+    """A failed worker is kept for inspection."""
+    note = f"Pod {pod} is kept until another pod of group {group} fails: {how_it_ended}"
+    return EventSpec(constants.KEPT_FAILED_POD, note, group, action="Keep")
+
+
+def service_account_not_found(account: str) -> EventSpec:
+    """The service account in the head's template does not exist."""
+    note = f"service account {account} of the head's template does not exist; create it, or remove serviceAccountName"
+    return EventSpec(constants.AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND, note)
+
+
+def unknown_workers_to_delete(group: str, names: Sequence[str]) -> EventSpec:
+    """Names in `workersToDelete` of pods that are not workers of the group: one event, as the event budget is shared."""
+    some = ", ".join(cut(name, LONGEST_NAME) for name in names[:MOST_NAMED])
+    more = "" if len(names) <= MOST_NAMED else f" and {len(names) - MOST_NAMED} more"
+    note = (
+        f"scaleStrategy.workersToDelete of group {group} has names that are not workers of the group: "
+        f"{some}{more}; no pod is deleted for them, remove them from the list"
+    )
+    return EventSpec(constants.INVALID_SPEC, note, group)
+
+
+def unknown_waiver(word: str, known: Iterable[str]) -> EventSpec:
+    """The annotation that accepts missing protection has an unknown value."""
+    note = (
+        f"annotation {constants.ALLOW_INSECURE_ANNOTATION} has the unknown value {word[:MOST_SHOWN]!r}, which waives "
+        f"nothing; known are {', '.join(known)}"
+    )
+    return EventSpec(constants.INVALID_SPEC, note)
+
+
+def replicas_clamped(index: int, group: str, replicas: int, used: int, more_groups: int) -> EventSpec:
+    """`replicas` of the group with that index, and of `more_groups` others, is outside its bounds."""
+    bound = "above maxReplicas" if replicas > used else "below minReplicas"
+    more = f"; the same applies to {more_groups} more groups" if more_groups else ""
+    note = (
+        f"spec.workerGroupSpecs[{index}].replicas is {replicas}, {bound}: "
+        f"group {group[:MOST_SHOWN]} is scaled to {used}{more}"
+    )
+    return EventSpec(constants.REPLICAS_CLAMPED, note)
+
+
+def rays_autoscaler_used(ray_version: str) -> EventSpec:
+    """Ray's own autoscaler runs because of the Ray version."""
+    note = (
+        f"spec.rayVersion is {ray_version}, older than any with which Raytide's autoscaler is tested; "
+        "Ray's autoscaler in the head's image runs instead, as with KubeRay"
+    )
+    return EventSpec(constants.RAYS_AUTOSCALER_USED, note, event_type="Normal")
+
+
+_WHY_NOT_CLEANED: Final = {
+    constants.FORCE_DELETED_STUCK_CLUSTER: "the cleanup Job that KubeRay started did not finish in time",
+    constants.REDIS_CLEANUP_FAILED: "the cleanup Job that KubeRay started failed",
+    constants.REDIS_CLEANUP_SKIPPED: "Raytide runs no cleanup Job",
+}
+REDIS_ADDRESS_IN_HEAD: Final = "the address in RAY_REDIS_ADDRESS of its head"
+"""In place of the address of Redis, where the options do not have it."""
+
+
+def redis_not_cleaned_up(reason: str, cluster: str, storage_namespace: str, redis_address: str) -> EventSpec:
+    """KubeRay's finalizer was removed, and data of the GCS may remain in Redis; `reason` is the event's."""
+    note = (
+        f"finalizer {constants.REDIS_CLEANUP_FINALIZER} of RayCluster {cluster} removed without cleaning up Redis "
+        f"({_WHY_NOT_CLEANED[reason]}): GCS data under storage namespace {storage_namespace} at {redis_address} may "
+        "remain; remove it with cleanup_redis_storage of ray._private.gcs_utils, as the user guide shows"
+    )
+    return EventSpec(reason, note, action="Cleanup")

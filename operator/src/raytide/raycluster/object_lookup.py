@@ -1,0 +1,131 @@
+"""Cache of objects that are read by name because no informer watches their kind.
+
+Takes the names that a cluster needs, gets each by name (D3) and caches the answers, so that most reconciles send no
+request: an existing object is read again by the first reconcile after five minutes, a missing one after half a minute.
+Outcomes of our own creates update the answers, and a rejected head create drops them. Kept by the controller for one
+leadership term; it decides nothing.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from raytide.api import constants
+from raytide.api.actions import Outcome, Result
+from raytide.api.errors import ApiStatusError
+from raytide.api.meta import Key, Manifest, Resource
+from raytide.kube.client import Client
+from raytide.raycluster.manifests.rbac import Lookup, grants_no_more
+from raytide.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+THERE_FOR_S: Final = 300.0
+"""Three small requests per cluster in five minutes, and none while nothing enqueues it: they cause no reconcile. A
+deleted Role is created again at the first watch event or resync after that time."""
+ABSENT_FOR_S: Final = 30.0
+NOT_OURS_FOR_S: Final = 5.0
+"""Objects that the user creates are read more often, because no watch reports them."""
+
+Name = tuple[Resource, str]
+
+
+@dataclass(slots=True)
+class _Answer:
+    is_there: bool
+    until: float
+
+
+@dataclass(slots=True)
+class _OwnerLookups:
+    """The answers for one cluster of this uid."""
+
+    uid: str
+    answers: dict[Name, _Answer]
+
+
+class ObjectLookupCache:
+    """Existence of the objects that are read by name.
+
+    - `refresh` gets only what has no valid answer; a rejected read counts as "not there", so that the create reports the
+      error.
+    - An object counts as there if the cluster owns it, if it need not be ours, or if it has no owner and grants no more
+      than ours would.
+    - Another uid of the cluster, and `clear` at the beginning of a term, drop all answers.
+    """
+
+    def __init__(self, client: Client, *, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._books: dict[Key, _OwnerLookups] = {}
+
+    async def refresh(self, key: Key, uid: str, wanted: Iterable[Lookup]) -> None:
+        """Get what has no valid answer; raises Unavailable when the API server does not answer."""
+        for lookup in wanted:
+            answers = self._opened(key, uid).answers
+            known = answers.get((lookup.resource, lookup.name))
+            if known is None or known.until <= self._clock.monotonic():
+                answers[lookup.resource, lookup.name] = self._answer(
+                    is_there=await self._is_there(key, uid, lookup), has_to_be_ours=lookup.has_to_be_ours
+                )
+
+    def missing(self, key: Key, uid: str) -> frozenset[Name]:
+        """Kind and name of the objects that were looked up and do not exist."""
+        book = self._books.get(key)
+        if book is None or book.uid != uid:
+            return frozenset()
+        return frozenset(name for name, answer in book.answers.items() if not answer.is_there)
+
+    def note(self, key: Key, uid: str, outcomes: Iterable[Outcome]) -> None:
+        """Update the answers with the outcomes of our own creates."""
+        book = self._books.get(key)
+        if book is None or book.uid != uid:
+            return
+        for outcome in outcomes:
+            name = outcome.action.resource, outcome.action.name
+            if name in book.answers and outcome.result is Result.DONE:
+                book.answers[name] = self._answer(is_there=True)
+            elif name in book.answers and outcome.result in (Result.UNKNOWN, Result.UNAVAILABLE):
+                book.answers.clear()  # perhaps it exists by now, or what it refers to does not
+                return
+            elif outcome.result is Result.REFUSED and outcome.action.group == constants.HEAD_GROUP:
+                book.answers.clear()  # perhaps because its service account is gone
+                return
+
+    def forget(self, key: Key) -> None:
+        """Drop the answers for a deleted cluster."""
+        self._books.pop(key, None)
+
+    def clear(self) -> None:
+        """Drop all answers at the start of a leadership term; they may be outdated."""
+        self._books.clear()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    async def _is_there(self, key: Key, uid: str, lookup: Lookup) -> bool:
+        try:
+            live = await self._client.get(lookup.resource, Key(key.namespace, lookup.name))
+        except ApiStatusError as refused:
+            log.info("cannot look for %s %s: %s", lookup.resource.kind, lookup.name, refused)
+            return False
+        if live is None or not lookup.has_to_be_ours:
+            return live is not None
+        return not live["metadata"].get("deletionTimestamp") and _is_usable(live, uid, lookup)
+
+    def _answer(self, *, is_there: bool, has_to_be_ours: bool = True) -> _Answer:
+        absent_for_s = ABSENT_FOR_S if has_to_be_ours else NOT_OURS_FOR_S
+        return _Answer(is_there, self._clock.monotonic() + (THERE_FOR_S if is_there else absent_for_s))
+
+    def _opened(self, key: Key, uid: str) -> _OwnerLookups:
+        book = self._books.get(key)
+        if book is None or book.uid != uid:
+            book = self._books[key] = _OwnerLookups(uid, {})
+        return book
+
+
+def _is_usable(live: Manifest, uid: str, lookup: Lookup) -> bool:
+    owners = live["metadata"].get("ownerReferences") or ()
+    if owners:
+        return any(owner.get("uid") == uid for owner in owners)
+    return lookup.ours is not None and grants_no_more(live, lookup.ours)

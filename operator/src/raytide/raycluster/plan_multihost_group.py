@@ -1,0 +1,308 @@
+"""Plan of a multi-host worker group: hosts to create and pods to delete.
+
+Takes one worker group and its pods, observed or in flight. It keeps every replica complete, being completed, or deleted
+as a whole. A host that was never created, because its create was rejected or interrupted, is created: the replica has
+not been usable, so nothing is lost. When a host ends or is deleted, its whole replica is deleted, because the processes
+on the other hosts cannot continue and a slice of accelerators must be allocated again (as in KubeRay); so is a replica
+made for another number of hosts, and one that cannot be completed. It never touches pods of another group or owner and
+never exceeds wanted × hosts, terminating pods included. Called by plan.py; RC:MH-1..9, RC:SD-1..2, RM:I1, RM:I5, RM:I6,
+SC:S4.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Final
+
+from raytide.api.actions import MOST_WRITES
+from raytide.api.pod import PodView
+from raytide.api.raycluster import WorkerGroupSpec
+from raytide.raycluster import messages
+from raytide.raycluster.desired_replicas import DesiredReplicas
+from raytide.raycluster.endings import how_it_ended
+from raytide.raycluster.observed import PendingRetry
+from raytide.raycluster.plan_worker_group import (
+    NEWEST,
+    Victim,
+    free_indices,
+    loss_of,
+    unknown_names_among,
+)
+
+ATTEMPTS: Final = 2
+"""Rejections in a row after which an incomplete replica is released; the second attempt allows for transient causes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewHost:
+    """A pod to create: its replica and its host index."""
+
+    replica_name: str
+    replica_index: int
+    host_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlan:
+    """Changes of a multi-host group: hosts to create, replica by replica, and pods to delete."""
+
+    new_hosts: tuple[NewHost, ...] = ()
+    has_more: bool = False
+    """Whether more hosts are missing than the plan's budget allows."""
+    victims: tuple[Victim, ...] = ()
+    withheld: tuple[PodView, ...] = ()
+    """Pods whose creates have no response and are not repeated yet: their places are not free."""
+    unknown_names: tuple[str, ...] = ()
+    """Names in `workersToDelete` that are not workers of this group; these pods are not touched."""
+    has_given_up: bool = False
+    """Whether some victims belong to a replica whose other hosts the API server rejects."""
+    needs_none: bool = False
+    """Whether every wanted replica exists or is being created, so that no capacity for another one is needed."""
+    is_continued: bool = False
+    """Whether deleting these victims must be followed by deleting the ended hosts that are the reason."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Replica:
+    """The live hosts of one replica, one per index; `verdict` is the reason to delete it, empty to keep it."""
+
+    name: str
+    index: int
+    hosts: tuple[PodView, ...]
+    verdict: str = ""
+
+    @property
+    def seniority(self) -> tuple[str, int]:
+        """Creation time of its first host; smaller is older, and a host still in flight is the newest."""
+        return (min(host.creation_timestamp or NEWEST for host in self.hosts), self.index)
+
+    def is_whole(self, size: int) -> bool:
+        """Whether all its hosts are known to exist; a create without a response does not count."""
+        return len(self.hosts) == size and all(host.uid for host in self.hosts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Target of the group: `wanted` replicas of `size` hosts, without the replicas of pods in `named`."""
+
+    wanted: int
+    size: int
+    named: frozenset[str]
+    exit_grace: Collection[str]
+
+    def is_alive(self, pod: PodView) -> bool:
+        """Whether it counts as a host; a host that exited 0 counts for a short time longer (D19)."""
+        is_resting = pod.name in self.exit_grace and pod.name not in self.named
+        return not pod.is_terminating and (not pod.is_finished or is_resting)
+
+
+def plan_replicas(
+    group: WorkerGroupSpec,
+    pods: Sequence[PodView],
+    order: DesiredReplicas,
+    draw_name: Callable[[], str],
+    *,
+    may_choose_victims: bool = True,
+    foreign_names: Collection[str] = (),
+    unready_nodes: Collection[str] = (),
+    resting_names: Collection[str] = (),
+    refusal: PendingRetry | None = None,
+    most: int = MOST_WRITES,
+) -> ReplicaPlan:
+    """Plan one multi-host group from its own pods.
+
+    `may_choose_victims` is False under autoscaling, where no complete replica is deleted unless it is named (RC:MH-7).
+    `refusal` is the group's last rejection; `draw_name` returns unused replica names; the rest is as in `plan_group`.
+    """
+    wish = _Target(0 if group.suspend else order.replicas, group.num_of_hosts, order.names, resting_names)
+    replicas = tuple(_replicas(pods, wish))
+    sound = [replica for replica in replicas if not replica.verdict]
+    surplus = _surplus(sound, wish, may_choose_victims=may_choose_victims)
+    beyond = set(map(id, surplus))
+    kept = [replica for replica in sound if id(replica) not in beyond]
+
+    leaving = _count_leaving(pods, kept, unready_nodes)
+    has_to_give_up = refusal is not None and refusal.times >= ATTEMPTS and not leaving
+    given_up = _given_up(kept, wish.size) if has_to_give_up else []
+    going = {replica.name for replica in replicas if replica.verdict} - {""}
+    victims = (
+        *_ended_or_doubled(pods, replicas, going),
+        *(Victim(host, replica.verdict) for replica in replicas if replica.verdict for host in replica.hosts),
+        *_victims_of(surplus, messages.surplus_replicas(group.group_name, len(sound), wish.wanted)),
+        *_victims_of(given_up, messages.OTHER_HOSTS_REJECTED),
+    )
+    room = wish.wanted * wish.size - sum(len(replica.hosts) for replica in kept) - leaving
+    new = _completions(kept, wish.size, room)
+    if refusal is None:
+        new = chain(new, _new_replicas(kept, wish, room, pods, draw_name))
+    elif refusal.retry_in_s > 0 or leaving or given_up:
+        # Until the released pods are gone and off the quota, missing hosts of other replicas would be rejected too.
+        new = iter(())
+    new_hosts = tuple(islice(new, most))
+    return ReplicaPlan(
+        new_hosts=new_hosts,
+        has_more=len(new_hosts) == most and next(new, None) is not None,
+        victims=victims,
+        withheld=tuple(islice(_in_doubt(kept), max(-room, 0))),
+        unknown_names=unknown_names_among(order.names - {pod.name for pod in pods}, foreign_names),
+        has_given_up=bool(given_up),
+        needs_none=len(kept) >= wish.wanted and not given_up,
+        is_continued=any(pod.is_finished and pod.replica_name in going for pod in pods),
+    )
+
+
+# --- observed replicas -----------------------------------------------------------------------------------------------
+
+
+def _replicas(pods: Iterable[PodView], wish: _Target) -> Iterator[_Replica]:
+    """Every replica with a live host; pods without a replica name are grouped into replicas where possible."""
+    members: dict[str, list[PodView]] = {}
+    for pod in pods:
+        members.setdefault(pod.replica_name, []).append(pod)
+    yield from _unnamed_replicas([pod for pod in members.pop("", ()) if wish.is_alive(pod)], wish)
+    for name, hosts in members.items():
+        live = _one_per_index(filter(wish.is_alive, hosts))
+        if live:
+            index = next((host.replica_index for host in hosts if host.replica_index is not None), 0)
+            yield _Replica(name, index, live, _verdict(hosts, live, wish))
+
+
+def _unnamed_replicas(plain: Sequence[PodView], wish: _Target) -> Iterator[_Replica]:
+    """Live pods without host labels, oldest first, grouped into replicas of `wish.size` pods each.
+
+    They predate the gate RayMultiHostIndexing, and nothing records which of them belong together; KubeRay ignores them
+    and creates all replicas a second time (RC:MH-1). A worker with a replica index was the only host of its replica,
+    before `numOfHosts` grew.
+    """
+    unindexed = [pod for pod in plain if pod.replica_index is None]
+    unindexed.sort(key=lambda pod: (pod.creation_timestamp or NEWEST, pod.name))
+    for start in range(0, len(unindexed), wish.size):
+        hosts = tuple(unindexed[start : start + wish.size])
+        lack = "" if len(hosts) == wish.size else messages.no_replica_name(wish.size)
+        yield _Replica("", -1, hosts, _order_to_go(hosts, wish) or lack)
+    for pod in plain:
+        if pod.replica_index is not None:
+            fault = messages.was_only_host(wish.size)
+            yield _Replica("", pod.replica_index, (pod,), _order_to_go([pod], wish) or fault)
+
+
+def _verdict(hosts: Iterable[PodView], live: Sequence[PodView], wish: _Target) -> str:
+    """Why the whole replica has to be deleted; empty when it is complete or can be completed."""
+    if order := _order_to_go(filter(wish.is_alive, hosts), wish):
+        return order
+    indices = {host.host_index for host in live}
+    lost = next((host for host in hosts if host.host_index not in indices), None)
+    if lost is not None:
+        return messages.host_lost(lost.name, is_terminating=lost.is_terminating)
+    made_for = {host.num_of_hosts for host in live} - {None}
+    if made_for - {wish.size} or not all(index is not None and index < wish.size for index in indices):
+        return messages.other_number_of_hosts(wish.size)
+    if len(live) < wish.size and not all(host.num_of_hosts for host in live):
+        return messages.HOSTS_NOT_RECORDED
+    return ""
+
+
+def _order_to_go(live: Iterable[PodView], wish: _Target) -> str:
+    """Reason to delete the whole replica when one of its hosts is named (RC:MH-4); else empty."""
+    chosen = next((host.name for host in live if host.name in wish.named), None)
+    return messages.host_named(chosen) if chosen else ""
+
+
+def _one_per_index(live: Iterable[PodView]) -> tuple[PodView, ...]:
+    """Of hosts with the same index the one whose loss costs more, or else the oldest."""
+    chosen: dict[int | None, PodView] = {}
+    for host in sorted(live, key=lambda host: (-loss_of(host), host.creation_timestamp or NEWEST, host.name)):
+        chosen.setdefault(host.host_index, host)
+    return tuple(chosen.values())
+
+
+# --- deletes ---------------------------------------------------------------------------------------------------------
+
+
+def _surplus(sound: Sequence[_Replica], wish: _Target, *, may_choose_victims: bool) -> list[_Replica]:
+    """The surplus replicas, cheapest loss first; incomplete ones come first, because they are not usable.
+
+    The cost of a replica is that of its cheapest host: one stuck host blocks the others.
+    """
+    newest_first = sorted(sound, key=lambda replica: replica.seniority, reverse=True)
+    ranked = sorted(newest_first, key=lambda each: (each.is_whole(wish.size), min(map(loss_of, each.hosts))))
+    beyond = ranked[: max(len(sound) - wish.wanted, 0)]
+    return [replica for replica in beyond if may_choose_victims or not replica.is_whole(wish.size)]
+
+
+def _given_up(kept: Iterable[_Replica], size: int) -> list[_Replica]:
+    """The fewest incomplete replicas whose release lets the others be completed: the smallest, the newest first."""
+    incomplete = sorted(
+        (replica for replica in kept if len(replica.hosts) < size),
+        key=lambda replica: (-len(replica.hosts), replica.seniority),
+    )
+    found: list[_Replica] = []
+    lacking = sum(size - len(each.hosts) for each in incomplete)
+    while lacking > 0:
+        found.append(incomplete.pop())
+        lacking -= size  # its missing hosts are no longer needed, and its hosts free capacity
+    return found
+
+
+def _ended_or_doubled(
+    pods: Iterable[PodView], replicas: Iterable[_Replica], going: Collection[str]
+) -> Iterator[Victim]:
+    """Pods that are deleted regardless of their replica: ended hosts and duplicates of an index.
+
+    An ended host is kept until all others of its replica are being deleted: it is the only stored reason for their
+    deletion, which another operator instance may have to complete.
+    """
+    hosts = _identities(replicas)
+    for pod in pods:
+        is_evidence = pod.is_finished and pod.replica_name in going
+        if not pod.is_terminating and not is_evidence and (pod.uid, pod.name) not in hosts:
+            is_double = messages.duplicate_host(pod.host_index, pod.replica_name)
+            yield Victim(pod, how_it_ended(pod) if pod.is_finished else is_double)
+
+
+def _in_doubt(kept: Iterable[_Replica]) -> Iterator[PodView]:
+    """Hosts whose creates have no response yet."""
+    return (host for replica in kept for host in replica.hosts if not host.uid)
+
+
+def _victims_of(replicas: Iterable[_Replica], why: str) -> Iterator[Victim]:
+    return (Victim(host, why) for replica in replicas for host in replica.hosts)
+
+
+def _count_leaving(pods: Iterable[PodView], kept: Iterable[_Replica], unready_nodes: Collection[str]) -> int:
+    """Pods that still take a place; not those on unready nodes, which may never confirm their end (SC:S12)."""
+    staying = _identities(kept)
+    return sum((pod.uid, pod.name) not in staying and pod.node_name not in unready_nodes for pod in pods)
+
+
+def _identities(replicas: Iterable[_Replica]) -> frozenset[tuple[str, str]]:
+    return frozenset((host.uid, host.name) for replica in replicas for host in replica.hosts)
+
+
+# --- creates ---------------------------------------------------------------------------------------------------------
+
+
+def _completions(kept: Iterable[_Replica], size: int, room: int) -> Iterator[NewHost]:
+    """The missing hosts of replicas, fewest missing first; a replica gets all its missing hosts or none."""
+    for replica in sorted(kept, key=lambda replica: (-len(replica.hosts), replica.seniority)):
+        lacking = size - len(replica.hosts)
+        if lacking > room:
+            return
+        room -= lacking
+        present = {host.host_index for host in replica.hosts}
+        if lacking:
+            yield from (NewHost(replica.name, replica.index, host) for host in range(size) if host not in present)
+
+
+def _new_replicas(
+    kept: Sequence[_Replica], wish: _Target, room: int, pods: Sequence[PodView], draw_name: Callable[[], str]
+) -> Iterator[NewHost]:
+    """All hosts of the missing replicas, as far as `room` allows besides the completions.
+
+    Bounded by the budget of one plan, so that `replicas: 2000000000` does not exhaust memory.
+    """
+    room -= sum(wish.size - len(replica.hosts) for replica in kept)
+    count = max(0, min(wish.wanted - len(kept), room // wish.size, MOST_WRITES + 1))
+    for index in islice(free_indices(pods), count):
+        name = draw_name()
+        yield from (NewHost(name, index, host) for host in range(wish.size))

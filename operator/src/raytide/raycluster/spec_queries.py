@@ -1,0 +1,109 @@
+"""Queries on a RayCluster's spec for validation and autoscaler selection.
+
+Takes a cluster or one of its opaque pod templates: which environment variables the Ray container has, whether fault
+tolerance is on, which autoscaler runs. Pure, and tolerant of templates that lack fields required by the CRD. Called by
+`validation.py`, `validation_options.py`, and the modules that need to know the cluster's autoscaler.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from raytide.api import constants
+from raytide.api.conditions import is_condition_true
+from raytide.api.meta import Manifest
+from raytide.api.raycluster import AutoscalerOptions, RayCluster
+from raytide.raycluster.ray_version import parse_ray_version
+
+AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
+OLDEST_TESTED_RAY: Final = (2, 47, 0)
+"""The oldest Ray with which our autoscaler is tested (`make ray-versions`), and whose default autoscaler is V2."""
+
+
+def pod_spec(template: Manifest) -> Manifest:
+    """The template's `spec`, empty if there is none."""
+    return template.get("spec") or {}
+
+
+def ray_container(template: Manifest) -> Manifest:
+    """The container that runs Ray: the first one, always."""
+    containers = pod_spec(template).get("containers") or ()
+    return containers[0] if containers else {}
+
+
+def env_of(template: Manifest) -> dict[str, Manifest]:
+    """The Ray container's environment variables by name."""
+    return by_name(ray_container(template).get("env") or ())
+
+
+def by_name(entries: Iterable[Manifest]) -> dict[str, Manifest]:
+    """Named entries of a list; of two with the same name the last, as in a container."""
+    return {entry.get("name", ""): entry for entry in entries}
+
+
+def has_env(template: Manifest, name: str) -> bool:
+    """Whether the Ray container has the variable, with any value."""
+    return name in env_of(template)
+
+
+def restart_policy(template: Manifest) -> str:
+    """`restartPolicy` as written, empty if absent."""
+    policy: str = pod_spec(template).get("restartPolicy") or ""
+    return policy
+
+
+def is_head_restart_disabled(cluster: RayCluster) -> bool:
+    """Whether a lost head is not replaced: the annotation is set, and the cluster was provisioned once (RC:HP-3)."""
+    is_disabled = cluster.metadata.annotations.get(constants.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION) == "true"
+    return is_disabled and is_condition_true(cluster.status.get("conditions") or (), constants.PROVISIONED)
+
+
+def is_autoscaler_v2_env_on(template: Manifest) -> bool:
+    """Whether the Ray container switches autoscaler v2 on with a literal value."""
+    return env_of(template).get(AUTOSCALER_V2_ENV, {}).get("value") in ("1", "true")
+
+
+def is_autoscaler_v2_chosen(cluster: RayCluster) -> bool:
+    """Whether v2 is chosen by the field or by the head's environment (RC:V-14)."""
+    options = cluster.spec.autoscaler_options
+    is_by_field = options is not None and options.version == "v2"
+    return is_by_field or is_autoscaler_v2_env_on(cluster.spec.head_group_spec.template)
+
+
+def is_ft_enabled(cluster: RayCluster) -> bool:
+    """Whether GCS fault tolerance is on, by its options or by the annotation (RC §1.3)."""
+    annotation = cluster.metadata.annotations.get(constants.FT_ENABLED_ANNOTATION, "")
+    return annotation.lower() == "true" or cluster.spec.gcs_fault_tolerance_options is not None
+
+
+def mounts(container: Manifest) -> list[dict[str, Any]]:
+    """The container's volume mounts."""
+    return list(container.get("volumeMounts") or ())
+
+
+def needs_rays_autoscaler(cluster: RayCluster) -> bool:
+    """Whether Ray's own autoscaler has to run: the cluster chose it, or its Ray is older than ours is tested with."""
+    return is_rays_autoscaler_chosen(cluster) or is_before_oldest_tested_ray(cluster)
+
+
+def is_before_oldest_tested_ray(cluster: RayCluster) -> bool:
+    """Whether `rayVersion` is older than our autoscaler is tested with (FD:RC-B6); False for an unreadable version."""
+    version = parse_ray_version(cluster.spec.ray_version)
+    return version is not None and version < OLDEST_TESTED_RAY
+
+
+def is_rays_autoscaler_chosen(cluster: RayCluster) -> bool:
+    """Whether the cluster asks for Ray's own autoscaler instead of ours.
+
+    It does so by an image, command or args of its own, which are for Ray's program, or by choosing V1, which only Ray's
+    program implements.
+    """
+    options = cluster.spec.autoscaler_options or AutoscalerOptions()
+    by_env = env_of(cluster.spec.head_group_spec.template).get(AUTOSCALER_V2_ENV, {}).get("value")
+    is_v1 = options.version == "v1" or by_env in ("0", "false")
+    return is_v1 or bool(options.image or options.command or options.args)
+
+
+def has_redis_fault_tolerance(cluster: RayCluster) -> bool:
+    """Whether the GCS stores its state in Redis: the default backend of fault tolerance."""
+    options = cluster.spec.gcs_fault_tolerance_options or {}
+    return is_ft_enabled(cluster) and options.get("backend") != "rocksdb"

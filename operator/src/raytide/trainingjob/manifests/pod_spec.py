@@ -1,0 +1,92 @@
+"""Spec of a job's pod, before the user's template is merged.
+
+Starts from the scheduling part (api/trainingjob_pods.py) and adds image, command, environment, ports, mounts, probes
+and hooks. Volumes and mounts apply to all three roles, unlike upstream, which omits some (TJ §2.2); containers never
+restart, because the TrainingJob controller handles failures. Called by objects.py.
+"""
+
+from typing import Any, Final
+
+from raytide.api.meta import Manifest
+from raytide.api.pod_template_merge import merged_entries
+from raytide.api.trainingjob_pods import scheduling_spec
+from raytide.trainingjob.manifests.addresses import ETCD_PORT, MASTER_PORT, membership_name, pod_name, service_name
+from raytide.trainingjob.manifests.commands import shell, start_command
+from raytide.trainingjob.manifests.environment import MEMBERSHIP_PATH, environment
+from raytide.trainingjob.manifests.etcd import build_etcd, etcd_volumes
+from raytide.trainingjob.manifests.pod_context import PodContext
+
+MEMBERSHIP_VOLUME: Final = "raytide-membership"
+
+
+def build_pod_spec(site: PodContext) -> Manifest:
+    """The pod spec; the caller merges the template over it."""
+    spec = site.job.spec
+    outline = scheduling_spec(site.job, site.role)
+    main, *beside = outline["containers"]
+    built: Manifest = {
+        **outline,
+        "restartPolicy": "Never",
+        "hostname": pod_name(site.job, site.role, site.index),
+        "subdomain": service_name(site.job),
+        "containers": [_main_container(site, main), *(build_etcd(site, etcd) for etcd in beside)],
+    }
+    if volumes := [*spec.volumes, *_membership_volumes(site), *etcd_volumes(site)]:
+        built["volumes"] = volumes
+    if spec.host_network:
+        # Otherwise a pod on the host network uses the node's name server, which does not resolve pod names.
+        built["dnsPolicy"] = "ClusterFirstWithHostNet"
+    if secrets := merged_entries(spec.image_pull_secrets, site.role_spec.image_pull_secrets, "name"):
+        built["imagePullSecrets"] = secrets
+    if site.role_spec.grace_period_seconds is not None:
+        built["terminationGracePeriodSeconds"] = site.role_spec.grace_period_seconds
+    return built
+
+
+def _main_container(site: PodContext, outlined: Manifest) -> Manifest:
+    spec, said = site.job.spec, site.role_spec
+    container: Manifest = {
+        **outlined,
+        "image": spec.image,
+        **_pull_policy(site),
+        **start_command(site),
+        "ports": ports(site),
+        "env": environment(site),
+    }
+    if mounts := [*spec.volume_mounts, *_membership_mounts(site)]:
+        container["volumeMounts"] = mounts
+    if said.liveness_probe:
+        container["livenessProbe"] = said.liveness_probe
+    if said.readiness_probe:
+        container["readinessProbe"] = said.readiness_probe
+    if said.pre_stop_cmd:
+        container["lifecycle"] = {"preStop": {"exec": {"command": _hook(said.pre_stop_cmd)}}}
+    return container
+
+
+def ports(site: PodContext) -> list[Manifest]:
+    """Container ports: the master's and etcd's on a master, else the job's (TJ §2.2)."""
+    if not site.is_master:
+        return list(site.of.job_ports)
+    etcd = [{"name": "etcd-port", "containerPort": ETCD_PORT}] if site.is_launched else []
+    return [{"name": "master-port", "containerPort": MASTER_PORT}, *etcd]
+
+
+def _pull_policy(site: PodContext) -> Manifest:
+    """The job's pull policy, else upstream's: `Always` for trainers, Kubernetes' default for other roles."""
+    policy = site.job.spec.image_pull_policy or ("Always" if site.is_trainer else "")
+    return {"imagePullPolicy": policy} if policy else {}
+
+
+def _membership_volumes(site: PodContext) -> list[Manifest]:
+    source: dict[str, Any] = {"name": membership_name(site.job)}
+    return [] if site.is_master else [{"name": MEMBERSHIP_VOLUME, "configMap": source}]
+
+
+def _membership_mounts(site: PodContext) -> list[Manifest]:
+    mount = {"name": MEMBERSHIP_VOLUME, "mountPath": MEMBERSHIP_PATH, "readOnly": True}
+    return [] if site.is_master else [mount]
+
+
+def _hook(written: tuple[str, ...] | str) -> list[str]:
+    return shell(written) if isinstance(written, str) else list(written)

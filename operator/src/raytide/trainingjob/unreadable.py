@@ -1,0 +1,37 @@
+"""Status of a TrainingJob that cannot be parsed.
+
+Takes the raw object and its violations (api/base_model.py), and returns the status patch that names them, with the
+condition of any other invalid spec. The rest of the status is kept, because nothing about the spec is known. Called by
+the reconciler when parsing failed; such objects exist where an older CRD admitted them.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from raytide.api import trainingjob_constants as constants
+from raytide.api.conditions import ConditionJson, timestamp, without_unreached
+from raytide.api.merge_patch import merge_difference
+from raytide.api.violations import Violation
+from raytide.trainingjob.conditions import invalid_conditions
+
+
+def unreadable_patch(obj: Mapping[str, Any], faults: Sequence[Violation], now: datetime) -> dict[str, Any] | None:
+    """The status patch that names the violations; None when the status has them already."""
+    written = obj.get("status")
+    old: Mapping[str, Any] = written if isinstance(written, Mapping) else {}
+    new = {
+        **without_unreached(old, obj["metadata"].get("generation")),
+        "conditions": invalid_conditions(_readable(old.get("conditions")), faults, now),
+        "phase": old.get("phase") or constants.PHASE_PENDING,
+        "waiting": constants.INVALID_SPEC,
+    }
+    if not merge_difference(old, new):
+        return None
+    difference = merge_difference(old, {**new, "lastUpdateTime": timestamp(now)})
+    return {"metadata": {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, "status": difference}
+
+
+def _readable(conditions: Any) -> Sequence[ConditionJson]:
+    found = conditions if isinstance(conditions, list) else []
+    return [condition for condition in found if isinstance(condition, Mapping)]

@@ -1,0 +1,480 @@
+"""Pools for tests of the planner, and a small cluster in which its plans are carried out.
+
+`shape`, `node`, `job`, `quota`, `stranger` make the nouns of fairshare/algorithm/model.py with the field's usual numbers (CPUs, not
+thousandths). A `World` holds every pod by itself: `pool()` is the snapshot a planner gets, `carried_out(division)` the next
+world, with shrunk pods gone and new ones placed by a scheduler that knows nothing of the planner's placement.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from raytide.fairshare.algorithm.model import (
+    CPU,
+    MEMORY,
+    PODS,
+    Allocation,
+    AllocationOptions,
+    Amounts,
+    ClusterSnapshot,
+    Companion,
+    Constraints,
+    Core,
+    ExternalPods,
+    Node,
+    Participant,
+    ParticipantId,
+    Quota,
+    Requirement,
+    Shape,
+    Taint,
+    Toleration,
+)
+from raytide.fairshare.algorithm.participant_state import allowed_size
+
+GPU = "nvidia.com/gpu"
+KIND = "TrainingJob"
+
+
+# --- nouns -------------------------------------------------------------------------------------------------------------
+
+
+def amounts(cpu: float = 0, memory: int = 0, gpu: int = 0, pods: int = 0, **more: int) -> dict[str, int]:
+    """CPUs, bytes, GPUs and pods; what is zero is left out."""
+    given = {CPU: round(cpu * 1000), MEMORY: memory, GPU: gpu, PODS: pods, **more}
+    return {name: amount for name, amount in given.items() if amount}
+
+
+def shape(
+    cpu: float = 1, *, gpu: int = 0, memory: int = 0, limits: Mapping[str, int] | None = None, **where: Any
+) -> Shape:
+    """One pod; `limits` are as its requests where nothing is said, `where` are fields of Constraints."""
+    requests = amounts(cpu, memory, gpu, 1)
+    room = {name: amount for name, amount in requests.items() if name != PODS} if limits is None else limits
+    return Shape(requests, dict(room), Constraints(**where))
+
+
+def node(
+    name: str = "node-1", *, cpu: float = 0, gpu: int = 0, memory: int = 1 << 40, pods: int = 110, **more: Any
+) -> Node:
+    """One node; more memory than anybody asks for where nothing is said. `used` is what strangers have there."""
+    return Node(name, amounts(cpu, memory, gpu, pods), **more)
+
+
+def id_of(name: str, namespace: str = "default") -> ParticipantId:
+    """A TrainingJob's."""
+    return ParticipantId(KIND, namespace, name)
+
+
+def job(
+    name: str,
+    floor: int,
+    ceiling: int,
+    current: int = 0,
+    *,
+    cpu: float = 1,
+    gpu: int = 0,
+    memory: int = 0,
+    namespace: str = "default",
+    **more: Any,
+) -> Participant:
+    """A participant; a gang exactly if it wants GPUs and nothing else is said."""
+    more.setdefault("shape", shape(cpu, gpu=gpu, memory=memory))
+    more.setdefault("is_gang", gpu > 0)
+    more.setdefault("created_at", "2026-01-01T00:00:00Z")
+    return Participant(id=id_of(name, namespace), floor=floor, ceiling=ceiling, current=current, **more)
+
+
+def companion(per: int, floor: int, ceiling: int, *, cpu: float = 1, current: int = 0) -> Companion:
+    """Parameter servers that come with the trainers."""
+    return Companion(shape(cpu), per=per, floor=floor, ceiling=ceiling, current=current)
+
+
+def master(cpu: float = 1, *, count: int = 1) -> Core:
+    """A core of one shape."""
+    return Core("master", shape(cpu), count)
+
+
+def stranger(cpu: float = 1, *, count: int = 1, gpu: int = 0, **more: Any) -> ExternalPods:
+    """Somebody else's pods without a node."""
+    return ExternalPods(shape(cpu, gpu=gpu), count, **{"name": "web/pod", **more})
+
+
+def quota(namespace: str = "default", **free: int) -> Quota:
+    """What one ResourceQuota still allows."""
+    return Quota(namespace, "quota", free)
+
+
+def added(*many: Amounts) -> dict[str, int]:
+    """The sum, resource by resource."""
+    total: Counter[str] = Counter()
+    for one in many:
+        total.update(one)
+    return dict(total)
+
+
+def times(one: Amounts, count: int) -> dict[str, int]:
+    """So many times as much."""
+    return {name: amount * count for name, amount in one.items()}
+
+
+# --- where a pod may go: written a second time, so that the planner is not its own judge ----------------------------------
+
+
+def may_run_on(there: Node, wanted: Shape) -> bool:
+    """Whether the node is usable, its taints are tolerated and its labels are as required."""
+    where = wanted.constraints
+    return (
+        there.is_usable
+        and all(any(_tolerates(one, taint) for one in where.tolerations) for taint in there.taints if _repels(taint))
+        and all(there.labels.get(key) == value for key, value in where.node_selector)
+        and (not where.terms or any(term and all(_meets(there, one) for one in term) for term in where.terms))
+    )
+
+
+def _repels(taint: Taint) -> bool:
+    return taint.effect in {"NoSchedule", "NoExecute"}
+
+
+def _tolerates(one: Toleration, taint: Taint) -> bool:
+    if one.effect and one.effect != taint.effect:
+        return False
+    if not one.key:
+        return one.operator == "Exists"
+    return one.key == taint.key and (one.operator == "Exists" or one.value == taint.value)
+
+
+def _meets(there: Node, requirement: Requirement) -> bool:
+    labels = {"metadata.name": there.name} if requirement.is_field else there.labels
+    label = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return label in requirement.values
+        case "NotIn":
+            return label not in requirement.values
+        case "Exists":
+            return label is not None
+        case "DoesNotExist":
+            return label is None
+        case "Gt":
+            return label is not None and int(label) > int(requirement.values[0])
+        case "Lt":
+            return label is not None and int(label) < int(requirement.values[0])
+    raise ValueError(requirement.operator)
+
+
+def has_room(free: Amounts, wanted: Amounts) -> bool:
+    """Whether all of it is there."""
+    return all(free.get(name, 0) >= amount for name, amount in wanted.items())
+
+
+Rooms = dict[str, dict[str, int]]
+"""Node -> what is free there."""
+
+SEARCHED = 20_000
+"""Placements tried before the search gives up."""
+
+
+class TooManyPlacementsError(Exception):
+    """Whether it fits is not known."""
+
+
+def placement_of(nodes: Sequence[Node], free: Rooms, pods: Sequence[Shape]) -> list[str] | None:
+    """Some placement of all of them, found by trying every one; None: there is none."""
+    order = sorted(range(len(pods)), key=lambda i: sorted(pods[i].requests.items()), reverse=True)
+    chosen: dict[int, str] = {}
+    tried = 0
+
+    def search(depth: int) -> bool:
+        nonlocal tried
+        if depth == len(order):
+            return True
+        wanted = pods[order[depth]]
+        is_like_last = depth > 0 and pods[order[depth - 1]] == wanted
+        first = chosen[order[depth - 1]] if is_like_last else ""  # of equal pods, later ones are never further ahead
+        for there in nodes:
+            room = free[there.name]
+            if there.name < first or not may_run_on(there, wanted) or not has_room(room, wanted.requests):
+                continue
+            tried += 1
+            if tried > SEARCHED:
+                raise TooManyPlacementsError
+            chosen[order[depth]] = there.name
+            free[there.name] = added(room, times(wanted.requests, -1))
+            if search(depth + 1):
+                return True
+            free[there.name] = room
+        chosen.pop(order[depth], None)
+        return False
+
+    return [chosen[i] for i in range(len(pods))] if search(0) else None
+
+
+# --- a cluster of pods -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Pods:
+    """The pods of one job: for each its node, or nothing; trainers and companions in the order of their index."""
+
+    job: Participant
+    trainers: list[str] = field(default_factory=list)
+    companions: list[str] = field(default_factory=list)
+    cores: dict[str, list[str]] = field(default_factory=dict)
+
+    def all(self) -> list[tuple[Shape, list[str], int]]:
+        """Every pod as (shape, the list it is in, its place there): cores first, then companions, then trainers."""
+        found = [
+            (core.shape, self.cores[core.name], i) for core in self.job.core for i in range(len(self.cores[core.name]))
+        ]
+        if self.job.companion:
+            found += [(self.job.companion.shape, self.companions, i) for i in range(len(self.companions))]
+        return found + [(self.job.shape, self.trainers, i) for i in range(len(self.trainers))]
+
+    def places(self) -> list[tuple[str, Shape]]:
+        """Node and shape of every pod that has a node."""
+        found: list[tuple[str, Shape]] = [(where[i], wanted) for wanted, where, i in self.all() if where[i]]
+        return found
+
+    def copy(self) -> "Pods":
+        return Pods(self.job, list(self.trainers), list(self.companions), {k: list(v) for k, v in self.cores.items()})
+
+
+class World:
+    """Nodes and the pods of jobs; whatever has no node is given one where some placement of first comers exists."""
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        jobs: Iterable[Participant] = (),
+        *,
+        strangers: Iterable[ExternalPods] = (),
+        quotas: Iterable[Quota] = (),
+        options: AllocationOptions | None = None,
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self.strangers = tuple(strangers)
+        self.quotas = tuple(quotas)
+        self.options = options or AllocationOptions()
+        self.leaving: tuple[tuple[str, Shape], ...] = ()
+        self.unsettled: frozenset[ParticipantId] = frozenset()
+        """Whose pods are leaving."""
+        """Pods that have been told to go, and are still there."""
+        self.jobs: dict[ParticipantId, Pods] = {}
+        for one in jobs:
+            self.add(one)
+
+    def add(self, one: Participant) -> None:
+        """With pods for its current size and, unless it is a gang that has not begun, its core."""
+        pods = Pods(one, cores={core.name: [] for core in one.core})
+        self.jobs[one.id] = pods
+        self._fill(pods, one.current)
+        self.schedule()
+
+    def _fill(self, pods: Pods, trainers: int) -> None:
+        one = pods.job
+        has_begun = trainers > 0 or not one.is_gang
+        for core in one.core:
+            pods.cores[core.name] += [""] * ((core.count if has_begun else 0) - len(pods.cores[core.name]))
+        if one.companion:
+            _resize(pods.companions, one.companion.wanted(trainers) if has_begun else 0)
+        _resize(pods.trainers, trainers)
+
+    def __repr__(self) -> str:
+        """The snapshot that a planner gets, as Python: what a failing property prints."""
+        return repr(self.pool())
+
+    # --- what is where ---
+
+    def rooms(self) -> Rooms:
+        """What is free per node; negative where strangers asked for more than there is."""
+        used = self._used()
+        return {one.name: added(one.allocatable, times(used[one.name], -1)) for one in self.nodes}
+
+    def _used(self) -> dict[str, dict[str, int]]:
+        used = {one.name: dict(one.used) for one in self.nodes}
+        for pods in self.jobs.values():
+            for wanted, where, i in pods.all():
+                if where[i]:
+                    used[where[i]] = added(used[where[i]], wanted.requests)
+        for name, wanted in self.leaving:
+            used[name] = added(used[name], wanted.requests)
+        return used
+
+    def _leaving(self, name: str) -> dict[str, int]:
+        return added(*(wanted.requests for where, wanted in self.leaving if where == name))
+
+    def schedule(
+        self,
+        choose: Callable[[list[str]], str] = lambda names: names[0],
+        *,
+        last: Collection[ParticipantId] = (),
+    ) -> None:
+        """As kube-scheduler: each pod without a node gets one that has room now; by priority, then as jobs came."""
+        free = self.rooms()
+        for id_ in sorted(self.jobs, key=lambda id_: (id_ in last, -self.jobs[id_].job.priority)):
+            for wanted, where, i in self.jobs[id_].all():
+                if where[i]:
+                    continue
+                fitting = [
+                    there.name
+                    for there in self.nodes
+                    if may_run_on(there, wanted) and has_room(free[there.name], wanted.requests)
+                ]
+                if fitting:
+                    where[i] = choose(fitting)
+                    free[where[i]] = added(free[where[i]], times(wanted.requests, -1))
+
+    def running(self) -> "World":
+        """Without the trainers above their minimum that found no room: what there is after calm days."""
+        other = self.copy()
+        for pods in other.jobs.values():
+            if pods.trainers or not pods.job.is_gang:
+                other._fill(pods, allowed_size(pods.job, max(pods.job.floor, sum(map(bool, pods.trainers)))))
+        other.schedule()
+        return other
+
+    def sizes(self) -> dict[str, int]:
+        """Name -> trainers wanted."""
+        return {id_.name: len(pods.trainers) for id_, pods in self.jobs.items()}
+
+    def waiting_pods(self) -> list[tuple[ParticipantId, Shape]]:
+        """All that have no node."""
+        return [(id_, wanted) for id_, pods in self.jobs.items() for wanted, where, i in pods.all() if not where[i]]
+
+    # --- the planner's view ---
+
+    def pool(self) -> ClusterSnapshot:
+        """The snapshot."""
+        used = self._used()
+        return ClusterSnapshot(
+            nodes=tuple(replace(one, used=used[one.name], leaving=self._leaving(one.name)) for one in self.nodes),
+            participants=tuple(self._participant(pods) for pods in self.jobs.values()),
+            external_pods=self.strangers,
+            quotas=tuple(self._remaining(one) for one in self.quotas),
+            charged=self._charged(),
+            options=self.options,
+        )
+
+    def _participant(self, pods: Pods) -> Participant:
+        one = pods.job
+        core = tuple(replace(core, missing=core.count - sum(map(bool, pods.cores[core.name]))) for core in one.core)
+        companions = one.companion
+        if companions:
+            companions = replace(
+                companions,
+                current=len(pods.companions),
+                placed=_by_node(pods.companions),
+                leaves_first=tuple(name for name in reversed(pods.companions) if name),
+            )
+        return replace(
+            one,
+            is_settled=one.is_settled and one.id not in self.unsettled,
+            may_grow=one.may_grow and one.id not in self.unsettled,
+            current=len(pods.trainers),
+            placed=_by_node(pods.trainers),
+            leaves_first=tuple(name for name in reversed(pods.trainers) if name),
+            core=core,
+            companion=companions,
+        )
+
+    def _charged(self) -> dict[str, int]:
+        ours = (wanted.limits for pods in self.jobs.values() for wanted, _where, _i in pods.all())
+        return added(*(one.used for one in self.nodes), *ours, *(wanted.limits for _where, wanted in self.leaving))
+
+    def _remaining(self, one: Quota) -> Quota:
+        asked = [
+            wanted.requests
+            for id_, pods in self.jobs.items()
+            if id_.namespace == one.namespace
+            for wanted, _where, _i in pods.all()
+        ]
+        total = added(*asked)
+        return replace(one, free={name: amount - total.get(name, 0) for name, amount in one.free.items()})
+
+    # --- plans ---
+
+    def copy(self) -> "World":
+        other = World(self.nodes, strangers=self.strangers, quotas=self.quotas, options=self.options)
+        other.jobs = {id_: pods.copy() for id_, pods in self.jobs.items()}
+        other.leaving, other.unsettled = self.leaving, self.unsettled
+        return other
+
+    def gone(self) -> "World":
+        """With those gone that were leaving."""
+        other = self.copy()
+        other.leaving, other.unsettled = (), frozenset()
+        return other
+
+    def resized(self, division: Allocation, *, only_released: bool = False, is_graceful: bool = False) -> "World":
+        """With the pods of the plan: who leaves has left (no node yet first, then the last), who is new has no node.
+
+        If `is_graceful`, whoever leaves has been told and is still there.
+        """
+        other = self.copy()
+        held: set[ParticipantId] = set()
+        for one in division.resizes:
+            pods = other.jobs[one.id]
+            held |= {one.id} if only_released and not one.is_released else set()
+            if one.id not in held:
+                assert one.before == len(pods.trainers), one
+                before = pods.places()
+                other._fill(pods, one.after)
+                for kept in pods.places():
+                    before.remove(kept)
+                other.leaving += tuple(before) if is_graceful else ()
+                other.unsettled |= {one.id} if is_graceful and before else frozenset()
+        return other
+
+    def carried_out(self, division: Allocation) -> "World":
+        """The world in which everything has come true as planned; whoever has to wait is not quicker than the others."""
+        other = self.resized(division)
+        other.place_as_planned(division)
+        other.schedule(last={one.id for one in division.waiting if one.is_below_floor})
+        return other
+
+    def place_as_planned(self, division: Allocation) -> None:
+        """Trainers without a node go where the plan assumed, as far as there is room now."""
+        free = self.rooms()
+        for one in division.resizes:
+            pods = self.jobs[one.id]
+            new = [i for i, where in enumerate(pods.trainers) if not where]
+            for name in (name for name, count in sorted(one.nodes.items()) for _ in range(count)):
+                if new and has_room(free[name], pods.job.shape.requests):
+                    pods.trainers[new.pop(0)] = name
+                    free[name] = added(free[name], times(pods.job.shape.requests, -1))
+
+    def changed(self, **jobs: Mapping[str, Any]) -> "World":
+        """With other fields in jobs of these names, as after an edit or when a cool-down is over."""
+        other = self.copy()
+        for id_, pods in other.jobs.items():
+            if id_.name in jobs:
+                pods.job = replace(pods.job, **jobs[id_.name])
+        return other
+
+
+def _by_node(where: list[str]) -> dict[str, int]:
+    return dict(Counter(name for name in where if name))
+
+
+def _resize(where: list[str], count: int) -> None:
+    """Those without a node go first, from the last on; then the last."""
+    for i in reversed(range(len(where))):
+        if len(where) > count and not where[i]:
+            del where[i]
+    del where[count:]
+    where += [""] * (count - len(where))
+
+
+def resizes_of(division: Allocation) -> dict[str, int]:
+    """Name -> by how much."""
+    found: Counter[str] = Counter()
+    for one in division.resizes:
+        found[one.id.name] += one.after - one.before
+    return dict(found)
+
+
+def waiting_of(division: Allocation) -> dict[str, str]:
+    """Name -> reason, for those below their floor."""
+    return {one.id.name: one.reason for one in division.waiting if one.is_below_floor}

@@ -1,0 +1,89 @@
+"""What the user guide says a command prints, and whether it does.
+
+`examples()` reads the console blocks of a document: a command after `$ `, then its output up to the next command.
+`differs()` compares an output with what a run printed. What differs from run to run is left out of the comparison: the random
+end of names, ages, times of day, ports, nodes, line numbers, columns' widths. A line `…` stands for any lines, `…` inside a line for
+anything.
+"""
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_VARYING = (
+    (re.compile(r"(-head|-worker)-[a-z0-9]{5}(?![a-z0-9])"), r"\1-RANDOM"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+"), "TIME"),
+    (re.compile(r"\b127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r"\.py:\d+"), ".py:LINE"),
+    (re.compile(r"\b\d+(\.\d+)? s\b"), "SECONDS"),
+    (re.compile(r"\b(\d+m)?\d+s\b|\b\d+m\b"), "AGE"),
+    (re.compile(r"\bsandbox-\d+\b"), "NODE"),
+    (re.compile(r"[ \t]+"), " "),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One command of a document, and what the document says it prints."""
+
+    command: str
+    output: tuple[str, ...]
+
+
+def examples(document: str) -> list[Example]:
+    """All of a document in `docs/`, in order."""
+    found = []
+    for block in _BLOCK.findall((DOCS / document).read_text()):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            lines = part.splitlines()
+            end = next(n for n in range(1, len(lines) + 1) if _is_complete("\n".join(lines[:n])))
+            found.append(Example("\n".join(lines[:end]), tuple(lines[end:])))
+    return found
+
+
+def _is_complete(command: str) -> bool:
+    """Whether a shell would run it, or read on."""
+    try:
+        shlex.split(command, comments=True)
+    except ValueError:
+        return False
+    return not command.endswith("\\")
+
+
+def differs(example: Example, printed: str, *, is_ordered: bool = True) -> str:
+    """Why this is not what the document shows; empty if it is. Without order, each line has to be among the printed ones."""
+    wanted, found = [_plain(line) for line in example.output], [_plain(line) for line in printed.splitlines()]
+    if not is_ordered:
+        missing = [line for line in wanted if line != "…" and not any(_is_line(line, each) for each in found)]
+        return _difference(example, missing, found) if missing else ""
+    return "" if _matches(wanted, found) else _difference(example, wanted, found)
+
+
+def _difference(example: Example, wanted: list[str], found: list[str]) -> str:
+    return f"$ {example.command}\nthe document:\n{_text(wanted)}\nthe run:\n{_text(found)}"
+
+
+def _matches(wanted: list[str], found: list[str]) -> bool:
+    if not wanted:
+        return not found
+    if wanted[0] == "…":
+        return any(_matches(wanted[1:], found[n:]) for n in range(len(found) + 1))
+    return bool(found) and _is_line(wanted[0], found[0]) and _matches(wanted[1:], found[1:])
+
+
+def _is_line(wanted: str, found: str) -> bool:
+    return re.fullmatch(".*".join(re.escape(part) for part in wanted.split("…")), found) is not None
+
+
+def _plain(line: str) -> str:
+    """The line without what differs from run to run."""
+    for pattern, word in _VARYING:
+        line = pattern.sub(word, line)
+    return line.strip()
+
+
+def _text(lines: list[str]) -> str:
+    return "\n".join(f"  {line}" for line in lines)

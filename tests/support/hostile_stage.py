@@ -1,0 +1,157 @@
+"""The real operator beside a hundred healthy RayClusters, and one hostile object at a time.
+
+The embedded API in the caller's loop, `measured_operator.py` as a process with 512 MiB. A tenant has room for 60 pods, as a
+quota would have it: what would be made beyond them is refused, because a fake API that stores 300,000 pods measures itself.
+"""
+
+import asyncio
+import itertools
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from integration.rig import CRDS, Cluster, until
+from integration.surface import JOB_CRD, RAYCLUSTERS, TRAININGJOBS
+from raytide.sandbox.apiserver.store import Entry
+from support.builders import group, raycluster
+from support.hostile_objects import NAMESPACE, Hostile
+from support.operator_process import tail
+from support.ports import free_port
+
+LIMIT_MIB = 512
+HEALTHY = 100
+ROOM = 60
+PLURALS = {"RayCluster": RAYCLUSTERS, "TrainingJob": TRAININGJOBS}
+
+
+def _let_everything_in(definition: dict[str, Any]) -> None:
+    for version in definition["spec"]["versions"]:
+        version["schema"] = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+
+
+class HostileStage:
+    """The cluster, the operator, and what was measured of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = Cluster()
+        self.log = folder / "operator.log"
+        self._folder = folder
+        self._told = folder / "longest.json"
+        self._turns = itertools.count()
+        self._looked_at = 0.0
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """A hundred healthy clusters and an operator that has seen them all."""
+        here = self.cluster
+        await here.start()
+        here.install_crd(JOB_CRD)
+        for name in PLURALS.values():  # as under an older CRD; and a fake API that judges a megabyte measures itself
+            here.edit("", name, _let_everything_in, CRDS)
+        here.add_node("node", cpu="1000", memory="4000Gi", pods="5000")
+        here.ensure_namespace(NAMESPACE)
+        here.ensure_namespace("healthy")
+        here.veto = self._refuse
+        for number in range(HEALTHY):
+            here.create(
+                RAYCLUSTERS, raycluster(group(replicas=1), name=f"healthy-{number}", namespace="healthy", uid="")
+            )
+        health = f"127.0.0.1:{free_port()}"
+        command = [sys.executable, Path(__file__).with_name("measured_operator.py"), LIMIT_MIB, self._told]
+        command += ["--kubeconfig", here.write_kubeconfig(self._folder / "kubeconfig")]
+        command += ["--metrics-addr", "0", "--health-probe-bind-address", health]
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(*map(str, command), stdout=log, stderr=log)
+        await until("every healthy cluster has its pods", lambda: self._pods("healthy") == 2 * HEALTHY, within_s=90)
+        await asyncio.sleep(2)  # what was begun by the last of them ends
+        await self.longest()
+
+    async def stop(self) -> None:
+        """SIGTERM, and an ordered end."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+            await asyncio.wait_for(self._process.wait(), 30)
+        await self.cluster.stop()
+
+    def last_words(self) -> str:
+        return tail(self.log, 8)[-4000:]
+
+    # --- one object ------------------------------------------------------------------------------------------------------
+    async def meet(self, hostile: Hostile) -> dict[str, Any]:
+        """Store it, see it answered and a neighbour served; returns what it cost."""
+        await self.longest()
+        self._reset_peak()
+        for obj in hostile.objects:
+            self.cluster.store.create(PLURALS[obj["kind"]], json.loads(json.dumps(obj)))
+        await until(
+            f"somebody says {hostile.told!r}\n{self.last_words()}", lambda: self._is_answered(hostile), within_s=60
+        )
+        await self._see_neighbour_served()
+        await asyncio.sleep(3)  # a pass over it that follows at once, and a sharing pass, belong to it too
+        return {**await self.longest(), "peak_mib": self._peak_mib()}
+
+    async def clear(self) -> None:
+        """As if it had never been."""
+        for plural in (*PLURALS.values(), "pods", "services", "configmaps", "events"):
+            for key, _ in self.cluster.store.entries(plural, NAMESPACE):
+                self.cluster.store.delete(plural, NAMESPACE, key.name, grace_s=0)  # no answer of a megabyte is written
+        await until("the hostile namespace is empty", lambda: not self._pods(NAMESPACE), within_s=30)
+        await asyncio.sleep(0.5)
+
+    async def longest(self) -> dict[str, Any]:
+        """The longest step since the last call."""
+        assert self._process is not None
+        assert self._process.returncode is None, f"the operator has ended:\n{self.last_words()}"
+        self._told.unlink(missing_ok=True)
+        self._process.send_signal(signal.SIGUSR1)
+        await until("the operator tells its longest step", self._told.exists)
+        found: dict[str, Any] = json.loads(self._told.read_text())
+        return found
+
+    # --- inside ----------------------------------------------------------------------------------------------------------
+    async def _see_neighbour_served(self) -> None:
+        name = f"healthy-{next(self._turns) % HEALTHY}"
+        before = self._pods("healthy")
+
+        def grow(obj: dict[str, Any]) -> None:
+            obj["spec"]["workerGroupSpecs"][0]["replicas"] += 1
+
+        self.cluster.edit("healthy", name, grow, RAYCLUSTERS)
+        await until("a healthy cluster grows as if alone", lambda: self._pods("healthy") > before, within_s=30)
+
+    def _is_answered(self, hostile: Hostile) -> bool:
+        notes = [str(entry.obj().get("message")) for entry in self._entries("events", NAMESPACE)]
+        if hostile.told:
+            return any(hostile.told in note for note in notes)
+        return bool(notes or self._entries("pods", NAMESPACE)) or self._is_status_written()
+
+    def _is_status_written(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now - self._looked_at < 1:  # these objects are large
+            return False
+        self._looked_at = now
+        entries = (entry for plural in PLURALS.values() for entry in self._entries(plural, NAMESPACE))
+        return any("lastUpdateTime" in (entry.obj().get("status") or {}) for entry in entries)
+
+    def _entries(self, plural: str, namespace: str) -> list[Entry]:
+        return [entry for _, entry in self.cluster.store.entries(plural, namespace)]
+
+    def _pods(self, namespace: str) -> int:
+        return len(self._entries("pods", namespace))
+
+    def _refuse(self, namespace: str, plural: str, _obj: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
+        if (namespace, plural) != (NAMESPACE, "pods") or self._pods(NAMESPACE) < ROOM:
+            return None
+        words = "exceeded quota: tenant, requested: pods=1, used: pods=60, limited: pods=60"
+        return 403, {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": words}
+
+    def _reset_peak(self) -> None:
+        assert self._process is not None
+        Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")
+
+    def _peak_mib(self) -> float:
+        assert self._process is not None
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024

@@ -1,0 +1,60 @@
+"""Why a pod is stuck."""
+
+import pytest
+
+from raytide.api.pod import ContainerView, PodCondition
+from raytide.api.pod_failure import Cause, is_namespace_terminating, trouble_of, trouble_of_refusal
+from support.builders import NOT_READY, pending, pod, waiting
+
+
+@pytest.mark.rule("SC:S21")
+@pytest.mark.parametrize(
+    ("view", "cause"),
+    [
+        pytest.param(pod(), None, id="a ready pod has no trouble"),
+        pytest.param(pending("a"), None, id="a pod that is merely pending has none"),
+        pytest.param(
+            pending("a", containers=(waiting("ray", "ContainerCreating"),)), None, id="starting is no trouble"
+        ),
+        pytest.param(pending("a", init_containers=(waiting("w", "PodInitializing"),)), None, id="nor is initialising"),
+        pytest.param(pending("a", containers=(waiting("ray", "ImagePullBackOff"),)), Cause.IMAGE, id="image"),
+        pytest.param(pending("a", init_containers=(waiting("w", "ErrImagePull"),)), Cause.IMAGE, id="init image"),
+        pytest.param(pod(ready=NOT_READY, containers=(waiting("ray", "CrashLoopBackOff"),)), Cause.CRASH, id="crash"),
+        pytest.param(
+            pending("a", containers=(waiting("ray", "CreateContainerConfigError"),)), Cause.CONFIG, id="config"
+        ),
+        pytest.param(
+            pod(containers=(ContainerView("ray", "terminated", "CrashLoopBackOff"),)), None, id="only waiting counts"
+        ),
+        pytest.param(
+            pending("a", scheduled=PodCondition("False", "Unschedulable", "no room")), Cause.UNSCHEDULABLE, id="no node"
+        ),
+        pytest.param(pending("a", scheduled=PodCondition("False", "SchedulingGated", "")), Cause.GATED, id="gated"),
+    ],
+)
+def test_causes(view, cause):
+    trouble = trouble_of(view)
+    assert (trouble.cause if trouble else None) is cause
+
+
+def test_the_words_of_kubernetes_are_kept():
+    assert trouble_of(pending("a", containers=(waiting("ray", "ErrImagePull", "not found"),))).detail == (
+        "container ray: ErrImagePull: not found"
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ('pods "x" is forbidden: exceeded quota: q, requested: pods=1', Cause.QUOTA),
+        ('admission webhook "w" denied the request', Cause.FORBIDDEN),
+        ('services "a" already exists, with another owner or group: it has no controller', Cause.NAME_TAKEN),
+    ],
+)
+def test_refusals(message, cause):
+    assert trouble_of_refusal("Forbidden", message).cause is cause
+
+
+def test_a_namespace_on_its_way_out_is_recognised():
+    assert is_namespace_terminating("unable to create new content in namespace x because it is being terminated")
+    assert not is_namespace_terminating("exceeded quota")

@@ -1,0 +1,118 @@
+"""The table of rights stays small, plain and true."""
+
+from collections import Counter
+
+import pytest
+
+from raytide.api.config import AutoscalerConfig
+from raytide.api.meta import ROLES
+from raytide.api.rbac_rules import PERMISSIONS, Scope, Triple, permissions_for, permissions_in, triples_of
+from raytide.raycluster.manifests.rbac import build_rights
+from support import builders
+
+KNOWN_VERBS = {"get", "list", "watch", "create", "update", "patch", "delete"}
+NEVER = {"secrets", "pods/exec", "pods/proxy", "services/proxy", "clusterroles", "clusterrolebindings"}
+
+
+@pytest.mark.rule("SE:C6")
+def test_it_is_within_the_budget():
+    assert len(triples_of(PERMISSIONS)) <= 60
+
+
+@pytest.mark.rule("SE:C6")
+def test_there_is_no_wildcard_and_no_invented_verb():
+    assert {triple.verb for triple in triples_of(PERMISSIONS)} <= KNOWN_VERBS
+    assert not [triple for triple in triples_of(PERMISSIONS) if "*" in "".join(triple)]
+
+
+@pytest.mark.rule("SE:C6")
+def test_it_has_nothing_to_do_with_secrets_cluster_roles_or_exec():
+    assert NEVER.isdisjoint(triple.resource for triple in triples_of(PERMISSIONS))
+
+
+@pytest.mark.rule("SE:C6")
+def test_it_never_changes_who_may_what_nor_outranks_itself():
+    of_rbac = {(t.resource, t.verb) for t in triples_of(PERMISSIONS) if t.group == "rbac.authorization.k8s.io"}
+    assert of_rbac == {(kind, verb) for kind in ("roles", "rolebindings") for verb in ("get", "create")}
+
+
+@pytest.mark.rule("RC:RB-4")
+@pytest.mark.parametrize("mode", ["raytide", "ray"])
+def test_it_holds_what_it_passes_on(mode):
+    config = AutoscalerConfig(mode=mode)
+    role = dict(build_rights(builders.parsed(enableInTreeAutoscaling=True), config))[ROLES]
+    passed_on = {
+        Triple(group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    held = triples_of(permissions_for(mode))
+    assert passed_on <= held
+    assert {t for t in held if t.verb == "patch" and t.resource in ("rayclusters", "pods", "pods/resize")} <= passed_on
+
+
+def test_writing_to_pods_is_held_only_where_rays_autoscaler_is_the_rule():
+    more = triples_of(permissions_for("ray")) - triples_of(permissions_for("raytide"))
+    assert {str(triple) for triple in more} == {"patch pods", "patch pods/resize"}
+
+
+def test_no_right_stands_in_two_rows():
+    rows = [permission for permission in PERMISSIONS if permission.scope is not Scope.EVERYWHERE]
+    counted = Counter(triple for permission in rows for triple in permission.triples)
+    assert [triple for triple, rows in counted.items() if rows > 1] == []
+
+
+def test_what_is_needed_everywhere_is_given_where_everything_is_watched():
+    assert triples_of(permissions_in(Scope.EVERYWHERE)) <= triples_of(permissions_in(Scope.WATCHED))
+    assert {triple.verb for triple in triples_of(permissions_in(Scope.EVERYWHERE))} == {"list", "watch"}
+
+
+def test_config_maps_of_jobs_are_written_and_never_removed():
+    assert {t.verb for t in triples_of(PERMISSIONS) if t.resource == "configmaps"} == {
+        "create",
+        "get",
+        "list",
+        "patch",
+        "watch",
+    }
+
+
+def test_a_training_job_is_never_created_and_never_replaced():
+    on_jobs = {(t.resource, t.verb) for t in triples_of(PERMISSIONS) if t.group == "paddlepaddle.org"}
+    assert on_jobs == {
+        *(("trainingjobs", verb) for verb in ("get", "list", "watch", "patch", "delete")),
+        ("trainingjobs/status", "patch"),
+        ("trainingjobs/finalizers", "update"),
+    }
+
+
+@pytest.mark.rule("FD:RC-B1")
+def test_the_right_to_write_a_raycluster_is_there_for_a_finalizer_and_to_be_passed_on():
+    written = [p for p in PERMISSIONS if p.resource == "rayclusters" and not set(p.verbs) <= {"get", "list", "watch"}]
+    purpose = "remove KubeRay's finalizer from deleted RayClusters, and to grant it to autoscalers"
+    assert [(p.verbs, p.purpose.partition(":")[0]) for p in written] == [(("patch",), purpose)]
+
+
+def test_a_scope_fits_whether_the_resource_has_a_namespace():
+    odd = [p.resource for p in PERMISSIONS if p.on.is_namespaced == (p.scope is Scope.CLUSTER)]
+    assert odd == []
+
+
+def test_every_row_says_what_it_is_for_and_stands_in_one_scope():
+    assert all(permission.purpose and permission.verbs for permission in PERMISSIONS)
+    assert [p for scope in Scope for p in permissions_in(scope)] == sorted(
+        PERMISSIONS, key=lambda p: list(Scope).index(p.scope)
+    )
+
+
+def test_what_cannot_be_given_by_a_role_in_a_namespace_is_optional():
+    rows = permissions_in(Scope.CLUSTER) + permissions_in(Scope.EVERYWHERE)
+    assert [p.resource for p in rows if p.is_required] == []
+
+
+def test_a_triple_reads_like_kubectl():
+    status = next(p for p in PERMISSIONS if p.subresource == "status")
+    assert [str(t) for t in status.triples] == ["patch rayclusters/status.ray.io"]
+    assert str(Triple("", "pods", "get")) == "get pods"

@@ -1,0 +1,89 @@
+"""The record of the sharing pass: what is written can be read, and nonsense is no record."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from raytide.api.sharing_record import (
+    MAX_MESSAGE_LENGTH,
+    MAX_RECORD_BYTES,
+    MAX_RESIZES,
+    ResizeNote,
+    SharingRecord,
+    WaitingNote,
+    encode_record,
+    parse_record,
+)
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NOTE = ResizeNote(NOW, 8, 6, "Reclaimed", "8→6 for ns/other", "ns/other")
+FULL = SharingRecord(
+    uid="u",
+    replicas=6,
+    pservers=3,
+    is_admitted=True,
+    admitted_at=NOW,
+    waiting=WaitingNote("Fragmented", "best node lacks 1 CPU", is_below_minimum=False),
+    resizes=(NOTE,),
+    at=NOW,
+)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(FULL, id="everything"),
+        pytest.param(SharingRecord("u", 0), id="next to nothing"),
+        pytest.param(SharingRecord("u", 1, waiting=WaitingNote("R", "")), id="a reason without words"),
+    ],
+)
+def test_what_is_written_can_be_read(record):
+    assert parse_record(encode_record(record)) == record
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "{",
+        "[]",
+        "null",
+        '"u"',
+        '{"uid": "u"}',
+        '{"replicas": 1}',
+        '{"uid": "", "replicas": 1}',
+        '{"uid": 3, "replicas": 1}',
+        '{"uid": "u", "replicas": true}',
+        '{"uid": "u", "replicas": -1}',
+        '{"uid": "u", "replicas": 1e30}',
+        "[" * 100_000,
+        '{"uid": "u", "replicas": 1, "x": "' + "y" * MAX_RECORD_BYTES + '"}',
+    ],
+)
+def test_nonsense_is_no_record(text):
+    assert parse_record(text) is None
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        pytest.param('"from": "the future"', SharingRecord("u", 1), id="unknown fields are skipped"),
+        pytest.param(
+            '"waiting": 3, "resizes": {}, "at": 5', SharingRecord("u", 1), id="so are parts that make no sense"
+        ),
+        pytest.param('"resizes": [{"at": "x"}, 7, null]', SharingRecord("u", 1), id="and notes that make none"),
+        pytest.param('"admitted": "yes"', SharingRecord("u", 1), id="only true admits"),
+    ],
+)
+def test_what_makes_no_sense_is_left_out(extra, expected):
+    assert parse_record('{"uid": "u", "replicas": 1, ' + extra + "}") == expected
+
+
+def test_it_stays_small():
+    notes = tuple(ResizeNote(NOW, i, i + 1, "Growing", "w" * 5000, "n" * 5000) for i in range(50))
+    text = encode_record(SharingRecord("u", 1, waiting=WaitingNote("R", "w" * 5000), resizes=notes))
+    assert len(text.encode()) < MAX_RECORD_BYTES
+    read = parse_record(text)
+    assert [note.before for note in read.resizes] == list(range(50 - MAX_RESIZES, 50))
+    assert len(read.waiting.message) == len(read.resizes[0].message) == MAX_MESSAGE_LENGTH

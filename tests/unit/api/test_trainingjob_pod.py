@@ -1,0 +1,136 @@
+"""What is kept of a pod, a service and a ConfigMap of a job."""
+
+import json
+
+import msgspec
+import pytest
+
+from raytide.api.meta import Key
+from raytide.api.trainingjob_object import decode_job_object, job_object_from_manifest
+from raytide.api.trainingjob_pod import decode_job_pod, job_pod_from_manifest
+
+OWNER = [{"uid": "other", "controller": False}, {"uid": "uid-job", "controller": True}]
+LABELS = {
+    "raytide.io/training-job": "demo",
+    "raytide.io/training-role": "trainer",
+    "raytide.io/training-index": "3",
+}
+META = {"namespace": "default", "name": "demo-trainer-3", "uid": "u", "resourceVersion": "7", "labels": LABELS}
+
+
+def container(name="trainer", **state):
+    return {"name": name, "state": state, "restartCount": 0}
+
+
+def pod(phase="Running", *containers, **status):
+    return job_pod_from_manifest(
+        {"metadata": META, "status": {"phase": phase, "containerStatuses": list(containers), **status}}
+    )
+
+
+def test_a_pod_that_runs_says_whose_it_is_and_how_it_is_doing():
+    document = {
+        "metadata": {**META, "ownerReferences": OWNER, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"nodeName": "node-0", "containers": [{"name": "trainer"}]},
+        "status": {
+            "phase": "Running",
+            "podIP": "10.0.0.9",
+            "conditions": [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}],
+            "containerStatuses": [container(running={"startedAt": "2026-01-01T00:00:05Z"})],
+        },
+    }
+    view = decode_job_pod(json.dumps(document).encode())
+    assert (view.job_key, view.role, view.index) == (Key("default", "demo"), "trainer", 3)
+    assert (view.owner_uid, view.uid, view.resource_version) == ("uid-job", "u", "7")
+    assert (view.node_name, view.pod_ip, view.started_at) == ("node-0", "10.0.0.9", "2026-01-01T00:00:05Z")
+    assert view.is_running_and_ready
+    assert not (view.is_terminating)
+    assert not view.is_finished
+    assert not view.is_disrupted
+
+
+def test_a_pod_that_was_just_asked_for_says_little():
+    view = job_pod_from_manifest({"metadata": {"namespace": "default", "name": "x"}})
+    assert (view.index, view.phase, view.uid, view.started_at, view.exit_code) == (None, "", "", "", None)
+    assert not view.is_running
+    assert not view.is_finished
+
+
+@pytest.mark.parametrize("label", ["", "x", "-1", "²", "9" * 30])
+def test_an_index_that_is_no_number_is_none(label):
+    labels = {**LABELS, "raytide.io/training-index": label}
+    assert job_pod_from_manifest({"metadata": {**META, "labels": labels}}).index is None
+
+
+@pytest.mark.parametrize(
+    ("view", "code", "reason"),
+    [
+        pytest.param(
+            pod("Failed", container(terminated={"exitCode": 137, "reason": "OOMKilled"})), 137, "OOMKilled", id="killed"
+        ),
+        pytest.param(
+            pod("Failed", container("a", terminated={"exitCode": 0}), container("b", terminated={"exitCode": 3})),
+            3,
+            "",
+            id="the one that failed speaks",
+        ),
+        pytest.param(
+            pod("Failed", initContainerStatuses=[container("init", terminated={"exitCode": 9, "reason": "Error"})]),
+            9,
+            "Error",
+            id="an init container fails first",
+        ),
+    ],
+)
+def test_a_pod_that_failed_says_by_which_code(view, code, reason):
+    assert view.has_failed
+    assert view.exit_code == code
+    assert view.culprit.reason == reason
+
+
+def test_a_pod_ended_when_its_last_container_did():
+    view = pod(
+        "Succeeded",
+        container("a", terminated={"exitCode": 0, "finishedAt": "2026-01-01T00:00:09Z"}),
+        container("b", terminated={"exitCode": 0, "finishedAt": "2026-01-01T00:00:07Z"}),
+    )
+    assert view.has_succeeded
+    assert view.finished_at == "2026-01-01T00:00:09Z"
+
+
+@pytest.mark.parametrize(
+    ("status", "is_disrupted"),
+    [
+        pytest.param({"conditions": [{"type": "DisruptionTarget", "status": "True"}]}, True, id="a disruption target"),
+        pytest.param({"conditions": [{"type": "DisruptionTarget", "status": "False"}]}, False, id="not any more"),
+        pytest.param({"reason": "Evicted"}, True, id="evicted"),
+        pytest.param({"reason": "OutOfmemory"}, True, id="turned away by a full node"),
+        pytest.param({"reason": "DeadlineExceeded"}, False, id="its own deadline"),
+    ],
+)
+def test_the_cluster_is_to_blame_where_it_says_so(status, is_disrupted):
+    assert pod("Failed", **status).is_disrupted is is_disrupted
+
+
+def test_a_pod_is_marked_terminating_once():
+    marked = pod().marked_terminating("2026-01-01T00:00:00Z")
+    assert marked.is_terminating
+    assert marked.marked_terminating("later") is marked
+
+
+def test_what_is_no_pod_is_refused():
+    with pytest.raises(msgspec.MsgspecError):
+        decode_job_pod(b'{"metadata": 7}')
+
+
+def test_a_config_map_says_what_it_holds_and_a_service_nothing():
+    meta = {"namespace": "default", "name": "demo-membership", "uid": "u", "labels": LABELS, "ownerReferences": OWNER}
+    found = decode_job_object(json.dumps({"metadata": meta, "data": {"world_size": "3\n"}}).encode())
+    assert (found.job_key, found.owner_uid, found.content) == (
+        Key("default", "demo"),
+        "uid-job",
+        {"world_size": "3\n"},
+    )
+    service = job_object_from_manifest({"metadata": meta, "spec": {"clusterIP": "None"}})
+    assert service.content == {}
+    assert service.marked_terminating("now").is_terminating

@@ -1,0 +1,98 @@
+"""What holds of work that only a group without room could do, in whatever small world."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raytide.autoscaler.model import Demand, Gang, Instance, NodeType, Request, SchedulingRequest, Status, amounts_of
+from raytide.autoscaler.scheduling.fallback import FallbackResult, schedule_with_fallback
+from raytide.autoscaler.scheduling.schedule import schedule
+from raytide.autoscaler.state.group_availability import Limits, UnavailableGroup
+
+CPU4 = amounts_of({"CPU": 4})
+HEAD = NodeType("headgroup", max_nodes=1)
+MASTER = Instance("head", "headgroup", Status.RAY_RUNNING, is_head=True, pod="head", node_id="id-head")
+NO_ROOM = UnavailableGroup("Unschedulable", "0/3 nodes are available", is_room_missing=True)
+
+
+def running(number: int, group: str, free: int) -> Instance:
+    available = amounts_of({"CPU": free}) if free else ()
+    return Instance(
+        f"r{number}", group, Status.RAY_RUNNING, pod=f"r{number}", node_id=f"n{number}", total=CPU4, available=available
+    )
+
+
+def waiting(name: str, group: str) -> Instance:
+    return Instance(name, group, Status.ALLOCATED, pod=name, total=CPU4, available=CPU4)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> SchedulingRequest:
+    """Two groups of equal nodes, and room for all that is asked for: no node is better, and nobody gets the last one.
+
+    Beside gangs, which take whole nodes, tasks take whole nodes, too: they come before a gang that has to wait, and parts of
+    nodes may be taken in an order that leaves it fewer whole ones.
+    """
+    most = {"spot": 60, "on-demand": draw(st.integers(0, 12))}
+    types = [
+        NodeType(name, max_nodes=count, resources=CPU4, priority=draw(st.integers(0, 1)))
+        for name, count in most.items()
+    ]
+    nodes = draw(st.lists(st.tuples(st.sampled_from(sorted(most)), st.sampled_from((0, 1, 2, 4))), max_size=6))
+    sizes = draw(st.lists(st.integers(1, 6), max_size=3))
+    gangs = [
+        Gang(f"{number}:STRICT_SPREAD|PENDING", (Request(CPU4, anti_affinity=(f"_PG_{number}", "")),) * size)
+        for number, size in enumerate(sizes)
+    ]
+    parts = st.just(4) if gangs else st.sampled_from((1, 2, 4))
+    amounts = draw(st.lists(st.tuples(parts, st.integers(1, 9)), max_size=3))
+    wishes = draw(st.integers(0, 5))
+    return SchedulingRequest(
+        types=(HEAD, *types),
+        instances=(
+            MASTER,
+            *(running(number, *node) for number, node in enumerate(nodes)),
+            *(waiting(f"s{number}", "spot") for number in range(draw(st.integers(0, 3)))),
+        ),
+        tasks=tuple(Demand(Request(amounts_of({"CPU": cpus})), count) for cpus, count in amounts),
+        gangs=tuple(gangs),
+        constraint=(Demand(Request(CPU4), wishes),) if wishes else None,
+    )
+
+
+def blocked(question: SchedulingRequest) -> FallbackResult:
+    """What is chosen while the spot group has no room for any more."""
+    stuck = tuple(i for i in question.instances if i.node_type == "spot" and i.status is Status.ALLOCATED)
+    types = tuple(replace(one, available=0) if one.name == "spot" else one for one in question.types)
+    limits = Limits(types, (), stuck=stuck, blocked={"spot": NO_ROOM})
+    return schedule_with_fallback(question, limits, schedule)
+
+
+def coming(question: SchedulingRequest) -> int:
+    """Nodes that a plan has in use and that do not run yet, where every group has room."""
+    plan = schedule(question)
+    pending = [i.instance_id for i in question.instances if i.status is Status.ALLOCATED]
+    return sum(plan.launches.values()) + len(plan.needed.intersection(pending))
+
+
+@pytest.mark.rule("FD:AS-A7")
+@settings(max_examples=100, deadline=None)
+@given(worlds())
+def test_never_are_more_nodes_asked_for_than_if_every_group_had_room(question):
+    choice = blocked(question)
+    assert sum(choice.decision.launches.values()) + len(choice.kept) <= coming(question)
+
+
+@pytest.mark.rule("FD:AS-A7")
+@settings(max_examples=100, deadline=None)
+@given(worlds())
+def test_while_what_was_asked_for_is_on_its_way_nothing_more_is_asked_for_and_nothing_withdrawn(question):
+    first = blocked(question)
+    launched = [
+        waiting(f"{name}-{number}", name) for name, count in first.decision.launches.items() for number in range(count)
+    ]
+    still = tuple(i for i in question.instances if i.instance_id not in first.withdrawn)
+    second = blocked(replace(question, instances=(*still, *launched)))
+    assert (second.decision.launches, second.withdrawn) == ({}, frozenset())

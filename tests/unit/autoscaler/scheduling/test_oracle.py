@@ -1,0 +1,18 @@
+"""Does our scheduler decide as Ray 2.60's, defects included? 500 random questions, every field of the answer."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ORACLE = Path(__file__).parents[4] / "tools" / "oracle.py"
+
+
+@pytest.mark.rule("AS:S-2", "AS:S-7", "AS:S-8", "AS:S-9", "AS:S-11", "AS:S-12", "AS:S-14", "AS:S-20", "AS:S-30")
+def test_five_hundred_random_questions_have_rays_own_answers():
+    run = subprocess.run(
+        [sys.executable, str(ORACLE), "--seed", "260", "--cases", "500"], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr[-2000:]
+    assert "500 cases, 0 differences" in run.stdout

@@ -1,0 +1,240 @@
+"""Where a node autoscaler adds nodes: whose word counts, how long a pod waits, and that no pod is made twice."""
+
+import asyncio
+import random
+
+import pytest
+
+from raytide.api.pod import PodCondition
+from raytide.autoscaler.node_events import NodeEvents
+from raytide.autoscaler.settings import SettingError, read_settings
+from raytide.autoscaler.state.instance_lifecycle import TimeLimits
+from raytide.autoscaler.state.node_autoscaler_events import (
+    UNKNOWN,
+    NodeAutoscaler,
+    PodEvent,
+    Presence,
+    answers_of,
+    wait_s,
+)
+from raytide.kube.client import Client
+from raytide.sandbox.faults.types import Answer
+from support.builders import group, pending
+from unit.autoscaler.simulated_cluster import EPOCH, World
+
+from simulation.operator_under_test import WorldClock
+from simulation.wire import InProcess
+from simulation.world import World as Plane
+
+NO_NODE = PodCondition("False", "Unschedulable", "0/3 nodes are available")
+READABLE = NodeAutoscaler(is_readable=True)
+
+
+def cloud(**known: object) -> World:
+    """Spot is preferred; every machine comes after 90 s."""
+    groups = [
+        group("spot", replicas=0, high=8, priority=10),
+        group("on-demand", replicas=0, high=8, priority=5),
+    ]
+    world = World(groups, start_s=5, machine_s={"spot": 90, "on-demand": 90})
+    world.node_autoscaler = NodeAutoscaler(**known)  # type: ignore[arg-type]
+    return world
+
+
+@pytest.mark.rule("FD:AS-A2")
+@pytest.mark.parametrize(
+    "known",
+    [{"is_readable": True}, {"is_readable": True, "has_spoken": True}, {"presence": Presence.PRESENT}],
+    ids=["its first event", "seen before", "by the setting"],
+)
+def test_pods_wait_for_their_machines_and_none_is_made_twice(known):
+    world = cloud(**known)
+    world.demand(8)
+    world.run(110)
+    assert (len(world.created), len(world.live("spot")), world.deleted, world.waiting()) == (8, 8, [], 0)
+
+
+@pytest.mark.rule("FD:AS-A2", "SC:S2")
+def test_where_it_says_no_the_work_goes_to_the_next_group_at_once():
+    world = cloud(is_readable=True)
+    world.blocked.add("spot")
+    world.demand(8)
+    world.run(20)
+    assert (len(world.live("spot")), len(world.live("on-demand"))) == (0, 8)
+    world.run(100)
+    assert world.waiting() == 0
+
+
+@pytest.mark.rule("SC:S2")
+@pytest.mark.parametrize("known", [UNKNOWN, READABLE], ids=["events cannot be read", "nobody has said anything"])
+def test_where_nobody_adds_nodes_the_work_is_elsewhere_within_30_s(known):
+    world = cloud()
+    world.machine_s, world.node_autoscaler = {}, known
+    world.blocked.add("spot")
+    world.demand(8)
+    world.run_until(lambda: len(world.live("on-demand")) == 8, 30)
+    assert world.live("spot") == []
+
+
+@pytest.mark.parametrize(
+    ("known", "seconds"),
+    [
+        pytest.param(UNKNOWN, 8, id="nothing can be read"),
+        pytest.param(READABLE, 15, id="nothing was said yet"),
+        pytest.param(
+            NodeAutoscaler(is_readable=True, has_spoken=True), 900, id="it works, and has said nothing of this"
+        ),
+        pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": True}), 900, id="a node comes"),
+        pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": False}), -1, id="none comes"),
+        pytest.param(NodeAutoscaler(Presence.PRESENT), 900, id="the setting says so"),
+        pytest.param(NodeAutoscaler(Presence.ABSENT, has_spoken=True, answers={"a": True}), 8, id="or says no"),
+    ],
+)
+def test_how_long_a_pod_waits_for_a_node(known, seconds):
+    assert wait_s("a", known, TimeLimits()) == seconds
+
+
+@pytest.mark.parametrize(
+    ("known", "seconds"),
+    [
+        pytest.param(UNKNOWN, -1, id="nothing can be read"),
+        pytest.param(NodeAutoscaler(Presence.ABSENT), -1, id="the setting says that there is none"),
+        pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True), 15, id="its own answer is waited for"),
+        pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": True}), 900, id="a node comes"),
+    ],
+)
+def test_how_long_a_pod_of_a_group_without_nodes_waits(known, seconds):
+    assert wait_s("a", known, TimeLimits(), is_resting=True) == seconds
+
+
+def test_the_last_word_about_the_pod_that_is_there_counts():
+    pods = [pending("a"), pending("b"), pending("c")]
+    events = [
+        PodEvent("a", "uid-a", "NotTriggerScaleUp", EPOCH.replace(hour=2)),
+        PodEvent("a", "uid-a", "TriggeredScaleUp", EPOCH.replace(hour=1)),
+        PodEvent("b", "", "Nominated", EPOCH),
+        PodEvent("c", "another", "TriggeredScaleUp", EPOCH),
+        PodEvent("c", "uid-c", "ScaleDown", EPOCH),
+        PodEvent("gone", "", "Nominated", EPOCH),
+    ]
+    assert answers_of(events, pods) == {"a": False, "b": True}
+
+
+def test_a_setting_that_cannot_be_meant_is_named():
+    assert read_settings({}).node_autoscaler is Presence.AUTO
+    assert read_settings({"RAYTIDE_AUTOSCALER_NODE_AUTOSCALER": "Present"}).node_autoscaler is Presence.PRESENT
+    with pytest.raises(SettingError, match="auto, present, absent"):
+        read_settings({"RAYTIDE_AUTOSCALER_NODE_AUTOSCALER": "maybe"})
+
+
+# --- how its events are read -----------------------------------------------------------------------------------------
+
+
+class Told:
+    """An API with events in it, and how often it was asked."""
+
+    def __init__(self, presence: Presence = Presence.AUTO) -> None:
+        self.plane = Plane(random.Random(0))
+        self.wire = InProcess(self.plane.api, lag_s=lambda: 0.0)
+        self.asked = 0
+        self.refusal: Answer | None = None
+        self.wire.admission = self._count
+        clock = WorldClock(self.plane.now)
+        self.events = NodeEvents(Client(self.wire, clock=clock), "default", clock=clock, presence=presence)
+
+    def _count(self, _request: object) -> Answer | None:
+        self.asked += 1
+        return self.refusal
+
+    def say(self, pod: str, reason: str, source: str = "cluster-autoscaler") -> None:
+        obj = {
+            "metadata": {"name": f"{pod}.{reason}", "namespace": "default"},
+            "involvedObject": {"kind": "Pod", "name": pod, "uid": f"uid-{pod}", "namespace": "default"},
+            "reason": reason,
+            "source": {"component": source},
+            "lastTimestamp": self.plane.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        self.plane.store.create("events", obj)
+
+    async def look(self, *names: str) -> NodeAutoscaler:
+        return await self.events.look([pending(name, scheduled=NO_NODE) for name in names])
+
+
+@pytest.mark.looptime
+@pytest.mark.rule("FD:AS-A2")
+@pytest.mark.parametrize(
+    ("reason", "source", "answer"),
+    [
+        ("TriggeredScaleUp", "cluster-autoscaler", True),
+        ("NotTriggerScaleUp", "cluster-autoscaler", False),
+        ("Nominated", "karpenter", True),
+        ("FailedScheduling", "karpenter", False),
+        ("FailedScheduling", "default-scheduler", None),
+    ],
+)
+async def test_events_of_node_autoscalers_are_read_and_no_others(reason, source, answer):
+    told = Told()
+    assert (await told.look("a")) == READABLE.__class__(is_readable=True, answers={})
+    told.say("a", reason, source)
+    await asyncio.sleep(5)
+    found = await told.look("a")
+    assert (found.answer("a"), found.has_spoken) == (answer, answer is not None)
+
+
+@pytest.mark.looptime
+@pytest.mark.rule("FD:AS-A2", "SC:S17")
+async def test_nothing_is_asked_while_no_pod_waits_and_little_while_one_does():
+    told = Told()
+    await told.events.look([pending("a"), pending("b", node_name="n")])
+    assert told.asked == 0
+    for _ in range(60):
+        await told.look("a")
+        await asyncio.sleep(1)
+    assert told.asked <= 2 * 31
+    told.say("a", "Nominated", "karpenter")
+    await asyncio.sleep(5)
+    told.asked = 0
+    for _ in range(60):
+        await told.look("a")
+        await asyncio.sleep(1)
+    assert told.asked <= 6, "one source, every 20 s"
+
+
+@pytest.mark.looptime
+@pytest.mark.rule("FD:AS-A2", "SC:S17")
+async def test_a_pod_that_waits_for_days_where_nobody_adds_nodes_costs_few_questions_and_hides_no_newer_one():
+    told = Told()
+    for _ in range(60):
+        await told.look("a")
+        await asyncio.sleep(1)
+    told.asked = 0
+    for _ in range(60):
+        await told.look("a")
+        await asyncio.sleep(1)
+    assert told.asked <= 2 * 4, "two sources, every 20 s"
+    assert told.events.requeue_after_s is None
+    await told.look("a", "b")
+    told.say("b", "TriggeredScaleUp")
+    await asyncio.sleep(3)
+    assert (await told.look("a", "b")).answer("b") is True
+
+
+@pytest.mark.looptime
+@pytest.mark.rule("FD:AS-A2")
+async def test_where_the_setting_says_absent_no_answer_is_waited_for():
+    told = Told(Presence.ABSENT)
+    await told.look("a")
+    assert told.asked == 0
+    assert told.events.requeue_after_s is None
+
+
+@pytest.mark.looptime
+@pytest.mark.rule("FD:AS-A2")
+async def test_without_the_right_it_is_asked_once_in_ten_minutes_and_the_setting_counts():
+    told = Told(Presence.PRESENT)
+    told.refusal = Answer(403, message="events is forbidden")
+    for _ in range(60):
+        found = await told.look("a")
+        await asyncio.sleep(5)
+    assert (told.asked, found.is_readable, found.is_at_work) == (1, False, True)
+    assert (await Told(Presence.ABSENT).look("a")).answers is None

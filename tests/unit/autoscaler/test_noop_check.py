@@ -1,0 +1,73 @@
+"""When may a turn be spared? Only where nothing runs against a clock and nothing has changed."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from raytide.api.autoscaler_decision import Backoff, GroupDecision, Why
+from raytide.autoscaler.model import HEAD_TYPE, Demand, GcsState, Instance, NodeStatus, RayNode, Request, Status
+from raytide.autoscaler.noop_check import LONGEST_QUIET_S, is_noop
+from raytide.autoscaler.state.snapshot import ReconcileResult, Snapshot
+from support.builders import head, pod, raycluster
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NODE = RayNode("aa", NodeStatus.RUNNING, "w", "cpu")
+STATE = GcsState(nodes=(NODE,), version=1, session="s")
+CLUSTER = {**raycluster(), "metadata": {"name": "demo", "uid": "u", "resourceVersion": "7"}}
+BEFORE = Snapshot(CLUSTER, (head(), pod("w")), STATE, NOW, 0.0)
+AFTER = replace(BEFORE, gcs=replace(STATE, version=2), monotonic_s=5.0)
+RUNNING = Instance("w", "cpu", Status.RAY_RUNNING)
+PLAN = ReconcileResult(orders={"cpu": GroupDecision(1)}, instances=(RUNNING,))
+
+
+@pytest.mark.rule("AS:L-1")
+def test_a_turn_in_which_nothing_happens_is_spared():
+    assert is_noop(BEFORE, PLAN, AFTER)
+
+
+@pytest.mark.rule("PF:P9")
+def test_a_head_that_is_idle_for_longer_and_longer_is_no_news():
+    def idle(before: Snapshot, idle_ms: int) -> Snapshot:
+        head_node = RayNode("hh", NodeStatus.IDLE, "demo-head", HEAD_TYPE, idle_ms=idle_ms)
+        return replace(before, gcs=replace(STATE, nodes=(head_node, NODE)))
+
+    assert is_noop(idle(BEFORE, 5000), PLAN, idle(AFTER, 10_000))
+
+
+@pytest.mark.rule("AS:L-1")
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(replace(AFTER, monotonic_s=LONGEST_QUIET_S), id="a minute is over"),
+        pytest.param(replace(AFTER, pods=(head(),)), id="a pod has gone"),
+        pytest.param(replace(AFTER, gcs=None), id="the GCS does not answer"),
+        pytest.param(replace(AFTER, gcs=replace(STATE, session="t")), id="the GCS is another one"),
+        pytest.param(replace(AFTER, gcs=replace(STATE, nodes=(replace(NODE, idle_ms=5),))), id="a node is idle"),
+        pytest.param(replace(AFTER, gcs=replace(STATE, tasks=(Demand(Request(())),))), id="a task waits"),
+        pytest.param(replace(AFTER, gcs=replace(STATE, constraint=(Demand(Request(())),))), id="a constraint stands"),
+        pytest.param(
+            replace(AFTER, cluster={**CLUSTER, "metadata": {"uid": "u", "resourceVersion": "8"}}), id="an edit"
+        ),
+    ],
+)
+def test_whatever_changes_is_decided_on(after):
+    assert not is_noop(BEFORE, PLAN, after)
+
+
+@pytest.mark.rule("AS:L-1")
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(replace(PLAN, patch=({"op": "test"},)), id="a patch was sent, and may have been lost"),
+        pytest.param(replace(PLAN, requeue_after_s=3.0), id="something becomes due"),
+        pytest.param(replace(PLAN, why_not="paused"), id="nothing was decided"),
+        pytest.param(replace(PLAN, instances=(replace(RUNNING, status=Status.REQUESTED),)), id="a node is coming"),
+        pytest.param(
+            replace(PLAN, orders={"cpu": GroupDecision(1, why=(Why("MaxReached"),))}), id="a group has a reason"
+        ),
+        pytest.param(replace(PLAN, orders={"cpu": GroupDecision(1, backoff=Backoff(1, NOW))}), id="a group rests"),
+    ],
+)
+def test_wherever_a_clock_runs_it_is_decided_anew(plan):
+    assert not is_noop(BEFORE, plan, AFTER)

@@ -1,0 +1,479 @@
+"""One test per bullet of `Executor`'s contract, in virtual time."""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import pytest
+
+from raytide.api.actions import Create, Delete, Patch, Result
+from raytide.api.errors import ApiUnavailableError
+from raytide.api.meta import PODS, SERVICES, Key
+from raytide.controller.action_runner import ActionRunner
+from raytide.controller.executor import ApplyResult, Executor
+from raytide.controller.expectations import Expectations, ViewDecoder
+from raytide.kube.client import Client
+from raytide.runtime.clock import Clock
+from support import virtual_time
+from unit.kube.scripted import Call, ScriptedTransport, answer, refusal
+
+pytestmark = [pytest.mark.looptime, pytest.mark.rule("D7")]
+KEY, OTHER, OWNER = Key("ns", "c"), Key("ns", "d"), "owner-1"
+
+
+@dataclass(frozen=True)
+class View:
+    name: str
+    uid: str
+    is_terminating: bool = False
+    version: str = field(default="", compare=False)
+
+
+def view_of(manifest) -> View:
+    metadata = manifest["metadata"]
+    return View(metadata["name"], metadata.get("uid", ""), version=metadata.get("resourceVersion", ""))
+
+
+class World:
+    def __init__(self) -> None:
+        self.wire = ScriptedTransport(responder=stored)
+        self.version = 0
+        self.overlay = Expectations(
+            clock=Clock(),
+            reader=ViewDecoder(lambda body: view_of(msgspec.json.decode(body)), view_of),
+            version_of=lambda view: view.version,
+            name_of=lambda view: view.name,
+            uid_of=lambda view: view.uid,
+            as_terminating=lambda view: replace(view, is_terminating=True),
+            informer_version=lambda namespace: self.version,
+            ask_relist=lambda: None,
+        )
+        client = Client(self.wire, clock=Clock())
+        self.is_crowded = False
+        overlays = {PODS: self.overlay}
+        self.executor = Executor(client, clock=Clock(), overlays=overlays, slots=64, is_crowded=lambda: self.is_crowded)
+
+    async def apply(self, *actions, key: Key = KEY):
+        return await self.executor.apply(actions, key=key, owner_uid=OWNER)
+
+    def in_flight(self, *seen: View) -> tuple[View, ...]:
+        return self.overlay.overlay(KEY, OWNER, seen)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def stored(call: Call):
+    if call.method == "POST":
+        metadata = call.json["metadata"]
+        return answer({"metadata": {**metadata, "uid": "uid-" + metadata["name"], "resourceVersion": "50"}})
+    return answer({"metadata": {"name": call.path.rsplit("/", 1)[1], "uid": "u", "resourceVersion": "50"}})
+
+
+def create(name: str, group: str = "g") -> Create:
+    metadata = {
+        "namespace": "ns",
+        "name": name,
+        "labels": {"group": group},
+        "ownerReferences": [{"uid": OWNER}],
+    }
+    return Create(PODS, {"metadata": metadata}, "Created", "FailedToCreate", group)
+
+
+def delete(name: str, uid: str = "u") -> Delete:
+    return Delete(PODS, "ns", name, uid, "Deleted")
+
+
+def exists(name: str, *, owner: str = OWNER, group: str = "g", **more):
+    return answer(
+        {
+            "metadata": {
+                "name": name,
+                "uid": "live",
+                "resourceVersion": "40",
+                "labels": {"group": group, "added": "by a webhook"},
+                "ownerReferences": [{"uid": owner}],
+                **more,
+            }
+        }
+    )
+
+
+async def test_every_action_has_one_outcome_in_the_order_of_the_plan(world):
+    actions = [create("a"), delete("b"), Patch(SERVICES, "ns", "s", "u", {"spec": {}}), create("c")]
+    done = await world.apply(*actions)
+    assert [outcome.action for outcome in done.outcomes] == actions
+    assert {outcome.result for outcome in done.outcomes} == {Result.DONE}
+    assert [view.uid for view in world.in_flight()] == ["uid-a", "uid-c"]
+
+
+async def test_a_pass_opens_slowly_up_to_32_at_a_time(world):
+    world.wire.takes_s = 0.1
+    widest = []
+
+    def note(call: Call):
+        widest.append(world.wire.in_flight)
+        return stored(call)
+
+    world.wire.responder = note
+    await world.apply(*(create(f"p{i}") for i in range(100)))
+    assert widest[0] == 1
+    assert world.wire.most_in_flight == 32
+
+
+async def test_a_service_on_its_way_does_not_hold_up_the_first_pod(world):
+    world.wire.takes_s = 0.1
+    sent = []
+
+    def note(call: Call):
+        sent.append((call.path.rsplit("/", 1)[1], virtual_time.elapsed_s()))
+        return stored(call)
+
+    world.wire.responder = note
+    service = Create(SERVICES, {"metadata": {"namespace": "ns", "name": "s"}}, "Created", "FailedToCreate")
+    await world.apply(service, create("head", "head"), create("worker"))
+    (first, begun_at), (second, head_at), (_, worker_at) = sent
+    assert (first, second) == ("services", "pods")
+    assert head_at == begun_at
+    assert worker_at > head_at, "pods open slowly among themselves"
+
+
+async def test_keys_share_the_slots_in_turn(world):
+    client = Client(world.wire, clock=Clock())
+    world.wire.takes_s = 0.1
+    executor = Executor(client, clock=Clock(), overlays={}, slots=1)
+    big = asyncio.create_task(executor.apply([create(f"p{i}") for i in range(15)], key=KEY, owner_uid=OWNER))
+    await asyncio.sleep(0.55)
+    before = virtual_time.elapsed_s()
+    await executor.apply([create("small")], key=OTHER, owner_uid=OWNER)
+    assert virtual_time.elapsed_s() - before < 0.31
+    await big
+
+
+async def test_a_refusal_skips_further_creates_of_its_group_and_nothing_else(world):
+    def quota(call: Call):
+        is_g = call.method == "POST" and call.json["metadata"]["labels"]["group"] == "g"
+        return refusal(403, "Forbidden", "exceeded quota") if is_g else stored(call)
+
+    world.wire.responder = quota
+    done = await world.apply(create("a"), create("b"), create("c"), create("x", "h"), delete("y"))
+    assert [outcome.result for outcome in done.outcomes] == [
+        Result.REFUSED,
+        Result.SKIPPED,
+        Result.SKIPPED,
+        Result.DONE,
+        Result.DONE,
+    ]
+    assert (done.outcomes[0].reason, done.outcomes[0].message) == ("Forbidden", "exceeded quota")
+    assert [view.name for view in world.in_flight(View("y", "u"))] == ["y", "x"]
+    assert not done.is_cut_short
+
+
+@pytest.mark.rule("RM:I13")
+async def test_deletes_that_are_refused_are_no_reason_for_haste_and_hold_up_nobody_else(world):
+    world.wire.takes_s = 0.1
+    world.wire.responder = lambda call: refusal(403, "Forbidden") if call.method == "DELETE" else stored(call)
+    done = await world.apply(*(delete(f"p{i}", f"u{i}") for i in range(300)))
+    results = [outcome.result for outcome in done.outcomes]
+    assert results == [Result.REFUSED] * 10 + [Result.SKIPPED] * 290
+    assert not done.is_cut_short
+    done = await world.apply(*(delete(f"p{i}", f"u{i}") for i in range(300)), create("x", "h"))
+    assert done.outcomes[-1].result is Result.DONE
+
+
+@pytest.mark.rule("RM:I13")
+async def test_a_pass_that_achieved_nothing_is_not_called_cut_short(world):
+    world.wire.takes_s = 0.5
+    world.wire.responder = lambda _call: refusal(403, "Forbidden")
+    done = await world.apply(*(create(f"p{i}", f"g{i}") for i in range(50)))
+    assert done.outcomes[-1].result is Result.SKIPPED
+    assert not done.is_cut_short
+
+
+async def test_a_create_that_met_another_at_a_quota_is_no_refusal(world):
+    world.wire.answers.append(refusal(409, "Conflict", "resourcequotas: the object has been modified"))
+    done = await world.apply(create("a"), create("b"))
+    assert [outcome.result for outcome in done.outcomes] == [Result.UNAVAILABLE, Result.DONE]
+    assert [view.name for view in world.in_flight()] == ["b"]
+
+
+async def test_a_thousand_skipped_creates_do_not_use_up_the_budget_of_the_next_group(world):
+    def quota(call: Call):
+        return refusal(403, "Forbidden") if call.json["metadata"]["labels"]["group"] == "g" else stored(call)
+
+    world.wire.responder = quota
+    done = await world.apply(*(create(f"p{i}") for i in range(1000)), create("x", "h"))
+    assert done.outcomes[-1].result is Result.DONE
+    assert len(world.wire.calls) < 5
+
+
+async def test_three_calls_without_an_answer_end_the_pass_without_haste(world):
+    world.wire.responder = lambda call: refusal(429, headers={"retry-after": "9"})
+    done = await world.apply(*(create(f"p{i}", f"g{i}") for i in range(10)))
+    results = [outcome.result for outcome in done.outcomes]
+    assert results == [Result.UNAVAILABLE] * 3 + [Result.SKIPPED] * 7
+    assert done.retry_after_s == 9
+    assert not done.is_cut_short
+    assert world.in_flight() == ()
+
+
+async def test_a_terminating_namespace_ends_the_pass_quietly(world):
+    world.wire.responder = lambda call: refusal(
+        403, "Forbidden", "gone", details={"causes": [{"reason": "NamespaceTerminating"}]}
+    )
+    done = await world.apply(create("a"), delete("b"))
+    assert [outcome.result for outcome in done.outcomes] == [Result.SKIPPED] * 2
+    assert len(world.wire.calls) == 1
+
+
+@pytest.mark.parametrize(("is_crowded", "most"), [(True, 200), (False, 500)], ids=["in a crowd", "alone"])
+async def test_a_pass_ends_after_so_many_actions_and_the_next_goes_on_as_fast(world, is_crowded, most):
+    world.is_crowded = is_crowded
+    done = await world.apply(*(create(f"p{i}") for i in range(600)))
+    assert done.is_cut_short
+    assert len(list(done.of(Result.DONE))) == most
+    assert len(list(done.of(Result.SKIPPED))) == 600 - most
+    world.is_crowded = False
+    world.wire.takes_s, world.wire.most_in_flight = 0.1, 0
+    await world.apply(*(create(f"q{i}") for i in range(40)))
+    assert world.wire.most_in_flight == 32
+
+
+async def test_a_pass_ends_after_two_seconds(world):
+    world.wire.takes_s = 0.5
+    done = await world.apply(*(create(f"p{i}") for i in range(100)))
+    assert done.is_cut_short
+    assert virtual_time.elapsed_s() < 3
+
+
+async def test_a_pass_that_spent_its_time_waiting_in_vain_is_not_called_cut_short(world):
+    world.wire.takes_s = 2.5
+    world.wire.answers.append(ApiUnavailableError("no answer in 2 s", is_outcome_unknown=True))
+    done = await world.apply(create("a", "g"), create("b", "h"))
+    assert [outcome.result for outcome in done.outcomes] == [Result.UNKNOWN, Result.SKIPPED]
+    assert not done.is_cut_short
+
+
+@pytest.mark.rule("D6")
+async def test_writes_are_in_the_overlay_before_they_are_sent(world):
+    planned = []
+
+    def look(call: Call):
+        planned.append(world.in_flight(View("b", "u")))
+        return stored(call)
+
+    world.wire.responder = look
+    await world.apply(create("a"), delete("b"))
+    assert planned[0] == (View("b", "u"), View("a", ""))
+    assert planned[1] == (View("b", "u", is_terminating=True), View("a", "uid-a"))
+
+
+@pytest.mark.rule("D6")
+async def test_an_unknown_outcome_stays_in_the_overlay_and_is_repeated_under_the_same_name(world):
+    world.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
+    done = await world.apply(create("a"))
+    assert done.outcomes[0].result is Result.UNKNOWN
+    assert world.in_flight() == (View("a", ""),)
+    (again,) = world.overlay.due(KEY, OWNER)
+    world.wire.answers += [refusal(409, "AlreadyExists"), exists("a")]
+    done = await world.apply(again)
+    assert done.outcomes[0].result is Result.DONE
+    assert world.in_flight() == (View("a", "live"),)
+
+
+@pytest.mark.rule("D6")
+async def test_a_cancelled_pass_leaves_its_writes_in_doubt(world):
+    world.wire.takes_s = 5
+    task = asyncio.create_task(world.apply(create("a")))
+    await asyncio.sleep(1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert world.overlay.is_doubtful(KEY, OWNER, create("a"))
+
+
+@pytest.mark.rule("D15")
+async def test_a_repeat_that_is_refused_does_not_hide_that_the_first_one_worked(world):
+    world.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
+    await world.apply(create("a"))
+    world.wire.answers += [refusal(403, "Forbidden", "exceeded quota"), exists("a")]
+    await world.apply(create("a"))
+    assert [view.name for view in world.in_flight()] == ["a"]
+
+
+@pytest.mark.rule("D15")
+async def test_a_repeat_that_is_refused_ends_the_first_one_once_it_can_no_longer_be_carried_out(world):
+    refused = [refusal(403, "Forbidden", "exceeded quota"), refusal(404, "NotFound")]
+    world.wire.answers += [ApiUnavailableError("reset", is_outcome_unknown=True), *refused]
+    await world.apply(create("a"))
+    await world.apply(create("a"))
+    assert [view.name for view in world.in_flight()] == ["a"]
+    await asyncio.sleep(60)
+    world.wire.answers += refused
+    await world.apply(create("a"))
+    assert world.in_flight() == ()
+
+
+@pytest.mark.rule("D6")
+async def test_a_repeat_that_did_not_happen_leaves_the_first_one_in_doubt(world):
+    world.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
+    await world.apply(create("a"))
+    world.wire.answers.append(refusal(429))
+    await world.apply(create("a"))
+    assert [view.name for view in world.in_flight()] == ["a"]
+
+
+@pytest.mark.rule("D15")
+@pytest.mark.parametrize(
+    ("live", "result", "in_flight"),
+    [
+        pytest.param(exists("a"), Result.DONE, ["live"], id="ours: its uid enters the overlay"),
+        pytest.param(exists("a", owner="stranger"), Result.REFUSED, [], id="another owner's"),
+        pytest.param(exists("a", group="h"), Result.REFUSED, [], id="another group's"),
+        pytest.param(exists("a", deletionTimestamp="now"), Result.UNAVAILABLE, [], id="terminating"),
+        pytest.param(refusal(404, "NotFound"), Result.UNAVAILABLE, [], id="gone in between"),
+    ],
+)
+@pytest.mark.parametrize("is_repeat", [False, True], ids=["first time", "repeated"])
+async def test_a_create_that_finds_its_name_taken(world, live, result, in_flight, is_repeat):
+    if is_repeat:
+        world.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
+        await world.apply(create("a"))
+    world.wire.answers += [refusal(409, "AlreadyExists", "pods a already exists"), live]
+    if is_repeat and result is Result.REFUSED:
+        world.wire.answers.append(live)
+    done = await world.apply(create("a"))
+    assert done.outcomes[0].result is result
+    assert [view.uid for view in world.in_flight()] == in_flight
+
+
+@pytest.mark.rule("RM:I5")
+@pytest.mark.parametrize(
+    ("answers", "result"),
+    [
+        pytest.param([refusal(404, "NotFound")], Result.DONE, id="what is gone is done"),
+        pytest.param([refusal(409, "Conflict"), exists("a")], Result.DONE, id="what is another object by now is done"),
+        pytest.param([refusal(409, "Conflict"), refusal(404)], Result.DONE, id="what vanished meanwhile is done"),
+        pytest.param([refusal(409, "Conflict"), exists("a", uid="u")], Result.UNAVAILABLE, id="a real conflict is not"),
+        pytest.param([refusal(403, "Forbidden")], Result.REFUSED, id="what is forbidden is not"),
+    ],
+)
+async def test_a_delete(world, answers, result):
+    world.wire.answers += answers
+    done = await world.apply(delete("a"))
+    assert done.outcomes[0].result is result
+    assert world.in_flight(View("a", "u"))[0].is_terminating is (result is Result.DONE)
+
+
+async def test_a_patch_carries_the_uid_it_means(world):
+    await world.apply(Patch(SERVICES, "ns", "s", "u", {"metadata": {"labels": {"a": "b"}}, "spec": {}}))
+    assert world.wire.calls[0].json == {"metadata": {"labels": {"a": "b"}, "uid": "u"}, "spec": {}}
+
+
+async def test_a_patch_carries_the_version_from_which_it_was_computed(world):
+    await world.apply(Patch(SERVICES, "ns", "s", "u", {"metadata": {"finalizers": ["a"]}}, version="7"))
+    expected = {"metadata": {"finalizers": ["a"], "uid": "u", "resourceVersion": "7"}}
+    assert world.wire.calls[0].json == expected
+
+
+@pytest.mark.rule("FD:RC-B1")
+@pytest.mark.parametrize(
+    ("version", "said", "result"),
+    [
+        pytest.param("7", refusal(409, "Conflict"), Result.UNAVAILABLE, id="a conflict means: look again"),
+        pytest.param("", refusal(409, "Conflict"), Result.UNAVAILABLE, id="so it does without a version"),
+        pytest.param("7", refusal(404, "NotFound"), Result.UNAVAILABLE, id="the version is gone: look again"),
+        pytest.param("", refusal(404, "NotFound"), Result.REFUSED, id="what is gone cannot be patched"),
+        pytest.param("7", refusal(403, "Forbidden"), Result.REFUSED, id="what is forbidden is refused"),
+    ],
+)
+async def test_a_patch_that_meets_another_write(world, version, said, result):
+    world.wire.answers.append(said)
+    done = await world.apply(Patch(SERVICES, "ns", "s", "u", {"spec": {}}, version=version))
+    assert done.outcomes[0].result is result
+
+
+@pytest.mark.rule("D6")
+async def test_what_a_patch_made_of_an_object_is_in_the_overlay(world):
+    world.wire.answers.append(exists("a", uid="u"))
+    await world.apply(Patch(PODS, "ns", "a", "u", {"metadata": {"labels": {"a": "b"}}}))
+    world.version = 39
+    assert world.in_flight(View("a", "u", version="39"))[0].version == "40"
+
+
+@pytest.mark.rule("D6")
+@pytest.mark.parametrize(
+    ("live", "after_s", "uids_in_flight"),
+    [
+        pytest.param(exists("a"), 0, ["live"], id="it happened: it counts, and can be deleted by its uid"),
+        pytest.param(
+            refusal(404, "NotFound"), 0, [""], id="not there, but it may still be carried out: it stays in doubt"
+        ),
+        pytest.param(refusal(404, "NotFound"), 59, [""], id="not there a minute later, not quite"),
+        pytest.param(refusal(404, "NotFound"), 61, [], id="not there, and too late: nothing is in flight any more"),
+        pytest.param(exists("a", owner="else"), 0, [], id="the name is another owner's: nothing of ours is in flight"),
+        pytest.param(ApiUnavailableError("away"), 0, [""], id="no answer: it stays in doubt"),
+        pytest.param(ApiUnavailableError("away"), 61, [""], id="no answer a minute later: it stays in doubt"),
+    ],
+)
+async def test_a_doubtful_create_that_is_unwanted_is_looked_for_not_repeated(world, live, after_s, uids_in_flight):
+    world.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
+    await world.apply(create("a"))
+    await asyncio.sleep(after_s)
+    world.wire.responder = lambda call: live
+    sent = len(world.wire.calls)
+    is_answered = not isinstance(live, ApiUnavailableError)
+    with contextlib.nullcontext() if is_answered else pytest.raises(ApiUnavailableError):
+        await world.executor.look_for(create("a"), key=KEY, owner_uid=OWNER)
+    assert {call.method for call in world.wire.calls[sent:]} == {"GET"}
+    assert [view.uid for view in world.in_flight()] == uids_in_flight
+
+
+@pytest.mark.rule("D6")
+async def test_a_doubtful_create_is_looked_for_every_30_seconds_until_a_minute_has_passed(world):
+    world.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
+    await world.apply(create("a"))
+    world.wire.responder = lambda call: refusal(404, "NotFound")
+    looks = 0
+    while world.in_flight():
+        await asyncio.sleep(world.overlay.requeue_after_s(KEY))
+        await world.executor.look_for(create("a"), key=KEY, owner_uid=OWNER)
+        looks += 1
+    assert looks == 3  # after 0, 30 and 60 s
+
+
+@pytest.mark.rule("D6")
+async def test_the_doubtful_creates_of_a_group_wait_while_an_unwanted_one_is_looked_for(world):
+    runner = ActionRunner(Client(world.wire, clock=Clock()), clock=Clock(), overlays={PODS: world.overlay})
+    world.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
+    await runner.apply(KEY, OWNER, [create("a"), create("b"), create("c", group="h")])
+    world.wire.responder = lambda call: exists("b")
+    again = await runner.due_retries(KEY, OWNER, [], {"b"})
+    assert [action.name for action in again] == ["c"]
+    assert runner.requeue_after_s(KEY, ApplyResult(()), (), is_continued=False) == 0, (
+        "it was planned without this answer"
+    )
+    again = await runner.due_retries(KEY, OWNER, [])
+    assert [action.name for action in again] == ["a", "c"]
+
+
+@pytest.mark.rule("D6")
+async def test_a_create_that_is_given_up_for_good_is_planned_without_at_once(world):
+    runner = ActionRunner(Client(world.wire, clock=Clock()), clock=Clock(), overlays={PODS: world.overlay})
+    world.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
+    await runner.apply(KEY, OWNER, [create("a")])
+    world.wire.responder = lambda call: refusal(404, "NotFound")
+    await runner.due_retries(KEY, OWNER, [], {"a"})
+    assert runner.requeue_after_s(KEY, ApplyResult(()), (), is_continued=False) == 30
+    await asyncio.sleep(61)
+    await runner.due_retries(KEY, OWNER, [], {"a"})
+    looks = [runner.requeue_after_s(KEY, ApplyResult(()), (), is_continued=False) for _ in range(2)]
+    assert (world.in_flight(), looks) == ((), [0, None])
+
+
+async def test_forgetting_a_key_forgets_its_overlay(world):
+    await world.apply(create("a"))
+    world.executor.forget(KEY)
+    assert world.in_flight() == ()

@@ -1,0 +1,56 @@
+"""Every sample works as it is: the CRD takes it whole, and the operator finds nothing wrong or unfinished in it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from raytide.api.config import ClusterConfig
+from raytide.api.raycluster import RayCluster
+from raytide.api.trainingjob import TrainingJob
+from raytide.raycluster.validation import unsupported, violations, warnings
+from raytide.sandbox.apiserver.schema import compile_schema
+from raytide.trainingjob import validation as of_jobs
+from support.training_builders import SEED
+
+ROOT = Path(__file__).parents[3]
+CRDS = ROOT / "operator/src/raytide/crds"
+CRD = CRDS / "ray.io_rayclusters.yaml"
+JOB_CRD = CRDS / "paddlepaddle.org_trainingjobs.yaml"
+SAMPLES = sorted((ROOT / "samples").glob("raycluster*.yaml"))
+JOB_SAMPLES = sorted((ROOT / "samples").glob("trainingjob*.yaml"))
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_is_sound(path):
+    versions = yaml.load(CRD.read_text(), Loader=yaml.CSafeLoader)["spec"]["versions"]
+    structural = compile_schema(versions[0]["schema"]["openAPIV3Schema"])
+    obj = yaml.safe_load(path.read_text())
+    structural.default(obj)
+    assert structural.prune(obj) == []
+    assert structural.violations(obj) == []
+    cluster = RayCluster.parse(obj)
+    assert (violations(cluster, ClusterConfig()), warnings(cluster), unsupported(cluster)) == ((), (), ())
+
+
+@pytest.mark.parametrize("path", JOB_SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_of_a_job_is_sound(path):
+    (version,) = yaml.load(JOB_CRD.read_text(), Loader=yaml.CSafeLoader)["spec"]["versions"]
+    structural = compile_schema(version["schema"]["openAPIV3Schema"])
+    jobs = [obj for obj in yaml.safe_load_all(path.read_text()) if obj["kind"] == "TrainingJob"]
+    assert jobs
+    for obj in jobs:
+        structural.default(obj)
+        assert structural.prune(obj) == []
+        assert structural.violations(obj) == []
+        job = TrainingJob.parse(obj)
+        assert (of_jobs.violations(job), of_jobs.warnings(job), of_jobs.unsupported(job)) == ((), (), ())
+
+
+def test_the_sample_of_the_design_is_what_other_tests_take_for_it():
+    assert yaml.safe_load((ROOT / "samples" / "trainingjob-seed.yaml").read_text()) == SEED
+
+
+def test_there_are_samples():
+    assert len(SAMPLES) >= 2
+    assert ROOT / "samples" / "trainingjob-seed.yaml" in JOB_SAMPLES

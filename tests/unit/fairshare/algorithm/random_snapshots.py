@@ -1,0 +1,111 @@
+"""Random clusters for properties of the planner: what can differ does, in small numbers."""
+
+import random
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from raytide.fairshare.algorithm.model import (
+    CPU,
+    MEMORY,
+    AllocationOptions,
+    Node,
+    Participant,
+    Requirement,
+    Taint,
+    Toleration,
+)
+from support.elastic_builders import GPU, World, amounts, companion, job, master, node, quota, shape, stranger
+
+ZONES = ("east", "west")
+DEDICATED = Taint("dedicated", "training")
+TOLERATED = Toleration("dedicated", "Equal", "training")
+IN_EAST = (Requirement("zone", "In", ("east",)),)
+
+
+SEEDS = st.integers(0, (1 << 32) - 1)
+"""One number per node and per job: drawing every field by itself would take longer than everything else."""
+
+
+def node_of(chance: random.Random, name: str) -> Node:
+    """Some have GPUs, a label, a taint, few pods, strangers' use; some are cordoned."""
+    cpu = chance.randint(0, 10)
+    gpu = chance.choice([0, 0, 2, 4])
+    return node(
+        name,
+        cpu=cpu,
+        gpu=gpu,
+        memory=chance.choice([64, 8]),
+        pods=chance.choice([110, 110, 3]),
+        used=amounts(cpu=min(cpu, chance.choice([0, 0, 1, 2.5])), gpu=min(gpu, chance.randint(0, 1))),
+        labels={"zone": chance.choice(ZONES)},
+        taints=chance.choice([(), (), (DEDICATED,)]),
+        is_usable=chance.choice([True, True, True, False]),
+    )
+
+
+def participant_of(chance: random.Random, name: str) -> Participant:
+    """Any job: fixed or elastic, below, within or above its bounds, with whatever comes with it."""
+    floor, span = chance.randint(0, 3), chance.randint(0, 6)
+    gpu = chance.choice([0, 0, 0, 1, 2])
+    is_gang = gpu > 0 or chance.random() < 0.5
+    least = 0 if is_gang else floor
+    wanted = shape(
+        chance.choice([1, 1, 0.5, 2, 3]),
+        gpu=gpu,
+        memory=chance.choice([0, 0, 3]),
+        limits=chance.choice([None, None, {CPU: 2000}]),
+        terms=chance.choice([(), (), (IN_EAST,)]),
+        tolerations=chance.choice([(), (TOLERATED,)]),
+    )
+    sizes, step = chance.choice([((), 1), ((), 1), ((), 2), (tuple(range(floor, floor + span + 1, 3)), 1)])
+    return job(
+        name,
+        floor,
+        floor + span,
+        chance.randint(least, floor + span + 1),
+        shape=wanted,
+        is_gang=is_gang,
+        priority=chance.choice([0, 0, 5]),
+        namespace=chance.choice(["one", "two"]),
+        created_at=f"2026-01-0{chance.randint(1, 3)}T00:00:00Z",
+        core=chance.choice([(), (), (master(0.5),)]),
+        companion=chance.choice([None, None, companion(2, 1, 3, cpu=0.5)]),
+        sizes=sizes,
+        step=step,
+        may_grow=chance.choice([True, True, False]),
+        may_shrink=chance.choice([True, True, False]),
+        is_scaling_enabled=chance.choice([True, True, True, False]),
+        is_accounted_by_limits=chance.random() < 0.5,
+        rebalances=chance.choice([False, False, True]),
+        yields=chance.choice([False, False, True]),
+    )
+
+
+@st.composite
+def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5) -> World:
+    """Nodes and jobs; the pods that exist are where kube-scheduler could have put them."""
+    there = [
+        node_of(random.Random(draw(SEEDS)), f"node-{number}") for number in range(draw(st.integers(1, most_nodes)))
+    ]
+    those = [
+        participant_of(random.Random(draw(SEEDS)), f"job-{number}") for number in range(draw(st.integers(1, most_jobs)))
+    ]
+    refused = {"is_unschedulable": True, **draw(st.sampled_from([{"priority": 0}, {"priority": 3}, {"priority": 9}]))}
+    others = [
+        stranger(cpu, count=2, **refused) for cpu in draw(st.sampled_from([(), (), (), (1,), (1000,), (1, 1000)]))
+    ]
+    quotas = draw(st.sampled_from([(), (), (), (quota("one", cpu=6000),), (quota("two", pods=5),)]))
+    load = draw(st.sampled_from([{}, {}, {CPU: 80, GPU: 50}, {MEMORY: 50}]))
+    return World(there, those, strangers=others, quotas=quotas, options=AllocationOptions(load))
+
+
+@st.composite
+def equal_worlds(draw: DrawFn, *, is_gang: bool = False) -> World:
+    """Jobs whose instances want the same, on any nodes: where fairness can be told in one number."""
+    there = [node(f"node-{number}", cpu=draw(st.integers(1, 10))) for number in range(draw(st.integers(1, 3)))]
+    those = []
+    for number in range(draw(st.integers(1, 5))):
+        floor, span = draw(st.integers(1, 3)), draw(st.integers(0, 6))
+        those.append(job(f"job-{number}", floor, floor + span, draw(st.integers(floor, floor + span)), is_gang=is_gang))
+    return World(there, those).running()

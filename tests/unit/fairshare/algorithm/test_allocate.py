@@ -1,0 +1,558 @@
+"""What the vectors of TJ §4 do not say: priority, cool-downs, quotas, load, steps, what comes with instances, transitions."""
+
+from dataclasses import replace
+
+import pytest
+
+from raytide.api.sharing_record import ABOVE_MAXIMUM, ADMITTED, GROWING, REACHING_MINIMUM, RECLAIMED
+from raytide.fairshare.algorithm.allocate import allocate
+from raytide.fairshare.algorithm.model import (
+    COOLING_DOWN,
+    CPU,
+    FRAGMENTED,
+    HIGHER_PRIORITY,
+    INSUFFICIENT,
+    INSUFFICIENT_GPU,
+    MEMORY,
+    QUOTA_EXCEEDED,
+    UNSATISFIABLE,
+    Allocation,
+    AllocationOptions,
+    ClusterSnapshot,
+    Node,
+    Shape,
+)
+from support.elastic_builders import (
+    GPU,
+    World,
+    amounts,
+    companion,
+    id_of,
+    job,
+    master,
+    node,
+    quota,
+    resizes_of,
+    shape,
+    stranger,
+    waiting_of,
+)
+
+GIB = 1 << 30
+
+
+def plan_of(world: World) -> Allocation:
+    return allocate(world.pool())
+
+
+def reasons_of(plan: Allocation) -> dict[str, tuple[str, bool]]:
+    return {one.id.name: (one.reason, one.is_below_floor) for one in plan.waiting}
+
+
+def said_to(plan: Allocation, name: str) -> str:
+    return next(one.message for one in plan.waiting if one.id.name == name)
+
+
+# --- words -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_shrink_says_for_whom_and_for_what():
+    world = World([node(cpu=8)], [job("a", 1, 8, 8), job("other", 2, 4, 0, is_gang=True)])
+    shrink, growth = plan_of(world).resizes
+    assert (shrink.message, shrink.reason) == (
+        "ScaledDown 8→6 for default/other, which needs 2 to reach its minimum",
+        RECLAIMED,
+    )
+    assert (shrink.for_id, shrink.is_released) == (id_of("other"), True)
+    assert growth.message == "Admitted with 2: its minimum of 2 fits, as soon as terminating pods are gone"
+    assert (growth.reason, growth.is_released) == (ADMITTED, False)
+
+
+def test_one_shrink_for_two_claimants_names_both():
+    claimants = [job(name, 1, 2, 0, is_gang=True) for name in ("b", "c")]
+    shrink = plan_of(World([node(cpu=8)], [job("a", 1, 8, 8), *claimants])).resizes[0]
+    assert (shrink.before, shrink.after, shrink.for_id) == (8, 6, id_of("b"))
+    assert shrink.message == (
+        "ScaledDown 8→6 for default/b, which needs 1 to reach its minimum, "
+        "and for default/c, which needs 1 to reach its minimum"
+    )
+
+
+@pytest.mark.parametrize(
+    ("world", "reason", "message"),
+    [
+        pytest.param(
+            World([node(cpu=8, gpu=1, used=amounts(gpu=1))], [job("a", 1, 2, 0, gpu=1)]),
+            INSUFFICIENT_GPU,
+            f"needs 1 {GPU} free on one node; the best node has 0 free, to reach its minimum of 1",
+            id="GPUs are named",
+        ),
+        pytest.param(
+            World(
+                [node(cpu=8, memory=4 * GIB, used={MEMORY: 3 * GIB})], [job("a", 1, 2, 0, memory=2 * GIB, is_gang=True)]
+            ),
+            INSUFFICIENT,
+            "needs 2Gi memory free on one node; the best node has 1Gi free, to reach its minimum of 1",
+            id="memory is spelled as Kubernetes does",
+        ),
+        pytest.param(
+            World([node(cpu=1, used=amounts(cpu=0.5))], [job("a", 1, 2, 0, cpu=0.75, is_gang=True)]),
+            INSUFFICIENT,
+            "needs 750m cpu free on one node; the best node has 500m free, to reach its minimum of 1",
+            id="CPU is spelled as Kubernetes does",
+        ),
+        pytest.param(
+            World([node(cpu=2, gpu=1), node("two", cpu=2, gpu=1)], [job("a", 1, 2, 0, gpu=2)]),
+            UNSATISFIABLE,
+            f"needs 2 {GPU} on one node; the largest node has 1, to reach its minimum of 1",
+            id="no node is that large",
+        ),
+        pytest.param(
+            World([node(cpu=2)], [job("a", 1, 2, 0, shape=shape(1, node_selector=(("gpu", "yes"),)), is_gang=True)]),
+            UNSATISFIABLE,
+            "no node matches its node selector, affinity and tolerations, to reach its minimum of 1",
+            id="no node is of that kind",
+        ),
+        pytest.param(
+            World([], [job("a", 1, 2, 0, is_gang=True)]),
+            UNSATISFIABLE,
+            "there are no nodes, to reach its minimum of 1",
+            id="there is no node",
+        ),
+        pytest.param(
+            World([node(cpu=9, is_usable=False)], [job("a", 1, 2, 0, is_gang=True)]),
+            INSUFFICIENT,
+            "needs 1 cpu on one node; no node that it may use is ready, to reach its minimum of 1",
+            id="the only node is cordoned",
+        ),
+        pytest.param(
+            World(
+                [node(cpu=1), node("two", cpu=1), node("three", cpu=2, used=amounts(cpu=2))],
+                [job("a", 1, 2, 0, cpu=2, is_gang=True)],
+            ),
+            FRAGMENTED,
+            "needs 2 cpu free on one node; the best node has 1 free, to reach its minimum of 1",
+            id="the sum would do",
+        ),
+        pytest.param(
+            World([node(cpu=8, gpu=4, used=amounts(gpu=4))], [job("a", 3, 4, 0, gpu=1)]),
+            INSUFFICIENT_GPU,
+            f"needs 3 x 1 {GPU} free, each on one node; the best node has 0 free, to reach its minimum of 3",
+            id="a gang names what all of it needs: one free GPU would not help",
+        ),
+        pytest.param(
+            World([node(cpu=3)], [job("a", 2, 2, 0, cpu=2, is_gang=True)]),
+            INSUFFICIENT,
+            "needs capacity for 2 x (2 cpu); 1 fit, to reach its minimum of 2",
+            id="room for one of two",
+        ),
+    ],
+)
+def test_waiting_says_what_is_missing(world, reason, message):
+    plan = plan_of(world)
+    assert plan.resizes == ()
+    assert [(one.reason, one.message, one.is_below_floor) for one in plan.waiting] == [(reason, message, True)]
+
+
+@pytest.mark.rule("TJ:3.18")
+def test_which_resources_are_gpus_is_told_by_the_options():
+    strange = Shape({CPU: 1000, "example.com/npu": 1})
+    full = Node("one", {CPU: 4000, "example.com/npu": 1}, {"example.com/npu": 1})
+    pool = ClusterSnapshot((full,), (job("a", 1, 2, 0, shape=strange, is_gang=True),))
+    assert waiting_of(allocate(pool)) == {"a": INSUFFICIENT}
+    options = AllocationOptions(gpus=frozenset({"example.com/npu"}))
+    assert waiting_of(allocate(replace(pool, options=options))) == {"a": INSUFFICIENT_GPU}
+
+
+def test_who_is_fulfilled_or_left_alone_waits_for_nothing():
+    world = World([node(cpu=9)], [job("full", 1, 3, 3), job("alone", 1, 9, 1, is_scaling_enabled=False)])
+    assert plan_of(world) == Allocation()
+
+
+# --- priority ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:7.11")
+def test_growth_goes_to_the_higher_priority_first():
+    world = World([node(cpu=6)], [job("low", 1, 9, 1), job("high", 1, 3, 1, priority=1)])
+    assert resizes_of(plan_of(world)) == {"high": 2, "low": 2}
+
+
+@pytest.mark.rule("TJ:7.11")
+def test_floors_go_to_the_higher_priority_first():
+    gangs = [job("low", 2, 2, 0, is_gang=True), job("high", 2, 2, 0, is_gang=True, priority=1)]
+    assert resizes_of(plan_of(World([node(cpu=3)], gangs))) == {"high": 2}
+
+
+def test_floors_go_to_the_older_first():
+    gangs = [
+        job("young", 2, 2, 0, is_gang=True, created_at="2026-01-02T00:00:00Z"),
+        job("old", 2, 2, 0, is_gang=True, created_at="2026-01-01T00:00:00Z"),
+    ]
+    assert resizes_of(plan_of(World([node(cpu=3)], gangs))) == {"old": 2}
+
+
+@pytest.mark.rule("TJ:4", "TJ:7.11")
+def test_nobody_takes_from_a_higher_priority():
+    world = World([node(cpu=4)], [job("high", 1, 4, 4, priority=1), job("new", 2, 2, 0, is_gang=True)])
+    plan = plan_of(world)
+    assert (plan.resizes, waiting_of(plan)) == ((), {"new": HIGHER_PRIORITY})
+    assert said_to(plan, "new") == (
+        "needs 2 x (1 cpu), held by default/high, which has a higher priority, to reach its minimum of 2"
+    )
+
+
+@pytest.mark.rule("TJ:7.11")
+def test_a_low_priority_gives_before_a_better_off_high_one():
+    jobs = [job("low", 1, 9, 3), job("mid", 1, 4, 4, priority=1), job("new", 1, 1, 0, priority=2, is_gang=True)]
+    assert resizes_of(plan_of(World([node(cpu=7)], jobs))) == {"low": -1, "new": 1}
+
+
+def test_a_higher_priority_does_not_take_what_is_below_a_floor():
+    world = World([node(cpu=2)], [job("low", 2, 4, 2), job("new", 1, 1, 0, is_gang=True, priority=9)])
+    assert plan_of(world).resizes == ()
+
+
+# --- cool-downs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:7.10")
+def test_who_cools_down_gives_nothing_to_an_equal():
+    world = World([node(cpu=4)], [job("a", 1, 4, 4, may_shrink=False), job("new", 2, 2, 0, is_gang=True)])
+    plan = plan_of(world)
+    assert (plan.resizes, waiting_of(plan)) == ((), {"new": COOLING_DOWN})
+    assert "held by default/a, which is in a cool-down" in said_to(plan, "new")
+
+
+@pytest.mark.rule("TJ:7.10")
+def test_a_higher_priority_does_not_wait_for_a_cool_down():
+    world = World([node(cpu=4)], [job("a", 1, 4, 4, may_shrink=False), job("new", 2, 2, 0, is_gang=True, priority=1)])
+    assert resizes_of(plan_of(world)) == {"a": -2, "new": 2}
+
+
+@pytest.mark.rule("TJ:7.10")
+def test_who_cools_down_does_not_grow_and_says_so():
+    plan = plan_of(World([node(cpu=4)], [job("a", 1, 4, 1, may_grow=False)]))
+    assert (plan.resizes, reasons_of(plan)) == ((), {"a": (COOLING_DOWN, False)})
+
+
+@pytest.mark.rule("TJ:7.8", "TJ:7.10")
+def test_who_cools_down_and_would_have_no_room_either_says_that():
+    plan = plan_of(World([node(cpu=2)], [job("a", 1, 4, 2, may_grow=False)]))
+    assert (plan.resizes, reasons_of(plan)) == ((), {"a": (INSUFFICIENT, False)})
+
+
+@pytest.mark.rule("TJ:4")
+@pytest.mark.parametrize(
+    ("priority", "expected"),
+    [
+        pytest.param(0, {}, id="of the same priority: kept"),
+        pytest.param(-1, {}, id="of a lower priority: kept"),
+        pytest.param(1, {"grower": 1}, id="of a higher priority: not kept"),
+    ],
+)
+def test_nobody_grows_into_what_a_claimant_will_have_whole(priority, expected):
+    """One is free and three will be when `a` has cooled down: growing now would be taken back then."""
+    jobs = [
+        job("a", 1, 4, 4, may_shrink=False),
+        job("grower", 1, 9, 1, priority=priority),
+        job("new", 3, 3, 0, is_gang=True),
+    ]
+    assert resizes_of(plan_of(World([node(cpu=6)], jobs))) == expected
+
+
+@pytest.mark.rule("TJ:4", "TJ:3.10")
+def test_room_that_no_claimant_could_use_is_not_left_idle():
+    jobs = [job("fixed", 4, 4, 4), job("grower", 1, 9, 1), job("new", 6, 6, 0, is_gang=True)]
+    plan = plan_of(World([node(cpu=7)], jobs))
+    assert resizes_of(plan) == {"grower": 2}
+    assert waiting_of(plan) == {"new": INSUFFICIENT}
+
+
+# --- reclaim -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:3.7")
+def test_a_donor_has_to_hold_it_where_the_claimant_may_go():
+    in_east = shape(1, node_selector=(("zone", "east"),))
+    nodes = [node("e", cpu=3, labels={"zone": "east"}), node("w", cpu=8, labels={"zone": "west"})]
+    in_west = shape(1, node_selector=(("zone", "west"),))
+    jobs = [
+        job("west", 1, 8, 8, shape=in_west),
+        job("east", 1, 9, 3, shape=in_east),
+        job("new", 2, 2, 0, shape=in_east, is_gang=True),
+    ]
+    assert resizes_of(plan_of(World(nodes, jobs))) == {"east": -2, "new": 2}
+
+
+@pytest.mark.rule("TJ:3.12")
+def test_what_was_taken_in_vain_stays():
+    """Both are best-off and hold CPU; one of them alone stands where four fit together."""
+    nodes = [node("one", cpu=4), node("two", cpu=2)]
+    jobs = [
+        job("a", 1, 4, 4, shape=shape(1, node_selector=())),
+        job("b", 1, 2, 2),
+        job("big", 1, 1, 0, cpu=3, is_gang=True),
+    ]
+    plan = plan_of(World(nodes, jobs))
+    assert resizes_of(plan) == {"a": -3, "big": 1}
+
+
+def test_only_room_that_is_really_freed_counts():
+    """The last index stands on `two`, which the claimant may not use: it has to give two to free one."""
+    nodes = [node("one", cpu=2, labels={"zone": "east"}), node("two", cpu=1)]
+    world = World(
+        nodes, [job("a", 1, 3, 3), job("new", 1, 1, 0, shape=shape(1, node_selector=(("zone", "east"),)), is_gang=True)]
+    )
+    world = world.changed(a={"leaves_first": ("two", "one", "one")})
+    assert sorted(world.jobs[id_of("a")].trainers) == ["one", "one", "two"]
+    shrink, _ = plan_of(world).resizes
+    assert (shrink.after, dict(shrink.nodes)) == (1, {"one": -1, "two": -1})
+
+
+def test_what_only_waits_for_the_same_room_goes_first():
+    """`b` has a pod without a node: it would run to whatever `a` gives."""
+    world = World(
+        [node(cpu=4)], [job("a", 1, 4, 4), job("b", 0, 2, 1), job("new", 1, 1, 1, created_at="2026-02-02T00:00:00Z")]
+    )
+    assert resizes_of(plan_of(world)) == {"b": -1, "a": -1}
+
+
+def test_gangs_have_nothing_before_they_have_all():
+    plan = plan_of(World([node(cpu=3)], [job("gang", 4, 8, 0, is_gang=True)]))
+    assert (plan.resizes, waiting_of(plan)) == ((), {"gang": INSUFFICIENT})
+
+
+def test_pods_of_the_minimum_that_have_no_node_claim_room():
+    world = World([node(cpu=4)], [job("a", 1, 4, 4), job("b", 2, 4, 2, created_at="2026-02-02T00:00:00Z")])
+    (only,) = plan_of(world).resizes
+    assert (only.id.name, only.after, only.for_id) == ("a", 2, id_of("b"))
+    assert only.message == "ScaledDown 4→2 for default/b, which needs 2 to reach its minimum"
+
+
+def test_a_minimum_of_nothing_needs_nothing():
+    assert plan_of(World([], [job("a", 0, 0, 0, is_gang=True), job("b", 0, 0, 0)])).waiting == ()
+
+
+def test_a_gang_with_a_minimum_of_nothing_grows_like_others():
+    assert resizes_of(plan_of(World([node(cpu=3)], [job("a", 0, 9, 0, is_gang=True, core=(master(1),))]))) == {"a": 2}
+
+
+# --- transitions -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:3.17", "TJ:4")
+def test_nobody_gives_for_room_that_is_about_to_be_free():
+    world = World([node(cpu=4)], [job("a", 1, 4, 4), job("new", 2, 2, 0, is_gang=True)])
+    first = plan_of(world)
+    during = world.resized(first, only_released=True, is_graceful=True)
+    assert during.sizes() == {"a": 2, "new": 0}
+    (promised,) = plan_of(during).resizes
+    assert (promised.id, promised.after, promised.is_released) == (id_of("new"), 2, False)
+    (released,) = plan_of(during.gone()).resizes
+    assert (released.id, released.after, released.is_released) == (id_of("new"), 2, True)
+
+
+def test_growth_is_released_as_far_as_there_is_room_now():
+    leaving = Node("one", amounts(cpu=6), amounts(cpu=3), amounts(cpu=2))
+    plan = allocate(ClusterSnapshot((leaving,), (job("a", 1, 9, 1, placed={"one": 1}),)))
+    assert [(one.before, one.after, one.is_released) for one in plan.resizes] == [(1, 4, True), (4, 6, False)]
+
+
+# --- quotas and load -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:3.14")
+def test_growth_ends_where_a_quota_does():
+    world = World([node(cpu=9)], [job("a", 1, 9, 1)], quotas=[quota(cpu=3000)])
+    plan = plan_of(world)
+    assert resizes_of(plan) == {"a": 2}
+    assert plan.waiting[0].reason == QUOTA_EXCEEDED
+    assert plan.waiting[0].message == "quota quota has 0 left of 1 cpu needed, to grow beyond 3"
+
+
+@pytest.mark.rule("TJ:3.14")
+@pytest.mark.parametrize(
+    "free",
+    [
+        pytest.param({"pods": 3}, id="pods"),
+        pytest.param({"limits.cpu": 6000}, id="limits"),
+        pytest.param({"cpu": 9000, "pods": 3}, id="the tightest of two"),
+    ],
+)
+def test_everything_a_quota_counts_counts(free):
+    pool = World([node(cpu=9)], [job("a", 1, 9, 0, shape=shape(1, limits={CPU: 2000}), is_gang=True)]).pool()
+    pool = replace(pool, quotas=(quota(**free),), options=AllocationOptions({CPU: 900}))
+    assert resizes_of(allocate(pool)) == {"a": 3}
+
+
+@pytest.mark.rule("TJ:3.14")
+def test_nobody_gives_for_a_gang_that_its_quota_refuses():
+    jobs = [job("a", 1, 4, 4, namespace="one"), job("new", 2, 2, 0, is_gang=True, namespace="two")]
+    plan = plan_of(World([node(cpu=4)], jobs, quotas=[quota("two", pods=1)]))
+    assert (plan.resizes, waiting_of(plan)) == ((), {"new": QUOTA_EXCEEDED})
+
+
+@pytest.mark.rule("TJ:3.14")
+def test_nobody_gives_for_pods_that_a_quota_does_not_let_come_into_being():
+    pool = World([node(cpu=4)], [job("a", 1, 4, 4), job("b", 2, 4, 2, namespace="two", uncreated=2)]).pool()
+    plan = allocate(replace(pool, quotas=(quota("two", pods=-2),)))
+    assert (plan.resizes, waiting_of(plan)) == ((), {"b": QUOTA_EXCEEDED})
+
+
+@pytest.mark.rule("TJ:3.14")
+def test_pods_that_a_quota_lets_come_into_being_are_served():
+    pool = World([node(cpu=4)], [job("a", 1, 4, 4), job("b", 2, 4, 2, namespace="two", uncreated=2)]).pool()
+    assert resizes_of(allocate(replace(pool, quotas=(quota("two", pods=0),)))) == {"a": -2}
+
+
+@pytest.mark.rule("TJ:3.14")
+def test_quotas_of_other_namespaces_are_none_of_its_business():
+    world = World([node(cpu=4)], [job("a", 1, 4, 1)], quotas=[quota("elsewhere", cpu=0)])
+    assert resizes_of(plan_of(world)) == {"a": 3}
+
+
+@pytest.mark.rule("TJ:3.15")
+@pytest.mark.parametrize(
+    ("percent", "expected"), [(100, 9), (80, 7), (10, 0)], ids=["up to 100 %", "up to 80 %", "nothing is taken at 10 %"]
+)
+def test_growth_never_crosses_the_load(percent, expected):
+    world = World([node(cpu=10)], [job("a", 1, 20, 1)], options=AllocationOptions({CPU: percent}))
+    for is_by_limits in (True, False):
+        plan = plan_of(world.changed(a={"is_accounted_by_limits": is_by_limits}))
+        assert resizes_of(plan) == ({"a": expected} if expected else {})
+
+
+@pytest.mark.rule("TJ:3.15")
+def test_the_load_does_not_keep_anybody_from_its_minimum():
+    world = World([node(cpu=10)], [job("a", 9, 20, 0, is_gang=True)], options=AllocationOptions({CPU: 50}))
+    plan = plan_of(world)
+    assert resizes_of(plan) == {"a": 9}
+    assert plan.waiting[0].message == (
+        "needs 1 cpu more; 0 are left of the usable capacity of all nodes, to grow beyond 9"
+    )
+
+
+# --- steps and sizes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:7.16")
+@pytest.mark.parametrize(
+    ("cpu", "more", "expected"),
+    [
+        pytest.param(9, {"step": 3}, 7, id="steps of three from the minimum"),
+        pytest.param(12, {"step": 3}, 10, id="the maximum where steps lead there"),
+        pytest.param(12, {"step": 4}, 9, id="no maximum beside the steps"),
+        pytest.param(7, {"sizes": (1, 2, 4, 8)}, 4, id="powers of two"),
+        pytest.param(12, {"sizes": (1, 2, 4, 8)}, 8, id="the largest listed size, not the maximum"),
+    ],
+)
+def test_growth_is_in_allowed_sizes(cpu, more, expected):
+    world = World([node(cpu=cpu)], [job("a", 1, 10, 1, **more)])
+    assert world.carried_out(plan_of(world)).sizes() == {"a": expected}
+
+
+@pytest.mark.rule("TJ:7.16")
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        pytest.param({"step": 3}, 4, id="steps of three"),
+        pytest.param({"sizes": (2, 5, 7)}, 5, id="listed sizes"),
+        pytest.param({}, 6, id="every size"),
+    ],
+)
+def test_reclaim_is_in_allowed_sizes(more, expected):
+    world = World([node(cpu=7)], [job("a", 1, 7, 7, **more), job("new", 1, 1, 0, is_gang=True)])
+    assert world.carried_out(plan_of(world)).sizes() == {"a": expected, "new": 1}
+
+
+@pytest.mark.rule("TJ:7.16")
+def test_a_size_between_two_steps_is_left_for_the_next_one():
+    world = World([node(cpu=9)], [job("a", 1, 9, 3, sizes=(1, 4, 8))])
+    assert world.carried_out(plan_of(world)).sizes() == {"a": 8}
+
+
+def test_what_is_above_every_listed_size_comes_down_to_the_largest():
+    (only,) = plan_of(World([node(cpu=9)], [job("a", 1, 9, 9, sizes=(1, 4))])).resizes
+    assert (only.after, only.reason) == (4, ABOVE_MAXIMUM)
+
+
+# --- what comes with instances -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:3.4")
+def test_a_step_is_a_trainer_with_its_pservers():
+    """Two trainers to one pserver of two CPUs: the third trainer needs three CPUs, the fourth one."""
+    pservers = companion(2, 1, 9, cpu=2, current=1)
+    for cpu, expected in [(6, 2), (7, 3), (8, 4), (10, 4), (11, 5)]:
+        world = World([node(cpu=cpu)], [job("a", 1, 9, 2, companion=pservers)])
+        assert world.carried_out(plan_of(world)).sizes() == {"a": expected}, cpu
+
+
+@pytest.mark.rule("TJ:3.4")
+def test_a_resize_says_how_many_pservers_go_with_it():
+    world = World([node(cpu=8)], [job("a", 1, 4, 2, companion=companion(2, 1, 9, cpu=2))])
+    (only,) = plan_of(world).resizes
+    assert (only.before, only.after, only.companions) == (2, 4, (1, 2))
+
+
+@pytest.mark.rule("TJ:3.4")
+def test_what_comes_with_instances_goes_with_them():
+    """Taking one trainer of three frees three CPUs: one of its two pservers goes with it."""
+    world = World(
+        [node(cpu=7)],
+        [job("a", 1, 3, 3, companion=companion(2, 1, 9, cpu=2)), job("new", 1, 1, 0, cpu=3, is_gang=True)],
+    )
+    shrink, _ = plan_of(world).resizes
+    assert (shrink.before, shrink.after, shrink.companions) == (3, 2, (2, 1))
+
+
+@pytest.mark.rule("TJ:3.4", "TJ:3.8")
+def test_a_trainer_with_pservers_is_larger_than_one_without():
+    jobs = [job("a-with", 1, 9, 1, companion=companion(1, 1, 9, cpu=0.1)), job("b-without", 1, 9, 1)]
+    world = World([node(cpu=3.2)], jobs)
+    assert resizes_of(plan_of(world)) == {"b-without": 1}
+
+
+def test_a_master_without_a_node_is_placed_before_anything_grows():
+    missing = replace(master(1), missing=1)
+    pool = World([node(cpu=2)], [job("a", 1, 9, 1)]).pool()
+    assert resizes_of(allocate(pool)) == {"a": 1}
+    (one,) = pool.participants
+    assert allocate(replace(pool, participants=(replace(one, core=(missing,)),))).resizes == ()
+
+
+# --- everything else ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:3.6")
+def test_an_impossible_stranger_blocks_nobody():
+    world = World([node(cpu=4)], [job("a", 1, 9, 1)], strangers=[stranger(1000, priority=9)])
+    assert resizes_of(plan_of(world)) == {"a": 3}
+
+
+def test_a_stranger_of_a_lower_priority_does_not_come_before_a_gang():
+    world = World([node(cpu=2)], [job("gang", 2, 2, 0, is_gang=True, priority=1)], strangers=[stranger(1)])
+    assert resizes_of(plan_of(world)) == {"gang": 2}
+
+
+def test_one_below_its_minimum_goes_straight_on_into_free_room():
+    (only,) = plan_of(World([node(cpu=6)], [job("a", 3, 9, 0, is_gang=True)])).resizes
+    assert (only.before, only.after, only.reason, only.is_released) == (0, 6, ADMITTED, True)
+    (only,) = plan_of(World([node(cpu=6)], [job("a", 3, 9, 1)])).resizes
+    assert (only.before, only.after, only.reason) == (1, 6, REACHING_MINIMUM)
+
+
+def test_shrinks_come_first_then_floors_then_growth():
+    jobs = [job("z", 1, 2, 4), job("a", 1, 9, 1), job("gang", 1, 1, 0, is_gang=True)]
+    plan = plan_of(World([node(cpu=9)], jobs))
+    assert [(one.id.name, one.after, one.reason, one.is_released) for one in plan.resizes] == [
+        ("z", 2, ABOVE_MAXIMUM, True),
+        ("gang", 1, ADMITTED, True),
+        ("a", 4, GROWING, True),
+        ("a", 6, GROWING, False),
+    ]
+
+
+def test_an_empty_pool_has_an_empty_plan():
+    assert plan_of(World([])) == Allocation()

@@ -1,0 +1,263 @@
+"""What a person is told who asks why a job is not larger."""
+
+from dataclasses import replace
+
+import pytest
+
+from raytide.fairshare.algorithm.allocate import allocate
+from raytide.fairshare.algorithm.explain import differences, explain
+from raytide.fairshare.algorithm.model import (
+    CPU,
+    MEMORY,
+    PODS,
+    Allocation,
+    AllocationOptions,
+    ClusterSnapshot,
+    Node,
+    Requirement,
+    Taint,
+)
+from support.elastic_builders import GPU, World, amounts, id_of, job, node, quota, stranger
+
+EAST = (Requirement("zone", "In", ("east",)),)
+
+
+def told(world: World, name: str) -> str:
+    pool = world.pool()
+    return explain(pool, allocate(pool), id_of(name))
+
+
+def full() -> World:
+    """Two nodes of 4 CPUs: a has 6, b has 2."""
+    return World([node("one", cpu=4), node("two", cpu=4)], [job("a", 2, 8, 6), job("b", 2, 4, 2)])
+
+
+@pytest.mark.parametrize(
+    ("world", "name", "sentences"),
+    [
+        pytest.param(
+            full(),
+            "b",
+            [
+                "default/b has 2 of 2 to 4 (score 0.00); this plan does not change it.",
+                "node one comes closest, of 2 that it may run on: it lacks 1 cpu (it requests 1 cpu; 0 of 4 free)",
+                "default/a: 6 cpu, with 6 of 2 to 8; it is scaled down to 2, but only for jobs below their minimum",
+                "1 cpu more free on node one, or another node with 1 cpu free",
+            ],
+            id="who has its minimum waits for room, and is told who has it",
+        ),
+        pytest.param(
+            World([node(cpu=9)], [job("a", 2, 8, 8)]),
+            "a",
+            ["default/a has 8 of 2 to 8 (score 1.00)", "It is at its maximum"],
+            id="who has everything is told so",
+        ),
+        pytest.param(
+            World([node(cpu=9)], [job("a", 2, 8, 2)]),
+            "a",
+            ["this plan scales it to 8", "2 -> 8: Growing: ", "It is at its maximum"],
+            id="who is about to have everything is told how",
+        ),
+        pytest.param(
+            World([node(cpu=9)], [job("a", 2, 2, 2)]),
+            "a",
+            ["default/a has 2 of 2;"],
+            id="a job of one size has nothing to wait for",
+        ),
+        pytest.param(
+            World([node(cpu=9)], [job("a", 2, 8, 2, may_grow=False)]),
+            "a",
+            [
+                "it is in a cool-down: its last resize is recent or not complete",
+                "time: it is considered again when its cool-down ends",
+            ],
+            id="a cool-down is no lack of room",
+        ),
+        pytest.param(
+            World([node(cpu=9)], [job("a", 2, 8, 2, is_scaling_enabled=False)]),
+            "a",
+            ["scaling is disabled for it", "enabling its scaling"],
+            id="who wanted to be left alone is reminded of it",
+        ),
+        pytest.param(
+            World(
+                [node("one", cpu=4, gpu=2), node("two", cpu=4, is_usable=False), node("three", cpu=4, labels={})],
+                [job("a", 1, 2, 1, gpu=2)],
+            ),
+            "a",
+            ["1 node not usable: not ready, or cordoned", "node one comes closest, of 2", "lacks 2 nvidia.com/gpu"],
+            id="nodes that do not count are counted",
+        ),
+        pytest.param(
+            World([node("one", cpu=4, taints=(Taint("dedicated"),))], [job("a", 0, 2, 0)]),
+            "a",
+            [
+                "1 node excluded by node selector, affinity or taints",
+                "it may run on none of the usable nodes",
+                "a node that it may run on, with 1 cpu free",
+            ],
+            id="a taint is named as such",
+        ),
+        pytest.param(
+            World([node(cpu=9)], [job("a", 2, 8, 2)], quotas=[quota(cpu=2500)]),
+            "a",
+            [
+                "ResourceQuota default/quota allows 500m more of cpu, one instance needs 1",
+                "a larger ResourceQuota default/quota",
+            ],
+            id="a quota is named",
+        ),
+        pytest.param(
+            World([node(cpu=8)], [job("a", 2, 8, 4)], options=AllocationOptions({CPU: 50})),
+            "a",
+            ["counted by limits, 4 of 4 cpu are used before this plan (growth may use up to 50 %)"],
+            id="the load that growth may fill is told as a sum",
+        ),
+        pytest.param(
+            World([node(cpu=8)], [job("vip", 2, 8, 7, priority=9), job("a", 1, 3, 1)]),
+            "a",
+            ["default/vip: 7 cpu, with 7 of 2 to 8; it has a higher priority (9 against 0)"],
+            id="nothing is to be had from a higher priority",
+        ),
+        pytest.param(
+            World([node(cpu=8)], [job("calm", 2, 8, 7, may_shrink=False), job("a", 1, 3, 1)]),
+            "a",
+            ["default/calm: 7 cpu, with 7 of 2 to 8; it is in a cool-down"],
+            id="nor from a cool-down",
+        ),
+        pytest.param(
+            World([node(cpu=8, used=amounts(cpu=5))], [job("b", 2, 2, 2), job("a", 1, 3, 1)]),
+            "a",
+            ["default/b: 2 cpu, with 2 of 2 to 2; it is at its minimum", "pods of other workloads: 5 cpu"],
+            id="nor from somebody at the minimum, nor from strangers",
+        ),
+        pytest.param(
+            World([node(cpu=8)], [job("a", 2, 8, 2, step=3), job("b", 4, 4, 4)]),
+            "a",
+            ["capacity for 3 at once: sizes between 2 and 5 are not allowed"],
+            id="a step that is too big for the room is told",
+        ),
+        pytest.param(
+            World([node(cpu=8)], [job("a", 2, 8, 4)], strangers=[stranger(2, count=3, name="shop/web-0"), stranger(9)]),
+            "a",
+            [
+                "the best node has 0 free beside the capacity reserved for pending pods of other workloads, to grow beyond 4",
+                "pod shop/web-0 and 2 more of other workloads are pending and receive free capacity first: 6 cpu",
+                "capacity for these pending pods of other workloads, or their deletion",
+            ],
+            id="room that looks free is kept for strangers that wait",
+        ),
+        pytest.param(
+            World([node(cpu=8, gpu=4)], [job("a", 4, 8, 4, gpu=1), job("c", 2, 4, 0, gpu=1)]),
+            "c",
+            [
+                "default/c is not admitted; its bounds are 2 to 4",
+                "default/a: 4 nvidia.com/gpu, with 4 of 4 to 8; it is at its min",
+            ],
+            id="a gang that has not begun says what it waits for",
+        ),
+    ],
+)
+def test_why_it_is_not_larger(world, name, sentences):
+    text = told(world, name)
+    assert [sentence for sentence in sentences if sentence not in text] == [], text
+
+
+def test_room_counts_as_it_is_after_the_plan():
+    """What somebody else is granted in the same plan is not free any more."""
+    world = World([node(cpu=3)], [job("a", 1, 2, 1), job("b", 1, 9, 1)])
+    assert "it lacks 1 cpu (it requests 1 cpu; 0 of 3 free)" in told(world, "b")
+
+
+def test_only_the_first_few_who_hold_it_are_named():
+    world = World([node(cpu=14)], [*(job(f"other-{n}", 2, 2, 2) for n in range(6)), job("a", 1, 9, 2)])
+    text = told(world, "a")
+    assert "- 1 more" in text
+    assert text.count("default/other-") == 5
+
+
+def test_a_node_without_a_number_of_pods_has_room_for_any_number():
+    has_two = job("a", 1, 4, 2, placed={"one": 2})
+    pool = ClusterSnapshot((Node("one", {CPU: 2000, MEMORY: 9}, {CPU: 2000, PODS: 2}),), (has_two,))
+    text = explain(pool, allocate(pool), has_two.id)
+    assert "it lacks 1 cpu (it requests 1 cpu; 0 of 2 free)" in text
+    assert "pods" not in text
+
+
+def test_who_takes_no_part_cannot_be_explained():
+    pool = full().pool()
+    with pytest.raises(KeyError):
+        explain(pool, Allocation(), id_of("nobody"))
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        pytest.param(
+            job("c", 2, 4, 0, is_gang=True),
+            ("default/c starts with 2 of 2 to 4", "default/a is scaled down by 2 (6 -> 4)"),
+            id="who loses is named with how much",
+        ),
+        pytest.param(
+            job("c", 1, 2, 0, cpu=100, is_gang=True),
+            None,
+            id="who cannot begin changes nothing for anybody",
+        ),
+    ],
+)
+def test_what_would_change_if_it_were_submitted(new, expected):
+    before = full()
+    after = full()
+    after.add(new)
+    pools = [world.pool() for world in (before, after)]
+    lines = differences((pools[0], allocate(pools[0])), (pools[1], allocate(pools[1])), [new.id])
+    if expected is not None:
+        assert lines == expected
+    else:
+        assert lines[0].startswith("default/c waits: Unsatisfiable: ")
+        assert lines[1:] == ("the size of no other job changes",)
+
+
+def test_who_grows_less_because_of_it_is_told_too():
+    before = World([node(cpu=8)], [job("a", 1, 8, 2)])
+    after = World([node(cpu=8)], [job("a", 1, 8, 2)])
+    after.add(job("c", 3, 3, 0, is_gang=True))
+    pools = [world.pool() for world in (before, after)]
+    lines = differences((pools[0], allocate(pools[0])), (pools[1], allocate(pools[1])), [id_of("c")])
+    assert lines == ("default/c starts with 3 of 3 to 3", "default/a grows by 3 less (2 -> 5, not 8)")
+
+
+def test_the_explanation_of_a_gpu_job_names_gpu_nodes_first():
+    world = World(
+        [node("plain", cpu=64), node("gpus", cpu=64, gpu=4, used=amounts(gpu=4))],
+        [replace(job("a", 1, 2, 0, gpu=1), placed={})],
+    )
+    assert f"lacks 1 {GPU}" in told(world, "a")
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param(
+            World([node(cpu=80, gpu=2)], [job("a", 2, 8, 2, gpu=1)], strangers=[stranger(1)]),
+            id="a stranger that holds nothing of what is short",
+        ),
+        pytest.param(
+            World([node(cpu=80)], [job("a", 2, 8, 4)], strangers=[stranger(1)], quotas=[quota(cpu=0)]),
+            id="a quota is all that stands in the way",
+        ),
+        pytest.param(
+            World(
+                [node(cpu=8)],
+                [job("low", 5, 5, 5), job("a", 4, 8, 0, priority=5, is_gang=True)],
+                strangers=[stranger(1, count=5)],
+            ),
+            id="below the minimum it comes before strangers of a lower priority",
+        ),
+    ],
+)
+def test_strangers_are_not_named_where_they_stand_in_nobodys_way(world):
+    text = told(world, "a")
+    assert "pods of other workloads" not in text, text
+    assert "pending" not in text, text
+    assert "pod of another workload" not in text, text

@@ -1,0 +1,169 @@
+"""What becomes of instances above the floor that find no node? Nobody pends for ever (SC:S25)."""
+
+from dataclasses import replace
+
+import pytest
+
+from raytide.api.sharing_record import NO_ROOM
+from raytide.fairshare.algorithm.allocate import allocate
+from raytide.fairshare.algorithm.model import ClusterSnapshot
+from support.elastic_builders import World, companion, id_of, job, node, quota, resizes_of, shape, stranger
+
+pytestmark = pytest.mark.rule("SC:S25")
+
+
+def starving(world: World, **long: int) -> ClusterSnapshot:
+    """The pool in which so many of a job's pods have had no node for long."""
+    pool = world.pool()
+    known = (replace(one, unplaced_for_long=long.get(one.id.name, 0)) for one in pool.participants)
+    return replace(pool, participants=tuple(known))
+
+
+def test_what_found_no_node_for_long_is_taken_back_with_its_reason():
+    (resize,) = allocate(starving(World([node(cpu=8)], [job("a", 2, 20, 12)]), a=4)).resizes
+    assert (resize.before, resize.after, resize.reason, resize.is_released) == (12, 8, NO_ROOM, True)
+    assert resize.message == "ScaledDown 12→8: 4 of its pods had no node for 20 s"
+
+
+@pytest.mark.parametrize(
+    ("more", "cpu", "long", "taken"),
+    [
+        pytest.param({}, 8, 0, 0, id="not yet after a moment"),
+        pytest.param({}, 8, 3, -3, id="those that were made a moment ago may still wait"),
+        pytest.param({"floor": 10}, 8, 4, -2, id="never below the minimum"),
+        pytest.param({"floor": 12}, 8, 4, 0, id="not the minimum itself"),
+        pytest.param({"step": 4, "floor": 0}, 9, 3, -4, id="down to a size that it may have"),
+        pytest.param({"sizes": (2, 6, 12)}, 8, 4, -6, id="down to a size of the list"),
+        pytest.param({"is_scaling_enabled": False}, 8, 4, 0, id="but for whoever wants to be left alone"),
+        pytest.param(
+            {"may_shrink": False, "may_grow": False}, 8, 4, -4, id="in a cool-down too: nobody loses what runs"
+        ),
+    ],
+)
+def test_how_much_is_taken_back(more, cpu, long, taken):
+    world = World([node(cpu=cpu)], [job("a", 2, 20, 12)])
+    pool = starving(world, a=long)
+    pool = replace(pool, participants=tuple(replace(one, **more) for one in pool.participants))
+    assert resizes_of(allocate(pool)) == ({"a": taken} if taken else {})
+
+
+def test_for_what_has_room_by_now_a_scheduler_is_given_the_time():
+    """It is about to look again; and whatever else keeps it from the node, growth would only bring it back."""
+    world = World([node(cpu=8)], [job("a", 2, 20, 12)])
+    bigger = replace(starving(world, a=4), nodes=(node("node-1", cpu=12, used={"cpu": 8000}),))
+    assert allocate(bigger).resizes == ()
+
+
+def test_what_comes_with_the_instances_goes_with_them():
+    world = World([node(cpu=8)], [job("a", 2, 20, 12, cpu=0.5, companion=companion(2, 1, 9, cpu=0.5))])
+    (resize,) = allocate(starving(world, a=2)).resizes
+    assert (resize.after, resize.companions) == (10, (6, 5))
+
+
+def test_a_plan_carried_out_takes_nothing_back_again_and_gives_it_to_nobody():
+    world = World([node(cpu=12)], [job("a", 2, 20, 12), job("b", 2, 20, 4)])
+    world.jobs[id_of("a")].trainers = ["node-1"] * 8 + [""] * 4
+    world.jobs[id_of("b")].trainers = ["node-1"] * 4
+    plan = allocate(starving(world, a=4))
+    assert resizes_of(plan) == {"a": -4}
+    assert allocate(world.carried_out(plan).pool()).resizes == ()
+
+
+# --- behind pods of a higher priority ----------------------------------------------------------------------------------
+
+
+def behind(world: World, *strangers, **more) -> ClusterSnapshot:
+    """The pool in which those wait for a node, and nobody has waited for long."""
+    pool = replace(world.pool(), external_pods=strangers)
+    return replace(pool, participants=tuple(replace(one, **more) for one in pool.participants))
+
+
+def test_behind_pods_of_a_higher_priority_nobody_waits_at_all():
+    """kube-scheduler evicted four of twelve for them; the four need not come back only to pend."""
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=3, priority=1, name="shop/web-0"))
+    (resize,) = allocate(pool).resizes
+    assert (resize.before, resize.after, resize.reason) == (12, 8, NO_ROOM)
+    assert resize.full_message == (
+        "ScaledDown 12→8: no capacity is left for more of its pods after shop/web-0, which has a higher priority and no node"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "taken"),
+    [
+        pytest.param(stranger(priority=0), {}, 0, id="equals wait their turn, and it is given time"),
+        pytest.param(stranger(cpu=9, priority=1), {}, 0, id="for what no node can ever hold nobody waits"),
+        pytest.param(stranger(cpu=8, priority=1), {}, -4, id="a large one keeps the others waiting"),
+        pytest.param(stranger(priority=1), {"floor": 10}, -2, id="never below the minimum"),
+        pytest.param(stranger(priority=1), {"step": 4, "floor": 0}, -4, id="down to a size that it may have"),
+        pytest.param(stranger(priority=1), {"may_shrink": False}, -4, id="in a cool-down too: nobody loses what runs"),
+        pytest.param(
+            stranger(priority=1), {"is_scaling_enabled": False}, 0, id="but for whoever wants to be left alone"
+        ),
+        pytest.param(stranger(priority=1), {"uncreated": 4}, -4, id="pods that are not made yet need not be made"),
+    ],
+)
+def test_who_is_behind_whom(first, more, taken):
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), first, **more)
+    assert resizes_of(allocate(pool)) == ({"a": taken} if taken else {})
+
+
+@pytest.mark.parametrize(("count", "taken"), [(3, 0), (5, 0), (6, -4)])
+def test_behind_those_who_have_free_room_nobody_is_for_long(count, taken):
+    """Five are free: up to five of them will have a node in a moment, and trainers are given time as ever."""
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=count, priority=1))
+    roomy = replace(pool, nodes=(node("node-1", cpu=13, used={"cpu": 8000}),))
+    assert resizes_of(allocate(roomy)) == ({"a": taken} if taken else {})
+
+
+def test_behind_those_who_wait_for_other_nodes_nobody_is():
+    """A GPU pod waits for a GPU node; trainers that may not go there wait for nobody."""
+    nodes = [node("cpu-1", cpu=8, labels={"kind": "cpu"}), node("gpu-1", cpu=8, gpu=1, labels={"kind": "gpu"})]
+    trainers = job("a", 2, 20, 12, shape=shape(1, node_selector=(("kind", "cpu"),)))
+    waits = replace(stranger(gpu=1, count=2, priority=1), shape=shape(1, gpu=1, node_selector=(("kind", "gpu"),)))
+    assert allocate(behind(World(nodes, [trainers]), waits)).resizes == ()
+
+
+def test_what_a_quota_refuses_waits_for_the_quota():
+    """Otherwise it would be given up one by one, pass by pass: each one less is one less that the quota refuses."""
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=3, priority=1), uncreated=4)
+    assert allocate(replace(pool, quotas=(quota(cpu=-3000),))).resizes == ()
+
+
+def test_room_of_what_goes_with_the_instances_is_theirs_first():
+    """Two of the four parameter servers go with three of the four, and one of them has room then."""
+    world = World([node(cpu=8)], [job("a", 1, 8, 8, companion=companion(2, 1, 4))])
+    world.jobs[id_of("a")].companions, world.jobs[id_of("a")].trainers = ["node-1"] * 4, ["node-1"] * 4 + [""] * 4
+    first = stranger(8, priority=1)
+    plan = allocate(behind(world, first))
+    assert resizes_of(plan) == {"a": -3}
+    assert allocate(behind(world.carried_out(plan), first)).resizes == ()
+
+
+def test_room_of_what_goes_with_a_step_is_offered_to_whoever_waits():
+    """One of four that go has no node; the other one's loose trainer gets the room of the rest."""
+    world = World([node(cpu=14)], [job("a", 0, 12, 12, step=4), job("b", 2, 20, 4, rebalances=False)])
+    world.jobs[id_of("a")].trainers, world.jobs[id_of("b")].trainers = ["node-1"] * 11 + [""], ["node-1"] * 3 + [""]
+    plan = allocate(behind(world, stranger(14, priority=1)))
+    assert [(one.id.name, one.before, one.after) for one in plan.resizes if one.after < one.before] == [("a", 12, 8)]
+
+
+def test_what_was_cut_for_its_maximum_says_both():
+    (resize,) = allocate(behind(World([node(cpu=6)], [job("a", 2, 10, 12)]), stranger(count=2, priority=1))).resizes
+    assert resize.full_message == (
+        "ScaledDown 12→6: its maximum is 10; "
+        "no capacity is left for more of its pods after web/pod, which has a higher priority and no node"
+    )
+
+
+@pytest.mark.rule("FD:SH-B12")
+def test_a_maximum_that_is_no_allowed_size_is_not_given_as_the_reason():
+    (resize,) = allocate(World([node(cpu=20)], [job("a", 2, 9, 9, step=4)]).pool()).resizes
+    assert resize.message == "ScaledDown 9→6: 6 is the largest allowed size up to its maximum of 9"
+
+
+def test_carried_out_it_is_the_end_of_it():
+    world = World([node(cpu=8)], [job("a", 2, 20, 12)])
+    pool = behind(world, stranger(count=3, priority=1))
+    after = behind(world.carried_out(allocate(pool)), stranger(count=3, priority=1))
+    assert allocate(after).resizes == ()

@@ -1,0 +1,126 @@
+"""Who offered it gives to pods of strangers with a higher priority, and nobody else does (TJ §3 row 6c)."""
+
+from dataclasses import replace
+
+import pytest
+
+from raytide.api.sharing_record import RECLAIMED, YIELDED
+from raytide.fairshare.algorithm.allocate import allocate
+from support.elastic_builders import World, companion, id_of, job, node, resizes_of, shape, stranger
+
+pytestmark = pytest.mark.rule("TJ:3.6")
+
+WEB = {"priority": 100, "is_unschedulable": True, "name": "web/nginx-0"}
+
+
+def a_cluster(*others, cpu=6, **more) -> World:
+    """Six CPUs, all taken by a job that gives."""
+    jobs = [job("donor", 2, 8, 6, **{"yields": True, **more}), *others]
+    return World([node(cpu=cpu)], jobs)
+
+
+def after(world: World, **more) -> World:
+    """With the plan carried out, pods that have to leave gone or still on their way."""
+    return world.resized(allocate(world.pool()), only_released=True, **more)
+
+
+@pytest.mark.parametrize(
+    ("who", "donor", "expected"),
+    [
+        pytest.param(stranger(1, **WEB), {}, {"donor": -1}, id="one pod, one trainer"),
+        pytest.param(stranger(1, count=3, **WEB), {}, {"donor": -3}, id="each pod by itself"),
+        pytest.param(stranger(1, count=9, **WEB), {}, {"donor": -4}, id="never below the minimum"),
+        pytest.param(stranger(3, count=2, **WEB), {}, {"donor": -3}, id="a part of what cannot be whole is not given"),
+        pytest.param(stranger(7, **WEB), {}, {}, id="nobody is shrunk for what no node could hold"),
+        pytest.param(stranger(5, **WEB), {}, {}, id="nor for what all above the minimum would not make room for"),
+        pytest.param(stranger(1, **WEB), {"yields": False}, {}, id="who has not offered it gives nothing"),
+        pytest.param(stranger(1, **WEB), {"priority": 100}, {}, id="nor who has the same priority"),
+        pytest.param(stranger(1, **WEB), {"is_scaling_enabled": False}, {}, id="nor whose scaling is off"),
+        pytest.param(
+            stranger(1, **WEB), {"may_shrink": False}, {"donor": -1}, id="a higher priority waits for no cool-down"
+        ),
+        pytest.param(
+            stranger(1, **{**WEB, "is_unschedulable": False}), {}, {}, id="kube-scheduler has not looked at the pod yet"
+        ),
+        pytest.param(
+            stranger(1, count=2, **WEB),
+            {"companion": companion(2, 1, 4, current=2), "floor": 2, "current": 4},
+            {"donor": -2},
+            id="what comes with the trainers leaves with them",
+        ),
+    ],
+)
+def test_who_gives(who, donor, expected):
+    world = a_cluster(**{name: value for name, value in donor.items() if name not in ("floor", "current")})
+    if "current" in donor:
+        world = World(
+            [node(cpu=6)],
+            [job("donor", donor["floor"], 8, donor["current"], yields=True, companion=donor["companion"])],
+        )
+    world.strangers = (who,)
+    plan = allocate(world.pool())
+    assert resizes_of(plan) == expected
+    assert all(one.reason == YIELDED and one.for_id is None for one in plan.resizes)
+
+
+def test_only_those_of_a_lower_priority_who_hold_it_where_the_pod_may_run():
+    world = World(
+        [node("red", cpu=4, labels={"colour": "red"}), node("blue", cpu=4, labels={"colour": "blue"})],
+        [
+            job("red", 1, 4, 4, yields=True, shape=shape(1, node_selector=(("colour", "red"),))),
+            job("blue", 1, 9, 4, yields=True, shape=shape(1, node_selector=(("colour", "blue"),))),
+        ],
+    )
+    world.strangers = (replace(stranger(1, **WEB), shape=shape(1, node_selector=(("colour", "red"),))),)
+    assert resizes_of(allocate(world.pool())) == {"red": -1}
+
+
+@pytest.mark.parametrize("is_graceful", [True, False], ids=["its pods are leaving", "its pods are gone"])
+def test_a_donor_pays_once(is_graceful):
+    world = a_cluster()
+    world.strangers = (stranger(1, count=2, **WEB),)
+    again = after(world, is_graceful=is_graceful)
+    assert resizes_of(allocate(again.pool())) == {}, "neither again, nor back into what it gave"
+
+
+def test_when_they_are_gone_it_grows_back():
+    world = a_cluster()
+    world.strangers = (stranger(1, count=2, **WEB),)
+    world = after(world)
+    world.strangers = ()
+    assert resizes_of(allocate(world.pool())) == {"donor": 2}
+
+
+def test_room_that_is_about_to_be_free_is_theirs_before_anybody_pays():
+    giver = job("giver", 0, 1, 1, yields=True, may_shrink=False)
+    leaver = job("leaver", 0, 4, 4)
+    world = World([node(cpu=5)], [giver, leaver]).changed(leaver={"ceiling": 3})
+    world = after(world, is_graceful=True)
+    world.strangers = (stranger(1, **WEB),)
+    assert resizes_of(allocate(world.pool())) == {}
+    world.strangers = (stranger(1, count=2, **WEB),)
+    assert resizes_of(allocate(world.pool())) == {"giver": -1}
+
+
+def test_what_is_said_of_it():
+    world = a_cluster()
+    world.strangers = (stranger(1, **WEB),)
+    (one,) = allocate(world.pool()).resizes
+    assert one.full_message == "ScaledDown 6→5 for web/nginx-0, which has a higher priority and no node"
+    world.strangers = (stranger(1, count=3, **WEB),)
+    (three,) = allocate(world.pool()).resizes
+    assert (
+        three.full_message
+        == "ScaledDown 6→3 for web/nginx-0 and 2 more pods of other workloads, which have a higher priority and no node"
+    )
+
+
+def test_one_that_gives_to_a_job_too_names_both():
+    world = a_cluster(job("claimant", 1, 1, 1, created_at="2026-01-02T00:00:00Z"))
+    world.strangers = (stranger(1, **WEB),)
+    (one,) = allocate(world.pool()).resizes
+    assert (one.reason, one.for_id) == (RECLAIMED, id_of("claimant"))
+    assert one.full_message == (
+        "ScaledDown 6→4 for default/claimant, which needs 1 to reach its minimum, "
+        "and for web/nginx-0, which has a higher priority and no node"
+    )

@@ -1,0 +1,272 @@
+"""What is written on each job: sizes, notes and words, and nothing that is written already."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from raytide.api import trainingjob_constants as constants
+from raytide.api.sharing_record import (
+    ABOVE_MAXIMUM,
+    ADMITTED,
+    GROWING,
+    REACHING_MINIMUM,
+    RECLAIMED,
+    REQUESTED,
+    ResizeNote,
+    SharingRecord,
+    WaitingNote,
+    encode_record,
+    parse_record,
+)
+from raytide.api.trainingjob import TrainingJob
+from raytide.fairshare.algorithm.model import CAPACITY_UNKNOWN, FRAGMENTED, Allocation, Resize, Waiting
+from raytide.fairshare.participants import id_of
+from raytide.fairshare.patch_plan import plan_patches
+from raytide.fairshare.unknown_capacity import clamp_to_bounds
+from unit.fairshare.test_participants import UID, job, made
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, 700_000, tzinfo=UTC)
+SECOND = NOW.replace(microsecond=0)
+KNOWN = SharingRecord(UID, 4, is_admitted=True, admitted_at=SECOND - timedelta(hours=1), at=SECOND - timedelta(hours=1))
+
+
+def given(jobs, *resizes, waiting=()):
+    jobs = [jobs] if isinstance(jobs, TrainingJob) else jobs
+    return plan_patches(jobs, made(jobs, now=NOW), Allocation(resizes, tuple(waiting)), NOW)
+
+
+def resize(before, after, reason=GROWING, *, of="j", **more):
+    return Resize(id_of(job(of).key), before, after, reason, f"{before}→{after}", **more)
+
+
+def waits(reason, message="words", *, below=True):
+    return Waiting(id_of(job().key), reason, message, is_below_floor=below)
+
+
+def only(*args, **more):
+    (order,) = given(*args, **more).patches
+    return order
+
+
+def written(order):
+    body = order.patch("7")
+    record = parse_record(body["metadata"]["annotations"][constants.SHARING_ANNOTATION])
+    return body.get("spec", {}).get("trainer", {}).get("replicas"), record
+
+
+# --- sizes ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_job_gets_a_record_of_its_minimum():
+    replicas, record = written(only(job()))
+    assert replicas == 2
+    assert record == SharingRecord(UID, 2, is_admitted=True, admitted_at=SECOND, at=SECOND)
+
+
+def test_a_gang_that_waits_is_told_why_and_its_spec_is_left_alone():
+    replicas, record = written(only(job(gpu=1), waiting=[waits(FRAGMENTED)]))
+    assert replicas is None
+    assert record == SharingRecord(UID, 0, waiting=WaitingNote(FRAGMENTED, "words"), at=SECOND)
+
+
+def test_a_gang_is_admitted():
+    replicas, record = written(only(job(gpu=1, record=SharingRecord(UID, 0)), resize(0, 2, ADMITTED)))
+    assert replicas == 2
+    assert (record.is_admitted, record.admitted_at, record.replicas) == (True, SECOND, 2)
+    assert record.resizes == (ResizeNote(SECOND, 0, 2, ADMITTED, "0→2"),), "and nobody requested anything"
+
+
+def test_a_resize_is_one_patch_with_its_reason():
+    order = only(job(record=KNOWN, replicas=4), resize(4, 3, RECLAIMED, for_id=id_of(job("other").key)))
+    body = order.patch("7")
+    assert body["spec"] == {"trainer": {"replicas": 3}}
+    assert body["metadata"]["resourceVersion"] == "7"
+    _, record = written(order)
+    assert record == replace(
+        KNOWN, replicas=3, at=SECOND, resizes=(ResizeNote(SECOND, 4, 3, RECLAIMED, "4→3", "ns/other"),)
+    )
+
+
+@pytest.mark.rule("TJ:4")
+def test_growth_that_is_not_released_is_not_written():
+    waiting = resize(4, 6, is_released=False)
+    order = only(job(record=KNOWN, replicas=4), waiting)
+    replicas, record = written(order)
+    assert (replicas, record.replicas, record.resizes) == (None, 4, ())
+    assert (record.waiting.reason, record.waiting.is_below_minimum) == (constants.AWAITING_ROOM, False)
+
+
+@pytest.mark.rule("TJ:4")
+def test_what_is_released_is_written_up_to_the_first_that_is_not():
+    steps = resize(4, 5), resize(5, 6, is_released=False), resize(6, 6)
+    replicas, record = written(only(job(record=KNOWN, replicas=4), *steps))
+    assert (replicas, record.replicas) == (5, 5)
+    assert [note.after for note in record.resizes] == [5]
+
+
+def test_the_promise_comes_before_what_would_come_after_it():
+    promised = resize(0, 2, ADMITTED, is_released=False)
+    _, record = written(only(job(gpu=1), promised, waiting=[waits(FRAGMENTED, below=False)]))
+    assert record.waiting == WaitingNote(
+        constants.AWAITING_ROOM, "0→2; waits until terminating pods are gone", is_below_minimum=True
+    )
+
+
+def test_sizes_count_trainers_that_failed_for_good():
+    given_up = job(record=KNOWN, replicas=4, status={"trainer": {"failedIndexes": "1"}})
+    replicas, record = written(only(given_up, resize(3, 5)))
+    assert (replicas, record.replicas, record.resizes[0].before, record.resizes[0].after) == (6, 6, 4, 6)
+
+
+@pytest.mark.rule("TJ:3.4")
+def test_pservers_follow():
+    pserver = {"min-instance": 1, "max-instance": 9, "scaling": {"mode": "Ratio", "trainersPerPserver": 2}}
+    _, record = written(only(job(pserver=pserver, record=KNOWN, replicas=4), resize(4, 5)))
+    assert record.pservers == 3
+
+
+def test_shrinks_come_first_then_growth_as_planned_then_words():
+    jobs = [job(name, record=KNOWN, replicas=4) for name in ("a", "b", "c", "d", "e")]
+    steps = [resize(4, 5, of="d"), resize(4, 3, of="b", reason=RECLAIMED), resize(4, 5, of="a")]
+    found = given(jobs, *steps, waiting=[replace(waits(FRAGMENTED), id=id_of(job("c").key))]).patches
+    assert [order.job.metadata.name for order in found] == ["b", "d", "a", "c"], "and e has nothing to be told"
+
+
+# --- requests --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:3.21")
+@pytest.mark.parametrize(
+    ("replicas", "steps", "expected", "notes"),
+    [
+        pytest.param(3, [], None, [(4, 3, REQUESTED)], id="a size within the bounds stays"),
+        pytest.param(
+            9,
+            [resize(9, 6, ABOVE_MAXIMUM)],
+            6,
+            [(4, 9, REQUESTED), (9, 6, ABOVE_MAXIMUM)],
+            id="one above them is put right",
+        ),
+        pytest.param(
+            1,
+            [resize(1, 2, REACHING_MINIMUM)],
+            2,
+            [(4, 1, REQUESTED), (1, 2, REACHING_MINIMUM)],
+            id="and so is one below",
+        ),
+        pytest.param(None, [], 4, [], id="none orders nothing: what was ordered last is written again"),
+    ],
+)
+def test_sizes_that_somebody_else_wrote(replicas, steps, expected, notes):
+    wrote, record = written(only(job(record=KNOWN, replicas=replicas), *steps))
+    assert wrote == expected
+    assert [(note.before, note.after, note.reason) for note in record.resizes] == notes
+
+
+def test_a_request_is_noted_once():
+    noted = replace(KNOWN, replicas=3)
+    assert given(job(record=noted, replicas=3)).patches == ()
+
+
+def test_only_the_last_ten_are_kept():
+    notes = tuple(ResizeNote(SECOND, i, i + 1, GROWING) for i in range(10))
+    _, record = written(only(job(record=replace(KNOWN, resizes=notes), replicas=4), resize(4, 5)))
+    assert [note.before for note in record.resizes] == [*range(1, 10), 4]
+
+
+# --- words -----------------------------------------------------------------------------------------------------------------
+
+
+def waiting_record(age_s, message="words", reason=FRAGMENTED):
+    at = SECOND - timedelta(seconds=age_s)
+    return replace(KNOWN, waiting=WaitingNote(reason, message, is_below_minimum=False), at=at)
+
+
+@pytest.mark.parametrize(
+    ("record", "is_written", "is_later"),
+    [
+        pytest.param(waiting_record(5), False, False, id="the same words are not written again"),
+        pytest.param(waiting_record(5, "older words"), False, True, id="younger words wait"),
+        pytest.param(waiting_record(30, "older words"), True, False, id="until the older ones are half a minute old"),
+        pytest.param(waiting_record(5, reason=CAPACITY_UNKNOWN), True, False, id="another reason does not wait"),
+        pytest.param(replace(KNOWN, at=SECOND), True, False, id="nor does a first one"),
+    ],
+)
+def test_words(record, is_written, is_later):
+    found = given(job(record=record, replicas=4), waiting=[waits(FRAGMENTED, below=False)])
+    assert (bool(found.patches), found.has_stale_message) == (is_written, is_later)
+
+
+def test_words_end_when_there_is_nothing_to_say():
+    _, record = written(only(job(record=waiting_record(5), replicas=4)))
+    assert record.waiting is None
+
+
+def test_a_gang_that_timed_out_is_told_when_it_may_come_back():
+    gave_back = {
+        "type": "Admitted",
+        "status": "False",
+        "reason": constants.GANG_TIMEOUT,
+        "lastTransitionTime": "2026-01-01T11:59:30Z",
+    }
+    status = {"conditions": [gave_back], "admission": {"timeouts": 1}}
+    replicas, record = written(only(job(gpu=1, record=replace(KNOWN, replicas=2), replicas=2, status=status)))
+    assert replicas is None
+    assert not record.is_admitted
+    assert record.waiting == WaitingNote(
+        constants.GANG_TIMEOUT,
+        "the minimum did not start in time; the job may be admitted again at 2026-01-01T12:00:30Z",
+    )
+
+
+@pytest.mark.parametrize("more", [{"suspend": True}, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}])
+def test_who_takes_no_part_is_left_alone(more):
+    assert given(job(record=KNOWN, **more)).patches == ()
+
+
+# --- whether a decision still holds --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        pytest.param({"status": {"phase": "Running"}}, True, id="another status"),
+        pytest.param({"metadata": {"resourceVersion": "9"}}, True, id="another version"),
+        pytest.param({"metadata": {"generation": 2}}, False, id="another spec"),
+        pytest.param({"metadata": {"uid": "namesake"}}, False, id="another job"),
+        pytest.param({"record": replace(KNOWN, replicas=9)}, False, id="another record"),
+        pytest.param(
+            {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, False, id="one that has ended"
+        ),
+    ],
+)
+def test_a_decision_holds_as_long_as_nothing_it_was_made_from_changed(change, holds):
+    order = only(job(record=KNOWN, replicas=4), resize(4, 5))
+    assert order.still_holds_for(job(**{"record": KNOWN, "replicas": 4, **change})) == holds
+
+
+# --- without knowing how much there is ---------------------------------------------------------------------------------------
+
+
+def test_everybody_within_their_bounds():
+    jobs = [
+        job("above", replicas=9),
+        job("below", replicas=1),
+        job("fixed", floor=3, ceiling=3),
+        job("gang", gpu=1),
+        job("large", replicas=5),
+    ]
+    found = clamp_to_bounds(made(jobs, now=NOW), "nodes cannot be read: no")
+    assert [(each.id.name, each.before, each.after, each.reason) for each in found.resizes] == [
+        ("above", 9, 6, ABOVE_MAXIMUM),
+        ("below", 1, 2, REACHING_MINIMUM),
+        ("gang", 0, 2, ADMITTED),
+    ]
+    assert [each.id.name for each in found.waiting] == ["below", "gang", "large"]
+    assert {(each.reason, each.is_below_floor) for each in found.waiting} == {(CAPACITY_UNKNOWN, False)}
+
+
+def test_the_annotation_is_what_was_given():
+    order = only(job())
+    assert order.patch("1")["metadata"]["annotations"] == {constants.SHARING_ANNOTATION: encode_record(order.record)}

@@ -1,0 +1,147 @@
+"""One test per bullet of `Rights`' contract."""
+
+import asyncio
+import logging
+
+import pytest
+
+from raytide.api.errors import ApiUnavailableError
+from raytide.api.meta import NODES, PODS, RAYCLUSTERS, TRAININGJOBS
+from raytide.api.rbac_rules import PERMISSIONS, Permission, Scope
+from raytide.kube.access_review import Rights, questions
+from raytide.kube.client import Client
+from raytide.runtime.clock import Clock
+from unit.kube.scripted import ScriptedTransport, answer, refusal
+
+pytestmark = [pytest.mark.looptime, pytest.mark.rule("D9")]
+
+ROWS = (
+    Permission(PODS, ("create", "delete"), "create and delete pods"),
+    Permission(RAYCLUSTERS, ("patch",), "report status", subresource="status"),
+    Permission(NODES, ("list",), "see nodes", scope=Scope.CLUSTER, is_required=False),
+)
+
+
+class World:
+    def __init__(self, asked=None, is_served=lambda _kind: True) -> None:
+        self.wire = ScriptedTransport(responder=self.review, takes_s=0.01)
+        self.denied: set[tuple[str, str]] = set()
+        asked = asked or questions(ROWS, watched=(), own=None)
+        self.rights = Rights(Client(self.wire, clock=Clock()), asked, is_served=is_served)
+
+    def review(self, call):
+        asked = call.json["spec"]["resourceAttributes"]
+        return answer({"status": {"allowed": (asked["verb"], asked["resource"]) not in self.denied}}, status=201)
+
+
+async def test_every_verb_is_asked_about_a_few_at_a_time():
+    world = World(questions(PERMISSIONS, watched=("a", "b"), own="system"))
+    await world.rights.ask()
+    assert world.wire.most_in_flight == 8
+    asked = [call.json["spec"]["resourceAttributes"] for call in world.wire.calls]
+    assert {"verb": "create", "resource": "pods", "namespace": "a"} in asked
+    assert {"verb": "create", "resource": "pods", "namespace": "b"} in asked
+    assert {
+        "verb": "update",
+        "group": "coordination.k8s.io",
+        "resource": "leases",
+        "namespace": "system",
+    } in asked
+    assert {"verb": "list", "resource": "nodes"} in asked
+    assert {call.path for call in world.wire.calls} == {"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}
+
+
+def test_about_all_namespaces_is_asked_only_where_some_are_watched():
+    rows = (*ROWS, Permission(PODS, ("list",), "see what is on nodes", scope=Scope.EVERYWHERE, is_required=False))
+    watching_some = [q for q in questions(rows, watched=("a",), own=None) if q.permission.scope is Scope.EVERYWHERE]
+    assert [(q.verb, q.namespace) for q in watching_some] == [("list", "")]
+    assert questions(rows, watched=(), own=None) == questions(ROWS, watched=(), own=None)
+
+
+def test_without_an_election_nobody_asks_about_leases():
+    asked = questions(PERMISSIONS, watched=(), own=None)
+    assert {question.namespace for question in asked} == {""}
+    assert all(question.permission.scope is not Scope.OWN for question in asked)
+
+
+async def test_what_is_missing_is_named_once_with_what_it_is_for(caplog):
+    caplog.set_level(logging.INFO)
+    world = World()
+    world.denied = {("create", "pods"), ("patch", "rayclusters"), ("list", "nodes")}
+    for _ in range(2):
+        await world.rights.ask()
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "missing permission: create pods, needed to create and delete pods"),
+        ("WARNING", "missing permission: patch rayclusters/status.ray.io, needed to report status"),
+        ("INFO", "missing optional permission: list nodes, needed to see nodes"),
+    ]
+    assert world.rights.check() == (False, "missing permissions: create pods, patch rayclusters/status.ray.io")
+
+
+async def test_what_is_not_required_makes_nobody_unready():
+    world = World()
+    world.denied = {("list", "nodes")}
+    await world.rights.ask()
+    assert world.rights.check() == (True, "all required permissions are granted")
+
+
+async def test_a_namespace_that_lacks_a_right_is_named():
+    world = World(questions(ROWS, watched=("a",), own=None))
+    world.denied = {("create", "pods")}
+    await world.rights.ask()
+    assert world.rights.check() == (False, "missing permissions: create pods in namespace a")
+
+
+async def test_it_asks_again_every_thirty_seconds_until_all_is_there(caplog):
+    caplog.set_level(logging.INFO)
+    world = World()
+    world.denied = {("create", "pods")}
+    await world.rights.ask()
+    asking = asyncio.create_task(world.rights.run())
+    await asyncio.sleep(65)
+    assert len(world.wire.calls) == 3 * 4
+    world.denied = set()
+    await asyncio.sleep(300)
+    assert len(world.wire.calls) == 4 * 4
+    assert world.rights.check() == (True, "all required permissions are granted")
+    assert "all required permissions are granted" in caplog.text
+    assert not asking.done()
+    asking.cancel()
+
+
+async def test_what_only_a_kind_needs_is_missed_while_it_is_served_and_named_when_it_appears(caplog):
+    caplog.set_level(logging.INFO)
+    served = set()
+    rows = (*ROWS, Permission(TRAININGJOBS, ("patch",), "report", subresource="status", kind=TRAININGJOBS))
+    world = World(questions(rows, watched=(), own=None), is_served=lambda kind: kind in served)
+    world.denied = {("patch", "trainingjobs")}
+    await world.rights.ask()
+    assert world.rights.check() == (True, "all required permissions are granted")
+    assert "trainingjobs" not in caplog.text
+    asking = asyncio.create_task(world.rights.run())
+    served.add(TRAININGJOBS)
+    assert world.rights.check() == (False, "missing permissions: patch trainingjobs/status.paddlepaddle.org")
+    await asyncio.sleep(31)
+    assert "missing permission: patch trainingjobs/status.paddlepaddle.org, needed to report" in caplog.text
+    asking.cancel()
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param(ApiUnavailableError("away"), id="nobody answers"),
+        pytest.param(refusal(403, "Forbidden", "no reviews"), id="asking itself is forbidden"),
+    ],
+)
+async def test_what_cannot_be_asked_is_believed_and_asked_again(trouble):
+    world = World()
+    world.wire.responder = lambda _: trouble
+    await world.rights.ask()
+    is_well, words = world.rights.check()
+    assert is_well
+    assert "cannot review permissions" in words
+    world.wire.responder = world.review
+    asking = asyncio.create_task(world.rights.run())
+    await asyncio.sleep(31)
+    assert world.rights.check() == (True, "all required permissions are granted")
+    asking.cancel()

@@ -1,0 +1,398 @@
+"""Every way to an API server, against a small TLS server on loopback; and every way to miss it, as one line."""
+
+import contextlib
+import ssl
+import sys
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from raytide.api.errors import ApiUnavailableError
+from raytide.kube import credentials as accessing
+from raytide.kube.credentials import Access, ClientCertificate, NotConnectedError, find_proxy, service_account_access
+from raytide.kube.kubeconfig import connect, find_access
+from raytide.sandbox.certificates import Certificates, make_certificates
+
+pytestmark = pytest.mark.rule("RM:F14")
+PEM = serialization.Encoding.PEM
+
+
+@pytest.fixture(scope="module")
+def certificates() -> Certificates:
+    return make_certificates(datetime.now(UTC), ["127.0.0.1", "the-name.example"])
+
+
+class Door:
+    """A server that lets in who has the token, or a client certificate."""
+
+    def __init__(self, folder: Path, certificates: Certificates) -> None:
+        self.folder = folder
+        self.certificates = certificates
+        self.accepted = "Bearer secret"
+        self.seen: list[str | None] = []
+        self.peers: list[object] = []
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.seen.append(request.headers.get("Authorization"))
+        self.peers.append(request.transport.get_extra_info("peercert"))
+        is_welcome = self.seen[-1] == self.accepted or bool(self.peers[-1])
+        return web.Response(status=200 if is_welcome else 401)
+
+    @contextlib.asynccontextmanager
+    async def open(self, *, client_authority: Path | None = None) -> AsyncIterator["Door"]:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(
+            self.file("server.crt", self.certificates.server), self.file("server.key", self.certificates.server_key)
+        )
+        if client_authority:
+            tls.verify_mode = ssl.CERT_REQUIRED
+            tls.load_verify_locations(client_authority)
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self.answer)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+        await site.start()
+        self.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    def file(self, name: str, content: bytes | str) -> Path:
+        path = self.folder / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def kubeconfig(self, *, user: dict, cluster: dict | None = None) -> Path:
+        ours = {"server": self.url, "certificate-authority-data": b64encode(self.certificates.authority).decode()}
+        return self.file(
+            "kubeconfig",
+            yaml.safe_dump(
+                {
+                    "clusters": [{"name": "c", "cluster": cluster or ours}],
+                    "users": [{"name": "u", "user": user}],
+                    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                    "current-context": "x",
+                }
+            ),
+        )
+
+
+@pytest.fixture
+def door(tmp_path, certificates) -> Door:
+    return Door(tmp_path, certificates)
+
+
+async def knock(access: Access, times: int = 1) -> list[int]:
+    transport = await access.open_transport()
+    try:
+        return [(await transport.request("GET", "/x", timeout_s=5)).status for _ in range(times)]
+    finally:
+        await transport.close()
+
+
+async def test_a_token_in_a_kubeconfig(door):
+    async with door.open():
+        access = await find_access(door.kubeconfig(user={"token": "secret"}))
+        assert await knock(access) == [200]
+        assert access.server == door.url
+
+
+async def test_connect_opens_a_transport(door):
+    async with door.open():
+        transport = await connect(door.kubeconfig(user={"token": "secret"}))
+        assert (await transport.request("POST", "/x", body=b"{}", timeout_s=5)).status == 200
+        await transport.close()
+
+
+async def test_name_and_password(door):
+    door.accepted = "Basic " + b64encode(b"me:pw").decode()
+    async with door.open():
+        assert await knock(await find_access(door.kubeconfig(user={"username": "me", "password": "pw"}))) == [200]
+
+
+async def test_a_token_file_is_read_again_after_401(door):
+    token = door.file("token", "secret")
+    async with door.open():
+        access = await find_access(door.kubeconfig(user={"tokenFile": str(token)}))
+        transport = await access.open_transport()
+        assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
+        token.write_text("fresh")
+        door.accepted = "Bearer fresh"
+        assert (await transport.request("POST", "/x", body=b"{}", timeout_s=5)).status == 200
+        await transport.close()
+    assert door.seen == ["Bearer secret", "Bearer secret", "Bearer fresh"]
+
+
+async def test_an_exec_plugin_is_asked_again_after_401(door):
+    counter = door.file("counter", "0")
+    plugin = door.file(
+        "plugin.py",
+        "import json, pathlib\n"
+        f"path = pathlib.Path({str(counter)!r})\n"
+        "count = int(path.read_text()) + 1\n"
+        "path.write_text(str(count))\n"
+        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',"
+        " 'status': {'token': f'token-{count}'}}))\n",
+    )
+    run = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": [str(plugin)]}
+    door.accepted = "Bearer token-2"
+    async with door.open():
+        access = await find_access(door.kubeconfig(user={"exec": {**run, "interactiveMode": "Never"}}))
+        assert await knock(access, times=2) == [200, 200]
+    assert door.seen == ["Bearer token-1", "Bearer token-2", "Bearer token-2"]
+
+
+async def test_a_wrong_token_is_sent_once_and_stays_a_401(door):
+    async with door.open():
+        assert await knock(await find_access(door.kubeconfig(user={"token": "wrong"}))) == [401]
+    assert door.seen == ["Bearer wrong"]
+
+
+def client_certificate() -> tuple[bytes, bytes]:
+    """A self-signed certificate, which is its own authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now.replace(year=now.year - 1, day=1))
+        .not_valid_after(now.replace(year=now.year + 1, day=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return certificate.public_bytes(PEM), private
+
+
+async def test_a_client_certificate(door):
+    certificate, key = client_certificate()
+    user = {"client-certificate-data": b64encode(certificate).decode(), "client-key-data": b64encode(key).decode()}
+    async with door.open(client_authority=door.file("client.crt", certificate)):
+        assert await knock(await find_access(door.kubeconfig(user=user))) == [200]
+    assert door.peers[0]["subject"] == ((("commonName", "me"),),)
+
+
+async def test_an_unknown_authority_is_not_trusted(door):
+    async with door.open():
+        stranger = make_certificates(datetime.now(UTC), ["127.0.0.1"]).authority
+        cluster = {"server": door.url, "certificate-authority-data": b64encode(stranger).decode()}
+        access = await find_access(door.kubeconfig(user={"token": "secret"}, cluster=cluster))
+        with pytest.raises(ApiUnavailableError, match="certificate"):
+            await knock(access)
+    assert door.seen == []
+
+
+async def test_verification_can_be_switched_off(door):
+    async with door.open():
+        cluster = {"server": door.url, "insecure-skip-tls-verify": True}
+        assert await knock(await find_access(door.kubeconfig(user={"token": "secret"}, cluster=cluster))) == [200]
+
+
+@pytest.mark.parametrize(("name", "is_trusted"), [("the-name.example", True), ("another.example", False)])
+async def test_the_certificate_may_carry_another_name(door, name, is_trusted):
+    async with door.open():
+        authority = b64encode(door.certificates.authority).decode()
+        cluster = {"server": door.url, "certificate-authority-data": authority, "tls-server-name": name}
+        access = await find_access(door.kubeconfig(user={"token": "secret"}, cluster=cluster))
+        if is_trusted:
+            assert await knock(access) == [200]
+        else:
+            with pytest.raises(ApiUnavailableError, match="certificate"):
+                await knock(access)
+
+
+def in_pod(door: Door) -> dict:
+    door.file("ca.crt", door.certificates.authority)
+    host, port = door.url.removeprefix("https://").split(":")
+    return {
+        "environ": {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port},
+        "service_account": door.folder,
+    }
+
+
+async def test_a_service_account_is_read_again_after_401(door):
+    token = door.file("token", "secret\n")
+    async with door.open():
+        access = await find_access(**in_pod(door))
+        transport = await access.open_transport()
+        assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
+        token.write_text("rotated")
+        door.accepted = "Bearer rotated"
+        assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
+        token.write_text("")
+        door.accepted = "Bearer nobody"
+        assert (await transport.request("GET", "/x", timeout_s=5)).status == 401
+        await transport.close()
+    assert door.seen == ["Bearer secret", "Bearer secret", "Bearer rotated", "Bearer rotated"]
+
+
+async def test_a_rotated_service_account_is_read_again_by_age(door, monkeypatch):
+    monkeypatch.setattr(accessing, "TOKEN_AGE_S", 0.0)
+    token = door.file("token", "old")
+    door.accepted = "Bearer secret"
+    async with door.open():
+        access = await find_access(**in_pod(door))
+        transport = await access.open_transport()
+        assert (await transport.request("GET", "/x", timeout_s=5)).status == 401
+        token.write_text("secret")
+        assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
+        await transport.close()
+    assert door.seen == ["Bearer old", "Bearer secret"]
+
+
+async def test_an_authority_that_rotates_is_trusted_from_then_on(door, certificates):
+    door.file("token", "secret")
+    async with door.open():
+        options = in_pod(door)
+        door.file("ca.crt", make_certificates(datetime.now(UTC), ["127.0.0.1"]).authority)
+        access = await find_access(**options)
+        door.file("ca.crt", certificates.authority)
+        assert await knock(access) == [200]
+
+
+async def test_another_session_of_the_same_access_is_signed_too(door):
+    async with door.open():
+        access = await find_access(door.kubeconfig(user={"token": "secret"}))
+        assert await knock(access) + await knock(access) == [200, 200]
+
+
+# --- which one -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_order_is_argument_environment_pod_home(door, tmp_path):
+    door.url = "https://argument"
+    argument = door.kubeconfig(user={"token": "t"}).rename(tmp_path / "argument")
+    door.url = "https://environment"
+    environment = door.kubeconfig(user={"token": "t"}).rename(tmp_path / "environment")
+    door.url = "https://home"
+    (tmp_path / ".kube").mkdir()
+    door.kubeconfig(user={"token": "t"}).rename(tmp_path / ".kube" / "config")
+    door.file("token", "t")
+    door.file("ca.crt", door.certificates.authority)
+    environ = {
+        "KUBECONFIG": str(environment),
+        "KUBERNETES_SERVICE_HOST": "fd00::1",
+        "KUBERNETES_SERVICE_PORT": "443",
+        "HOME": str(tmp_path),
+    }
+    servers = [(await find_access(argument, environ=environ, service_account=tmp_path)).server]
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        servers.append((await find_access(environ=environ, service_account=tmp_path)).server)
+        del environ[name]
+    servers.append((await find_access(environ=environ)).server)
+    assert servers == ["https://argument", "https://environment", "https://[fd00::1]:443", "https://home"]
+
+
+async def one_line(*args, **options) -> str:
+    with pytest.raises(NotConnectedError) as caught:
+        await find_access(*args, **options)
+    words = str(caught.value)
+    assert "\n" not in words
+    return words
+
+
+async def test_no_cluster_says_what_to_do(tmp_path):
+    words = await one_line(environ={"HOME": str(tmp_path)})
+    assert "KUBECONFIG" in words
+    assert "raytide sandbox up" in words
+
+
+async def test_a_kubeconfig_that_is_not_there(tmp_path):
+    assert "does not exist" in await one_line(tmp_path / "nowhere", environ={})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param("{{{", id="not YAML"),
+        pytest.param("", id="empty"),
+        pytest.param("current-context: x\ncontexts: []\nclusters: []\nusers: []\n", id="unknown context"),
+    ],
+)
+async def test_a_kubeconfig_that_cannot_be_used(tmp_path, content):
+    (tmp_path / "kubeconfig").write_text(content)
+    assert "cannot be used" in await one_line(tmp_path / "kubeconfig", environ={})
+
+
+async def test_certificates_that_cannot_be_read(door):
+    door.url = "https://127.0.0.1:1"
+    cluster = {"server": door.url, "certificate-authority-data": b64encode(b"nonsense").decode()}
+    assert "certificates" in await one_line(door.kubeconfig(user={"token": "t"}, cluster=cluster))
+
+
+async def test_a_pod_without_a_service_account(tmp_path):
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert "automountServiceAccountToken" in await one_line(environ=environ, service_account=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("environ", "proxy"),
+    [
+        pytest.param({}, None, id="none"),
+        pytest.param({"HTTPS_PROXY": "http://p:1"}, "http://p:1", id="upper case"),
+        pytest.param({"https_proxy": "http://p:1"}, "http://p:1", id="lower case"),
+        pytest.param({"HTTP_PROXY": "http://p:1"}, None, id="of another scheme"),
+        pytest.param({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "example.org"}, None, id="not for this domain"),
+    ],
+)
+def test_the_proxy_of_the_environment(environ, proxy):
+    assert find_proxy("https://api.example.org:6443", environ) == proxy
+
+
+async def test_the_proxy_of_the_kubeconfig_comes_first(door):
+    cluster = {"server": "http://api.example.org", "proxy-url": "http://q:2"}
+    access = await find_access(
+        door.kubeconfig(user={"token": "t"}, cluster=cluster), environ={"http_proxy": "http://p:1"}
+    )
+    assert access.proxy == "http://q:2"
+
+
+def certified(door: Door, folder: Path, authority: Path | None = None) -> Access:
+    certificate, key = client_certificate()
+    pair = ClientCertificate(door.file("me.crt", certificate), door.file("me.key", key))
+    host, port = door.url.removeprefix("https://").split(":")
+    return service_account_access(host, port, environ={}, folder=folder, authority=authority, client_certificate=pair)
+
+
+async def test_in_a_pod_a_client_certificate_needs_no_token(door, tmp_path):
+    door.file("ca.crt", door.certificates.authority)
+    async with door.open():
+        door.accepted = None  # whoever sends no token
+        assert await knock(certified(door, tmp_path)) == [200]
+    assert door.seen == [None]
+
+
+async def test_in_a_pod_another_authority_may_be_named(door, tmp_path):
+    authority = door.file("another.crt", door.certificates.authority)
+    async with door.open():
+        assert await knock(certified(door, tmp_path / "nothing", authority)) == [401]
+
+
+async def test_in_a_pod_a_certificate_without_its_authority_is_one_line(door, tmp_path):
+    async with door.open():
+        with pytest.raises(NotConnectedError, match="no service account"):
+            certified(door, tmp_path / "nothing")
+
+
+@pytest.mark.rule("FD:SEC-F12")
+async def test_a_kubeconfig_that_verifies_nothing_is_warned_of(door, caplog):
+    async with door.open():
+        cluster = {"server": door.url, "insecure-skip-tls-verify": True}
+        await find_access(door.kubeconfig(user={"token": "secret"}, cluster=cluster))
+    assert "insecure-skip-tls-verify" in caplog.text
+    assert "secret" not in caplog.text

@@ -1,0 +1,102 @@
+"""All rooms as one: which kinds there are, what readiness asks of them, and that one that is missing stops nobody."""
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS
+from raytide.kube.client import Client
+from raytide.manager.manager import ControllerManager
+from raytide.manager.settings import Settings
+from raytide.sandbox.apiserver.request_response import Request
+from support.builders import raycluster
+from support.training_builders import trainingjob
+from unit.trainingjob.test_controller import DEFINITIONS, install
+
+from simulation.operator_under_test import WorldClock
+from simulation.wire import InProcess
+from simulation.world import World
+
+pytestmark = [pytest.mark.looptime, pytest.mark.rule("D9", "D11")]
+
+
+@asynccontextmanager
+async def process(*, has_jobs):
+    """All rooms at work on a cluster with the CRD of RayClusters, and perhaps that of TrainingJobs."""
+    world = World(random.Random(0))
+    if has_jobs:
+        install(world)
+    clock = WorldClock(world.now)
+    rooms = ControllerManager(
+        Client(InProcess(world.api, latency_s=0.001), clock=clock), clock=clock, settings=Settings()
+    )
+    leading = asyncio.create_task(rooms.run_reconcilers())
+    following = asyncio.create_task(rooms.run_informers())
+    await rooms.discover_kinds()
+    yield SimpleNamespace(world=world, rooms=rooms)
+    await rooms.stop()
+    await asyncio.wait_for(leading, 15)
+    following.cancel()
+
+
+def create_cluster(here):
+    here.world.create({**raycluster(), "metadata": {"name": "demo", "namespace": "default"}})
+
+
+def create_job(here):
+    obj = trainingjob(name="job", scaling={"enabled": False})
+    metadata = {"name": "job", "namespace": "default"}
+    here.world.store.create("trainingjobs.paddlepaddle.org", {**obj, "metadata": metadata})
+
+
+def pods(here):
+    return {key.name for key, _ in here.world.store.entries("pods", "default")}
+
+
+async def test_both_kinds_are_looked_after_and_needed():
+    async with process(has_jobs=True) as here:
+        assert here.rooms.check() == (True, "rayclusters.ray.io, trainingjobs.paddlepaddle.org")
+        assert all(map(here.rooms.is_needed, here.rooms.streams))
+        create_cluster(here)
+        create_job(here)
+        await asyncio.sleep(30)
+        assert len(pods(here)) == 3 + 2
+        assert here.rooms.waiting() == 0
+        assert here.rooms.oldest_pass_s() == 0
+
+
+async def test_without_the_crd_of_jobs_nothing_of_theirs_is_needed_until_it_comes():
+    async with process(has_jobs=False) as here:
+        assert here.rooms.check() == (True, "rayclusters.ray.io; waiting for CRD trainingjobs.paddlepaddle.org")
+        assert (here.rooms.is_served(RAYCLUSTERS), here.rooms.is_served(TRAININGJOBS)) == (True, False)
+        needed = {name for name in here.rooms.streams if here.rooms.is_needed(name)}
+        assert needed == {"rayclusters", "pods", "services", "headless-services"}
+        create_cluster(here)
+        await asyncio.sleep(30)
+        assert len(pods(here)) == 3
+        install(here.world)
+        create_job(here)
+        await asyncio.sleep(40)
+        assert len(pods(here)) == 5
+        assert all(map(here.rooms.is_needed, here.rooms.streams))
+        assert all(stream.is_synced for stream in here.rooms.streams.values())
+
+
+async def test_an_operator_without_any_kind_has_nothing_to_do():
+    world = World(random.Random(0))
+    world.api.handle(Request("DELETE", f"{DEFINITIONS}/rayclusters.ray.io", {}, {}, b""))
+    world.controllers.step(world.now())
+    clock = WorldClock(world.now)
+    rooms = ControllerManager(
+        Client(InProcess(world.api, latency_s=0.001), clock=clock), clock=clock, settings=Settings()
+    )
+    assert rooms.check()[0] is False, "nobody knows yet"
+    following = asyncio.create_task(rooms.run_informers())
+    await rooms.discover_kinds()
+    is_well, words = rooms.check()
+    following.cancel()
+    assert not is_well
+    assert words == ("none served; waiting for CRD rayclusters.ray.io; waiting for CRD trainingjobs.paddlepaddle.org")

@@ -1,0 +1,454 @@
+"""What a person reads about scaling, one sentence per rule (D19, SC:S6, SC:S21)."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raytide.api import constants
+from raytide.api.actions import Delete
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
+from raytide.api.conditions import find_condition, timestamp
+from raytide.api.config import ClusterConfig
+from raytide.api.pod import ContainerView
+from raytide.api.raycluster import RayCluster
+from raytide.raycluster.conditions_scaling import last_writer
+from raytide.raycluster.observed import Observed
+from raytide.raycluster.plan import plan
+from raytide.raycluster.status import requeue_after_s, status, status_patch
+from support.builders import CLUSTER_UID, group, head, head_service, pod, raycluster
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+RUNNING = (ContainerView(constants.AUTOSCALER_CONTAINER, "running"),)
+HEAD = head(containers=RUNNING)
+OTHER_HEAD = head("demo-head-bbbbb", containers=RUNNING)
+AGREED = GroupDecision(2)
+
+
+class Story:
+    """A RayCluster in time: somebody edits, the operator looks, and its status is written."""
+
+    def __init__(self, *groups):
+        self.obj = raycluster(*groups, enableInTreeAutoscaling=True)
+        self.obj["metadata"]["managedFields"] = []
+        self.writes = 0
+        self.last = None
+        self.deletes = ()
+
+    @property
+    def replicas(self):
+        """As the first group's spec has them."""
+        return self.obj["spec"]["workerGroupSpecs"][0]["replicas"]
+
+    def decide(self, record=DecisionRecord(CLUSTER_UID, HEAD.uid), **decisions):  # noqa: B008 - frozen
+        """The sidecar writes its record."""
+        self.head = record.head
+        text = encode_record(replace(record, groups=decisions))
+        self.obj["metadata"].setdefault("annotations", {})[constants.AUTOSCALER_DECISION_ANNOTATION] = text
+
+    def rewrite(self, after_s, replicas, *, by="argocd"):
+        """Somebody writes `replicas` of the first group; the sidecar is called by its own name."""
+        self.obj["spec"]["workerGroupSpecs"][0]["replicas"] = replicas
+        entry = written(by, after_s)
+        kept = [e for e in self.obj["metadata"]["managedFields"] if e["manager"] != by]
+        for other in kept:
+            other["fieldsV1"] = {"f:spec": {"f:rayVersion": {}}}
+        self.obj["metadata"]["managedFields"] = [*kept, entry]
+
+    def look(self, after_s, *pods, times=1):
+        """A pass of the operator; its status is written when it differs. The conditions as they stand then."""
+        now = NOON + timedelta(seconds=after_s)
+        for _ in range(times):
+            cluster = RayCluster.parse(self.obj)
+            world = Observed(pods=pods or (HEAD,), services=(head_service(),), seen_at=now)
+            todo = plan(cluster, world, ClusterConfig(), str)
+            self.deletes = [
+                action for action in todo.actions if isinstance(action, Delete) and action.group != constants.HEAD_GROUP
+            ]
+            computed = status(cluster, world, todo, (), now)
+            self.next_look_s = requeue_after_s(cluster, world, computed, now)
+            self.writes += status_patch(cluster, computed) is not None
+            self.obj = {**self.obj, "status": computed}
+        return computed["conditions"]
+
+    def condition(self, kind, after_s, *pods):
+        """One condition as (status, reason), None when it is not there."""
+        found = find_condition(self.look(after_s, *pods), kind)
+        return found and (found["status"], found["reason"])
+
+    def message(self, kind):
+        """What it says."""
+        return find_condition(self.obj["status"]["conditions"], kind)["message"]
+
+
+def replicas_of(group_name):
+    """What managedFields say of a writer of one group's replicas."""
+    return {f'k:{{"groupName":"{group_name}"}}': {"f:replicas": {}}}
+
+
+def written(manager, after_s, fields=None):
+    fields = {"f:spec": {"f:workerGroupSpecs": replicas_of("cpu")}} if fields is None else fields
+    at = timestamp(NOON + timedelta(seconds=after_s))
+    return {"manager": manager, "operation": "Update", "time": at, "fieldsType": "FieldsV1", "fieldsV1": fields}
+
+
+@pytest.fixture
+def story():
+    story = Story(group(replicas=2, high=50))
+    story.decide(cpu=AGREED)
+    return story
+
+
+# --- AutoscalerDown --------------------------------------------------------------------------------------------------
+
+OBEYED, DOWN = ("False", "HeadReplaced"), ("True", "HeadReplaced")
+
+
+@pytest.mark.rule("D19")
+def test_autoscaler_down_is_true_after_five_minutes_and_gone_when_a_record_is_valid(story):
+    told = [story.condition(constants.AUTOSCALER_DOWN, at, OTHER_HEAD) for at in (0, 1, 299, 300, 400)]
+    assert told == [OBEYED, OBEYED, OBEYED, DOWN, DOWN]
+    assert "replicas of the spec apply" in story.message(constants.AUTOSCALER_DOWN)
+    story.decide(DecisionRecord(CLUSTER_UID, OTHER_HEAD.uid), cpu=AGREED)
+    assert story.condition(constants.AUTOSCALER_DOWN, 401, OTHER_HEAD) is None
+
+
+@pytest.mark.rule("D19", "RC:K-6")
+def test_what_is_not_valid_for_another_reason_meanwhile_counts_on(story):
+    assert story.condition(constants.AUTOSCALER_DOWN, 0, pod()) == ("False", "HeadMissing")
+    assert story.condition(constants.AUTOSCALER_DOWN, 200, OTHER_HEAD) == OBEYED
+    assert story.condition(constants.AUTOSCALER_DOWN, 300, OTHER_HEAD) == DOWN
+
+
+@pytest.mark.rule("D19")
+def test_a_record_that_was_valid_in_between_begins_anew(story):
+    story.look(0, OTHER_HEAD)
+    assert story.condition(constants.AUTOSCALER_DOWN, 200, HEAD) is None
+    assert story.condition(constants.AUTOSCALER_DOWN, 310, OTHER_HEAD) == OBEYED
+
+
+@pytest.mark.rule("D19")
+def test_the_five_minutes_are_waited_for(story):
+    story.look(0, OTHER_HEAD)
+    assert story.next_look_s == 300
+    story.look(299.5, OTHER_HEAD)
+    assert story.next_look_s == pytest.approx(0.5)
+    story.look(300, OTHER_HEAD)
+    assert story.next_look_s is None or story.next_look_s > 1
+
+
+@pytest.mark.rule("D19", "RM:I13")
+def test_an_invalid_cluster_is_not_looked_at_for_ever(story):
+    story.look(0, OTHER_HEAD)
+    story.rewrite(1, 1)
+    story.look(1, HEAD)
+    story.obj["spec"]["workerGroupSpecs"][0]["minReplicas"] = 99
+    story.look(400, OTHER_HEAD)
+    assert find_condition(story.obj["status"]["conditions"], constants.INVALID)
+    assert story.next_look_s is None
+
+
+@pytest.mark.rule("D19")
+def test_a_copied_record_is_said_not_to_be_obeyed(story):
+    story.decide(DecisionRecord("uid-of-the-backup", HEAD.uid), cpu=AGREED)
+    assert story.condition(constants.AUTOSCALER_DOWN, 0) == ("False", "RecordOfAnotherCluster")
+    assert "replicas of the spec apply" in story.message(constants.AUTOSCALER_DOWN)
+
+
+@pytest.mark.rule("D19")
+def test_desired_workers_follow_who_rules(story):
+    story.decide(cpu=GroupDecision(7))
+    story.look(0, OTHER_HEAD)
+    desired = [story.obj["status"][key] for key in ("desiredWorkerReplicas", "desiredCPU")]
+    assert desired == [7, "8"]
+    story.look(300, OTHER_HEAD)
+    story.look(301, OTHER_HEAD)
+    assert [story.obj["status"][key] for key in ("desiredWorkerReplicas", "desiredCPU")] == [2, "3"]
+
+
+@pytest.mark.rule("D19")
+@pytest.mark.parametrize("change", ["paused", "off"])
+def test_nobody_is_down_who_is_not_asked(story, change):
+    story.look(0, OTHER_HEAD)
+    if change == "paused":
+        story.obj["metadata"]["annotations"][constants.AUTOSCALER_ANNOTATION] = constants.PAUSED
+    else:
+        story.obj["spec"]["enableInTreeAutoscaling"] = False
+    assert story.condition(constants.AUTOSCALER_DOWN, 1, OTHER_HEAD) is None
+
+
+@pytest.mark.rule("D19", "RC:SU-4")
+def test_a_suspended_cluster_has_no_autoscaler_to_miss(story):
+    story.look(0, OTHER_HEAD)
+    story.obj["spec"]["suspend"] = True
+    assert story.condition(constants.AUTOSCALER_DOWN, 1, OTHER_HEAD) is None
+    assert story.condition(constants.AUTOSCALER_DOWN, 900, OTHER_HEAD) is None
+    story.obj["spec"]["suspend"] = False
+    story.obj["status"]["conditions"] = []  # the suspension has ended, and it has been resumed
+    assert story.condition(constants.AUTOSCALER_DOWN, 901, OTHER_HEAD) == OBEYED
+
+
+# --- ReplicasContended -----------------------------------------------------------------------------------------------
+
+DIFFERS, CONTENDED = ("False", "ReplicasDiffer"), ("True", "ReplicasRewritten")
+
+
+@pytest.mark.rule("D19", "SC:S6")
+def test_replicas_contended_is_true_after_ten_seconds_and_gone_after_fifteen_of_agreement(story):
+    assert story.condition(constants.REPLICAS_CONTENDED, 0) is None
+    story.rewrite(5, 1)
+    told = [story.condition(constants.REPLICAS_CONTENDED, at) for at in (5, 14, 15, 30)]
+    assert told == [DIFFERS, DIFFERS, CONTENDED, CONTENDED]
+    story.rewrite(31, 2, by=constants.AUTOSCALER_FIELD_MANAGER)
+    told = [story.condition(constants.REPLICAS_CONTENDED, at) for at in (31, 45, 46)]
+    assert told == [CONTENDED, CONTENDED, None]
+
+
+@pytest.mark.rule("D19", "SC:S6")
+def test_it_names_group_numbers_and_field_manager(story):
+    story.rewrite(0, 1)
+    story.look(0)
+    story.look(11)
+    assert story.message(constants.REPLICAS_CONTENDED) == (
+        "group cpu: replicas is 1 (written by argocd), the autoscaler decided 2"
+    )
+
+
+@pytest.mark.rule("D19")
+def test_a_number_that_was_obeyed_once_is_said_to_have_been(story):
+    story.decide(cpu=GroupDecision(2, foreign=30))
+    story.rewrite(0, 30)
+    story.look(0)
+    assert "decided 2; 30 was already applied once" in story.message(constants.REPLICAS_CONTENDED)
+
+
+@pytest.mark.rule("SC:S6")
+def test_a_loop_that_writes_every_five_seconds_is_contention_though_the_sidecar_writes_back_every_ten(story):
+    told = {}
+    for at in range(60):
+        if at % 5 == 0:
+            story.rewrite(at, 1)
+        if at % 10 == 2:
+            story.rewrite(at, 2, by=constants.AUTOSCALER_FIELD_MANAGER)
+        told[at] = story.condition(constants.REPLICAS_CONTENDED, at)
+    assert told[9] != CONTENDED
+    assert all(told[at] == CONTENDED for at in range(15, 60)), "and it does not flap"
+    story.rewrite(62, 2, by=constants.AUTOSCALER_FIELD_MANAGER)
+    assert story.condition(constants.REPLICAS_CONTENDED, 77) is None, "the loop has stopped"
+
+
+@pytest.mark.rule("D19")
+def test_a_number_that_is_adopted_in_time_is_no_contention(story):
+    story.rewrite(0, 30, by="kubectl-edit")
+    told = [story.condition(constants.REPLICAS_CONTENDED, 0)]
+    story.decide(cpu=GroupDecision(30, foreign=30))
+    story.rewrite(5, 30, by=constants.AUTOSCALER_FIELD_MANAGER)
+    told += [story.condition(constants.REPLICAS_CONTENDED, at) for at in (5, 11, 19, 20)]
+    assert told == [DIFFERS, DIFFERS, DIFFERS, DIFFERS, None]
+
+
+@pytest.mark.rule("D19")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"replicas": 70}, id="more than max is max"),
+        pytest.param({"replicas": 1, "minReplicas": 50}, id="less than min is min"),
+    ],
+)
+def test_numbers_that_mean_the_same_are_no_contention(spec):
+    story = Story(group(replicas=50, high=50))
+    story.obj["spec"]["workerGroupSpecs"][0].update(spec)
+    story.decide(cpu=GroupDecision(50))
+    assert story.condition(constants.REPLICAS_CONTENDED, 0) is None
+
+
+@pytest.mark.rule("D19")
+def test_while_the_autoscaler_is_not_there_nobody_contends(story):
+    story.rewrite(0, 1)
+    story.look(0)
+    assert story.condition(constants.REPLICAS_CONTENDED, 1, OTHER_HEAD) is None
+
+
+@pytest.mark.rule("D19")
+def test_its_deadlines_are_waited_for(story):
+    story.rewrite(0, 1)
+    story.look(0)
+    assert story.next_look_s == 10
+    story.look(10)
+    assert story.next_look_s is None or story.next_look_s > 15
+    story.rewrite(12, 2, by=constants.AUTOSCALER_FIELD_MANAGER)
+    story.look(13)
+    assert story.next_look_s == 14
+
+
+@pytest.mark.rule("D19")
+@pytest.mark.parametrize(
+    ("entries", "writer"),
+    [
+        pytest.param(None, "", id="no managedFields"),
+        pytest.param("x", "", id="a text for managedFields"),
+        pytest.param([None, "x", {}, {"fieldsV1": 3}], "", id="entries that are none"),
+        pytest.param([written("kubectl", 0) | {"time": "noon"}], "", id="a time that is none"),
+        pytest.param([written("kubectl", 0) | {"manager": None}], "", id="a nameless writer"),
+        pytest.param([written("kubectl", 0, {"f:spec": {"f:rayVersion": {}}})], "", id="a writer of something else"),
+        pytest.param([written("kubectl", 0, {"f:spec": "x"})], "", id="fields that are none"),
+        pytest.param([written("kubectl", 0), written("argocd", 1)], "argocd", id="the last one"),
+        pytest.param(
+            [written("kubectl", 0), written("keda", 1, {"f:spec": {"f:workerGroupSpecs": replicas_of("gpu")}})],
+            "kubectl",
+            id="not who wrote another group",
+        ),
+        pytest.param(
+            [written("kubectl", 0), written("argocd", 1, {"f:spec": {"f:workerGroupSpecs": {}}})],
+            "argocd",
+            id="under KubeRay's CRD the list has one owner",
+        ),
+        pytest.param(
+            [written("kubectl", 0), written(constants.AUTOSCALER_FIELD_MANAGER, 1)], "kubectl", id="never the sidecar"
+        ),
+        pytest.param(
+            [
+                written("kubectl", 0),
+                written(
+                    "odd",
+                    1,
+                    {
+                        "f:spec": {"f:workerGroupSpecs": {}},
+                        "f:metadata": {"f:annotations": {f"f:{constants.AUTOSCALER_DECISION_ANNOTATION}": {}}},
+                    },
+                ),
+            ],
+            "kubectl",
+            id="the sidecar under another name",
+        ),
+    ],
+)
+def test_who_wrote_last(entries, writer):
+    cluster = raycluster()
+    cluster["metadata"]["managedFields"] = entries
+    assert last_writer(RayCluster.parse(cluster), "cpu") == writer
+
+
+@pytest.mark.rule("D19")
+def test_agreement_without_any_trace_of_a_writer_counts_from_the_condition(story):
+    story.rewrite(0, 1)
+    story.look(0)
+    story.rewrite(3, 2)
+    story.obj["metadata"]["managedFields"] = None
+    told = [story.condition(constants.REPLICAS_CONTENDED, at) for at in (14, 15)]
+    assert told == [DIFFERS, None]
+
+
+# --- ScalingLimited --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("SC:S21", "D19")
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "MaxReached",
+        "QuotaExceeded",
+        "Unschedulable",
+        "SchedulingGated",
+        "ImagePullFailed",
+        "CrashLoop",
+        "NoFittingGroup",
+        "HeadDown",
+    ],
+)
+def test_why_it_does_not_scale_is_said_with_reason_group_and_count_and_gone_when_the_record_says_so(story, reason):
+    story.decide(cpu=GroupDecision(2, why=(Why(reason, 4, "as it is"),)))
+    assert story.condition(constants.SCALING_LIMITED, 0) == ("True", reason)
+    assert story.message(constants.SCALING_LIMITED) == f"group cpu: 4 × {reason} (as it is)"
+    story.decide(cpu=AGREED)
+    assert story.condition(constants.SCALING_LIMITED, 1) is None
+
+
+@pytest.mark.rule("SC:S21")
+def test_reasons_of_several_groups_stand_in_the_order_of_the_spec_and_those_of_none_last():
+    story = Story(group("b"), group("a"))
+    record = DecisionRecord(CLUSTER_UID, HEAD.uid, why=(Why("NoFittingGroup", 3, "{TPU: 1}"),))
+    story.decide(record, a=GroupDecision(2, why=(Why("MaxReached"),)), b=GroupDecision(2, why=(Why("CrashLoop", 1),)))
+    story.look(0)
+    assert story.message(constants.SCALING_LIMITED) == (
+        "group b: 1 × CrashLoop; group a: MaxReached; 3 × NoFittingGroup ({TPU: 1})"
+    )
+
+
+@pytest.mark.rule("SC:S21")
+@pytest.mark.parametrize("reason", ["no reason", "9lives", "ends:", "é", "a" * 2000])
+def test_a_reason_the_api_would_refuse_does_not_cost_the_status(story, reason):
+    story.decide(cpu=GroupDecision(2, why=(Why(reason, 1),)))
+    assert story.condition(constants.SCALING_LIMITED, 0) == ("True", "Other")
+    assert reason in story.message(constants.SCALING_LIMITED)
+
+
+@pytest.mark.rule("D19")
+def test_a_record_that_is_not_obeyed_limits_nothing(story):
+    story.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 4),)))
+    story.obj["metadata"]["annotations"][constants.AUTOSCALER_ANNOTATION] = constants.PAUSED
+    assert story.condition(constants.SCALING_LIMITED, 0) is None
+
+
+# --- quiet -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("D8", "RC:K-6", "RM:I19")
+def test_looking_again_writes_nothing_and_times_move_only_with_a_status(story):
+    story.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 4),)))
+    story.rewrite(0, 1)
+    story.look(0)
+    written_before, first = story.writes, story.obj["status"]["conditions"]
+    story.look(1)
+    story.look(9)
+    assert story.writes == written_before
+    story.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 5),)))
+    times = {c["type"]: c["lastTransitionTime"] for c in first}
+    assert times == {c["type"]: c["lastTransitionTime"] for c in story.look(9)}
+    assert story.writes == written_before + 1
+
+
+# --- whatever happens ------------------------------------------------------------------------------------------------
+
+LOW, HIGH = 1, 9
+WORKERS = tuple(pod(f"demo-cpu-worker-{i:05d}") for i in range(6))
+some_names = st.lists(st.sampled_from([worker.name for worker in WORKERS]), max_size=2).map(tuple)
+happenings = st.one_of(
+    st.tuples(st.just("rewrite"), st.integers(0, 12)),
+    st.tuples(st.just("decide"), st.builds(GroupDecision, st.integers(0, 12), some_names)),
+    st.tuples(st.just("head"), st.sampled_from([HEAD, OTHER_HEAD, head(), None])),
+    st.tuples(st.just("wait"), st.integers(1, 400)),
+)
+
+
+def is_valid(story, here):
+    """Whether the last record was made beside this head, and its autoscaler runs."""
+    return here is not None and bool(here.containers) and here.uid == story.head
+
+
+@pytest.mark.rule("D19", "RM:I4", "RM:I21", "SC:S6")
+@given(st.lists(happenings, max_size=12))
+def test_whatever_is_written_in_whatever_order_nobody_goes_without_a_name(steps):
+    story = Story(group(replicas=2, low=LOW, high=HIGH))
+    here, at, ordered, foreign = HEAD, 0, set(), None
+    for kind, what in steps:
+        at += what if kind == "wait" else 1
+        if kind == "rewrite":
+            story.rewrite(at, what)
+        elif kind == "decide" and here is not None:
+            raised = None if story.last is None else story.last.foreign_raise(story.replicas)
+            foreign = foreign if raised is None else raised
+            story.last = replace(what, replicas=raised or what.replicas, foreign=foreign)
+            ordered |= set(what.delete)
+            story.decide(DecisionRecord(CLUSTER_UID, here.uid), cpu=story.last)
+            story.rewrite(at, story.last.replicas, by=constants.AUTOSCALER_FIELD_MANAGER)
+        elif kind == "head":
+            here = what
+        pods = (*((here,) if here else ()), *WORKERS)
+        conditions = story.look(at, *pods, times=2)
+        assert {delete.name for delete in story.deletes} <= ordered
+        assert LOW <= story.obj["status"]["desiredWorkerReplicas"] <= HIGH
+        is_down = find_condition(conditions, constants.AUTOSCALER_DOWN) is not None
+        assert is_down == (story.last is not None and not is_valid(story, here))

@@ -1,0 +1,173 @@
+"""What becomes of a start that fails? Small programs stand in for the components."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from raytide.sandbox.controlplane import processes
+from raytide.sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings
+from raytide.sandbox.state_dir import StateDirectory, start_ticks
+from support.kube_plane import eventually
+
+SETTINGS = PlaneSettings(parts=("etcd", "kube-apiserver"))
+
+
+@pytest.fixture
+def plane(tmp_path):
+    """A control plane whose etcd is a shell script."""
+
+    def make(etcd, settings=SETTINGS):
+        folder = tmp_path / "programs"
+        folder.mkdir()
+        for name, script in {"etcd": etcd, "kube-apiserver": "sleep 60"}.items():
+            (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+            (folder / name).chmod(0o755)
+        return ControlPlane(tmp_path / "plane", folder, settings)
+
+    return make
+
+
+def failed_start(plane):
+    with pytest.raises(ControlPlaneError) as caught:
+        plane.start()
+    assert plane.pid("etcd") is None
+    assert not StateDirectory(plane.directory).is_claimed()
+    return str(caught.value)
+
+
+def test_the_component_is_named_with_its_exit_code_and_its_first_and_last_words(plane):
+    made = plane("for n in 1 2 3 4 5 6 7 8 9; do echo line $n; done; echo no such flag >&2; exit 3")
+    first, *words = failed_start(made).splitlines()
+    assert first == f"etcd ended with exit code 3 while starting; from {made.log('etcd')}:"
+    assert words == ["line 1", "…", *(f"line {number}" for number in range(4, 10)), "no such flag"]
+
+
+def test_a_component_that_was_killed_is_told_as_such(plane):
+    assert "etcd was ended by SIGKILL while starting" in failed_start(plane("kill -9 $$"))
+
+
+def test_silence_is_told_too(plane):
+    assert failed_start(plane("exit 1")).endswith("(it wrote nothing)")
+
+
+def test_long_lines_are_cut(plane):
+    said = failed_start(plane("printf '%01000d\\n' 7; exit 1"))
+    assert max(map(len, said.splitlines())) <= 400
+
+
+def test_what_never_gets_ready_is_ended(plane, monkeypatch):
+    monkeypatch.setattr(processes, "START_DEADLINE_S", 0.5)
+    assert failed_start(plane("exec sleep 60")).startswith("etcd was not ready within 0.5 s; from ")
+
+
+def test_when_somebody_is_faster_at_the_port_the_next_one_is_tried(plane):
+    made = plane('echo "$*" >>../tried; echo "listen tcp: bind: address already in use"; exit 1')
+    assert failed_start(made).startswith("etcd found no free port")
+    tried = [
+        line.split("--listen-client-urls=")[1].split()[0]
+        for line in (made.directory / "tried").read_text().splitlines()
+    ]
+    assert len(set(tried)) == len(tried) == 5
+
+
+def test_the_words_of_an_earlier_start_are_not_told_again(plane):
+    made = plane("if [ -e ../second ]; then echo new; else echo old; touch ../second; fi; exit 1")
+    assert failed_start(made).splitlines()[1:] == ["old"]
+    assert failed_start(made).splitlines()[1:] == ["new"]
+    assert made.log("etcd").with_suffix(".log.1").read_text() == "old\n"
+
+
+def test_the_users_settings_do_not_reach_a_component(plane, monkeypatch):
+    monkeypatch.setenv("ETCD_NAME", "mine")
+    monkeypatch.setenv("KUBECONFIG", "/mine")
+    monkeypatch.setenv("HTTPS_PROXY", "http://mine")
+    said = failed_start(plane("env; exit 1", PlaneSettings(parts=SETTINGS.parts, gogc=300)))
+    assert "mine" not in said
+    assert "GOGC=300" in said.splitlines()
+
+
+def test_programs_that_are_not_there_are_missed_before_anything_starts(tmp_path):
+    with pytest.raises(ControlPlaneError, match=f"there is no control plane at {tmp_path}/gone"):
+        ControlPlane(tmp_path / "plane", tmp_path / "gone").start()
+    assert not (tmp_path / "plane").exists()
+
+
+def test_one_directory_has_one_control_plane(plane):
+    made = plane("exit 1")
+    StateDirectory(made.directory).create()
+    with (
+        StateDirectory(made.directory).claim(),
+        pytest.raises(ControlPlaneError, match="another control plane runs in"),
+    ):
+        made.start()
+
+
+def test_secrets_are_for_their_owner_only(plane):
+    made = plane("exit 1")
+    failed_start(made)
+    kept = [path for path in made.directory.rglob("*") if "files" in path.parts and path.is_file()]
+    assert len(kept) > 15
+    assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
+    assert made.directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_who_may_sign_and_who_administers_stays_the_same(plane):
+    made = plane("exit 1")
+    failed_start(made)
+    again = ControlPlane(made.directory, made.binary, SETTINGS)
+    failed_start(again)
+    assert (again.authority, again.admin_token) == (made.authority, made.admin_token)
+
+
+def test_stop_is_harmless_when_nothing_runs(plane):
+    made = plane("exit 1")
+    made.stop()
+    assert not made.directory.exists()
+
+
+OWNER = """
+import os, pathlib, sys, threading
+from raytide.sandbox.controlplane.component import Component
+
+def start():
+    component = Component("sleeper", pathlib.Path(sys.argv[1]))
+    component.start(["/bin/sh", "-c", "echo $$; exec sleep 60"], directory=pathlib.Path("/"), variables={})
+
+thread = threading.Thread(target=start)
+thread.start()
+thread.join()
+print("started", flush=True)
+sys.stdin.read()
+"""
+
+
+def pid_in(log):
+    return eventually(lambda: log.exists() and log.read_text().strip(), "the component has started")
+
+
+def test_a_component_outlives_the_thread_that_asked_for_it_but_not_the_process(tmp_path):
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", textwrap.dedent(OWNER), str(log)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ) as owner:
+        assert owner.stdout.readline() == b"started\n"
+        pid = int(pid_in(log))
+        assert start_ticks(pid) is not None
+        owner.kill()
+    eventually(lambda: start_ticks(pid) is None, "the component died with its owner")
+
+
+def test_audit_policy_names_what_is_kept_whole(plane):
+    made = plane("exit 1")
+    failed_start(made)
+    policy = (made.directory / "files" / "audit-policy.yaml").read_text()
+    assert all(word in policy for word in ("pods", "leases", "rayclusters", "RequestResponse", "Metadata"))
+
+
+def test_ports_are_written_down(plane):
+    made = plane("exit 1")
+    failed_start(made)
+    assert set(json.loads((made.directory / "ports.json").read_text())) == {"etcd", "etcd-peer"}

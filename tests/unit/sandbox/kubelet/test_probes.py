@@ -1,0 +1,27 @@
+"""What does a failed check say to the person who reads the pod's events?"""
+
+from types import SimpleNamespace
+
+import pytest
+
+from raytide.sandbox.kubelet.podspec import read_pod
+from raytide.sandbox.kubelet.probes import Checker
+from support.kubelet_fakes import build_pod
+
+
+class NobodyListens:
+    async def connect(self, _sandbox, port, _timeout_s):
+        raise ConnectionRefusedError(111, f"Connect call failed ('10.88.0.3', {port})")
+
+
+@pytest.mark.parametrize(
+    "action",
+    [{"httpGet": {"path": "/", "port": 8000}}, {"tcpSocket": {"port": 8000}}],
+    ids=["over HTTP", "over TCP"],
+)
+async def test_a_refused_connection_is_said_as_a_kubelet_says_it(action):
+    spec = read_pod(build_pod({"name": "c", "readinessProbe": action})).containers[0]
+    checker = Checker(NobodyListens(), SimpleNamespace(ip="10.88.0.3"), spec, None)
+    result = await checker.check(spec.readiness)
+    assert not result.is_success
+    assert result.message == "dial tcp 10.88.0.3:8000: connect: connection refused"

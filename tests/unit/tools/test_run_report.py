@@ -1,0 +1,50 @@
+"""A run in which hardly anything ran is red, and figures are shown whichever process told them.
+
+The suite's own conftest is asked, by a run of its own over tests that are written here.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+TESTS = """
+import pytest
+
+def test_one(record_property):
+    record_property("figure", "S0: 1.5 s")
+
+def test_two(): pass
+
+@pytest.mark.skip
+def test_skipped(): pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "test_some.py").write_text(TESTS)
+    return tmp_path
+
+
+def run(folder, *options):
+    """With the conftest of the suite, from outside of it."""
+    command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", folder, "-p", "conftest"]
+    options = ["-p", "no:cacheprovider", "--confcutdir", folder, *options]
+    path = {"PYTHONPATH": f"{ROOT / 'tests'}:{ROOT / 'operator' / 'src'}:{ROOT / 'tools'}"}
+    return subprocess.run([*command, *options, folder], env=path, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("workers", [(), ("--numprocesses", "2")], ids=["one process", "two workers"])
+def test_fewer_tests_than_there_should_be_are_red(folder, workers):
+    told = run(folder, "--at-least", "3", *workers)
+    assert (told.returncode, "2 passed, 1 skipped" in told.stdout) == (1, True), told
+    assert "2 tests ran to their end: this level has at least 3" in told.stdout
+    assert "S0: 1.5 s\n" in told.stdout
+
+
+def test_as_many_tests_as_there_should_be_are_green(folder):
+    told = run(folder, "--at-least", "2")
+    assert (told.returncode, "at least" in told.stdout) == (0, False), told
