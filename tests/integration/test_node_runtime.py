@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from raytide.sandbox.container_runtime import host_network_rewrite
 from raytide.sandbox.container_runtime.detect import choose_runtime
 from raytide.sandbox.container_runtime.interface import (
     Container,
@@ -476,6 +478,14 @@ async def test_a_state_directory_serves_one_sandbox(node: Node) -> None:
         await choose_runtime("plain", state_dir=node.directory / "s", now=now)
 
 
+@pytest.fixture
+def reservations_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sandboxes of this process reserve indices among themselves: those of other test processes take and release theirs
+    at any time, and which number is assigned next depends on it."""
+    monkeypatch.setattr(host_network_rewrite, "reservation_port", functools.cache(lambda _index: free_port()))
+
+
+@pytest.mark.usefixtures("reservations_of_this_test")
 async def test_two_sandboxes_of_one_machine_share_no_address_and_no_port(plain_node: Node) -> None:
     async for other in open_node("plain"):
         pods = [await plain_node.pod("a"), await other.pod("a"), await other.pod("b")]

@@ -23,6 +23,7 @@ JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 ANY = "application/json, */*"
+AGGREGATED_DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 DEADLINE_S = 10.0
 
 
@@ -89,6 +90,11 @@ class Client:
 
     def get(self, path: str, **query: Any) -> Answer:
         return self.call("GET", path, **query)
+
+    def openapi_paths(self) -> dict[str, Any]:
+        """The index of the OpenAPI documents by path, e.g. `apis/ray.io/v1`."""
+        index = self.get("/openapi/v3").body
+        return (json.loads(index) if isinstance(index, bytes) else index)["paths"]  # a real server calls it text/plain
 
     def post(self, path: str, body: Any, **query: Any) -> Answer:
         return self.call("POST", path, body, **query)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from integration.probe.client import Client, definition, eventually
+from integration.probe.client import AGGREGATED_DISCOVERY, Answer, Client, definition, eventually
 from integration.probe.servers import Endpoint, embedded, from_kubeconfig
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -20,7 +20,17 @@ def served(endpoint: Endpoint) -> None:
     client = Client(endpoint, "default")
     client.post(CRDS, definition())
     eventually(lambda: client.get(client.clusters).status == 200, "the custom kind is served", 30)
+    # kube-apiserver writes both of these a second or more after it serves a new kind; kubectl reads them
+    discovery = {"Accept": AGGREGATED_DISCOVERY}
+    eventually(lambda: is_listed(client.call("GET", "/apis", headers=discovery)), "discovery lists it", 30)
+    eventually(lambda: "apis/probe.raytide.io/v1" in client.openapi_paths(), "its OpenAPI document", 30)
     client.close()
+
+
+def is_listed(discovery: Answer) -> bool:
+    """Whether aggregated discovery lists the probe's own kind."""
+    group = next((item for item in discovery.body["items"] if item["metadata"]["name"] == "probe.raytide.io"), None)
+    return group is not None and any(version["resources"] for version in group["versions"])
 
 
 @contextmanager

@@ -215,7 +215,7 @@ def _are_schedulable(nodes: Manifest, names: Sequence[str]) -> bool:
 
 
 async def _install_crds(api: ApiClient) -> None:
-    """Create all CRDs, then wait until each is served."""
+    """Create all CRDs, then wait until each is served and kubectl finds it."""
     crds = shipped_crds()
     for name, manifest in crds:
         try:
@@ -227,6 +227,11 @@ async def _install_crds(api: ApiClient) -> None:
         path = f"{CRD_PATH}/{manifest['metadata']['name']}"
         while not _is_established(await api.get(path)):  # noqa: ASYNC110 - of another program
             await asyncio.sleep(_LOOK_S)
+    # The API server adds a kind to its OpenAPI documents about a second after it is established; until then `kubectl explain`
+    # does not know it.
+    documents = {f"apis/{manifest['spec']['group']}/v1" for _, manifest in crds}
+    while not documents <= (await api.get("/openapi/v3"))["paths"].keys():  # noqa: ASYNC110 - of another program
+        await asyncio.sleep(_LOOK_S)
 
 
 def _is_established(crd: Manifest) -> bool:
