@@ -20,6 +20,7 @@ RUN python -m venv /opt/build \
  && /opt/build/bin/python -m pip --python /opt/raytide/bin/python install --require-hashes --only-binary :all: -r requirements/runtime.txt
 
 COPY pyproject.toml README.md LICENSE ./
+COPY crds crds
 COPY operator/src operator/src
 # Bytecode is written here, because a read-only root takes none later; it is not compared with the time of its source.
 RUN /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist . \

@@ -1,7 +1,7 @@
 """Write the CRDs, or check that the written ones are current.
 
-`python tools/crds.py` makes one file per kind in the package and its copies under `crds/` and in the chart; with
-`--check` it changes nothing and fails if a file differs or is too large. The result depends on the files in this folder
+`python tools/crds.py` writes one file per kind to `crds/`, which the package and the chart link to; with `--check` it
+changes nothing and fails if a file differs or is too large. The result depends on the files in this folder
 only. `kubectl apply` keeps the object as JSON in an annotation of at most 256 KiB; that is the limit checked here.
 """
 
@@ -20,7 +20,7 @@ from raycluster_schema import RayClusterSchema
 from trainingjob_schema import TrainingJobSchema
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = (ROOT / "operator/src/raytide/crds", ROOT / "crds", ROOT / "helm/raytide/crds")
+FOLDER = ROOT / "crds"
 MAX_BYTES = 256 * 1024
 LINE_LENGTH = 1000
 
@@ -169,13 +169,12 @@ def main(arguments: list[str]) -> int:
     for name, crd in build_all().items():
         text = written(crd)
         faults += faults_of_size(name, crd)
-        for folder in FOLDERS:
-            path = folder / name
-            if "--check" not in arguments:
-                folder.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
-            elif not path.exists() or path.read_text() != text:
-                faults.append(f"{path.relative_to(ROOT)} is not current; run `make crds`")
+        path = FOLDER / name
+        if "--check" not in arguments:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            faults.append(f"{path.relative_to(ROOT)} is not current; run `make crds`")
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -89,6 +90,16 @@ def granted(role):
 def table(*scopes, mode="raytide"):
     rows = permissions_for(mode)
     return Counter(triples_of(p for scope in scopes for p in permissions_in(scope) if p in rows))
+
+
+def test_the_package_has_the_crds_as_files(tmp_path):
+    command = [find_tool("helm"), "package", str(CHART), "--destination", str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    (package,) = tmp_path.iterdir()
+    crds = Path(__file__).parents[3] / "crds"
+    with tarfile.open(package) as files:
+        found = {Path(m.name).name: files.extractfile(m).read() for m in files if "/crds/" in m.name and m.isreg()}
+    assert found == {path.name: path.read_bytes() for path in crds.iterdir()}
 
 
 @pytest.mark.parametrize("values", SETTINGS)

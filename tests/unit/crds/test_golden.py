@@ -14,7 +14,7 @@ from raytide.sandbox.apiserver.schema import Structural, compile_schema
 
 TESTS = Path(__file__).parents[2]
 GOLDEN = TESTS / "golden"
-CRD = TESTS.parent / "operator/src/raytide/crds/ray.io_rayclusters.yaml"
+CRD = TESTS.parent / "crds/ray.io_rayclusters.yaml"
 SPECS = sorted((GOLDEN / "specs").glob("*.yaml"))
 STRICTER = {"34"}
 """KubeRay accepts two groups of one name and lets them share pods; we refuse them (issue C)."""

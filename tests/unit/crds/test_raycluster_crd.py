@@ -31,7 +31,7 @@ def test_the_files_are_what_the_generator_makes():
 
 def test_a_stale_file_is_noticed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(crds, "ROOT", tmp_path)
-    monkeypatch.setattr(crds, "FOLDERS", (tmp_path / "crds",))
+    monkeypatch.setattr(crds, "FOLDER", tmp_path / "crds")
     assert crds.main(["--check"]) == 1
     assert "make crds" in capsys.readouterr().err
     assert crds.main([]) == 0

@@ -14,7 +14,7 @@ from raytide.trainingjob import validation as of_jobs
 from support.training_builders import SEED
 
 ROOT = Path(__file__).parents[3]
-CRDS = ROOT / "operator/src/raytide/crds"
+CRDS = ROOT / "crds"
 CRD = CRDS / "ray.io_rayclusters.yaml"
 JOB_CRD = CRDS / "paddlepaddle.org_trainingjobs.yaml"
 SAMPLES = sorted((ROOT / "samples").glob("raycluster*.yaml"))

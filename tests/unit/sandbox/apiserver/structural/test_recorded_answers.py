@@ -9,7 +9,7 @@ import yaml
 from raytide.sandbox.apiserver.schema import Structural, compile_schema
 from support.admission_cases import digest, expanded, read
 
-CRD = Path(__file__).parents[5] / "operator/src/raytide/crds/ray.io_rayclusters.yaml"
+CRD = Path(__file__).parents[5] / "crds/ray.io_rayclusters.yaml"
 SCHEMA, RAYCLUSTER = read("schema.json"), read("raycluster.json")
 
 
