@@ -19,11 +19,11 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from raytide.sandbox.apiserver.http import application
-from raytide.sandbox.apiserver.request_response import Request
-from raytide.sandbox.apiserver.routes import Api
-from raytide.sandbox.apiserver.store import Change, Store
-from raytide.sandbox.controllers.manager import Controllers
+from raytide_sandbox.apiserver.http import application
+from raytide_sandbox.apiserver.request_response import Request
+from raytide_sandbox.apiserver.routes import Api
+from raytide_sandbox.apiserver.store import Change, Store
+from raytide_sandbox.controllers.manager import Controllers
 
 Middleware = Callable[..., Awaitable[web.StreamResponse]]
 CRD = Path(__file__).parents[1] / "crds" / "ray.io_rayclusters.yaml"

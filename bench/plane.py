@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from raytide.sandbox.controlplane.processes import ControlPlane, PlaneSettings, find_binary
+from raytide_sandbox.controlplane.processes import ControlPlane, PlaneSettings, find_binary
 from support.operator_process import OperatorProcess
 from support.plane_admin import PlaneAdmin, token_of
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from raytide.autoscaler.model import HEAD_TYPE
-from raytide.sandbox.certificates import make_certificates
+from raytide_sandbox.certificates import make_certificates
 from support.fake_gcs import GcsServer, GcsWorld
 
 from rig import CLUSTERS, RAYTIDE, Rig, free_port, rig, rss_mb

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from plane import HOME, PARTS
-from raytide.sandbox.controlplane.processes import ControlPlane, PlaneSettings, find_binary
+from raytide_sandbox.controlplane.processes import ControlPlane, PlaneSettings, find_binary
 from support.operator_process import OperatorProcess
 from support.plane_admin import PlaneAdmin
 

@@ -21,6 +21,7 @@ from raytide.api.rbac_rules import PERMISSIONS, Permission, Scope, permissions_i
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "helm" / "raytide"
+SANDBOX = ROOT / "sandbox" / "pyproject.toml"
 RULES = CHART / "templates" / "_rules.tpl"
 MARKS = "<!-- {0}: written by tools/chart.py -->\n", "<!-- end of {0} -->\n"
 WHERE = {
@@ -114,11 +115,16 @@ def build_all() -> dict[Path, str]:
     }
 
 
+def _version(project: Path) -> str:
+    return str(tomllib.loads(project.read_text())["project"]["version"])
+
+
 def odd_versions() -> list[str]:
-    """What is wrong with the chart's versions."""
+    """Versions of chart, constants and sandbox that differ from the operator's."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    ours = _version(ROOT / "pyproject.toml")
     says_else = [] if ours == VERSION else [f"api/constants.py: VERSION is not {ours}, as pyproject.toml says"]
+    says_else += [] if ours == _version(SANDBOX) else [f"{SANDBOX}: version is not {ours}"]
     return says_else + [
         f"{CHART / 'Chart.yaml'}: {field} is not {ours}" for field in ("version", "appVersion") if chart[field] != ours
     ]

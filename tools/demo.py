@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from raytide.api.constants import DASHBOARD_PORT
-from raytide.sandbox.state_dir import AlreadyRunningError, StateDirectory
+from raytide_sandbox.state_dir import AlreadyRunningError, StateDirectory
 
 from demo_cluster import DemoCluster, Failed
 from demo_job import Job

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from raytide.sandbox.state_dir import start_ticks
+from raytide_sandbox.state_dir import start_ticks
 
 GENTLE_END_S: Final = 15.0
 KILLED_END_S: Final = 5.0

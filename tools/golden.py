@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kube_tools import ToolMissing, find_tool
 from raytide.api.config import AutoscalerMode
-from raytide.sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings, find_binary
+from raytide_sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings, find_binary
 from support.golden_differences import Difference, compare
 from support.golden_live import Capture, Captured, Kubectl
 from support.golden_records import GOLDEN, HASH_ANNOTATION

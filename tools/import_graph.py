@@ -1,7 +1,7 @@
-"""Size of the import graph of raytide, and its circular imports.
+"""Size of the import graphs of raytide and raytide_sandbox, and their circular imports.
 
 Prints the number of modules and imports, and each circle: a set of modules, or of packages one or two levels below
-raytide, in which each imports all others directly or indirectly. The exit code is 1 if there are any. Imports inside of
+the root, in which each imports all others directly or indirectly. The exit code is 1 if there are any. Imports inside of
 functions and under TYPE_CHECKING count. Called by `make lint`; the import rules themselves are contracts in
 pyproject.toml.
 """
@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 import grimp
+
+PACKAGES = ("raytide", "raytide_sandbox")
 
 Edge = tuple[str, str]
 """Importing module and imported module."""
@@ -72,12 +74,12 @@ def report(package: str) -> Iterator[tuple[str, bool]]:
             yield from ((f"    {importer} imports {name}", True) for importer, name in chain(*inside))
 
 
-def main(package: str = "raytide") -> int:
-    """Print the report; 1 if there is a circle."""
-    lines = list(report(package))
+def main(*packages: str) -> int:
+    """Print the reports; 1 if there is a circle."""
+    lines = list(chain.from_iterable(map(report, packages or PACKAGES)))
     print("\n".join(text for text, _ in lines))
     return 1 if any(is_circle for _, is_circle in lines) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:2]))
+    sys.exit(main(*sys.argv[1:]))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import go_build
-from raytide.sandbox.controlplane.binaries import control_plane_cache
+from raytide_sandbox.controlplane.binaries import control_plane_cache
 
 PACKAGES = {
     "kubectl": (go_build.MODULE, "k8s.io/kubernetes/cmd/kubectl"),

@@ -26,7 +26,7 @@ def compile_lock(
 
 if __name__ == "__main__":
     compile_lock("pyproject.toml", "runtime.txt")
-    compile_lock("pyproject.toml", "dev.txt", "--extra", "sandbox", "--extra", "dev")
+    compile_lock("pyproject.toml", "dev.txt", "--extra", "dev", "sandbox/pyproject.toml")
     compile_lock("-", "build.txt", "--constraint", "requirements/dev.txt", stdin="hatchling\n")
     compile_lock("-", "uv.txt", stdin="uv\n")
     compile_lock("-", "paddle.txt", stdin=PADDLE, machines="--python-platform=x86_64-unknown-linux-gnu")

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 OPEN_RULES = REFERENCE / "open-rules.txt"
-CITING = ("operator", "tests", "tools", "bench", "e2e")
+CITING = ("operator", "sandbox", "tests", "tools", "bench", "e2e")
 PROVING = ("tests/", "bench/", "e2e/")
 NOT_READ = {"tools/rules.py", "tests/unit/tools/test_rules.py", "tools/kubernetes-types.json"}
 

@@ -17,13 +17,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / "raytide-locks"
+PROJECTS = [ROOT / folder / "pyproject.toml" for folder in (".", "sandbox")]
 LOCKS = [ROOT / "requirements" / name for name in ("uv.txt", "dev.txt")]
 
 
 def fingerprint() -> str:
-    """Changes when a lock, the project file, this file or the folder (scripts name it) changes."""
+    """Changes when a lock, a project file, this file or the folder (scripts name it) changes."""
     digest = hashlib.sha256(str(ROOT).encode())
-    for path in [*LOCKS, ROOT / "pyproject.toml", Path(__file__)]:
+    for path in [*LOCKS, *PROJECTS, Path(__file__)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -51,7 +52,20 @@ def install() -> None:
     run(sys.executable, "-m", "venv", VENV)
     run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", LOCKS[0])
     run(uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", LOCKS[1])
-    run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", "--no-build-isolation", "-e", ".")
+    run(
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        python,
+        "--no-deps",
+        "--no-build-isolation",
+        "-e",
+        ".",
+        "-e",
+        "sandbox",
+    )
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from acceptance.audit import POLICY
 from acceptance.job_stage import JobStage
 from acceptance.stage import Stage
 from kube_tools import find_tool
-from raytide.sandbox.controlplane.processes import ControlPlane, PlaneSettings, find_binary
+from raytide_sandbox.controlplane.processes import ControlPlane, PlaneSettings, find_binary
 from support.kwok_process import Kwok
 from support.plane_admin import PlaneAdmin
 

@@ -18,10 +18,10 @@ from typing import Any
 from acceptance.stage import Stage
 from acceptance.world import GONE, MERGE, allowing, eventually
 from raytide.autoscaler.model import HEAD_TYPE, Demand, NodeStatus, RayNode, Request, amounts_of
-from raytide.sandbox.certificates import Identity, make_certificates
-from raytide.sandbox.faults.proxy import FaultProxy
-from raytide.sandbox.faults.script import Script
-from raytide.sandbox.faults.upstream import Upstream
+from raytide_sandbox.certificates import Identity, make_certificates
+from raytide_sandbox.faults.proxy import FaultProxy
+from raytide_sandbox.faults.script import Script
+from raytide_sandbox.faults.upstream import Upstream
 from support.builders import raycluster
 from support.fake_gcs import GcsServer, GcsWorld
 

@@ -15,9 +15,9 @@ from acceptance.replica import Replica
 from acceptance.stage import SYSTEM, Stage
 from acceptance.world import PATIENCE, eventually, side_by_side
 from raytide.api.constants import LEADER_LEASE
-from raytide.sandbox.faults.proxy import FaultProxy
-from raytide.sandbox.faults.script import Call, Rule
-from raytide.sandbox.faults.types import UNAUTHORIZED, Answer
+from raytide_sandbox.faults.proxy import FaultProxy
+from raytide_sandbox.faults.script import Call, Rule
+from raytide_sandbox.faults.types import UNAUTHORIZED, Answer
 
 CLUSTERS, EDITS = 200, 20
 COMPRESSED = 10.0

@@ -11,9 +11,9 @@ from acceptance.judges import alive_at_the_end, too_many_or_too_few
 from acceptance.stage import Stage
 from acceptance.world import PATIENCE
 from integration.rig import Operator, until
-from raytide.sandbox.faults.proxy import FaultProxy
-from raytide.sandbox.faults.script import Call, Rule
-from raytide.sandbox.faults.types import Kill
+from raytide_sandbox.faults.proxy import FaultProxy
+from raytide_sandbox.faults.script import Call, Rule
+from raytide_sandbox.faults.types import Kill
 
 CLUSTERS, WORKERS = 50, 20
 KILLS = 30

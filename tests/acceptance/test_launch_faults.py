@@ -9,8 +9,8 @@ from acceptance.judges import most_at_once
 from acceptance.scaled import Scaled, scene
 from acceptance.stage import Stage
 from acceptance.world import eventually
-from raytide.sandbox.faults.script import Call, Rule
-from raytide.sandbox.faults.types import Answer, CallFault, Kill, LoseAnswer
+from raytide_sandbox.faults.script import Call, Rule
+from raytide_sandbox.faults.types import Answer, CallFault, Kill, LoseAnswer
 from support.builders import group
 
 SEEDS = (1, 2, 3)

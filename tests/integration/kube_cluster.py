@@ -33,12 +33,12 @@ from integration.surface import (
     crd_body,
     path_of,
 )
-from raytide.sandbox.connections import ClosingConnector
-from raytide.sandbox.faults.proxy import FaultProxy
-from raytide.sandbox.faults.script import Script
-from raytide.sandbox.faults.types import CallFault
-from raytide.sandbox.faults.upstream import Upstream
-from raytide.sandbox.kubeconfig import build_kubeconfig, write_private
+from raytide_sandbox.connections import ClosingConnector
+from raytide_sandbox.faults.proxy import FaultProxy
+from raytide_sandbox.faults.script import Script
+from raytide_sandbox.faults.types import CallFault
+from raytide_sandbox.faults.upstream import Upstream
+from raytide_sandbox.kubeconfig import build_kubeconfig, write_private
 from support.kube_plane import KubePlane, eventually
 
 HEARTBEAT_S = 8.0

@@ -22,12 +22,12 @@ import yaml
 from aiohttp import web
 
 from integration.surface import CRD, DEFINITION, DEFINITIONS, MERGE, RAYCLUSTERS, Json, Surface, crd_body, path_of
-from raytide.sandbox.apiserver.api_status import ApiStatusError
-from raytide.sandbox.apiserver.http import application
-from raytide.sandbox.apiserver.request_response import Request, Response
-from raytide.sandbox.apiserver.routes import Api
-from raytide.sandbox.apiserver.store import Change, Store
-from raytide.sandbox.controllers.manager import Controllers
+from raytide_sandbox.apiserver.api_status import ApiStatusError
+from raytide_sandbox.apiserver.http import application
+from raytide_sandbox.apiserver.request_response import Request, Response
+from raytide_sandbox.apiserver.routes import Api
+from raytide_sandbox.apiserver.store import Change, Store
+from raytide_sandbox.controllers.manager import Controllers
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 PATIENCE_S = 60.0

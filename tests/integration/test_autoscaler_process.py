@@ -20,7 +20,7 @@ from integration.rig import PATIENCE_S, until
 from integration.surface import RAYCLUSTERS
 from raytide.api.errors import ApiUnavailableError
 from raytide.autoscaler.model import HEAD_TYPE, Demand, Request, amounts_of
-from raytide.sandbox.certificates import make_certificates
+from raytide_sandbox.certificates import make_certificates
 from support.builders import group, raycluster
 from support.fake_gcs import GcsServer, GcsWorld
 from support.ports import free_port

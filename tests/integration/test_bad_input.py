@@ -21,7 +21,7 @@ from integration.probe.servers import from_kubeconfig
 from integration.rig import Operator, until
 from integration.surface import path_of
 from raytide.api import constants
-from raytide.sandbox.apiserver.routes import Request
+from raytide_sandbox.apiserver.routes import Request
 from support import virtual_time
 from support.builders import group, raycluster
 

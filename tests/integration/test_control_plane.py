@@ -14,10 +14,10 @@ from contextlib import ExitStack
 import pytest
 import yaml
 
-from raytide.sandbox.controlplane.flags import PARTS
-from raytide.sandbox.controlplane.ports import is_free
-from raytide.sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings
-from raytide.sandbox.state_dir import start_ticks
+from raytide_sandbox.controlplane.flags import PARTS
+from raytide_sandbox.controlplane.ports import is_free
+from raytide_sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings
+from raytide_sandbox.state_dir import start_ticks
 from support.kube_plane import eventually, find_plane_binary, plane_from_kubeconfig, plane_of
 from support.sandbox_process import processes_with
 
@@ -143,7 +143,7 @@ def test_an_announced_kill_is_no_trouble(build):
 
 OWNER = """
 import pathlib, sys, threading
-from raytide.sandbox.controlplane.processes import ControlPlane, PlaneSettings
+from raytide_sandbox.controlplane.processes import ControlPlane, PlaneSettings
 plane = ControlPlane(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), PlaneSettings(is_durable=False))
 thread = threading.Thread(target=plane.start)
 thread.start()

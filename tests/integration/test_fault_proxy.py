@@ -16,10 +16,10 @@ from raytide.api.errors import ApiUnavailableError
 from raytide.kube.http import HttpTransport
 from raytide.kube.kubeconfig import find_access
 from raytide.kube.transport import Response, StreamStatusError
-from raytide.sandbox.certificates import Authority
-from raytide.sandbox.faults.proxy import FaultProxy
-from raytide.sandbox.faults.script import Rule, Script
-from raytide.sandbox.faults.types import (
+from raytide_sandbox.certificates import Authority
+from raytide_sandbox.faults.proxy import FaultProxy
+from raytide_sandbox.faults.script import Rule, Script
+from raytide_sandbox.faults.types import (
     FORBIDDEN,
     UNAUTHORIZED,
     Answer,
@@ -43,7 +43,7 @@ from raytide.sandbox.faults.types import (
     Stall,
     Swap,
 )
-from raytide.sandbox.faults.upstream import Upstream
+from raytide_sandbox.faults.upstream import Upstream
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 PATIENCE_S = 10.0

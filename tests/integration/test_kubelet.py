@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import yaml
 
-from raytide.sandbox.connections import ClosingConnector
+from raytide_sandbox.connections import ClosingConnector
 from support.sandbox_process import SANDBOXES, SandboxProcess, eventually, running_sandbox
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from integration.rig import PATIENCE_S, Cluster, Front, Operator, holds_for, until
-from raytide.sandbox.apiserver.http import application
-from raytide.sandbox.apiserver.request_response import Response
+from raytide_sandbox.apiserver.http import application
+from raytide_sandbox.apiserver.request_response import Response
 from support.builders import raycluster
 from support.ports import free_port
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from raytide.sandbox.container_runtime import host_network_rewrite
-from raytide.sandbox.container_runtime.detect import choose_runtime
-from raytide.sandbox.container_runtime.interface import (
+from raytide_sandbox.container_runtime import host_network_rewrite
+from raytide_sandbox.container_runtime.detect import choose_runtime
+from raytide_sandbox.container_runtime.interface import (
     Container,
     ContainerConfig,
     ContainerRuntimeError,
@@ -26,7 +26,7 @@ from raytide.sandbox.container_runtime.interface import (
     Runtime,
     Sandbox,
 )
-from raytide.sandbox.container_runtime.process_tags import marked, node_mark
+from raytide_sandbox.container_runtime.process_tags import marked, node_mark
 from support.node_modes import BOTH_MODES, needs_namespaces, now
 from support.ports import free_port
 
@@ -382,7 +382,7 @@ async def test_the_host_s_files_cannot_be_written_and_homes_are_hidden(ns_node: 
     assert seen.splitlines().count("y") == 2
     assert not any(Path(top, "x").exists() for top in ("/etc", "/usr", "/opt"))
     assert (
-        await ns_node.run(pod, f"{sys.executable} -c 'import raytide.sandbox.container_runtime.interface; print(1)'")
+        await ns_node.run(pod, f"{sys.executable} -c 'import raytide_sandbox.container_runtime.interface; print(1)'")
         == "1\n"
     )
 

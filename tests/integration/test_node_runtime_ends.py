@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from integration.rig import until
-from raytide.sandbox.container_runtime.detect import choose_runtime
-from raytide.sandbox.container_runtime.process_tags import MARK_VARIABLE, marked, node_mark
+from raytide_sandbox.container_runtime.detect import choose_runtime
+from raytide_sandbox.container_runtime.process_tags import MARK_VARIABLE, marked, node_mark
 from support.node_modes import BOTH_MODES, needs_namespaces, now
 
 # ruff: noqa: ASYNC220, ASYNC240 - a test may look at files and start a program at once
@@ -24,8 +24,8 @@ SANDBOX = """
 import asyncio, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from raytide.sandbox.container_runtime.detect import choose_runtime
-from raytide.sandbox.container_runtime.interface import ContainerConfig, ExecConfig, PodSandboxConfig
+from raytide_sandbox.container_runtime.detect import choose_runtime
+from raytide_sandbox.container_runtime.interface import ContainerConfig, ExecConfig, PodSandboxConfig
 
 DETACH = "(setsid sh -c 'setsid sleep 1000 & exec setsid sleep 1000' &) ; "
 
@@ -177,9 +177,9 @@ FORBIDDEN = """
 import asyncio, os, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from raytide.sandbox.container_runtime import syscalls
-from raytide.sandbox.container_runtime.detect import choose_runtime
-from raytide.sandbox.container_runtime.interface import ContainerRuntimeError
+from raytide_sandbox.container_runtime import syscalls
+from raytide_sandbox.container_runtime.detect import choose_runtime
+from raytide_sandbox.container_runtime.interface import ContainerRuntimeError
 
 uid, gid = os.geteuid(), os.getegid()
 syscalls.unshare(syscalls.CLONE_NEWUSER)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from raytide.sandbox.container_runtime import process_tags
-from raytide.sandbox.container_runtime.detect import choose_runtime
-from raytide.sandbox.container_runtime.interface import (
+from raytide_sandbox.container_runtime import process_tags
+from raytide_sandbox.container_runtime.detect import choose_runtime
+from raytide_sandbox.container_runtime.interface import (
     Container,
     ContainerConfig,
     ExecConfig,

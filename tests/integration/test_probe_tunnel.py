@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from raytide.sandbox.apiserver.http import application
-from raytide.sandbox.apiserver.kubelet_proxy import Kubelets
-from raytide.sandbox.apiserver.routes import Api
+from raytide_sandbox.apiserver.http import application
+from raytide_sandbox.apiserver.kubelet_proxy import Kubelets
+from raytide_sandbox.apiserver.routes import Api
 from unit.sandbox.apiserver.embedded import MERGE, NODES, PODS, ask, build_api, pod
 
 

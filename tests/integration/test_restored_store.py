@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from raytide.sandbox.controlplane.flags import PARTS
-from raytide.sandbox.controlplane.processes import ControlPlane, PlaneSettings
+from raytide_sandbox.controlplane.flags import PARTS
+from raytide_sandbox.controlplane.processes import ControlPlane, PlaneSettings
 from support.builders import group, raycluster
 from support.kube_plane import eventually, find_plane_binary, plane_of
 from support.operator_process import OperatorProcess

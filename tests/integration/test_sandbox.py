@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from raytide.sandbox.state_dir import start_ticks
+from raytide_sandbox.state_dir import start_ticks
 from support.sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
 
 MODES = ("ns", "plain")

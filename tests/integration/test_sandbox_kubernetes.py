@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from raytide.sandbox.certificates import Identity
-from raytide.sandbox.state_dir import start_ticks
+from raytide_sandbox.certificates import Identity
+from raytide_sandbox.state_dir import start_ticks
 from support.operator_process import OperatorProcess
 from support.sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
 

@@ -29,9 +29,9 @@ from raytide.kube.event_recorder import Recorder
 from raytide.kube.http import HttpTransport
 from raytide.kube.informer import Informer
 from raytide.runtime.clock import Clock
-from raytide.sandbox.apiserver.http import application
-from raytide.sandbox.apiserver.routes import Api
-from raytide.sandbox.apiserver.store import Store
+from raytide_sandbox.apiserver.http import application
+from raytide_sandbox.apiserver.routes import Api
+from raytide_sandbox.apiserver.store import Store
 from support.builders import raycluster
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raytide.api.meta import Key
-from raytide.sandbox.apiserver.store import Change
-from raytide.sandbox.faults.transport import Faulty
-from raytide.sandbox.faults.types import Answer
+from raytide_sandbox.apiserver.store import Change
+from raytide_sandbox.faults.transport import Faulty
+from raytide_sandbox.faults.types import Answer
 
 from simulation.manifests import NAME
 from simulation.operator_under_test import WorldClock

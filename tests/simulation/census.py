@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from raytide.sandbox.apiserver.store import Change, Store
+from raytide_sandbox.apiserver.store import Change, Store
 
 ENDED = ("Failed", "Succeeded")
 

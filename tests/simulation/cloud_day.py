@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from raytide.autoscaler.settings import read_settings
-from raytide.sandbox.apiserver.store import Change
-from raytide.sandbox.faults.types import Answer
+from raytide_sandbox.apiserver.store import Change
+from raytide_sandbox.faults.types import Answer
 from support import virtual_time
 
 from simulation.autoscaled_stage import AutoscaledStage

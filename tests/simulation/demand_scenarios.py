@@ -7,7 +7,7 @@ work runs on no more workers than it needs and nobody is named any more.
 
 from typing import Any
 
-from raytide.sandbox.faults.types import Answer
+from raytide_sandbox.faults.types import Answer
 
 from simulation.autoscaled_stage import AutoscaledStage
 from simulation.manifests import group, new_cluster

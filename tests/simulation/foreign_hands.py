@@ -9,7 +9,7 @@ draw from them, and `FOREIGN` are lives of them on which every fault is tried.
 from contextlib import suppress
 from typing import Any
 
-from raytide.sandbox.apiserver.store import ApiStatusError
+from raytide_sandbox.apiserver.store import ApiStatusError
 
 from simulation.manifests import NAME, NEIGHBOUR, find, group, new_cluster, stranger
 from simulation.scenarios import Scenario, edit, live_cluster, workers

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from raytide.sandbox.faults.script import Call, Rule
-from raytide.sandbox.faults.types import (
+from raytide_sandbox.faults.script import Call, Rule
+from raytide_sandbox.faults.types import (
     FORBIDDEN,
     UNAUTHORIZED,
     Answer,

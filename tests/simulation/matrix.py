@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from raytide.sandbox.faults.script import Call, Line, Rule
-from raytide.sandbox.faults.types import (
+from raytide_sandbox.faults.script import Call, Line, Rule
+from raytide_sandbox.faults.types import (
     FORBIDDEN,
     UNAUTHORIZED,
     Answer,

@@ -7,8 +7,8 @@ whole at the end, and that none was broken without a reason, is judged everywher
 
 from typing import Any
 
-from raytide.sandbox.apiserver.request_response import Request
-from raytide.sandbox.faults.types import Answer
+from raytide_sandbox.apiserver.request_response import Request
+from raytide_sandbox.faults.types import Answer
 
 from simulation.manifests import find, group, new_cluster
 from simulation.scenarios import Scenario, edit, live_cluster, workers

@@ -14,7 +14,7 @@ from typing import Any
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.autoscaler.gcs.client import DRAIN, GET_STATE, GcsClient, Rpc
 from raytide.autoscaler.model import HEAD_TYPE, Demand, Drained, DrainReason, NodeStatus, RayNode, Request, amounts_of
-from raytide.sandbox.apiserver.store import Change, Entry
+from raytide_sandbox.apiserver.store import Change, Entry
 from support.fake_gcs import GcsWorld, fake_gcs, node_id_of
 
 from simulation.world import NAMESPACE, World

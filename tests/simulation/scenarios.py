@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from raytide.sandbox.apiserver.request_response import Request
-from raytide.sandbox.faults.types import Answer
+from raytide_sandbox.apiserver.request_response import Request
+from raytide_sandbox.faults.types import Answer
 
 from simulation.manifests import NAME, NEIGHBOUR, find, group, new_cluster, template
 from simulation.stage import Stage

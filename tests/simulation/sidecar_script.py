@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, encode_record
-from raytide.sandbox.apiserver.request_response import Request
+from raytide_sandbox.apiserver.request_response import Request
 
 from simulation.manifests import NAME
 from simulation.stage import Stage

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from raytide.sandbox.faults.script import Script
-from raytide.sandbox.faults.transport import Faulty
+from raytide_sandbox.faults.script import Script
+from raytide_sandbox.faults.transport import Faulty
 
 from simulation.census import Census, as_counts
 from simulation.invariants import SENDER, Judge

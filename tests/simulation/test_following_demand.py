@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from raytide.sandbox.apiserver.store import Change
-from raytide.sandbox.faults.script import Call, Rule
-from raytide.sandbox.faults.types import Answer, CallFault, Kill, LoseAnswer
+from raytide_sandbox.apiserver.store import Change
+from raytide_sandbox.faults.script import Call, Rule
+from raytide_sandbox.faults.types import Answer, CallFault, Kill, LoseAnswer
 from support import virtual_time
 
 from simulation.autoscaled_stage import AutoscaledStage

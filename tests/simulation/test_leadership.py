@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from raytide.sandbox.faults.script import Call, Rule
-from raytide.sandbox.faults.types import CallFault, Delay, LoseAnswer, LoseRequest
+from raytide_sandbox.faults.script import Call, Rule
+from raytide_sandbox.faults.types import CallFault, Delay, LoseAnswer, LoseRequest
 from support import virtual_time
 
 from simulation.manifests import NAME, find, group, new_cluster

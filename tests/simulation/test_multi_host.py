@@ -2,8 +2,8 @@
 
 import pytest
 
-from raytide.sandbox.apiserver.request_response import Request
-from raytide.sandbox.faults.types import Answer
+from raytide_sandbox.apiserver.request_response import Request
+from raytide_sandbox.faults.types import Answer
 
 from simulation.manifests import new_cluster
 from simulation.multi_host_scenarios import HOSTS, RAISED_WITHIN_S, WorkerQuota, slices, workers

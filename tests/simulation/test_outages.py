@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from raytide.sandbox.faults.script import Call, Rule
-from raytide.sandbox.faults.types import Answer, Delay
+from raytide_sandbox.faults.script import Call, Rule
+from raytide_sandbox.faults.types import Answer, Delay
 from support import virtual_time
 
 from simulation.manifests import NAME, find, group

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raytide.sandbox.faults.types import FORBIDDEN, Answer, LoseRequest
+from raytide_sandbox.faults.types import FORBIDDEN, Answer, LoseRequest
 
 from simulation.matrix import Point, inject, learn, points_of
 from simulation.scenarios import Scenario

@@ -5,7 +5,7 @@ scenarios and the end-state oracle of jobs.
 """
 
 from raytide.api import trainingjob_constants as constants
-from raytide.sandbox.apiserver.store import Change
+from raytide_sandbox.apiserver.store import Change
 
 from simulation.census import ENDED, Census, Citizen, decode_pod
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from raytide.sandbox.faults.script import Call, Rule
-from raytide.sandbox.faults.types import Answer, CallFault, Refuse
+from raytide_sandbox.faults.script import Call, Rule
+from raytide_sandbox.faults.types import Answer, CallFault, Refuse
 
 from simulation.history import FAULTS, SPOILS, is_write
 from simulation.matrix import done

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from raytide.api import trainingjob_constants as constants
-from raytide.sandbox.apiserver.request_response import Request
-from raytide.sandbox.faults.types import Answer
+from raytide_sandbox.apiserver.request_response import Request
+from raytide_sandbox.faults.types import Answer
 
 from simulation.scenarios import Scenario
 from simulation.stage import Stage

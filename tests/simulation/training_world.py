@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from raytide.api import trainingjob_constants as constants
-from raytide.sandbox.apiserver.api_status import ApiStatusError
-from raytide.sandbox.apiserver.routes import Request
-from raytide.sandbox.apiserver.store import Change
-from raytide.sandbox.controllers.base import timestamp
+from raytide_sandbox.apiserver.api_status import ApiStatusError
+from raytide_sandbox.apiserver.routes import Request
+from raytide_sandbox.apiserver.store import Change
+from raytide_sandbox.controllers.base import timestamp
 
 from simulation.training_manifests import OTHER_NAMESPACE
 from simulation.world import World, node_of

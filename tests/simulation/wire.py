@@ -2,7 +2,7 @@
 
 `InProcess` carries them to the sandbox's routes without sockets or threads, so that virtual time moves everything;
 watch lines come late by the lag of the moment, in order, as from a slow watch cache. Faults are the business of
-`raytide.sandbox.faults.transport`, which stands before it; here are the exceptions that the product knows, and a past for stale
+`raytide_sandbox.faults.transport`, which stands before it; here are the exceptions that the product knows, and a past for stale
 answers. It never loses or changes anything by itself. Both speak the product's Transport protocol (D17).
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 from raytide.api.errors import ApiUnavailableError
 from raytide.controller.controller import ReconcileLoop
 from raytide.kube.transport import Response, StreamStatusError
-from raytide.sandbox.apiserver import read_handlers
-from raytide.sandbox.apiserver.api_status import ApiStatusError
-from raytide.sandbox.apiserver.request_info import Call, parse_target
-from raytide.sandbox.apiserver.request_response import Response as Answered
-from raytide.sandbox.apiserver.routes import Api, Request, WatchCursor
-from raytide.sandbox.apiserver.store import Change, Store
-from raytide.sandbox.faults import types
+from raytide_sandbox.apiserver import read_handlers
+from raytide_sandbox.apiserver.api_status import ApiStatusError
+from raytide_sandbox.apiserver.request_info import Call, parse_target
+from raytide_sandbox.apiserver.request_response import Response as Answered
+from raytide_sandbox.apiserver.routes import Api, Request, WatchCursor
+from raytide_sandbox.apiserver.store import Change, Store
+from raytide_sandbox.faults import types
 
 BOOKMARK_S = 60.0
 """How often a real API server tells an idle watch how far the world is."""

@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 import yaml
 
-from raytide.sandbox.apiserver.api_status import ApiStatusError
-from raytide.sandbox.apiserver.routes import Api, Request
-from raytide.sandbox.apiserver.store import Change, Store
-from raytide.sandbox.controllers.manager import Controllers
+from raytide_sandbox.apiserver.api_status import ApiStatusError
+from raytide_sandbox.apiserver.routes import Api, Request
+from raytide_sandbox.apiserver.store import Change, Store
+from raytide_sandbox.controllers.manager import Controllers
 
 NAMESPACE = "default"
 NODES = ("node-0", "node-1")

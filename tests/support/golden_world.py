@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from raytide.api.config import AutoscalerConfig, AutoscalerMode, ClusterConfig, PodConfig
-from raytide.sandbox.apiserver.routes import Request
+from raytide_sandbox.apiserver.routes import Request
 from support import virtual_time
 from support.golden_differences import Fate, fields_without_effect, what_is_invalid
 from support.golden_recorder import build_record

@@ -14,7 +14,7 @@ from typing import Any
 
 from integration.rig import CRDS, Cluster, until
 from integration.surface import JOB_CRD, RAYCLUSTERS, TRAININGJOBS
-from raytide.sandbox.apiserver.store import Entry
+from raytide_sandbox.apiserver.store import Entry
 from support.builders import group, raycluster
 from support.hostile_objects import NAMESPACE, Hostile
 from support.operator_process import tail

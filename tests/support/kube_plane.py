@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from raytide.sandbox.certificates import Identity
-from raytide.sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings, find_binary
+from raytide_sandbox.certificates import Identity
+from raytide_sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings, find_binary
 
 Json = dict[str, Any]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from raytide.sandbox.container_runtime.interface import ContainerRuntimeError, Exit, Image, Mode
-from raytide.sandbox.kubelet.apiclient import ApiStatusError
+from raytide_sandbox.container_runtime.interface import ContainerRuntimeError, Exit, Image, Mode
+from raytide_sandbox.kubelet.apiclient import ApiStatusError
 from support import virtual_time
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from raytide.sandbox.container_runtime.detect import choose_runtime
-from raytide.sandbox.container_runtime.interface import ContainerRuntimeError
+from raytide_sandbox.container_runtime.detect import choose_runtime
+from raytide_sandbox.container_runtime.interface import ContainerRuntimeError
 
 
 def now() -> datetime:

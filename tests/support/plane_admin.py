@@ -20,7 +20,7 @@ import yaml
 
 from raytide.api.config import AutoscalerMode
 from raytide.api.rbac_rules import Scope, permissions_for
-from raytide.sandbox.connections import ClosingConnector
+from raytide_sandbox.connections import ClosingConnector
 
 CRD = Path(__file__).parents[2] / "crds" / "ray.io_rayclusters.yaml"
 JOB_CRD = CRD.with_name("paddlepaddle.org_trainingjobs.yaml")

@@ -21,7 +21,7 @@ from typing import Any, Self
 import aiohttp
 import yaml
 
-from raytide.sandbox.connections import ClosingConnector
+from raytide_sandbox.connections import ClosingConnector
 from support.operator_process import OperatorProcess, tail
 from support.sandbox_process import Json, SandboxProcess, eventually, processes_with
 

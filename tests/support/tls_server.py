@@ -12,7 +12,7 @@ import threading
 from datetime import UTC, datetime
 from typing import Self
 
-from raytide.sandbox.certificates import Identity, make_certificates
+from raytide_sandbox.certificates import Identity, make_certificates
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n"
 HOST = "127.0.0.1"

@@ -21,11 +21,11 @@ from urllib.parse import urlsplit
 import yaml
 from aiohttp import web
 
-from raytide.sandbox.apiserver.http import application
-from raytide.sandbox.apiserver.routes import Api
-from raytide.sandbox.apiserver.store import Store
-from raytide.sandbox.certificates import Certificates, make_certificates
-from raytide.sandbox.controllers.manager import Controllers
+from raytide_sandbox.apiserver.http import application
+from raytide_sandbox.apiserver.routes import Api
+from raytide_sandbox.apiserver.store import Store
+from raytide_sandbox.certificates import Certificates, make_certificates
+from raytide_sandbox.controllers.manager import Controllers
 
 TOKEN = "probe-token"
 

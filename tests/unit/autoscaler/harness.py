@@ -22,9 +22,9 @@ from raytide.autoscaler.state.snapshot import ReconcilerSettings
 from raytide.kube.client import Client
 from raytide.kube.transport import Response, StreamStatusError
 from raytide.runtime.clock import Clock
-from raytide.sandbox.apiserver.request_response import Request as ApiRequest
-from raytide.sandbox.apiserver.routes import Api
-from raytide.sandbox.apiserver.store import Store
+from raytide_sandbox.apiserver.request_response import Request as ApiRequest
+from raytide_sandbox.apiserver.routes import Api
+from raytide_sandbox.apiserver.store import Store
 from support import virtual_time
 from support.builders import group, raycluster
 from support.fake_gcs import GcsWorld, fake_gcs

@@ -30,8 +30,8 @@ from raytide.autoscaler.model import (
 from raytide.autoscaler.reconcile import plan_names, reconcile
 from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutoscaler
 from raytide.autoscaler.state.snapshot import Operation, ReconcileResult, ReconcilerSettings, ReconcilerState, Snapshot
-from raytide.sandbox.apiserver.api_status import ApiStatusError
-from raytide.sandbox.apiserver.patching import json_patch
+from raytide_sandbox.apiserver.api_status import ApiStatusError
+from raytide_sandbox.apiserver.patching import json_patch
 from support.builders import group, raycluster
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

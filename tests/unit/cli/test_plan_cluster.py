@@ -14,9 +14,9 @@ from raytide.cli.plan.render import as_json
 from raytide.cli.plan.simulate import answer
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
-from raytide.sandbox.apiserver.routes import Api, Request
-from raytide.sandbox.apiserver.store import Store
-from raytide.sandbox.faults.types import Answer
+from raytide_sandbox.apiserver.routes import Api, Request
+from raytide_sandbox.apiserver.store import Store
+from raytide_sandbox.faults.types import Answer
 from support.plan_snapshots import job, node, pod, priority_class, quota
 
 from simulation.wire import InProcess

@@ -10,7 +10,7 @@ import yaml
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.validation import violations
-from raytide.sandbox.apiserver.schema import Structural, compile_schema
+from raytide_sandbox.apiserver.schema import Structural, compile_schema
 
 TESTS = Path(__file__).parents[2]
 GOLDEN = TESTS / "golden"

@@ -9,7 +9,7 @@ import yaml
 
 import crds
 from raytide.api.raycluster import RayCluster
-from raytide.sandbox.apiserver.schema import compile_schema
+from raytide_sandbox.apiserver.schema import compile_schema
 
 ROOT = Path(__file__).parents[3]
 NAME = "ray.io_rayclusters.yaml"

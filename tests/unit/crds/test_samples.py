@@ -9,8 +9,8 @@ from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
 from raytide.api.trainingjob import TrainingJob
 from raytide.raycluster.validation import unsupported, violations, warnings
-from raytide.sandbox.apiserver.schema import compile_schema
 from raytide.trainingjob import validation as of_jobs
+from raytide_sandbox.apiserver.schema import compile_schema
 from support.training_builders import SEED
 
 ROOT = Path(__file__).parents[3]

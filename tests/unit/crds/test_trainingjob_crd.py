@@ -17,8 +17,8 @@ from raytide.api.trainingjob import (
     TrainingJob,
     TrainingJobSpec,
 )
-from raytide.sandbox.apiserver.schema import compile_schema
 from raytide.trainingjob.validation import unsupported, violations
+from raytide_sandbox.apiserver.schema import compile_schema
 from support.job_world import JobWorld, merged
 from support.training_builders import changed_seed
 

@@ -27,10 +27,10 @@ from raytide.api.trainingjob_pods import roles_of, size_for
 from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
-from raytide.sandbox.apiserver.routes import Api, Request
-from raytide.sandbox.apiserver.store import Store
-from raytide.sandbox.controllers.manager import Controllers
 from raytide.trainingjob.manifests.objects import build_pod
+from raytide_sandbox.apiserver.routes import Api, Request
+from raytide_sandbox.apiserver.store import Store
+from raytide_sandbox.controllers.manager import Controllers
 
 from simulation.wire import InProcess
 

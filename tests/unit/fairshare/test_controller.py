@@ -6,8 +6,8 @@ import pytest
 
 from raytide.api import trainingjob_constants as constants
 from raytide.api.errors import ApiUnavailableError
-from raytide.sandbox.apiserver.store import Change
-from raytide.sandbox.faults.types import Answer
+from raytide_sandbox.apiserver.store import Change
+from raytide_sandbox.faults.types import Answer
 from unit.fairshare.harness import JOBS, Stage
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D16")]

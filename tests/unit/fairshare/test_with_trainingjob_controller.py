@@ -9,8 +9,8 @@ from raytide.api.conditions import find_condition
 from raytide.api.config import JobConfig
 from raytide.controller.base import ControllerOptions
 from raytide.kube.client import Client
-from raytide.sandbox.apiserver.store import Change
 from raytide.trainingjob.controller import TrainingJobController
+from raytide_sandbox.apiserver.store import Change
 from unit.fairshare.harness import JOBS, Json, Stage
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D16", "TJ:4")]

@@ -19,7 +19,7 @@ from raytide.api.errors import ApiUnavailableError
 from raytide.kube import credentials as accessing
 from raytide.kube.credentials import Access, ClientCertificate, NotConnectedError, find_proxy, service_account_access
 from raytide.kube.kubeconfig import connect, find_access
-from raytide.sandbox.certificates import Certificates, make_certificates
+from raytide_sandbox.certificates import Certificates, make_certificates
 
 pytestmark = pytest.mark.rule("RM:F14")
 PEM = serialization.Encoding.PEM

@@ -11,7 +11,7 @@ from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS
 from raytide.kube.client import Client
 from raytide.manager.manager import ControllerManager
 from raytide.manager.settings import Settings
-from raytide.sandbox.apiserver.request_response import Request
+from raytide_sandbox.apiserver.request_response import Request
 from support.builders import raycluster
 from support.training_builders import trainingjob
 from unit.trainingjob.test_controller import DEFINITIONS, install

@@ -7,8 +7,8 @@ import time
 import aiohttp
 import pytest
 
-from raytide.sandbox import connections
-from raytide.sandbox.connections import ClosingConnector
+from raytide_sandbox import connections
+from raytide_sandbox.connections import ClosingConnector
 from support.tls_server import TlsServer
 
 LATE_S = 0.3

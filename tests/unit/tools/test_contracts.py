@@ -1,6 +1,6 @@
 """Each import contract in pyproject.toml fails for an import that it forbids.
 
-import-linter checks a copy of operator/src with one added import. Only the contract under test may be broken, so each
+import-linter checks a copy of both packages with one added import. Only the contract under test may be broken, so each
 contract is needed for its own sake.
 """
 
@@ -23,31 +23,44 @@ DECISIONS = "Decisions do no I/O and read no clock"
 KOPF = "kopf only in manager.kopf_source"
 KUBERNETES = "kubernetes only in kube.kubeconfig"
 SIDECAR = "The sidecar reaches neither kopf nor kubernetes, nor what makes it big"
+NO_SANDBOX = "The code under test imports nothing of the sandbox"
 SANDBOX = "The sandbox imports only api.constants and api.quantity of the code under test"
 
 MUTATIONS = [
-    pytest.param(LAYERS, "raycluster/plan.py", "raytide.trainingjob.plan_types", id="a kind imports another kind"),
-    pytest.param(LAYERS, "kube/client.py", "raytide.controller.workqueue", id="a lower layer imports a higher one"),
-    pytest.param(LAYERS, "helpers/strings.py", "re", id="a package without a layer"),
-    pytest.param(DECISIONS, "raycluster/plan.py", "asyncio", id="a decision awaits"),
-    pytest.param(DECISIONS, "trainingjob/backoff.py", "raytide.runtime.clock", id="a new decision reads the clock"),
-    pytest.param(KOPF, "manager/manager.py", "kopf", id="another module of the manager imports kopf"),
-    pytest.param(KUBERNETES, "manager/main.py", "kubernetes", id="the manager imports kubernetes"),
-    pytest.param(SIDECAR, "autoscaler/main.py", "yaml", id="the sidecar imports yaml"),
-    pytest.param(SIDECAR, "kube/client.py", "pydantic", id="what the sidecar imports imports pydantic"),
-    pytest.param(SANDBOX, "sandbox/kubelet/kubelet.py", "raytide.runtime.clock", id="the sandbox uses our clock"),
-    pytest.param(SANDBOX, "sandbox/apiserver/store.py", "raytide.api.merge_patch", id="the sandbox uses our values"),
     pytest.param(
-        SANDBOX, "api/quantity.py", "raytide.api.index_ranges", id="a module of its allow-list imports another"
+        LAYERS, "raytide/raycluster/plan.py", "raytide.trainingjob.plan_types", id="a kind imports another kind"
+    ),
+    pytest.param(
+        LAYERS, "raytide/kube/client.py", "raytide.controller.workqueue", id="a lower layer imports a higher one"
+    ),
+    pytest.param(LAYERS, "raytide/helpers/strings.py", "re", id="a package without a layer"),
+    pytest.param(DECISIONS, "raytide/raycluster/plan.py", "asyncio", id="a decision awaits"),
+    pytest.param(
+        DECISIONS, "raytide/trainingjob/backoff.py", "raytide.runtime.clock", id="a new decision reads the clock"
+    ),
+    pytest.param(KOPF, "raytide/manager/manager.py", "kopf", id="another module of the manager imports kopf"),
+    pytest.param(KUBERNETES, "raytide/manager/main.py", "kubernetes", id="the manager imports kubernetes"),
+    pytest.param(SIDECAR, "raytide/autoscaler/main.py", "yaml", id="the sidecar imports yaml"),
+    pytest.param(SIDECAR, "raytide/kube/client.py", "pydantic", id="what the sidecar imports imports pydantic"),
+    pytest.param(NO_SANDBOX, "raytide/kube/client.py", "raytide_sandbox.rfc3339", id="the client uses the sandbox"),
+    pytest.param(
+        SANDBOX, "raytide_sandbox/kubelet/kubelet.py", "raytide.runtime.clock", id="the sandbox uses our clock"
+    ),
+    pytest.param(
+        SANDBOX, "raytide_sandbox/apiserver/store.py", "raytide.api.merge_patch", id="the sandbox uses our values"
+    ),
+    pytest.param(
+        SANDBOX, "raytide/api/quantity.py", "raytide.api.index_ranges", id="a module of its allow-list imports another"
     ),
 ]
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """Copy of operator/src with the contracts and a cache of the unchanged modules."""
+    """Copy of both packages with the contracts and a cache of the unchanged modules."""
     folder = tmp_path_factory.mktemp("contracts")
-    shutil.copytree(ROOT / "operator/src/raytide", folder / "raytide", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("operator/src/raytide", "sandbox/src/raytide_sandbox"):
+        shutil.copytree(ROOT / package, folder / Path(package).name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder
 
@@ -79,7 +92,7 @@ def test_all_contracts_are_kept(sources):
 
 @pytest.mark.parametrize(("contract", "module", "imported"), MUTATIONS)
 def test_a_forbidden_import_breaks_one_contract(sources, contract, module, imported):
-    file = sources / "raytide" / module
+    file = sources / module
     before = file.read_text() if file.exists() else None
     file.parent.mkdir(exist_ok=True)
     file.write_text(f"{before or ''}\nimport {imported}\n")
@@ -105,7 +118,7 @@ def test_each_contract_has_a_mutation():
 
 def test_each_shell_imports_what_decisions_may_not():
     (decisions,) = (contract for contract in CONTRACTS if contract["name"] == DECISIONS)
-    graph = grimp.build_graph("raytide", include_external_packages=True, cache_dir=None)
+    graph = grimp.build_graph("raytide", "raytide_sandbox", include_external_packages=True, cache_dir=None)
     shells = [expression.removesuffix(" -> **") for expression in decisions["ignore_imports"]]
     assert [
         shell

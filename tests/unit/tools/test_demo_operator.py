@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from raytide.sandbox.state_dir import start_ticks
+from raytide_sandbox.state_dir import start_ticks
 
 from demo_operator import DemoOperator
 

@@ -8,7 +8,7 @@ import pytest
 import control_plane
 import go_build
 import kube_tools
-from raytide.sandbox.controlplane.binaries import find_binary
+from raytide_sandbox.controlplane.binaries import find_binary
 
 GO = """#!/bin/sh
 case "$1" in

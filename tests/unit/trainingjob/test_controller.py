@@ -21,8 +21,8 @@ from raytide.kube.client import Client
 from raytide.kube.transport import Response
 from raytide.metrics import REGISTRY
 from raytide.runtime.clock import Clock
-from raytide.sandbox.apiserver.request_response import Request
 from raytide.trainingjob.controller import TrainingJobController
+from raytide_sandbox.apiserver.request_response import Request
 from support import virtual_time
 from support.training_builders import trainingjob
 

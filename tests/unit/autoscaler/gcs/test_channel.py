@@ -14,7 +14,7 @@ from raytide.autoscaler.gcs.channel import LONGEST_MESSAGE, connect_gcs
 from raytide.autoscaler.gcs.client import Gcs, GcsClient, announce_metrics, is_autoscaler_v2, session_name
 from raytide.autoscaler.gcs.credentials import GcsAccess, gcs_access
 from raytide.autoscaler.model import HEAD_TYPE, Drained, DrainReason, HeadDirectories, NodeStatus, Report
-from raytide.sandbox.certificates import Authority
+from raytide_sandbox.certificates import Authority
 from support.fake_gcs import NOBODY, GcsServer, GcsWorld, fake_gcs
 
 

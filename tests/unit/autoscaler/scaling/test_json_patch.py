@@ -7,8 +7,8 @@ import pytest
 from raytide.api import constants
 from raytide.autoscaler.scaling.json_patch import GroupChange, build_patch, pointer
 from raytide.autoscaler.state.worker_groups import spec_groups
-from raytide.sandbox.apiserver.api_status import ApiStatusError
-from raytide.sandbox.apiserver.patching import json_patch
+from raytide_sandbox.apiserver.api_status import ApiStatusError
+from raytide_sandbox.apiserver.patching import json_patch
 from support.builders import group, raycluster
 
 RECORD = constants.AUTOSCALER_DECISION_ANNOTATION

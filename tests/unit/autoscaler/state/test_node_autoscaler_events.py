@@ -18,7 +18,7 @@ from raytide.autoscaler.state.node_autoscaler_events import (
     wait_s,
 )
 from raytide.kube.client import Client
-from raytide.sandbox.faults.types import Answer
+from raytide_sandbox.faults.types import Answer
 from support.builders import group, pending
 from unit.autoscaler.simulated_cluster import EPOCH, World
 

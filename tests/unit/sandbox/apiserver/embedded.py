@@ -5,8 +5,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from raytide.sandbox.apiserver.routes import Answer, Api, Request, Response
-from raytide.sandbox.apiserver.store import Store
+from raytide_sandbox.apiserver.routes import Answer, Api, Request, Response
+from raytide_sandbox.apiserver.store import Store
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 PODS = "/api/v1/namespaces/default/pods"

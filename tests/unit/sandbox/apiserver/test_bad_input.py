@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from raytide.sandbox.apiserver.routes import Api
+from raytide_sandbox.apiserver.routes import Api
 from unit.sandbox.apiserver.embedded import CRDS, MERGE, PODS, ask, build_api, definition, pod, told
 
 SCALARS = st.none() | st.booleans() | st.integers(-5, 70000) | st.text(max_size=6)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from raytide.sandbox.apiserver.api_status import ApiStatusError
-from raytide.sandbox.apiserver.list_types import BuiltInFields, SchemaFields
-from raytide.sandbox.apiserver.managed_fields import Author, apply, record_update
+from raytide_sandbox.apiserver.api_status import ApiStatusError
+from raytide_sandbox.apiserver.list_types import BuiltInFields, SchemaFields
+from raytide_sandbox.apiserver.managed_fields import Author, apply, record_update
 
 POD = BuiltInFields("Pod")
 FREE = SchemaFields({})

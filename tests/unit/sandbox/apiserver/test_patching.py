@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from raytide.sandbox.apiserver.api_status import ApiStatusError
-from raytide.sandbox.apiserver.list_types import BuiltInFields
-from raytide.sandbox.apiserver.patching import json_patch, merge_patch, strategic_merge
+from raytide_sandbox.apiserver.api_status import ApiStatusError
+from raytide_sandbox.apiserver.list_types import BuiltInFields
+from raytide_sandbox.apiserver.patching import json_patch, merge_patch, strategic_merge
 
 POD = BuiltInFields("Pod")
 

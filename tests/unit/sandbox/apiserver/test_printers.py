@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from raytide.sandbox.apiserver.printing.podprinter import summary
-from raytide.sandbox.apiserver.printing.printers import PRINTERS, age, duration
-from raytide.sandbox.apiserver.printing.tables import json_path
+from raytide_sandbox.apiserver.printing.podprinter import summary
+from raytide_sandbox.apiserver.printing.printers import PRINTERS, age, duration
+from raytide_sandbox.apiserver.printing.tables import json_path
 from unit.sandbox.apiserver.embedded import NOW
 
 

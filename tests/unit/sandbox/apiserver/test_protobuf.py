@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from raytide.sandbox.apiserver.api_status import ApiStatusError
-from raytide.sandbox.apiserver.protobuf import MAGIC, decode
+from raytide_sandbox.apiserver.api_status import ApiStatusError
+from raytide_sandbox.apiserver.protobuf import MAGIC, decode
 
 
 def varint(number: int) -> bytes:

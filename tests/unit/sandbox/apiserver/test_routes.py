@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from raytide.sandbox.apiserver.routes import Api, Proxied, Response, WatchCursor
-from raytide.sandbox.apiserver.tokens import Tokens
+from raytide_sandbox.apiserver.routes import Api, Proxied, Response, WatchCursor
+from raytide_sandbox.apiserver.tokens import Tokens
 from unit.sandbox.apiserver.embedded import CRDS, MERGE, NODES, PODS, ask, build_api, build_store, definition, pod, told
 
 TOYS = "/apis/example.com/{}/namespaces/default/toys"
@@ -212,7 +212,7 @@ def build_node(api: Api) -> None:
 
 
 def forwarded(api: Api, path: str, raw_query: str = "", **query: str) -> Proxied:
-    from raytide.sandbox.apiserver.routes import Request
+    from raytide_sandbox.apiserver.routes import Request
 
     found = api.handle(Request("GET", path, query, {}, raw_query=raw_query))
     assert isinstance(found, Proxied), found

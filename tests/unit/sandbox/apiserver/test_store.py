@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from raytide.sandbox.apiserver.api_status import ApiStatusError
-from raytide.sandbox.apiserver.builtin_resources import CRDS
-from raytide.sandbox.apiserver.store import Change, Store
+from raytide_sandbox.apiserver.api_status import ApiStatusError
+from raytide_sandbox.apiserver.builtin_resources import CRDS
+from raytide_sandbox.apiserver.store import Change, Store
 from unit.sandbox.apiserver.embedded import build_store
 
 

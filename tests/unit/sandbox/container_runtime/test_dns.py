@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from raytide.sandbox.container_runtime.dns import Names, answer
+from raytide_sandbox.container_runtime.dns import Names, answer
 
 A, AAAA = 1, 28
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from raytide.sandbox.container_runtime import images
-from raytide.sandbox.container_runtime.interface import Image
+import raytide.cli
+from raytide_sandbox.container_runtime import images
+from raytide_sandbox.container_runtime.interface import Image
 
 HERE = Path("/s/bin")
 
@@ -97,8 +98,8 @@ def test_the_environment_of_the_running_python_is_shown_and_nothing_twice() -> N
     def is_shown(path: str) -> bool:
         return any(path == one or path.startswith(one + "/") for one in dirs)
 
-    package = str(Path(images.__file__).parents[3])
-    for path in (sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), package):
+    packages = (str(Path(images.__file__).parents[2]), str(Path(raytide.cli.__file__).parents[2]))
+    for path in (sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *packages):
         assert is_shown(path), path
     assert not [one for one in dirs if any(one.startswith(other + "/") for other in dirs)]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from raytide.sandbox.container_runtime.interface import ContainerRuntimeError
-from raytide.sandbox.container_runtime.ipam import Addresses
+from raytide_sandbox.container_runtime.interface import ContainerRuntimeError
+from raytide_sandbox.container_runtime.ipam import Addresses
 
 
 def test_addresses_follow_from_numbers() -> None:

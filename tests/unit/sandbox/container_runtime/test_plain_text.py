@@ -2,7 +2,7 @@
 
 import pytest
 
-from raytide.sandbox.container_runtime import host_network_rewrite
+from raytide_sandbox.container_runtime import host_network_rewrite
 
 NAMES = {"head.default.svc.cluster.local": ("127.88.0.2",), "db.x.svc.cluster.local": ("10.0.0.9",)}
 

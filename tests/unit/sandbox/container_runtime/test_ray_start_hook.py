@@ -5,7 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from raytide.sandbox.container_runtime.ray_start_hook import on_start
+from raytide_sandbox.container_runtime.ray_start_hook import on_start
 
 
 @pytest.fixture

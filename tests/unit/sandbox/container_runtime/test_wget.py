@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raytide.sandbox.container_runtime import images
+from raytide_sandbox.container_runtime import images
 
 
 class Answers(http.server.BaseHTTPRequestHandler):

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from raytide.sandbox.container_runtime import ipc_protocol
+from raytide_sandbox.container_runtime import ipc_protocol
 
 
 @pytest.mark.parametrize("length", [10, 32_000, 5_000_000])

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from raytide.sandbox.apiserver.store import Store
-from raytide.sandbox.controllers.manager import Controllers
+from raytide_sandbox.apiserver.store import Store
+from raytide_sandbox.controllers.manager import Controllers
 
 Json = dict[str, Any]
 

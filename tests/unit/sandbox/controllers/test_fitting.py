@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from raytide.sandbox.controllers.node_fit import build_room, pod_requests, rule_out, unschedulable_message
+from raytide_sandbox.controllers.node_fit import build_room, pod_requests, rule_out, unschedulable_message
 
 
 def container(*, limits: dict[str, str] | None = None, restart: str | None = None, **requests: str) -> dict[str, Any]:

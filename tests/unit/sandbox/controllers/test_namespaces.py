@@ -2,7 +2,7 @@
 
 import pytest
 
-from raytide.sandbox.apiserver.api_status import ApiStatusError
+from raytide_sandbox.apiserver.api_status import ApiStatusError
 
 
 def test_the_four_namespaces_of_every_cluster_exist_from_the_start(cluster):

@@ -158,7 +158,7 @@ def test_the_reason_follows_the_cluster(cluster):
 
 def test_a_thousand_alike_waiting_pods_cost_one_look_at_the_nodes_each_round(cluster, monkeypatch):
     looks = []
-    from raytide.sandbox.controllers import scheduler
+    from raytide_sandbox.controllers import scheduler
 
     genuine = scheduler.rule_out
     monkeypatch.setattr(scheduler, "rule_out", lambda *args: looks.append(1) or genuine(*args))
@@ -193,7 +193,7 @@ def test_a_pod_changed_before_its_first_try_is_still_tried(cluster):
 
 
 def test_a_change_of_a_waiting_pod_that_does_not_matter_costs_no_further_try(cluster, monkeypatch):
-    from raytide.sandbox.controllers import scheduler
+    from raytide_sandbox.controllers import scheduler
 
     cluster.node("n1", cpu="1")
     cluster.pod("p", cpu="2")

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from cryptography import x509
 
-from raytide.sandbox.certificates import make_certificates
-from raytide.sandbox.kubeconfig import build_kubeconfig, write_private
-from raytide.sandbox.state_dir import AlreadyRunningError, Record, StateDirectory, start_ticks, uptime_s
+from raytide_sandbox.certificates import make_certificates
+from raytide_sandbox.kubeconfig import build_kubeconfig, write_private
+from raytide_sandbox.state_dir import AlreadyRunningError, Record, StateDirectory, start_ticks, uptime_s
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_where_the_state_lives(environ, path):
 
 
 def test_only_one_can_hold_the_place_and_the_end_of_the_process_lets_go(state):
-    code = "import sys; from pathlib import Path; from raytide.sandbox.state_dir import StateDirectory as S\n"
+    code = "import sys; from pathlib import Path; from raytide_sandbox.state_dir import StateDirectory as S\n"
     code += f"c = S(Path({str(state.path)!r})).claim(); print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"

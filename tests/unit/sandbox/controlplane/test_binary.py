@@ -2,9 +2,9 @@
 
 import pytest
 
-from raytide.sandbox.controlplane.binaries import check_parts, find_binary, pointer, program
-from raytide.sandbox.controlplane.component import ControlPlaneError
-from raytide.sandbox.controlplane.flags import PARTS
+from raytide_sandbox.controlplane.binaries import check_parts, find_binary, pointer, program
+from raytide_sandbox.controlplane.component import ControlPlaneError
+from raytide_sandbox.controlplane.flags import PARTS
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from raytide.sandbox.controlplane.ports import HOST, LIMIT, LOWEST, Ports, is_free, next_free
+from raytide_sandbox.controlplane.ports import HOST, LIMIT, LOWEST, Ports, is_free, next_free
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import textwrap
 
 import pytest
 
-from raytide.sandbox.controlplane import processes
-from raytide.sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings
-from raytide.sandbox.state_dir import StateDirectory, start_ticks
+from raytide_sandbox.controlplane import processes
+from raytide_sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings
+from raytide_sandbox.state_dir import StateDirectory, start_ticks
 from support.kube_plane import eventually
 
 SETTINGS = PlaneSettings(parts=("etcd", "kube-apiserver"))
@@ -131,7 +131,7 @@ def test_stop_is_harmless_when_nothing_runs(plane):
 
 OWNER = """
 import os, pathlib, sys, threading
-from raytide.sandbox.controlplane.component import Component
+from raytide_sandbox.controlplane.component import Component
 
 def start():
     component = Component("sleeper", pathlib.Path(sys.argv[1]))

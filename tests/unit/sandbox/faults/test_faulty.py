@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from raytide.sandbox.apiserver.request_response import Response
-from raytide.sandbox.faults.script import Rule, Script
-from raytide.sandbox.faults.transport import Faulty
-from raytide.sandbox.faults.types import (
+from raytide_sandbox.apiserver.request_response import Response
+from raytide_sandbox.faults.script import Rule, Script
+from raytide_sandbox.faults.transport import Faulty
+from raytide_sandbox.faults.types import (
     Answer,
     CallFault,
     Close,

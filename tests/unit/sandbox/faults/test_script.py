@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from raytide.sandbox.apiserver.request_response import Response
-from raytide.sandbox.faults.script import Line, Rule, Script, seen_call, seen_line
-from raytide.sandbox.faults.types import (
+from raytide_sandbox.apiserver.request_response import Response
+from raytide_sandbox.faults.script import Line, Rule, Script, seen_call, seen_line
+from raytide_sandbox.faults.types import (
     FORBIDDEN,
     UNAUTHORIZED,
     Answer,

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from raytide.sandbox.certificates import Authority
-from raytide.sandbox.kubelet.server import Door, KubeletServer
+from raytide_sandbox.certificates import Authority
+from raytide_sandbox.kubelet.server import Door, KubeletServer
 
 NOW = datetime.now(UTC)
 OURS, THEIRS = Authority.create(NOW, "ours"), Authority.create(NOW, "theirs")

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from raytide.sandbox.streaming.egress_proxy import build_egress_configuration, egress_proxy
+from raytide_sandbox.streaming.egress_proxy import build_egress_configuration, egress_proxy
 
 
 async def talk(path, request, more=b""):

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from raytide.sandbox.kubelet.env import (
+from raytide_sandbox.kubelet.env import (
     ConfigMissingError,
     NodeFigures,
     PodSurroundings,
@@ -12,7 +12,7 @@ from raytide.sandbox.kubelet.env import (
     build_environment,
     references,
 )
-from raytide.sandbox.kubelet.podspec import PodSpecError, read_pod
+from raytide_sandbox.kubelet.podspec import PodSpecError, read_pod
 from support.kubelet_fakes import build_pod
 
 NODE = NodeFigures(host_ip="10.88.0.1", allocatable={"cpu": "8", "memory": "32Gi"})

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from raytide.sandbox.streaming.logs import LogClock, LogOptions, read_log, read_options, tail_offset
+from raytide_sandbox.streaming.logs import LogClock, LogOptions, read_log, read_options, tail_offset
 from support.kubelet_fakes import EPOCH
 
 LATER = EPOCH + timedelta(seconds=100)

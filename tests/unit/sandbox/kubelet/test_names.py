@@ -2,7 +2,7 @@
 
 import pytest
 
-from raytide.sandbox.kubelet.names import build_names
+from raytide_sandbox.kubelet.names import build_names
 
 
 def endpoints(*addresses, **subset):

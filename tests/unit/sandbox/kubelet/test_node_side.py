@@ -7,11 +7,11 @@ import json
 import pytest
 from aiohttp import web
 
-from raytide.sandbox.kubelet.apiclient import ApiAccess, ApiClient, ApiStatusError, ApiUnavailableError
-from raytide.sandbox.kubelet.kubelet_context import Host
-from raytide.sandbox.kubelet.node_lease import Heartbeat
-from raytide.sandbox.kubelet.node_status import NodeFacts, build_capacity, build_node_status
-from raytide.sandbox.kubelet.rejected_pods import RefusedPod
+from raytide_sandbox.kubelet.apiclient import ApiAccess, ApiClient, ApiStatusError, ApiUnavailableError
+from raytide_sandbox.kubelet.kubelet_context import Host
+from raytide_sandbox.kubelet.node_lease import Heartbeat
+from raytide_sandbox.kubelet.node_status import NodeFacts, build_capacity, build_node_status
+from raytide_sandbox.kubelet.rejected_pods import RefusedPod
 from support.kubelet_fakes import FakeApi, build_pod, virtual_now
 
 NODE = NodeFacts(

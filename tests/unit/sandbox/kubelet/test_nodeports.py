@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from raytide.sandbox.streaming.nodeports import NodePort, NodePorts, PodPort, ready_pods, wanted_node_ports
+from raytide_sandbox.streaming.nodeports import NodePort, NodePorts, PodPort, ready_pods, wanted_node_ports
 from support.ports import free_port
 
 

@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from raytide.sandbox.kubelet.env import NodeFigures
-from raytide.sandbox.kubelet.kubelet_context import Host
-from raytide.sandbox.kubelet.podspec import read_pod
-from raytide.sandbox.kubelet.podworker import PodWorker
+from raytide_sandbox.kubelet.env import NodeFigures
+from raytide_sandbox.kubelet.kubelet_context import Host
+from raytide_sandbox.kubelet.podspec import read_pod
+from raytide_sandbox.kubelet.podworker import PodWorker
 from support.kubelet_fakes import FakeApi, FakeRuntime, Script, SilentEvents, build_pod, virtual_now
 
 pytestmark = pytest.mark.looptime

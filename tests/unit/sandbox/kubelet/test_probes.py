@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from raytide.sandbox.kubelet.podspec import read_pod
-from raytide.sandbox.kubelet.probes import Checker
+from raytide_sandbox.kubelet.podspec import read_pod
+from raytide_sandbox.kubelet.probes import Checker
 from support.kubelet_fakes import build_pod
 
 

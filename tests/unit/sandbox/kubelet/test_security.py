@@ -2,9 +2,9 @@
 
 import pytest
 
-from raytide.sandbox.container_runtime.interface import Image, Security
-from raytide.sandbox.kubelet.podspec import PodSpecError, read_pod
-from raytide.sandbox.kubelet.security import build_security
+from raytide_sandbox.container_runtime.interface import Image, Security
+from raytide_sandbox.kubelet.podspec import PodSpecError, read_pod
+from raytide_sandbox.kubelet.security import build_security
 from support.kubelet_fakes import build_pod
 
 ROOT_IMAGE = Image(name="busybox", image_id="x")

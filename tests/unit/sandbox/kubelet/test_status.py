@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from raytide.sandbox.kubelet.containers import ContainerRecord, Running, Terminated, Waiting
-from raytide.sandbox.kubelet.podspec import PodSpecError, read_pod
-from raytide.sandbox.kubelet.status import PodFacts, build_refusal, build_status, pod_phase, qos_class
+from raytide_sandbox.kubelet.containers import ContainerRecord, Running, Terminated, Waiting
+from raytide_sandbox.kubelet.podspec import PodSpecError, read_pod
+from raytide_sandbox.kubelet.status import PodFacts, build_refusal, build_status, pod_phase, qos_class
 from support.kubelet_fakes import EPOCH, build_pod
 
 WAITING = ContainerRecord(Waiting("ContainerCreating"))

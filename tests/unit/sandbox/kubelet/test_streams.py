@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
-from raytide.sandbox.streaming.spdy import SpdyConnection, SpdyError
-from raytide.sandbox.streaming.spdy_header_dictionary import DICTIONARY
+from raytide_sandbox.streaming.spdy import SpdyConnection, SpdyError
+from raytide_sandbox.streaming.spdy_header_dictionary import DICTIONARY
 
 
 class Client:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from raytide.sandbox.kubelet.env import ConfigMissingError, NodeFigures, PodSurroundings
-from raytide.sandbox.kubelet.podspec import PodSpecError, read_pod
-from raytide.sandbox.kubelet.volumefiles import ensure_mount_source, volume_paths, write_files, write_volumes
-from raytide.sandbox.kubelet.volumes import (
+from raytide_sandbox.kubelet.env import ConfigMissingError, NodeFigures, PodSurroundings
+from raytide_sandbox.kubelet.podspec import PodSpecError, read_pod
+from raytide_sandbox.kubelet.volumefiles import ensure_mount_source, volume_paths, write_files, write_volumes
+from raytide_sandbox.kubelet.volumes import (
     EmptyVolume,
     FileContent,
     FilesVolume,

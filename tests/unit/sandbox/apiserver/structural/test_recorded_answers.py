@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from raytide.sandbox.apiserver.schema import Structural, compile_schema
+from raytide_sandbox.apiserver.schema import Structural, compile_schema
 from support.admission_cases import digest, expanded, read
 
 CRD = Path(__file__).parents[5] / "crds/ray.io_rayclusters.yaml"

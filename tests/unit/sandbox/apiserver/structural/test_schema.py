@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from raytide.sandbox.apiserver.schema import SchemaError, compile_schema
-from raytide.sandbox.apiserver.structural.model import violation
+from raytide_sandbox.apiserver.schema import SchemaError, compile_schema
+from raytide_sandbox.apiserver.structural.model import violation
 
 
 def schema(**properties):

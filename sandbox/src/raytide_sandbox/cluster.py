@@ -1,0 +1,121 @@
+"""The sandbox cluster: an API server, controllers and kubelets on one event loop.
+
+Takes settings, a pod runtime and a plane (the API with its controllers, see raytide_sandbox/controlplane/interface.py). Serves
+the API on the host and in the pod network, runs one kubelet per node and publishes service addresses to pods. All parts
+run in one task group: when one of them ends, all end. Objects are gone with the cluster. Run by main.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Final, NoReturn
+
+from raytide_sandbox.container_runtime.interface import Mode, Runtime
+from raytide_sandbox.controlplane.interface import NodeAccount, Plane
+from raytide_sandbox.daemonize import Settings
+from raytide_sandbox.kubeconfig import build_kubeconfig
+from raytide_sandbox.kubelet.apiclient import Manifest
+from raytide_sandbox.kubelet.kube_proxy import ServiceRouter
+from raytide_sandbox.kubelet.kubelet import Kubelet, KubeletConfig
+from raytide_sandbox.kubelet.podworker import PodWorker
+
+HTTPS_PORT: Final = 443
+NODES_READY_S: Final = 20.0
+
+_log = logging.getLogger("raytide_sandbox")
+
+
+class StoppedError(Exception):
+    """The cluster was asked to stop."""
+
+
+class Cluster:
+    """One sandbox cluster; `run` starts it and returns when it has stopped."""
+
+    def __init__(
+        self, settings: Settings, runtime: Runtime, plane: Plane, *, directory: Path, now: Callable[[], datetime]
+    ) -> None:
+        """`directory` holds the files of pods; its path should be short, because socket paths are limited."""
+        self.settings = settings
+        self.runtime = runtime
+        self.plane = plane
+        self._directory = directory
+        self._now = now
+        self._kubelets: list[Kubelet] = []
+
+    def kubeconfig(self) -> str:
+        """The administrator's kubeconfig as YAML."""
+        plane = self.plane
+        return build_kubeconfig(server=plane.server, authority=plane.authority, token=plane.admin_token)
+
+    async def run(self, stopping: asyncio.Event, on_ready: Callable[[], None]) -> NoReturn:
+        """Run until `stopping` is set or a part fails; raises an ExceptionGroup of `StoppedError` or of the failure."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._stop(stopping))
+                await self._start(group)
+                on_ready()
+        finally:
+            await self.plane.stop()
+        raise StoppedError
+
+    async def _start(self, group: asyncio.TaskGroup) -> None:
+        """Start the plane, then the router and the kubelets; returns when pods can be scheduled."""
+        inside = await self.runtime.listen_inside(HTTPS_PORT if self.runtime.mode is Mode.NS else 0)
+        port = inside.getsockname()[1]
+        await self.plane.start(inside)
+        group.create_task(self.plane.run())
+        router = ServiceRouter(
+            self.plane.router_access,
+            self.runtime,
+            self._find_worker,
+            api_address=self.runtime.node_address,
+            complete=self._complete,
+        )
+        group.create_task(_for_ever(router.run(), "the service router"))
+        names = [f"sandbox-{number}" for number in range(1, self.settings.nodes + 1)]
+        registered: list[asyncio.Event] = []
+        for number, account in enumerate(self.plane.node_accounts(names)):
+            config = self._kubelet_config(account, self._directory / str(number), port, router.note_pods)
+            kubelet = Kubelet(config, self.runtime, self._now)
+            self._kubelets.append(kubelet)
+            registered.append(asyncio.Event())
+            group.create_task(_for_ever(kubelet.run(registered[-1]), "the kubelet"))
+        async with asyncio.timeout(NODES_READY_S):
+            for event in registered:
+                await event.wait()
+            await self.plane.settle(names)
+
+    async def _stop(self, stopping: asyncio.Event) -> NoReturn:
+        await stopping.wait()
+        _log.info("asked to end")
+        raise StoppedError
+
+    def _kubelet_config(
+        self, account: NodeAccount, directory: Path, service_port: int, on_pods: Callable[[], None]
+    ) -> KubeletConfig:
+        return KubeletConfig(
+            access=account.access,
+            directory=directory,
+            node_names=account.node_names,
+            service_port=service_port,
+            door=account.door,
+            cpu=self.settings.node_cpu,
+            memory=self.settings.node_memory,
+            on_pods=on_pods,
+        )
+
+    def _find_worker(self, namespace: str, name: str) -> PodWorker | None:
+        found = (kubelet.find_worker(namespace, name) for kubelet in self._kubelets)
+        return next((worker for worker in found if worker), None)
+
+    def _complete(self, services: Iterable[Manifest], endpoints: Iterable[Manifest]) -> Iterable[Manifest]:
+        pods = (pod for kubelet in self._kubelets for pod in kubelet.pods())
+        return self.plane.complete(services, endpoints, pods)
+
+
+async def _for_ever(work: Awaitable[object], what: str) -> NoReturn:
+    await work
+    raise RuntimeError(f"{what} ended by itself")

@@ -1,0 +1,221 @@
+"""Scheduler of the sandbox.
+
+Takes changes of pods and nodes, binds pods by priority and age to the least loaded node that fits, and gives the others
+the condition and event of Kubernetes' scheduler. An unschedulable pod is tried again when capacity is freed or added;
+pods with the same needs are tried once per round, so a thousand pending workers cost one pass over the nodes. It never
+assigns the same capacity twice and never preempts. One of the sandbox's controllers; node_fit.py decides what fits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from raytide.api.quantity import QuantityError
+from raytide_sandbox.apiserver.store import ObjectKey, Store, encode
+from raytide_sandbox.apiserver.subresources import bind_pod
+from raytide_sandbox.controllers.base import Json, Noted, attempt, record_event, set_condition, timestamp
+from raytide_sandbox.controllers.node_fit import (
+    NodeRoom,
+    Requests,
+    build_room,
+    pod_requests,
+    rule_out,
+    unschedulable_message,
+)
+from raytide_sandbox.controllers.pod_view import PodSeen
+
+SCHEDULER: Final = "default-scheduler"
+GATED_MESSAGE: Final = "Scheduling is blocked due to non-empty scheduling gates"
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A pending pod."""
+
+    spec: Mapping[str, Any]
+    requests: Requests
+    shape: bytes
+    """Equal for pods that fit on the same nodes."""
+    order: tuple[int, int]
+    """Higher priority first, then older first."""
+    told: str = ""
+    """The message of the last FailedScheduling."""
+
+
+class Scheduler:
+    """Binds pods to nodes by requested resources."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._rooms: dict[str, NodeRoom] = {}
+        self._placed: dict[ObjectKey, tuple[str, Requests]] = {}
+        self._waiting: dict[ObjectKey, _Waiting] = {}
+        self._gated: set[ObjectKey] = set()
+        self._malformed: dict[ObjectKey, str] = {}
+        self._due: set[ObjectKey] = set()
+        self._has_more_room = False
+
+    # --- noting --------------------------------------------------------------------------------------------------------
+    def note(self, noted: Noted) -> None:
+        """Update node capacities and pending pods."""
+        if noted.key.resource == "pods":
+            self._note_pod(noted)
+        elif noted.key.resource == "nodes":
+            self._note_node(noted)
+
+    def _note_node(self, noted: Noted) -> None:
+        name = noted.key.name
+        if noted.is_gone:
+            self._rooms.pop(name, None)
+            return
+        try:
+            room = build_room(noted.obj)
+        except QuantityError:
+            self._rooms.pop(name, None)  # its capacity cannot be parsed, so no pod fits there
+            return
+        old = self._rooms.get(name)
+        if old is not None:
+            room.taken = old.taken
+            if room == old:
+                return
+        else:
+            for node, requests in self._placed.values():
+                if node == name:
+                    room.take(requests)
+        self._rooms[name] = room
+        self._has_more_room = True
+
+    def _note_pod(self, noted: Noted) -> None:
+        key, pod = noted.key, noted.pod
+        known = self._forget_waiting(key)
+        if noted.is_gone or pod.has_ended:
+            self._leave(key)
+        elif pod.spec.node_name:
+            self._settle(key, pod)
+        elif not noted.change.entry.is_terminating and (pod.spec.scheduler_name or SCHEDULER) == SCHEDULER:
+            self._wait(key, pod, known)
+
+    def _forget_waiting(self, key: ObjectKey) -> "_Waiting | None":
+        """Remove the pod from the queues; returns its entry if placement was tried since it was queued."""
+        known = self._waiting.pop(key, None)
+        has_been_tried = key not in self._due
+        self._gated.discard(key)
+        self._malformed.pop(key, None)
+        self._due.discard(key)
+        return known if has_been_tried else None
+
+    def _leave(self, key: ObjectKey) -> None:
+        placed = self._placed.pop(key, None)
+        if placed and placed[0] in self._rooms:
+            self._rooms[placed[0]].take(placed[1], sign=-1)
+            self._has_more_room = True
+
+    def _settle(self, key: ObjectKey, pod: PodSeen) -> None:
+        """Account for a pod on a node, unless the scheduler bound it and did so already."""
+        if key in self._placed or not pod.spec.node_name:
+            return
+        try:
+            requests = pod_requests(pod.raw_spec())
+        except QuantityError:
+            return
+        self._place(key, pod.spec.node_name, requests)
+
+    def _place(self, key: ObjectKey, node: str, requests: Requests) -> None:
+        self._placed[key] = (node, requests)
+        if node in self._rooms:
+            self._rooms[node].take(requests)
+
+    def _wait(self, key: ObjectKey, pod: PodSeen, known: "_Waiting | None") -> None:
+        """Queue the pod; a pending pod with unchanged needs keeps its entry and is not tried again."""
+        spec = pod.raw_spec()
+        if pod.fault:
+            self._malformed[key] = pod.fault
+        elif pod.spec.scheduling_gates:
+            self._gated.add(key)
+        else:
+            try:
+                requests = pod_requests(spec)
+            except QuantityError as error:
+                self._malformed[key] = str(error)
+            else:
+                wants = [spec.get(field) for field in ("nodeSelector", "affinity", "tolerations")]
+                shape = encode([sorted(requests.items()), wants])
+                if known is not None and known.shape == shape:
+                    self._waiting[key] = known
+                    return
+                order = (-(pod.spec.priority or 0), _seconds(pod.metadata.creation_timestamp))
+                self._waiting[key] = _Waiting(spec, requests, shape, order)
+        self._due.add(key)
+
+    # --- acting --------------------------------------------------------------------------------------------------------
+    def act(self, now: datetime) -> datetime | None:
+        """Bind the pods that fit, and report why the others do not."""
+        due = set(self._waiting) | self._due if self._has_more_room else self._due
+        self._has_more_room, self._due = False, set()
+        for key in sorted(due & self._gated):
+            self._explain(key, "SchedulingGated", GATED_MESSAGE, now)
+        for key in sorted(due & self._malformed.keys()):
+            self._explain(key, "Unschedulable", self._malformed[key], now)
+        hopeless: dict[bytes, str] = {}
+        for key in sorted(due & self._waiting.keys(), key=lambda key: (self._waiting[key].order, key)):
+            waiting = self._waiting[key]
+            message = hopeless.get(waiting.shape)
+            if message is None:
+                room, message = self._choose(waiting)
+                if room is not None:
+                    self._bind(key, waiting, room, now)
+                    continue
+                hopeless[waiting.shape] = message
+            if waiting.told != message:
+                waiting.told = message
+                self._explain(key, "Unschedulable", message, now)
+        return None
+
+    def _choose(self, waiting: _Waiting) -> tuple[NodeRoom | None, str]:
+        """The least loaded node that fits, or None and the reason."""
+        best: NodeRoom | None = None
+        reasons_by_node: list[list[str]] = []
+        for room in self._rooms.values():
+            reasons = rule_out(waiting.spec, waiting.requests, room)
+            if reasons:
+                reasons_by_node.append(reasons)
+            elif best is None or (room.taken_share, room.name) < (best.taken_share, best.name):
+                best = room
+        return (best, "") if best else (None, unschedulable_message(reasons_by_node))
+
+    def _bind(self, key: ObjectKey, waiting: _Waiting, room: NodeRoom, now: datetime) -> None:
+        del self._waiting[key]
+        entry = self._store.find(*key)
+        if entry is None:
+            return
+        pod = entry.obj()
+        if not attempt(lambda: self._write_binding(pod, room.name, now)):
+            return  # another client wrote first; its change is already queued
+        self._place(key, room.name, waiting.requests)
+        message = f"Successfully assigned {key.namespace}/{key.name} to {room.name}"
+        self._record(pod, "Normal", "Scheduled", message, now)
+
+    def _write_binding(self, pod: Json, node: str, now: datetime) -> None:
+        bind_pod(pod, node, moment=timestamp(now))
+        self._store.update("pods", pod, subresource="binding")
+
+    def _explain(self, key: ObjectKey, reason: str, message: str, now: datetime) -> None:
+        """Set PodScheduled=False, and record an event for Unschedulable if the condition changed."""
+        entry = self._store.find(*key)
+        if entry is None or entry.is_terminating:
+            return
+        pod = entry.obj()
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        if not set_condition(pod.setdefault("status", {}), condition, now):
+            return
+        if attempt(lambda: self._store.update("pods", pod, subresource="status")) and reason == "Unschedulable":
+            self._record(pod, "Warning", "FailedScheduling", message, now)
+
+    def _record(self, pod: Json, kind: str, reason: str, message: str, now: datetime) -> None:
+        record_event(self._store, pod, kind=kind, reason=reason, message=message, now=now, component=SCHEDULER)
+
+
+def _seconds(moment: str) -> int:
+    """A timestamp in seconds for ordering; ties are broken by namespace and name."""
+    return int(datetime.fromisoformat(moment).timestamp())
