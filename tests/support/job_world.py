@@ -18,13 +18,14 @@ from raytide.api.config import JobConfig
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES
 from raytide.api.pod import ContainerView, PodCondition
 from raytide.api.sharing_record import ResizeNote, SharingRecord, WaitingNote, encode_record
+from raytide.api.status_patch import status_patch
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_object import JobObject, job_object_from_manifest
 from raytide.api.trainingjob_pod import JobPod, job_pod_from_manifest
 from raytide.trainingjob.observed import Observed, observe
 from raytide.trainingjob.plan import plan
-from raytide.trainingjob.plan_types import Plan
-from raytide.trainingjob.status import requeue_after_s, status, status_patch
+from raytide.trainingjob.plan_types import TrainingJobPlan
+from raytide.trainingjob.status import requeue_after_s, status
 from support.training_builders import JOB_UID, trainingjob
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -99,11 +100,11 @@ class JobWorld:
 
     # --- passes ------------------------------------------------------------------------------------------------------
 
-    def plan(self) -> Plan:
+    def plan(self) -> TrainingJobPlan:
         """What would be done now."""
         return plan(self.job, self.observed, self.config)
 
-    def reconcile(self, *, crash_before_status: bool = False) -> Plan:
+    def reconcile(self, *, crash_before_status: bool = False) -> TrainingJobPlan:
         """One pass."""
         job, todo = self.job, self.plan()
         if not todo.is_reported:

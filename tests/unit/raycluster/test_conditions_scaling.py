@@ -14,10 +14,11 @@ from raytide.api.conditions import find_condition, timestamp
 from raytide.api.config import ClusterConfig
 from raytide.api.pod import ContainerView
 from raytide.api.raycluster import RayCluster
+from raytide.api.status_patch import status_patch
 from raytide.raycluster.conditions_scaling import last_writer
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
-from raytide.raycluster.status import requeue_after_s, status, status_patch
+from raytide.raycluster.status import requeue_after_s, status
 from support.builders import CLUSTER_UID, group, head, head_service, pod, raycluster
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -11,11 +11,12 @@ from raytide.api.config import ClusterConfig
 from raytide.api.meta import PODS
 from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
 from raytide.api.raycluster import RayCluster
+from raytide.api.status_patch import status_patch
 from raytide.api.violations import Violation
 from raytide.raycluster.observed import Observed, PendingRetry
 from raytide.raycluster.plan import plan
-from raytide.raycluster.plan_types import Plan
-from raytide.raycluster.status import leaves_ready_in, requeue_after_s, status, status_patch
+from raytide.raycluster.plan_types import RayClusterPlan
+from raytide.raycluster.status import leaves_ready_in, requeue_after_s, status
 from raytide.raycluster.unreadable import unreadable_patch
 from support.builders import (
     NOT_READY,
@@ -78,7 +79,7 @@ def test_ready_counts_ready_and_available_counts_running():
 )
 def test_head(cluster_ip, shown):
     world = Observed(pods=(head(),), services=(head_service(cluster_ip=cluster_ip),))
-    computed = status(parsed(), world, Plan(), (), NOW)
+    computed = status(parsed(), world, RayClusterPlan(), (), NOW)
     assert computed["head"] == {
         "podIP": "10.0.0.1",
         "podName": "demo-head-aaaaa",

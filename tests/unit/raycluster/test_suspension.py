@@ -12,9 +12,10 @@ from raytide.api.conditions import find_condition, is_condition_true
 from raytide.api.config import ClusterConfig
 from raytide.api.meta import SERVICE_ACCOUNTS
 from raytide.api.pod import PodView, pod_from_manifest
+from raytide.api.status_patch import status_patch
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
-from raytide.raycluster.status import status, status_patch
+from raytide.raycluster.status import status
 from raytide.raycluster.suspension import Suspension, suspension_of
 from support.builders import dying, group, head, head_service, parsed, pod
 

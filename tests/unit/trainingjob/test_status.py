@@ -6,9 +6,10 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import PendingRetry
 from raytide.api.conditions import timestamp
 from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
+from raytide.api.status_patch import status_patch
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.violations import Violation
-from raytide.trainingjob.status import requeue_after_s, status, status_patch
+from raytide.trainingjob.status import requeue_after_s, status
 from raytide.trainingjob.unreadable import unreadable_patch
 from support.job_world import BEGIN, READY, JobWorld, merged
 from support.training_builders import trainingjob

@@ -12,6 +12,7 @@ from typing import Any, Final
 from raytide.api.actions import Action, Create, Delete, Outcome, Result
 from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import Key, Resource
+from raytide.api.plan import earliest
 from raytide.controller.executor import ApplyResult, Executor
 from raytide.controller.expectations import Expectations
 from raytide.kube.client import Client
@@ -117,8 +118,7 @@ class ActionRunner:
             return 0.0
         has_to_ask_again = any(o.result in (Result.REFUSED, Result.SKIPPED) for o in applied.outcomes)
         in_flight = (overlay.requeue_after_s(key) for overlay in self.overlays.values())
-        nearest = (*deadlines, ASK_AGAIN_S if has_to_ask_again else None, *in_flight)
-        return min((deadline for deadline in nearest if deadline is not None), default=None)
+        return earliest(*deadlines, ASK_AGAIN_S if has_to_ask_again else None, *in_flight)
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted owner."""

@@ -1,35 +1,39 @@
 """Base class of the controllers: informers, leadership terms and the work queue of one kind.
 
 `BaseController` runs what one kind of custom resource needs: informers that always run, and a reconcile loop that runs only while
-this process is the leader (D10). It provides start, stop and enqueueing; subclasses add further informers and the
-reconcile function. It makes no decisions. Base of raycluster/controller.py and trainingjob/controller.py; D3, D4, D6,
-D11.
+this process is the leader (D10). It provides start, stop and enqueueing, also when a node fails; subclasses add the
+informers of children and the reconciler. It makes no decisions. Base of raycluster/controller.py and
+trainingjob/controller.py; D3, D4, D6, D11.
 """
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable
+from abc import ABC
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any
 
 import msgspec
 
 from raytide.api.constants import OPERATOR
-from raytide.api.meta import Key, Resource
+from raytide.api.meta import NODES, Key, Resource
+from raytide.api.node import NodeView, decode_node, has_readiness_changed
+from raytide.controller.action_runner import ActionRunner
+from raytide.controller.child_lister import ChildLister
 from raytide.controller.controller import ReconcileLoop
-from raytide.controller.expectations import Expectations, ViewDecoder
+from raytide.controller.event_correlator import EventCorrelator
+from raytide.controller.read_live import LiveReader
+from raytide.controller.reconciler import Dependencies
+from raytide.controller.status_writer import StatusWriter
 from raytide.kube.client import Client
 from raytide.kube.event_recorder import Recorder
 from raytide.kube.informer import Informer
+from raytide.kube.nodes import DeadNodes, PodOnNode
 from raytide.kube.reflector import SILENCE_S, version_number
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
-
-IN_FLIGHT: Final = "-"
-"""deletionTimestamp shown for a child whose deletion was requested but has not reached the informer yet."""
 
 
 # --- views -----------------------------------------------------------------------------------------------------------
@@ -61,48 +65,6 @@ def decode_object(document: bytes | msgspec.Raw) -> ObjectView:
     return ObjectView(Key(metadata.namespace, metadata.name), metadata.version)
 
 
-class ChildView(Protocol):
-    """Fields that the view of every child has."""
-
-    @property
-    def name(self) -> str:
-        """Object name."""
-
-    @property
-    def uid(self) -> str:
-        """Object uid; empty until the API server has assigned it."""
-
-    @property
-    def resource_version(self) -> str:
-        """Its resourceVersion, as the API server returned it."""
-
-    def marked_terminating(self, at: str) -> Self:
-        """Return a copy with a deletion in flight."""
-        ...
-
-
-C = TypeVar("C", bound=ChildView)
-
-
-def build_overlay(clock: Clock, reader: ViewDecoder[C], *informers: Informer[C]) -> Expectations[C]:
-    """Build the expectations of the children that these informers hold together (D6)."""
-
-    def relist() -> None:
-        for informer in informers:
-            informer.relist()
-
-    return Expectations(
-        clock=clock,
-        reader=reader,
-        version_of=lambda view: view.resource_version,
-        name_of=lambda view: view.name,
-        uid_of=lambda view: view.uid,
-        as_terminating=lambda view: view.marked_terminating(IN_FLIGHT),
-        informer_version=lambda namespace: min(informer.version_in(namespace) for informer in informers),
-        ask_relist=relist,
-    )
-
-
 # --- controller ------------------------------------------------------------------------------------------------------
 
 
@@ -128,18 +90,31 @@ class BaseController(ABC):
     - Outside a term nothing is written and enqueued keys are dropped: a term begins by enqueueing every object.
     - `stop` lets running passes finish for 10 s; then `run_reconcilers` and `run` return. A cancelled `run_reconcilers` ends at once.
     - An error in any part ends `run_informers`, `run_reconcilers` and `run` with that error.
+    - A changed child enqueues its owner with batching. So does a node whose readiness changes, for owners of terminating
+      pods on it. Without access to nodes, none counts as dead.
 
-    Subclasses define the watched children (`streams`), the reconcile loop (`reconcile_loop`), and the state that a new
-    term drops (`reset_for_new_term`).
+    Subclasses define the watched children (`pods`, `streams`) and the reconcile loop (`reconcile_loop`).
     """
 
     pods: Informer[Any]
     reconcile_loop: ReconcileLoop
 
     def __init__(
-        self, client: Client, resource: Resource, *, clock: Clock, controller_name: str, options: ControllerOptions
+        self,
+        client: Client,
+        resource: Resource,
+        *,
+        clock: Clock,
+        controller_name: str,
+        options: ControllerOptions,
+        owner_of: Callable[[Any], Key],
+        node_informer: str = "",
+        if_nodes_forbidden: str,
     ) -> None:
-        """`controller_name` is the reportingController of events."""
+        """`controller_name` is the reportingController of events, `owner_of` returns the owner that a child's labels name.
+
+        `node_informer` is the name of the node informer (default: of its kind), `if_nodes_forbidden` what is not done without access to nodes.
+        """
         self.resource = resource
         self.on_seen: Callable[[ObjectView, bool], None] = lambda _view, _is_gone: None
         """Callback with the view that the informer holds now, and whether the object was deleted."""
@@ -148,16 +123,54 @@ class BaseController(ABC):
         self._stopping = asyncio.Event()
         self._seen_by_all = partial(Informer, client, clock=clock, silence_s=options.silence_s)
         self._informer = partial(self._seen_by_all, namespaces=options.namespaces or None)
+        self._children = partial(self._informer, index=owner_of, on_change=self._on_child)
+        self._owner_of = owner_of
         self.objects: Informer[ObjectView] = self._informer(resource, decoder=decode_object, on_change=self._on_object)
         self.streams: tuple[Informer[Any], ...] = (self.objects,)
         """Informers that must be synced before a pass may run."""
-        self.optional_streams: tuple[Informer[Any], ...] = ()
+        self.nodes: Informer[NodeView] = self._seen_by_all(
+            NODES,
+            decoder=decode_node,
+            on_change=self._on_node,
+            name=node_informer,
+            if_forbidden=if_nodes_forbidden,
+        )
+        self.optional_streams: tuple[Informer[Any], ...] = (self.nodes,)
         """Informers that a pass uses if RBAC permits listing."""
+        self.dead_nodes = DeadNodes(self.nodes)
         self.recorder = Recorder(client, clock=clock, controller=controller_name, instance=options.instance)
+        self._live_reader = LiveReader(client, resource, clock=clock)
 
-    @abstractmethod
+    def _build_dependencies(self, children: Iterable[ChildLister[Any]], *, metrics_label: str) -> Dependencies:
+        """What the reconciler reads from and writes to; in-flight writes are processed in the order of `children`."""
+        self._runner = ActionRunner(
+            self._client,
+            clock=self._clock,
+            overlays={child.resource: child.in_flight for child in children},
+            is_crowded=self.has_concurrent_passes,
+        )
+        return Dependencies(
+            clock=self._clock,
+            live_reader=self._live_reader,
+            shown_version=self.version_of,
+            relist=self.objects.relist,
+            runner=self._runner,
+            status_writer=StatusWriter(
+                self._client,
+                self.resource,
+                clock=self._clock,
+                controller=metrics_label,
+                ignore_resource_version=self.ignore_resource_version,
+            ),
+            events=EventCorrelator(self.recorder, clock=self._clock),
+            ignore_resource_version=self.ignore_resource_version,
+            forgotten=self.forget,
+        )
+
     def reset_for_new_term(self) -> None:
-        """Drop the in-flight state of an earlier term."""
+        """Drop the in-flight writes and cached reads of an earlier leadership term."""
+        self._runner.clear()
+        self._live_reader.clear()
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -170,7 +183,9 @@ class BaseController(ABC):
 
     async def run_informers(self) -> None:
         """Run the informers until cancelled."""
-        await run_all(self.streams)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(run_all((*self.streams, *self.optional_streams)))
+            tasks.create_task(self._enqueue_on_lost_nodes())
 
     async def run_reconcilers(self) -> None:
         """Run one leadership term until stopped."""
@@ -245,6 +260,35 @@ class BaseController(ABC):
         elif old is not None:
             self.on_seen(old, True)
             self.enqueue(old.key)
+
+    def _on_child(self, old: Any, new: Any) -> None:
+        for key in {self._owner_of(view) for view in (old, new) if view is not None}:
+            self.reconcile_loop.enqueue_coalesced(key)
+
+    def _on_pod(self, old: PodOnNode | None, new: PodOnNode | None) -> None:
+        self.dead_nodes.note_pod(old, new)
+        self._on_child(old, new)
+
+    def _on_node(self, old: NodeView | None, new: NodeView | None) -> None:
+        """Enqueue the owners of terminating pods on that node if its readiness has changed."""
+        self.dead_nodes.note(new)
+        node = new or old
+        if node is not None and has_readiness_changed(old, new):
+            self._enqueue_on_node_loss({node.name})
+
+    def _enqueue_on_node_loss(self, nodes: Collection[str]) -> None:
+        for key in {self._owner_of(pod) for pod in self.pods.all() if pod.is_terminating and pod.node_name in nodes}:
+            self.reconcile_loop.enqueue_coalesced(key)
+
+    async def _enqueue_on_lost_nodes(self) -> None:
+        """Enqueue for nodes deleted before the first list: they have no watch event."""
+        await self.nodes.wait_synced()
+        self._enqueue_on_node_loss(self.dead_nodes.unready(self.pods.all()))
+        await self.dead_nodes.run(self._enqueue_on_node_loss)
+
+    def unready_nodes_of(self, key: Key) -> frozenset[str]:
+        """Nodes of that owner's pods that are not Ready or are gone; empty where nodes cannot be read."""
+        return self.dead_nodes.unready(self.pods.by_index(key))
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from raytide.api.meta import Key
 from raytide.controller import create_backoff
 from raytide.raycluster.conditions import refusal_text
 from raytide.raycluster.observed import PendingRetry
+from raytide.raycluster.plan_types import RayClusterPlan
 from raytide.runtime.backoff import backoff_s
 
 FIRST_WAIT_S = 1.0
@@ -50,6 +51,12 @@ class RayClusterCreateBackoff(create_backoff.CreateBackoff[_Entry]):
             for group, held in self.held(key, uid, generation).items()
             if max(held.until, held.replicas_at) > now
         )
+
+    def note_plan(self, key: Key, planned: RayClusterPlan, now: float) -> None:
+        """Record which groups gave a replica up, and which have all the replicas they want."""
+        self.give_up(key, planned.given_up, now)
+        for group in planned.needs_no_replica:
+            self.begin_replicas_at(key, group, now)
 
     def give_up(self, key: Key, groups: Collection[str], now: float) -> None:
         """Start or extend the backoff of groups whose incomplete replicas are deleted again."""

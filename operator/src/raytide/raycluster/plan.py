@@ -14,6 +14,7 @@ from raytide.api import constants
 from raytide.api.actions import MOST_WRITES, Action, Create, Delete, EventSpec
 from raytide.api.config import ClusterConfig
 from raytide.api.meta import PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVICES, Manifest
+from raytide.api.plan import run_steps
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.violations import Violation
@@ -27,7 +28,7 @@ from raytide.raycluster.manifests.rbac import EVENT_REASONS, Lookup, build_right
 from raytide.raycluster.manifests.services import build_head_service, build_headless_worker_service
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan_multihost_group import NewHost, ReplicaPlan, plan_replicas
-from raytide.raycluster.plan_types import NOTHING, Plan, joined
+from raytide.raycluster.plan_types import NOTHING, RayClusterPlan
 from raytide.raycluster.plan_worker_group import NEWEST, GroupPlan, Victim, plan_group, removed_groups
 from raytide.raycluster.protection import missing_protection
 from raytide.raycluster.remarks import warning_events
@@ -54,19 +55,14 @@ class PlanContext:
     scaling: Scaling
 
 
-def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: Namer) -> Plan:
+def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: Namer) -> RayClusterPlan:
     """Run the steps in order; each may add writes, and may be the last."""
     scaling = scaling_of(cluster, observed, config.autoscaler.mode)
     situation = PlanContext(cluster, observed, config, unused(namer, observed.names_in_use), scaling)
-    planned = NOTHING
-    for step in STEPS:
-        planned += step(situation)
-        if planned.is_last:
-            break
-    return planned
+    return run_steps(STEPS, situation)
 
 
-def plan_unreadable(cluster: RayCluster, observed: Observed, faults: Sequence[Violation]) -> Plan:
+def plan_unreadable(cluster: RayCluster, observed: Observed, faults: Sequence[Violation]) -> RayClusterPlan:
     """Plan of a cluster whose spec cannot be parsed: a stored suspension continues, and the violations are reported."""
     situation = PlanContext(cluster, observed, ClusterConfig(), str, Scaling())
     return end_suspended(situation) + _refused(faults)
@@ -75,12 +71,12 @@ def plan_unreadable(cluster: RayCluster, observed: Observed, faults: Sequence[Vi
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 
-def leave_to_other_controller(ctx: PlanContext) -> Plan:
+def leave_to_other_controller(ctx: PlanContext) -> RayClusterPlan:
     """Leave alone a cluster that another controller manages (RC:REC-2)."""
-    return Plan(is_reported=False, is_last=True) if is_managed_elsewhere(ctx.cluster) else NOTHING
+    return RayClusterPlan(is_reported=False, is_last=True) if is_managed_elsewhere(ctx.cluster) else NOTHING
 
 
-def end_suspended(ctx: PlanContext) -> Plan:
+def end_suspended(ctx: PlanContext) -> RayClusterPlan:
     """Delete all pods once the suspension is stored, before any step that can block the rest of the plan (RC §5.4).
 
     An invalid or changed spec does not stop it: the user or queue controller waits for the capacity.
@@ -94,13 +90,13 @@ def end_suspended(ctx: PlanContext) -> Plan:
     return replace(_end(alive, delete_suspended), is_status_gated=True)
 
 
-def refuse_invalid(ctx: PlanContext) -> Plan:
+def refuse_invalid(ctx: PlanContext) -> RayClusterPlan:
     """Stop all writes for an invalid spec and report the violations; running pods are kept (RC §1.3)."""
     faults = violations(ctx.cluster, ctx.config)
-    return _refused(faults) if faults else Plan(events=warning_events(ctx.cluster, ctx.config))
+    return _refused(faults) if faults else RayClusterPlan(events=warning_events(ctx.cluster, ctx.config))
 
 
-def ensure_head_service(ctx: PlanContext) -> Plan:
+def ensure_head_service(ctx: PlanContext) -> RayClusterPlan:
     """Create the head service once, and never change it (RC:HS-1)."""
     if ctx.observed.head_service is not None:
         return NOTHING
@@ -109,7 +105,7 @@ def ensure_head_service(ctx: PlanContext) -> Plan:
     return _unless_refused(ctx, SERVICE_SLOT, lambda: [create])
 
 
-def ensure_headless_worker_service(ctx: PlanContext) -> Plan:
+def ensure_headless_worker_service(ctx: PlanContext) -> RayClusterPlan:
     """Create one service for the hosts of all multi-host groups once, and never change it (RC:HL-1)."""
     has_hosts = any(group.num_of_hosts > 1 for group in ctx.cluster.spec.worker_group_specs)
     if not has_hosts or ctx.observed.has_headless_worker_service:
@@ -119,7 +115,7 @@ def ensure_headless_worker_service(ctx: PlanContext) -> Plan:
     return _unless_refused(ctx, HEADLESS_SLOT, lambda: [create])
 
 
-def ensure_autoscaler_rights(ctx: PlanContext) -> Plan:
+def ensure_autoscaler_rights(ctx: PlanContext) -> RayClusterPlan:
     """Create the autoscaler's service account, role and binding before the head in which it runs (RC:RB-1, RC:RB-2).
 
     Only missing objects are created, and none is changed. A binding waits for its role, and a first head for all three,
@@ -129,7 +125,7 @@ def ensure_autoscaler_rights(ctx: PlanContext) -> Plan:
     is_last = not any(not head.is_terminating for head in ctx.observed.heads)
     if account and (SERVICE_ACCOUNTS, account) in ctx.observed.missing:
         remark = messages.service_account_not_found(account)
-        return Plan(events=(remark,), requeue_after_s=LOOK_FOR_ACCOUNT_EVERY_S, is_last=is_last)
+        return RayClusterPlan(events=(remark,), requeue_after_s=LOOK_FOR_ACCOUNT_EVERY_S, is_last=is_last)
     missing = [
         Create(resource, manifest, *EVENT_REASONS[resource], RIGHTS_SLOT)
         for resource, manifest in build_rights(ctx.cluster, ctx.config.autoscaler)
@@ -142,22 +138,22 @@ def ensure_autoscaler_rights(ctx: PlanContext) -> Plan:
     return replace(_unless_refused(ctx, RIGHTS_SLOT, lambda: missing), is_last=is_last, is_continued=True)
 
 
-def hold_while_suspended(ctx: PlanContext) -> Plan:
+def hold_while_suspended(ctx: PlanContext) -> RayClusterPlan:
     """Create no pods while suspended; services and RBAC objects are kept (RC:SU-1)."""
-    return Plan(is_last=suspension_of(ctx.cluster) is not Suspension.NONE)
+    return RayClusterPlan(is_last=suspension_of(ctx.cluster) is not Suspension.NONE)
 
 
-def hold_unprotected(ctx: PlanContext) -> Plan:
+def hold_unprotected(ctx: PlanContext) -> RayClusterPlan:
     """Create no pods without the protection that the cluster asks for; running pods are kept (FD:RC-B3).
 
     It precedes `hold_while_suspended`, so that a suspended cluster reports the missing protection too.
     """
     faults = missing_protection(ctx.cluster)
     remarks = tuple(EventSpec(fault.event_reason, str(fault)) for fault in faults)
-    return Plan(unprotected=faults, events=remarks, is_last=bool(faults))
+    return RayClusterPlan(unprotected=faults, events=remarks, is_last=bool(faults))
 
 
-def ensure_one_head(ctx: PlanContext) -> Plan:
+def ensure_one_head(ctx: PlanContext) -> RayClusterPlan:
     """Keep exactly one head pod (RC:HP-1..6, RM:I2).
 
     A terminating head counts until it is gone. Of several heads, with which KubeRay stops with an error, the ready one
@@ -174,42 +170,44 @@ def ensure_one_head(ctx: PlanContext) -> Plan:
         return NOTHING
     lost = head_loss(ctx.cluster, ctx.observed)
     if is_head_restart_disabled(ctx.cluster):
-        return Plan(events=lost, is_last=True)
+        return RayClusterPlan(events=lost, is_last=True)
     return replace(_unless_refused(ctx, constants.HEAD_GROUP, lambda: [_create_head(ctx)]), events=lost)
 
 
-def resize_groups(ctx: PlanContext) -> Plan:
+def resize_groups(ctx: PlanContext) -> RayClusterPlan:
     """Resize each worker group independently; rejections of one group do not block the others (SC:S3).
 
     All groups share one budget of creates. Each may use what earlier groups left, except one create reserved for every
     later group: a large group delays the others but cannot block them.
     """
     groups = ctx.cluster.spec.worker_group_specs
-    plans: list[Plan] = []
+    plans: list[RayClusterPlan] = []
     left = MOST_WRITES
     for later, group in zip(range(len(groups) - 1, -1, -1), groups, strict=True):
         has_replicas = group.num_of_hosts > 1 and ctx.config.pods.has_multi_host_indexing
         most = min(left, max(1, left - later))
         plans.append(_resize_by_replica(ctx, group, most) if has_replicas else _resize(ctx, group, most))
         left -= sum(isinstance(action, Create) for action in plans[-1].actions)
-    return joined(plans)
+    return RayClusterPlan.joined(plans)
 
 
-def drop_removed_groups(ctx: PlanContext) -> Plan:
+def drop_removed_groups(ctx: PlanContext) -> RayClusterPlan:
     """Delete workers of groups removed from the spec; with an autoscaler, once drained or at the deadline (SC:S14)."""
     wanted = {group.group_name for group in ctx.cluster.spec.worker_group_specs}
     stays = {victim: ctx.scaling.last_stay_of(victim.pod) for victim in removed_groups(wanted, ctx.observed.workers)}
     left_s = [(until - ctx.observed.seen_at).total_seconds() for until in stays.values() if until not in (None, LATER)]
     due = [victim for victim, until in stays.items() if until is None or until <= ctx.observed.seen_at]
-    return _end(due, delete_worker) + Plan(requeue_after_s=min((left for left in left_s if left > 0), default=None))
+    return _end(due, delete_worker) + RayClusterPlan(
+        requeue_after_s=min((left for left in left_s if left > 0), default=None)
+    )
 
 
-def report_kept_failures(ctx: PlanContext) -> Plan:
+def report_kept_failures(ctx: PlanContext) -> RayClusterPlan:
     """Report failed workers that are kept at the user's request."""
-    return Plan(events=kept_failures(ctx.observed))
+    return RayClusterPlan(events=kept_failures(ctx.observed))
 
 
-STEPS: Final[tuple[Callable[[PlanContext], Plan], ...]] = (
+STEPS: Final[tuple[Callable[[PlanContext], RayClusterPlan], ...]] = (
     leave_to_other_controller,
     end_suspended,
     refuse_invalid,
@@ -238,9 +236,9 @@ def is_managed_elsewhere(cluster: RayCluster) -> bool:
     return cluster.spec.managed_by not in (None, "", constants.MANAGED_BY_US)
 
 
-def _refused(faults: Sequence[Violation]) -> Plan:
+def _refused(faults: Sequence[Violation]) -> RayClusterPlan:
     remarks = tuple(EventSpec(fault.event_reason, str(fault)) for fault in faults)
-    return Plan(violations=tuple(faults), events=remarks, is_last=True)
+    return RayClusterPlan(violations=tuple(faults), events=remarks, is_last=True)
 
 
 class _Circumstances(TypedDict):
@@ -264,7 +262,7 @@ def _circumstances(ctx: PlanContext, group: WorkerGroupSpec) -> _Circumstances:
     }
 
 
-def _resize(ctx: PlanContext, group: WorkerGroupSpec, most: int) -> Plan:
+def _resize(ctx: PlanContext, group: WorkerGroupSpec, most: int) -> RayClusterPlan:
     pods, circumstances = ctx.observed.group(group.group_name), _circumstances(ctx, group)
     has_replicas = ctx.config.pods.has_multi_host_indexing
     outdated = frozenset(pod.name for pod in pods if pod.replica_name and has_replicas)
@@ -278,7 +276,7 @@ def _resize(ctx: PlanContext, group: WorkerGroupSpec, most: int) -> Plan:
     return deletes + replace(creates, has_more=decision.has_more and creates.requeue_after_s is None)
 
 
-def _resize_by_replica(ctx: PlanContext, group: WorkerGroupSpec, most: int) -> Plan:
+def _resize_by_replica(ctx: PlanContext, group: WorkerGroupSpec, most: int) -> RayClusterPlan:
     pods, circumstances = ctx.observed.group(group.group_name), _circumstances(ctx, group)
     refusal = ctx.observed.refusal_of(group.group_name)
     decision = plan_replicas(
@@ -290,7 +288,7 @@ def _resize_by_replica(ctx: PlanContext, group: WorkerGroupSpec, most: int) -> P
         most=most,
         **circumstances,
     )
-    growth = Plan(
+    growth = RayClusterPlan(
         actions=tuple(_create_hosts(ctx, group, decision.new_hosts)) if decision.new_hosts else (),
         given_up=frozenset({group.group_name} if decision.has_given_up else ()),
         needs_no_replica=frozenset({group.group_name} if decision.needs_none else ()),
@@ -301,22 +299,21 @@ def _resize_by_replica(ctx: PlanContext, group: WorkerGroupSpec, most: int) -> P
     return _shrink(group, decision, circumstances) + growth
 
 
-def _shrink(group: WorkerGroupSpec, decision: GroupPlan | ReplicaPlan, circumstances: _Circumstances) -> Plan:
+def _shrink(group: WorkerGroupSpec, decision: GroupPlan | ReplicaPlan, circumstances: _Circumstances) -> RayClusterPlan:
     """Deletes of victims, an event about unknown names, and the time until a worker that exited 0 is replaced."""
     remarks = (
         (messages.unknown_workers_to_delete(group.group_name, decision.unknown_names),)
         if decision.unknown_names
         else ()
     )
-    rest = Plan(events=remarks, requeue_after_s=min(circumstances["resting_names"].values(), default=None))
-    withheld = Plan(unwanted=frozenset(pod.name for pod in decision.withheld))
+    rest = RayClusterPlan(events=remarks, requeue_after_s=min(circumstances["resting_names"].values(), default=None))
+    withheld = RayClusterPlan(unwanted=frozenset(pod.name for pod in decision.withheld))
     return _end(decision.victims, delete_worker) + withheld + rest
 
 
-def _unless_refused(ctx: PlanContext, group: str, creates: Callable[[], Iterable[Action]]) -> Plan:
+def _unless_refused(ctx: PlanContext, group: str, creates: Callable[[], Iterable[Action]]) -> RayClusterPlan:
     """The creates, or only a requeue delay while the group's backoff after a rejection lasts."""
-    refusal = ctx.observed.refusal_of(group)
-    return Plan(actions=tuple(creates())) if refusal is None else Plan(requeue_after_s=refusal.retry_in_s)
+    return RayClusterPlan.unless_rejected(ctx.observed.refusal_of(group), creates)
 
 
 def _create_head(ctx: PlanContext) -> Create:
@@ -356,13 +353,8 @@ def _create_worker(group: WorkerGroupSpec, manifest: Manifest) -> Create:
     )
 
 
-def _end(victims: Iterable[Victim], delete: Callable[[Victim], Delete]) -> Plan:
-    """Deletes of pods that exist; a pod whose create has no response yet is only listed as unwanted."""
-    chosen = tuple(victims)
-    return Plan(
-        actions=tuple(delete(victim) for victim in chosen if victim.pod.uid),
-        unwanted=frozenset(victim.pod.name for victim in chosen if not victim.pod.uid),
-    )
+def _end(victims: Iterable[Victim], delete: Callable[[Victim], Delete]) -> RayClusterPlan:
+    return RayClusterPlan.deleting(map(delete, victims))
 
 
 def _head_rank(head: PodView) -> tuple[bool, str, str]:

@@ -16,12 +16,13 @@ from raytide.api.actions import Outcome, Result
 from raytide.api.conditions import find_condition, parse_timestamp, timestamp, without_unreached
 from raytide.api.config import AutoscalerMode
 from raytide.api.merge_patch import merge_difference
+from raytide.api.plan import earliest
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.raycluster.conditions import conditions_of, invalid_conditions
 from raytide.raycluster.conditions_scaling import scaling_requeue_after_s
 from raytide.raycluster.desired_replicas import Scaling, scaling_of, wanted_pods
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.plan_types import Plan, earliest
+from raytide.raycluster.plan_types import RayClusterPlan
 from raytide.raycluster.resource_totals import desired_resources, max_workers, min_workers
 from raytide.raycluster.suspension import Suspension, suspension_conditions, suspension_of
 
@@ -36,7 +37,7 @@ Status = dict[str, Any]
 def status(
     cluster: RayCluster,
     observed: Observed,
-    planned: Plan,
+    planned: RayClusterPlan,
     outcomes: Sequence[Outcome],
     now: datetime,
     *,
@@ -66,18 +67,6 @@ def status(
     if merge_difference(old, new):
         new["lastUpdateTime"] = timestamp(now)
     return new
-
-
-def status_patch(cluster: RayCluster, computed: Mapping[str, Any]) -> Status | None:
-    """The body of the status patch; None when there is nothing to write.
-
-    It carries the resourceVersion that was read, because the status subresource checks no uid: a new object of the same
-    name, or a spec that changed meanwhile, causes a Conflict.
-    """
-    difference = merge_difference(cluster.status, computed)
-    if not difference:
-        return None
-    return {"metadata": {"resourceVersion": cluster.metadata.resource_version}, "status": difference}
 
 
 def requeue_after_s(

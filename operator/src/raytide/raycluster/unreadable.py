@@ -12,11 +12,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from raytide.api import constants
-from raytide.api.conditions import timestamp, without_unreached
-from raytide.api.merge_patch import merge_difference
+from raytide.api.conditions import without_unreached
 from raytide.api.meta import Manifest
 from raytide.api.raycluster import RayCluster
 from raytide.api.raycluster_schema import readable_status
+from raytide.api.status_patch import patch_of_unparsed
 from raytide.raycluster.conditions import invalid_conditions
 from raytide.raycluster.suspension import suspension_of
 from raytide.raycluster.validation import Violation
@@ -46,7 +46,4 @@ def unreadable_patch(obj: Mapping[str, Any], faults: tuple[Violation, ...], now:
     old = readable_status(obj.get("status"))
     kept = without_unreached(old, obj["metadata"].get("generation"))
     new = {**kept, "conditions": invalid_conditions(old.get("conditions") or (), faults, now)}
-    if not merge_difference(old, new):
-        return None
-    difference = merge_difference(old, {**new, "lastUpdateTime": timestamp(now)})
-    return {"metadata": {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, "status": difference}
+    return patch_of_unparsed(obj, old, new, now)

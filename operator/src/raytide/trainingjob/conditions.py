@@ -25,13 +25,15 @@ from raytide.api.violations import Violation
 from raytide.trainingjob import messages
 from raytide.trainingjob.lifecycle import JobResult, has_minimum, has_run
 from raytide.trainingjob.plan_context import PlanContext
-from raytide.trainingjob.plan_types import Plan
+from raytide.trainingjob.plan_types import TrainingJobPlan
 from raytide.trainingjob.trainer_indices import is_alive
 from raytide.trainingjob.validation import unsupported
 from raytide.trainingjob.waiting_condition import late_text, waiting_condition
 
 
-def conditions_of(ctx: PlanContext, planned: Plan, end: JobResult | None, at: datetime) -> list[dict[str, object]]:
+def conditions_of(
+    ctx: PlanContext, planned: TrainingJobPlan, end: JobResult | None, at: datetime
+) -> list[dict[str, object]]:
     """All conditions of a valid job that had not ended before."""
     old: Conditions = tuple(ctx.job.status.get("conditions") or ())
     about_room = admitted(ctx, planned)
@@ -69,7 +71,7 @@ def invalid_conditions(
 # --- one condition each ----------------------------------------------------------------------------------------------
 
 
-def admitted(ctx: PlanContext, planned: Plan) -> ConditionUpdate:
+def admitted(ctx: PlanContext, planned: TrainingJobPlan) -> ConditionUpdate:
     """`Admitted`: whether the job may have pods; a gang that released its capacity keeps the reason."""
     if ctx.job.spec.suspend:
         return messages.not_admitted_while_suspended()

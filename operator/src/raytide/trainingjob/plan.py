@@ -20,6 +20,7 @@ from raytide.api.config import JobConfig
 from raytide.api.limits import MOST_BUILT_BYTES
 from raytide.api.merge_patch import merge_difference
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS
+from raytide.api.plan import earliest, run_steps
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
 from raytide.api.trainingjob_pods import role_spec
@@ -43,69 +44,62 @@ from raytide.trainingjob.manifests.objects import (
 )
 from raytide.trainingjob.observed import Observed
 from raytide.trainingjob.plan_context import PlanContext, build_context
-from raytide.trainingjob.plan_types import JOB_SLOT, MEMBERSHIP_SLOT, NOTHING, SERVICE_SLOT, SOON_S, Plan, earliest
+from raytide.trainingjob.plan_types import JOB_SLOT, MEMBERSHIP_SLOT, NOTHING, SERVICE_SLOT, SOON_S, TrainingJobPlan
 from raytide.trainingjob.trainer_indices import is_alive
 from raytide.trainingjob.validation import violations, warnings
 from raytide.trainingjob.waiting_condition import late_text
 
-__all__ = ["Plan", "plan"]
 
-
-def plan(job: TrainingJob, observed: Observed, config: JobConfig) -> Plan:
+def plan(job: TrainingJob, observed: Observed, config: JobConfig) -> TrainingJobPlan:
     """Run the steps in order; each may add writes, and may be the last."""
     now = build_context(job, observed, config)
-    planned = NOTHING
-    for step in STEPS:
-        planned += step(now)
-        if planned.is_last:
-            break
-    return replace(planned, config=config)
+    return replace(run_steps(STEPS, now), config=config)
 
 
 # --- steps before anything runs --------------------------------------------------------------------------------------
 
 
-def leave_to_garbage_collection(ctx: PlanContext) -> Plan:
+def leave_to_garbage_collection(ctx: PlanContext) -> TrainingJobPlan:
     """Leave a job that is being deleted to garbage collection: every child has an owner reference (D14)."""
-    return Plan(is_reported=False, is_last=True) if ctx.job.metadata.deletion_timestamp else NOTHING
+    return TrainingJobPlan(is_reported=False, is_last=True) if ctx.job.metadata.deletion_timestamp else NOTHING
 
 
-def clean_up_after_the_end(ctx: PlanContext) -> Plan:
+def clean_up_after_the_end(ctx: PlanContext) -> TrainingJobPlan:
     """Delete pods that still run after the end; ended pods stay for their logs until the job's TTL (TJ §7.12)."""
     if not is_over(ctx.job.status):
         return NOTHING
     left_s = life_left_s(ctx.job, ctx.observed)
     if left_s is not None and left_s <= 0:
-        return Plan(actions=(_delete_job(ctx.job),), is_last=True)
+        return TrainingJobPlan(actions=(_delete_job(ctx.job),), is_last=True)
     running = _end(filter(is_alive, ctx.observed.pods), messages.JOB_ENDED)
-    return running + Plan(requeue_after_s=left_s, is_last=True)
+    return running + TrainingJobPlan(requeue_after_s=left_s, is_last=True)
 
 
-def refuse_invalid(ctx: PlanContext) -> Plan:
+def refuse_invalid(ctx: PlanContext) -> TrainingJobPlan:
     """Stop all writes for an invalid spec and report the violations; running pods are kept."""
     faults = violations(ctx.job)
     remarks = tuple(
         EventSpec(constants.INVALID_SPEC, str(fault)) for fault in (*faults, *warnings(ctx.job, ctx.config.gpus))
     )
-    return Plan(violations=faults, events=remarks, is_last=bool(faults))
+    return TrainingJobPlan(violations=faults, events=remarks, is_last=bool(faults))
 
 
-def report_events(ctx: PlanContext) -> Plan:
+def report_events(ctx: PlanContext) -> TrainingJobPlan:
     """Emit events about what is not in the status yet; requeue soon so that a status with fresh endings is written."""
-    return Plan(
+    return TrainingJobPlan(
         events=events_of(ctx),
         requeue_after_s=earliest(SOON_S if ctx.counts.fresh else None, ctx.counts.requeue_after_s),
     )
 
 
-def end_when_decided(ctx: PlanContext) -> Plan:
+def end_when_decided(ctx: PlanContext) -> TrainingJobPlan:
     """Write the verdict to the status before anything is deleted for it; until then create nothing."""
     if ctx.verdict is not None:
-        return Plan(requeue_after_s=SOON_S, is_last=True)
-    return Plan(requeue_after_s=deadline_left_s(ctx.job, ctx.observed))
+        return TrainingJobPlan(requeue_after_s=SOON_S, is_last=True)
+    return TrainingJobPlan(requeue_after_s=deadline_left_s(ctx.job, ctx.observed))
 
 
-def end_suspended(ctx: PlanContext) -> Plan:
+def end_suspended(ctx: PlanContext) -> TrainingJobPlan:
     """Delete all pods of a suspended job, with the grace period of their spec.
 
     An invalid spec does not prevent that: the user or queue controller waits for the capacity.
@@ -113,12 +107,12 @@ def end_suspended(ctx: PlanContext) -> Plan:
     return _end(filter(is_alive, ctx.observed.pods), messages.JOB_SUSPENDED) if ctx.job.spec.suspend else NOTHING
 
 
-def hold_while_suspended(ctx: PlanContext) -> Plan:
+def hold_while_suspended(ctx: PlanContext) -> TrainingJobPlan:
     """Create nothing for a suspended job."""
-    return Plan(is_last=ctx.job.spec.suspend)
+    return TrainingJobPlan(is_last=ctx.job.spec.suspend)
 
 
-def hold_gang(ctx: PlanContext) -> Plan:
+def hold_gang(ctx: PlanContext) -> TrainingJobPlan:
     """Create no pods of a gang before its admission (TJ §3 row 11); delete those of one that released its capacity."""
     if ctx.may_have_pods:
         return NOTHING
@@ -126,14 +120,14 @@ def hold_gang(ctx: PlanContext) -> Plan:
     return replace(_end(victims, messages.GANG_RELEASES_CAPACITY), is_last=True)
 
 
-def evict_timed_out_start(ctx: PlanContext) -> Plan:
+def evict_timed_out_start(ctx: PlanContext) -> TrainingJobPlan:
     """Release the capacity of a job whose minimum does not start in time (TJ §6: PaddleCloud #258; FD:SH-B14)."""
     left_s = gang_time_left_s(ctx.job, ctx.observed) if ctx.is_gang else chance_left_s(ctx.job, ctx.observed)
     if left_s is None or has_minimum(ctx.job, ctx.observed, ctx.counts):
         return NOTHING
     if left_s > 0:
-        return Plan(requeue_after_s=left_s)
-    return Plan(
+        return TrainingJobPlan(requeue_after_s=left_s)
+    return TrainingJobPlan(
         events=(EventSpec(constants.GANG_TIMEOUT, late_text(ctx), action="GiveBack"),),
         is_gang_late=True,
         requeue_after_s=SOON_S,
@@ -144,7 +138,7 @@ def evict_timed_out_start(ctx: PlanContext) -> Plan:
 # --- objects besides pods --------------------------------------------------------------------------------------------
 
 
-def ensure_service(ctx: PlanContext) -> Plan:
+def ensure_service(ctx: PlanContext) -> TrainingJobPlan:
     """Create the headless service once; it gives every pod a stable name."""
     name = service_name(ctx.job)
     if ctx.observed.service(name) is not None or name in ctx.observed.foreign_names:
@@ -159,7 +153,7 @@ def ensure_service(ctx: PlanContext) -> Plan:
     return replace(_unless_refused(ctx, SERVICE_SLOT, lambda: [create]), is_continued=True)
 
 
-def ensure_membership(ctx: PlanContext) -> Plan:
+def ensure_membership(ctx: PlanContext) -> TrainingJobPlan:
     """Keep the ConfigMap with the list of members, updated before pods change (TJ §7.7, §6: PaddleCloud #411)."""
     manifest = build_membership(ctx.job, ctx.size, ctx.config)
     name = membership_name(ctx.job)
@@ -194,13 +188,13 @@ def ensure_membership(ctx: PlanContext) -> Plan:
 # --- deletes ---------------------------------------------------------------------------------------------------------
 
 
-def remove_trainers(ctx: PlanContext) -> Plan:
+def remove_trainers(ctx: PlanContext) -> TrainingJobPlan:
     """Delete trainers beyond the size, cheapest loss first (TJ 7.5; Volcano #2074)."""
     alive = sum(map(is_alive, ctx.observed.trainers))
     return _end(ctx.wanted.victims, messages.surplus_trainers(len(ctx.wanted.active), alive))
 
 
-def remove_pservers(ctx: PlanContext) -> Plan:
+def remove_pservers(ctx: PlanContext) -> TrainingJobPlan:
     """Delete parameter servers that the existing trainers do not need, highest index first (TJ §3 row 4)."""
     trainers = sum(not pod.is_finished for pod in ctx.observed.trainers)
     pserver = ctx.job.spec.pserver
@@ -210,12 +204,12 @@ def remove_pservers(ctx: PlanContext) -> Plan:
     return _end(surplus, messages.surplus_pservers(needed))
 
 
-def remove_needless_master(ctx: PlanContext) -> Plan:
+def remove_needless_master(ctx: PlanContext) -> TrainingJobPlan:
     """Delete the master of a job whose spec has none any more."""
     return NOTHING if ctx.job.has_master else _end(filter(is_alive, ctx.observed.masters), messages.NO_MASTER)
 
 
-def clear_the_ended(ctx: PlanContext) -> Plan:
+def clear_the_ended(ctx: PlanContext) -> TrainingJobPlan:
     """Delete ended pods that will be replaced, once the backoff after the failure is over: their logs stay until then.
 
     Only pods whose uid is in the status are deleted, so that each is counted exactly once.
@@ -225,7 +219,7 @@ def clear_the_ended(ctx: PlanContext) -> Plan:
     if not replaceable:
         return NOTHING
     if wait_s > 0:
-        return Plan(requeue_after_s=wait_s)
+        return TrainingJobPlan(requeue_after_s=wait_s)
     return _end(replaceable, messages.POD_REPLACED)
 
 
@@ -238,17 +232,17 @@ def _is_replaceable(ctx: PlanContext, pod: JobPod) -> bool:
 # --- creates ---------------------------------------------------------------------------------------------------------
 
 
-def start_master(ctx: PlanContext) -> Plan:
+def start_master(ctx: PlanContext) -> TrainingJobPlan:
     """Create the master before all other pods (TJ §6: PaddleCloud #399)."""
     return _start(ctx, constants.MASTER, (0,)) if ctx.job.has_master else NOTHING
 
 
-def start_pservers(ctx: PlanContext) -> Plan:
+def start_pservers(ctx: PlanContext) -> TrainingJobPlan:
     """Create all parameter servers once the master is ready."""
     return _start(ctx, constants.PSERVER, range(ctx.pservers)) if _is_master_ready(ctx) else NOTHING
 
 
-def start_trainers(ctx: PlanContext) -> Plan:
+def start_trainers(ctx: PlanContext) -> TrainingJobPlan:
     """Create trainers once master and parameter servers are ready.
 
     A trainer is not replaced before its delete is accepted: if it were rejected, there would be one too many.
@@ -267,7 +261,7 @@ def _is_master_ready(ctx: PlanContext) -> bool:
     return is_ready or not ctx.job.has_master
 
 
-def _start(ctx: PlanContext, role: str, indices: Iterable[int], most: int = MOST_WRITES) -> Plan:
+def _start(ctx: PlanContext, role: str, indices: Iterable[int], most: int = MOST_WRITES) -> TrainingJobPlan:
     """Create the missing pods whose names are free (kubernetes #115844); an earlier job's children hold names too.
 
     None before this job's service and membership exist: by those of another owner they would find foreign members.
@@ -283,12 +277,12 @@ def _start(ctx: PlanContext, role: str, indices: Iterable[int], most: int = MOST
         return NOTHING
     wait_s = ctx.counts.wait_s(ctx.observed.seen_at)
     if wait_s > 0:
-        return Plan(requeue_after_s=wait_s)
+        return TrainingJobPlan(requeue_after_s=wait_s)
     planned = _unless_refused(ctx, role, lambda: _create_pods(ctx, role, missing[:most]))
     return replace(planned, is_continued=len(missing) > most)
 
 
-STEPS: Final[tuple[Callable[[PlanContext], Plan], ...]] = (
+STEPS: Final[tuple[Callable[[PlanContext], TrainingJobPlan], ...]] = (
     leave_to_garbage_collection,
     clean_up_after_the_end,
     end_suspended,
@@ -334,10 +328,9 @@ def _has_meeting_place(ctx: PlanContext) -> bool:
 # --- shared by the steps ---------------------------------------------------------------------------------------------
 
 
-def _unless_refused(ctx: PlanContext, group: str, writes: Callable[[], Iterable[Action]]) -> Plan:
+def _unless_refused(ctx: PlanContext, group: str, writes: Callable[[], Iterable[Action]]) -> TrainingJobPlan:
     """The writes, or only a requeue delay while the group's backoff after a rejection lasts."""
-    refusal = ctx.observed.refusal_of(group)
-    return Plan(actions=tuple(writes())) if refusal is None else Plan(requeue_after_s=refusal.retry_in_s)
+    return TrainingJobPlan.unless_rejected(ctx.observed.refusal_of(group), writes)
 
 
 def _create_pods(ctx: PlanContext, role: str, indices: Iterable[int]) -> Iterable[Create]:
@@ -351,13 +344,8 @@ def _create_pods(ctx: PlanContext, role: str, indices: Iterable[int]) -> Iterabl
         )
 
 
-def _end(victims: Iterable[JobPod], why: str) -> Plan:
-    """Deletes of pods that exist; a pod whose create has no response yet is only listed as unwanted."""
-    chosen = tuple(victims)
-    return Plan(
-        actions=tuple(_delete(pod, why) for pod in chosen if pod.uid),
-        unwanted=frozenset(pod.name for pod in chosen if not pod.uid),
-    )
+def _end(victims: Iterable[JobPod], why: str) -> TrainingJobPlan:
+    return TrainingJobPlan.deleting(_delete(pod, why) for pod in victims)
 
 
 def _delete(pod: JobPod, why: str) -> Delete:

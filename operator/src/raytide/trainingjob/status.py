@@ -16,6 +16,7 @@ from raytide.api.conditions import find_condition, is_condition_true, timestamp,
 from raytide.api.gang_admission import gang_timeouts, is_forbidden
 from raytide.api.index_ranges import ranges_text
 from raytide.api.merge_patch import merge_difference
+from raytide.api.plan import earliest
 from raytide.api.sharing_record import MAX_RESIZES
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
@@ -32,7 +33,7 @@ from raytide.trainingjob.lifecycle import (
 )
 from raytide.trainingjob.observed import Observed
 from raytide.trainingjob.plan_context import PlanContext, build_context
-from raytide.trainingjob.plan_types import SOON_S, Plan, earliest
+from raytide.trainingjob.plan_types import SOON_S, TrainingJobPlan
 from raytide.trainingjob.restart_policy import TerminationCounts
 from raytide.trainingjob.trainer_indices import is_alive
 
@@ -42,7 +43,13 @@ _STEERING: Final = ("failures", "completionTime", "startTime", "admission")
 """Fields that the next plan depends on: when they change, it is made without waiting for a watch event."""
 
 
-def status(job: TrainingJob, observed: Observed, planned: Plan, outcomes: Sequence[Outcome], now: datetime) -> Status:  # noqa: ARG001 - every room's door is the same
+def status(
+    job: TrainingJob,
+    observed: Observed,
+    planned: TrainingJobPlan,
+    outcomes: Sequence[Outcome],  # noqa: ARG001 - the signature is the same for both kinds
+    now: datetime,
+) -> Status:
     """The whole status for `now`; equal to the one read when nothing changed."""
     situation = build_context(job, observed, planned.config)
     old = job.status
@@ -58,18 +65,6 @@ def status(job: TrainingJob, observed: Observed, planned: Plan, outcomes: Sequen
     if merge_difference(old, new):
         new["lastUpdateTime"] = timestamp(now)
     return new
-
-
-def status_patch(job: TrainingJob, computed: Mapping[str, Any]) -> Status | None:
-    """The body of the status patch; None when there is nothing to write.
-
-    It carries the resourceVersion that was read, because the status subresource checks no uid: a new object of the same
-    name, or a spec that changed meanwhile, causes a Conflict.
-    """
-    difference = merge_difference(job.status, computed)
-    if not difference:
-        return None
-    return {"metadata": {"resourceVersion": job.metadata.resource_version}, "status": difference}
 
 
 def requeue_after_s(job: TrainingJob, observed: Observed, computed: Mapping[str, Any], now: datetime) -> float | None:  # noqa: ARG001 - every room's door is the same
@@ -90,7 +85,7 @@ def _is_admitted(status_json: Mapping[str, Any]) -> bool:
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _of_invalid(ctx: PlanContext, planned: Plan, at: datetime) -> Status:
+def _of_invalid(ctx: PlanContext, planned: TrainingJobPlan, at: datetime) -> Status:
     """Status of an invalid job that has not ended: the previous one, and the suspension if `spec.suspend` is true.
 
     The generation is not observed: nothing else was done for it (RM:I9). The pods of a suspended job are deleted even
@@ -109,7 +104,7 @@ def _of_invalid(ctx: PlanContext, planned: Plan, at: datetime) -> Status:
     return {**new, "conditions": invalid_conditions(conditions, planned.violations, at)}
 
 
-def _of_valid(ctx: PlanContext, planned: Plan, at: datetime) -> Status:
+def _of_valid(ctx: PlanContext, planned: TrainingJobPlan, at: datetime) -> Status:
     """All fields of a valid job that has not ended, except its numbers."""
     job, end = ctx.job, ctx.verdict
     new: Status = {
@@ -217,14 +212,14 @@ def _failures(counts: TerminationCounts) -> Status | None:
     }
 
 
-def _start_time(ctx: PlanContext, planned: Plan, at: datetime) -> str | None:
+def _start_time(ctx: PlanContext, planned: TrainingJobPlan, at: datetime) -> str | None:
     """Since when it may have pods; reset by a suspension or a release of capacity, as in Kubernetes' Job."""
     if not ctx.may_have_pods or planned.is_gang_late:
         return None
     return ctx.job.status.get("startTime") or timestamp(at)
 
 
-def _admission(ctx: PlanContext, planned: Plan, conditions: Sequence[Mapping[str, Any]]) -> Status | None:
+def _admission(ctx: PlanContext, planned: TrainingJobPlan, conditions: Sequence[Mapping[str, Any]]) -> Status | None:
     """How often in a row its minimum did not start in time, reset once it has; and whether its pods are rejected.
 
     A job without pods creates none, so the last result is kept.

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from raytide.api import trainingjob_constants as constants
-from raytide.api.conditions import ConditionJson, timestamp, without_unreached
-from raytide.api.merge_patch import merge_difference
+from raytide.api.conditions import ConditionJson, without_unreached
+from raytide.api.status_patch import patch_of_unparsed
 from raytide.api.violations import Violation
 from raytide.trainingjob.conditions import invalid_conditions
 
@@ -26,10 +26,7 @@ def unreadable_patch(obj: Mapping[str, Any], faults: Sequence[Violation], now: d
         "phase": old.get("phase") or constants.PHASE_PENDING,
         "waiting": constants.INVALID_SPEC,
     }
-    if not merge_difference(old, new):
-        return None
-    difference = merge_difference(old, {**new, "lastUpdateTime": timestamp(now)})
-    return {"metadata": {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, "status": difference}
+    return patch_of_unparsed(obj, old, new, now)
 
 
 def _readable(conditions: Any) -> Sequence[ConditionJson]:
