@@ -33,7 +33,7 @@ async def test_a_job_gives_to_a_web_server_and_takes_it_back(jobs: JobStage):
 
     async def is_told() -> bool:
         resizes = (await jobs.job("giver"))["status"].get("scaling", {}).get("history", [])
-        return sum(each["from"] - each["to"] for each in resizes if each["reason"] == "Yielded") == WEB
+        return sum(each["from"] - each["to"] for each in resizes if each["reason"] == "YieldedToPods") == WEB
 
     await eventually("its history says that it gave, once", is_told)
     await jobs.dismiss(web)

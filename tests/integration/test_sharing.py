@@ -237,7 +237,7 @@ async def test_what_kubectl_scale_asks_for_beyond_the_room_is_taken_back(scene, 
         assert scene.size("a") == 11
         await scene.settled("a", GPUS)
         note = scene.record("a").resizes[-1]
-        assert (note.before, note.after, note.reason) == (11, 8, "NoRoom")
+        assert (note.before, note.after, note.reason) == (11, 8, "InsufficientCapacity")
         assert note.message == "ScaledDown 11→8: 3 of its pods had no node for 20 s"
         await holds_for("and it stays so", lambda: scene.size("a") == GPUS, seconds=PASSES_S)
 

@@ -1,5 +1,6 @@
 """The record of the sharing pass: what is written can be read, and nonsense is no record."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -78,6 +79,17 @@ def test_nonsense_is_no_record(text):
 )
 def test_what_makes_no_sense_is_left_out(extra, expected):
     assert parse_record('{"uid": "u", "replicas": 1, ' + extra + "}") == expected
+
+
+def test_reasons_of_earlier_versions_are_read_as_the_present_ones():
+    resizes = [
+        {"at": "2026-01-01T00:00:00Z", "from": 4, "to": 2, "reason": reason}
+        for reason in ("NoRoom", "Yielded", "Growing")
+    ]
+    waiting = {"reason": "AwaitingRoom", "message": "m"}
+    record = parse_record(json.dumps({"uid": "u", "replicas": 2, "waiting": waiting, "resizes": resizes}))
+    assert [note.reason for note in record.resizes] == ["InsufficientCapacity", "YieldedToPods", "Growing"]
+    assert record.waiting.reason == "AwaitingCapacity"
 
 
 def test_it_stays_small():

@@ -56,7 +56,7 @@ async def test_a_gang_begins_when_the_pods_it_was_promised_the_room_of_are_gone(
         stage.holds = set(stage.pods("a"))
         stage.add_job("b", 3, 3, gpu=1)
         await stage.until("a gives", lambda: stage.sizes()["a"] == 5)
-        await stage.until("b says what it waits for", lambda: stage.waiting().get("b") == constants.AWAITING_ROOM)
+        await stage.until("b says what it waits for", lambda: stage.waiting().get("b") == constants.AWAITING_CAPACITY)
         assert stage.pods("b") == []
         assert not stage.record("b").is_admitted
         assert stage.sizes()["b"] is None

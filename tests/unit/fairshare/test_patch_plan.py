@@ -94,7 +94,7 @@ def test_growth_that_is_not_released_is_not_written():
     order = only(job(record=KNOWN, replicas=4), waiting)
     replicas, record = written(order)
     assert (replicas, record.replicas, record.resizes) == (None, 4, ())
-    assert (record.waiting.reason, record.waiting.is_below_minimum) == (constants.AWAITING_ROOM, False)
+    assert (record.waiting.reason, record.waiting.is_below_minimum) == (constants.AWAITING_CAPACITY, False)
 
 
 @pytest.mark.rule("TJ:4")
@@ -109,7 +109,7 @@ def test_the_promise_comes_before_what_would_come_after_it():
     promised = resize(0, 2, ADMITTED, is_released=False)
     _, record = written(only(job(gpu=1), promised, waiting=[waits(FRAGMENTED, below=False)]))
     assert record.waiting == WaitingNote(
-        constants.AWAITING_ROOM, "0→2; waits until terminating pods are gone", is_below_minimum=True
+        constants.AWAITING_CAPACITY, "0→2; waits until terminating pods are gone", is_below_minimum=True
     )
 
 

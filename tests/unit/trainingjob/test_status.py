@@ -312,7 +312,6 @@ def test_a_resize_is_told_once_with_what_it_was_for():
     world.let_go()
     world.settle()
     assert world.told(constants.SCALED_DOWN) == ["ScaledDown 8→6 for ns/other, which needs 2 to reach its minimum"]
-    assert world.told(constants.RECLAIMED_FOR) == ["TrainingJob ns/other receives the capacity of 2 trainers"]
     world.pass_time(60)
     world.order(7, "Growing", "room has become free")
     world.run()

@@ -14,6 +14,7 @@ import msgspec
 
 from raytide.api.conditions import parse_timestamp, timestamp
 from raytide.api.quantity import MAX_INT32
+from raytide.api.trainingjob_constants import AWAITING_CAPACITY
 from raytide.api.wording import cut
 
 VERSION: Final = 1
@@ -31,16 +32,22 @@ SIZE_NOT_ALLOWED: Final = "SizeNotAllowed"
 RECLAIMED: Final = "Reclaimed"
 """Scaled down for another job, named in `for_job`, that needs the capacity to reach its floor."""
 REBALANCED: Final = "Rebalanced"
-NO_ROOM: Final = "NoRoom"
+INSUFFICIENT_CAPACITY: Final = "InsufficientCapacity"
 """Released: instances above the floor had no node for `NO_NODE_S`, or would wait behind pods of other workloads."""
 UNSCHEDULABLE: Final = "Unschedulable"
 """Released: kube-scheduler finds no node for instances although nodes have enough capacity for their requests."""
 CREATION_FORBIDDEN: Final = "CreationForbidden"
 """Released, or waiting, because the API server rejects the creation of instances."""
-YIELDED: Final = "Yielded"
+YIELDED_TO_PODS: Final = "YieldedToPods"
 """Scaled down for unschedulable pods of other workloads with a higher priority."""
 REQUESTED: Final = "Requested"
 """Reason of a resize that a user or another controller ordered by writing `replicas` (TJ §3 row 21)."""
+_EARLIER_REASONS: Final = {
+    "NoRoom": INSUFFICIENT_CAPACITY,
+    "Yielded": YIELDED_TO_PODS,
+    "AwaitingRoom": AWAITING_CAPACITY,
+}
+"""Reasons that earlier versions wrote into records, by their old word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +125,7 @@ def parse_record(text: str | None) -> SharingRecord | None:
 def _waiting(entry: Any) -> WaitingNote | None:
     if not isinstance(entry, dict) or not _text(entry.get("reason")):
         return None
-    return WaitingNote(_text(entry["reason"]), _text(entry.get("message")), entry.get("belowMinimum") is not False)
+    return WaitingNote(_reason(entry), _text(entry.get("message")), entry.get("belowMinimum") is not False)
 
 
 def _resizes(entries: Any) -> tuple[ResizeNote, ...]:
@@ -132,9 +139,12 @@ def _resize(entry: Any) -> ResizeNote | None:
     at, before, after = _moment(entry.get("at")), _count(entry.get("from")), _count(entry.get("to"))
     if at is None or before is None or after is None or not _text(entry.get("reason")):
         return None
-    return ResizeNote(
-        at, before, after, _text(entry["reason"]), _text(entry.get("message")), _text(entry.get("forJob"))
-    )
+    return ResizeNote(at, before, after, _reason(entry), _text(entry.get("message")), _text(entry.get("forJob")))
+
+
+def _reason(entry: dict[str, Any]) -> str:
+    reason = _text(entry["reason"])
+    return _EARLIER_REASONS.get(reason, reason)
 
 
 def _text(found: Any) -> str:

@@ -21,7 +21,7 @@ def size_requested(before: int, after: int) -> str:
 
 
 def awaiting_capacity(resize: str) -> str:
-    """`AwaitingRoom`: a resize whose capacity terminating pods still hold."""
+    """`AwaitingCapacity`: a resize whose capacity terminating pods still hold."""
     return f"{resize}; waits until terminating pods are gone"
 
 

@@ -189,7 +189,7 @@ def _note(waiting: Waiting | None, promised: list[Resize], participant: Particip
     if promised:  # resizes after an unreleased one do not matter yet
         first = promised[0]
         return WaitingNote(
-            trainingjob_constants.AWAITING_ROOM,
+            trainingjob_constants.AWAITING_CAPACITY,
             messages.awaiting_capacity(first.message),
             first.before < participant.floor,
         )

@@ -12,7 +12,7 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import EventSpec
 from raytide.api.conditions import find_condition, parse_timestamp, timestamp
 from raytide.api.pod_failure import Cause
-from raytide.api.sharing_record import ADMITTED, RECLAIMED, ResizeNote
+from raytide.api.sharing_record import ADMITTED, ResizeNote
 from raytide.trainingjob import messages
 from raytide.trainingjob.plan_context import PlanContext
 from raytide.trainingjob.restart_policy import Fault, PodTermination
@@ -63,9 +63,6 @@ def _resizes(ctx: PlanContext) -> Iterator[EventSpec]:
             continue
         reason = constants.SCALED_UP if note.after > note.before else constants.SCALED_DOWN
         yield EventSpec(reason, text, constants.TRAINER, "Normal", SCALE)
-        if note.reason == RECLAIMED and note.for_job:
-            text = messages.reclaimed_for(note.for_job, note.before - note.after)
-            yield EventSpec(constants.RECLAIMED_FOR, text, constants.TRAINER, "Normal", SCALE)
 
 
 def _endings(ctx: PlanContext) -> Iterator[EventSpec]:

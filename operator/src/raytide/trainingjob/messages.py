@@ -317,11 +317,6 @@ def counted_for_backoff(failures: int, limit: int) -> str:
     return f"failure {failures}; backoffLimit allows {limit}"
 
 
-def reclaimed_for(job: str, trainers: int) -> str:
-    """`ReclaimedFor`: the job that receives the capacity, as namespace/name."""
-    return f"TrainingJob {job} receives the capacity of {trainers} {'trainer' if trainers == 1 else 'trainers'}"
-
-
 # --- causes of deletes -----------------------------------------------------------------------------------------------
 
 JOB_ENDED: Final = "the job has ended"

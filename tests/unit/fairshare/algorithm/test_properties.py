@@ -19,7 +19,15 @@ import pytest
 from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
-from raytide.api.sharing_record import ABOVE_MAXIMUM, GROWING, NO_ROOM, REBALANCED, RECLAIMED, SIZE_NOT_ALLOWED, YIELDED
+from raytide.api.sharing_record import (
+    ABOVE_MAXIMUM,
+    GROWING,
+    INSUFFICIENT_CAPACITY,
+    REBALANCED,
+    RECLAIMED,
+    SIZE_NOT_ALLOWED,
+    YIELDED_TO_PODS,
+)
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import UNSATISFIABLE, Allocation, ClusterSnapshot, Participant, Resize
 from raytide.fairshare.algorithm.participant_state import ParticipantState
@@ -80,7 +88,7 @@ def stays_within_bounds(plan: Allocation, everybody) -> None:
         size[one.id] = one.after
         assert one.after <= job.ceiling, one
         assert one.after >= job.floor or job.floor > one.after > one.before, one
-        assert job.is_scaling_enabled or one.reason not in (GROWING, RECLAIMED, REBALANCED, NO_ROOM), one
+        assert job.is_scaling_enabled or one.reason not in (GROWING, RECLAIMED, REBALANCED, INSUFFICIENT_CAPACITY), one
         if job.floor < one.after and one.is_released:
             assert one.after in job.sizes if job.sizes else (one.after - job.floor) % job.step == 0, one
         if job.companion:
@@ -95,11 +103,11 @@ def takes_only_what_may_be_taken(plan: Allocation, everybody, strangers) -> None
             assert one.after < one.before or one.reason not in (ABOVE_MAXIMUM, SIZE_NOT_ALLOWED, RECLAIMED)
             assert job.may_grow or one.reason != GROWING, one
             continue
-        if one.reason == YIELDED:
+        if one.reason == YIELDED_TO_PODS:
             assert job.yields, "nobody gives to strangers who has not offered it"
             assert any(other.is_unschedulable and other.priority > job.priority for other in strangers), one
             continue
-        if one.reason == NO_ROOM:
+        if one.reason == INSUFFICIENT_CAPACITY:
             takes_back_what_has_no_node(one, job, strangers)
             continue
         assert one.reason in (RECLAIMED, REBALANCED), one
@@ -296,13 +304,13 @@ def test_what_is_taken_back_waited_and_stays_gone(world, chance):
     pool = replace(pool, participants=tuple(known))
     plan, everybody = allocate(pool), {one.id: one for one in pool.participants}
     stays_within_bounds(plan, everybody)
-    back = {one.id: one for one in plan.resizes if one.reason == NO_ROOM}
+    back = {one.id: one for one in plan.resizes if one.reason == INSUFFICIENT_CAPACITY}
     for id_, one in back.items():
         assert one.after >= everybody[id_].floor
         takes_back_what_has_no_node(one, everybody[id_], world.strangers)
     assert not any(one.id in back and one.after > one.before for one in plan.resizes)
     again = allocate(world.resized(plan).pool())
-    assert not any(one.id in back and one.reason == NO_ROOM for one in again.resizes)
+    assert not any(one.id in back and one.reason == INSUFFICIENT_CAPACITY for one in again.resizes)
 
 
 @everywhere

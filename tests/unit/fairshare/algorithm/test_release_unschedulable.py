@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from raytide.api.sharing_record import NO_ROOM
+from raytide.api.sharing_record import INSUFFICIENT_CAPACITY
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import ClusterSnapshot
 from support.elastic_builders import World, companion, id_of, job, node, quota, resizes_of, shape, stranger
@@ -21,7 +21,7 @@ def starving(world: World, **long: int) -> ClusterSnapshot:
 
 def test_what_found_no_node_for_long_is_taken_back_with_its_reason():
     (resize,) = allocate(starving(World([node(cpu=8)], [job("a", 2, 20, 12)]), a=4)).resizes
-    assert (resize.before, resize.after, resize.reason, resize.is_released) == (12, 8, NO_ROOM, True)
+    assert (resize.before, resize.after, resize.reason, resize.is_released) == (12, 8, INSUFFICIENT_CAPACITY, True)
     assert resize.message == "ScaledDown 12→8: 4 of its pods had no node for 20 s"
 
 
@@ -82,7 +82,7 @@ def test_behind_pods_of_a_higher_priority_nobody_waits_at_all():
     """kube-scheduler evicted four of twelve for them; the four need not come back only to pend."""
     pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=3, priority=1, name="shop/web-0"))
     (resize,) = allocate(pool).resizes
-    assert (resize.before, resize.after, resize.reason) == (12, 8, NO_ROOM)
+    assert (resize.before, resize.after, resize.reason) == (12, 8, INSUFFICIENT_CAPACITY)
     assert resize.full_message == (
         "ScaledDown 12→8: no capacity is left for more of its pods after shop/web-0, which has a higher priority and no node"
     )

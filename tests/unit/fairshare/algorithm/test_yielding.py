@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from raytide.api.sharing_record import RECLAIMED, YIELDED
+from raytide.api.sharing_record import RECLAIMED, YIELDED_TO_PODS
 from raytide.fairshare.algorithm.allocate import allocate
 from support.elastic_builders import World, companion, id_of, job, node, resizes_of, shape, stranger
 
@@ -60,7 +60,7 @@ def test_who_gives(who, donor, expected):
     world.strangers = (who,)
     plan = allocate(world.pool())
     assert resizes_of(plan) == expected
-    assert all(one.reason == YIELDED and one.for_id is None for one in plan.resizes)
+    assert all(one.reason == YIELDED_TO_PODS and one.for_id is None for one in plan.resizes)
 
 
 def test_only_those_of_a_lower_priority_who_hold_it_where_the_pod_may_run():

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from raytide.api.sharing_record import ADMITTED, REACHING_MINIMUM, RECLAIMED, YIELDED
+from raytide.api.sharing_record import ADMITTED, REACHING_MINIMUM, RECLAIMED, YIELDED_TO_PODS
 from raytide.fairshare.algorithm.model import (
     COOLING_DOWN,
     HIGHER_PRIORITY,
@@ -148,7 +148,7 @@ class MinimumGuarantees:
             if attempt is None:
                 count //= 2  # so many at once do not fit, but each pod counts by itself
                 continue
-            self._shrink_donors(attempt, YIELDED, for_pods=[who.name] * count)
+            self._shrink_donors(attempt, YIELDED_TO_PODS, for_pods=[who.name] * count)
             pods.loose -= count
             pods.pending += [spot.name for _, spot, _ in attempt.placements]
             count = min(count, pods.loose)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from raytide.api.sharing_record import CREATION_FORBIDDEN, NO_ROOM, UNSCHEDULABLE
+from raytide.api.sharing_record import CREATION_FORBIDDEN, INSUFFICIENT_CAPACITY, UNSCHEDULABLE
 from raytide.fairshare.algorithm.model import NO_NODE_S
 from raytide.fairshare.algorithm.participant_state import ParticipantState, smaller_size
 from raytide.fairshare.algorithm.reclaim import Reclaim
@@ -43,12 +43,12 @@ def _waiting(state: State, share: ParticipantState, line: "_Line") -> tuple[str,
     """How many of its instances are released, and why."""
     loose = share.instances.loose
     if not loose or not share.of.is_scaling_enabled or share.size <= share.of.floor:
-        return NO_ROOM, 0
+        return INSUFFICIENT_CAPACITY, 0
     first = line.before(share)
     if first and not state.record_quota_shortfall(share):  # pods that a quota rejects wait for the quota
         share.taken_back = _behind(pod_name(first, share.of.id.namespace))
         share.taken_back_in_full = _behind(first)
-        return NO_ROOM, loose
+        return INSUFFICIENT_CAPACITY, loose
     if in_vain := min(share.of.wanted_in_vain, loose):
         reason = CREATION_FORBIDDEN if share.of.is_repeatedly_forbidden else UNSCHEDULABLE
         share.taken_back = share.taken_back_in_full = _TOLD[reason].format(in_vain)
@@ -56,8 +56,8 @@ def _waiting(state: State, share: ParticipantState, line: "_Line") -> tuple[str,
     if waiting := min(share.of.unplaced_for_long, loose):
         share.taken_back = f"{share.of.unplaced_for_long} of its pods had no node for {NO_NODE_S} s"
         share.taken_back_in_full = share.taken_back
-        return NO_ROOM, waiting
-    return NO_ROOM, 0
+        return INSUFFICIENT_CAPACITY, waiting
+    return INSUFFICIENT_CAPACITY, 0
 
 
 _TOLD: Final = {

@@ -13,13 +13,13 @@ from typing import Final
 from raytide.api.sharing_record import (
     ADMITTED,
     CREATION_FORBIDDEN,
-    NO_ROOM,
+    INSUFFICIENT_CAPACITY,
     REACHING_MINIMUM,
     REBALANCED,
     RECLAIMED,
     SIZE_NOT_ALLOWED,
     UNSCHEDULABLE,
-    YIELDED,
+    YIELDED_TO_PODS,
 )
 from raytide.fairshare.algorithm.model import ParticipantId
 from raytide.fairshare.algorithm.participant_state import ParticipantState, ResizeStep, largest_size
@@ -27,7 +27,7 @@ from raytide.fairshare.algorithm.participant_state import ParticipantState, Resi
 _NAMED: Final = 3
 """How many receivers are named in a sentence."""
 
-_TAKEN_BACK: Final = frozenset({NO_ROOM, UNSCHEDULABLE, CREATION_FORBIDDEN})
+_TAKEN_BACK: Final = frozenset({INSUFFICIENT_CAPACITY, UNSCHEDULABLE, CREATION_FORBIDDEN})
 
 Shares = Mapping[ParticipantId, ParticipantState]
 
@@ -69,7 +69,7 @@ def _larger(share: ParticipantState, segment: ResizeStep, sizes: str) -> str:
 
 
 def _why_smaller(share: ParticipantState, segment: ResizeStep, shares: Shares, reader: str | None) -> str:
-    if segment.reason in (RECLAIMED, YIELDED):
+    if segment.reason in (RECLAIMED, YIELDED_TO_PODS):
         needs = _needs([shares[each] for each in segment.for_ids], reader) + _pods(segment.for_pods, reader)
         return f" for {', and for '.join(needs) or 'its own pods that have no node'}"
     if segment.reason == REBALANCED:
