@@ -27,16 +27,16 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: # .venv from the locks; under a second when nothing changed
-	@python=$$(sh tools/python.sh "$(PYTHON)") && "$$python" tools/setup.py $(if $(filter file,$(origin PYTHON)),,--asked-for)
+	@python=$$(sh tools/builders/python.sh "$(PYTHON)") && "$$python" tools/builders/setup.py $(if $(filter file,$(origin PYTHON)),,--asked-for)
 
 demo: setup ## a RayCluster with real Ray on this machine, start to end (KEEP=1 leaves it running, ISOLATION=plain|ns)
-	@$(BIN)/python tools/demo.py $(if $(filter-out 0 no,$(KEEP)),--keep) $(if $(ISOLATION),--isolation $(ISOLATION))
+	@$(BIN)/python tools/demos/demo.py $(if $(filter-out 0 no,$(KEEP)),--keep) $(if $(ISOLATION),--isolation $(ISOLATION))
 
 demo-elastic: setup ## three training jobs with real PaddlePaddle share a sandbox of 24 CPUs, start to end (OUT=file.svg, ISOLATION=plain|ns)
-	@$(BIN)/python tools/demo_elastic.py $(if $(OUT),--out "$(OUT)") $(if $(ISOLATION),--isolation $(ISOLATION))
+	@PYTHONPATH=tools/builders $(BIN)/python tools/demos/demo_elastic.py $(if $(OUT),--out "$(OUT)") $(if $(ISOLATION),--isolation $(ISOLATION))
 
 demo-down: setup ## end what make demo KEEP=1 left running
-	@$(BIN)/python tools/demo.py --down
+	@$(BIN)/python tools/demos/demo.py --down
 
 test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker (in four processes; WORKERS=n, 1 for one)
 	@$(PYTEST) $(SHARED) -m "not ray and not paddle and not kubectl and not helm and not kube" --at-least 7000
@@ -49,24 +49,24 @@ lint: setup ## ruff, formatting, types, import rules and circular imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
-	@$(BIN)/python tools/import_graph.py
+	@$(BIN)/python tools/checks/import_graph.py
 
 test-ray: setup ## tests with real Ray and with kubectl where it is installed
 	@$(PYTEST) -m "ray and not kube" --timeout 300 --at-least 20 tests/integration
 	@if command -v kubectl >/dev/null; then $(PYTEST) -m "kubectl and not kube" --timeout 300 --at-least 45 tests/integration; else $(call not_run,kubectl tests,no kubectl on PATH); fi
 
 test-paddle: setup ## an elastic training with real PaddlePaddle on the sandbox (Python 3.11 on Linux x86-64; downloads it once)
-	@paddle=$$($(BIN)/python tools/paddle_env.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$paddle" ]; then $(PYTEST) -m "paddle and not kube" --timeout 300 --at-least 2 tests/integration; fi
+	@paddle=$$($(BIN)/python tools/builders/paddle_env.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$paddle" ]; then $(PYTEST) -m "paddle and not kube" --timeout 300 --at-least 2 tests/integration; fi
 
 ray-versions: setup ## the sidecar's questions to the GCS, with the oldest and newer versions of Ray (downloads them once)
-	@$(BIN)/python tools/ray_versions.py
+	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/ray_versions.py
 
 test-kube: setup control-plane tools ## the integration suite, the probe and acceptance scenarios on a real control plane (the suite in three processes, KUBE_WORKERS=n; the scenarios alone, because they have bars in seconds)
 	@$(PYTEST) $(KUBE_SHARED) -m kube --timeout 300 --at-least 530 tests/integration
 	@$(PYTEST) -m kube --timeout 300 --at-least 20 tests/acceptance
 
 simulation: setup ## 1,000 random histories, 60 of jobs, 100 launches under faults, faults at a sample of points of each scenario (SEED=n, POINTS=all)
-	@$(BIN)/python tools/simulate.py $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(LAUNCHES),--launches $(LAUNCHES)) $(if $(JOB_HISTORIES),--job-histories $(JOB_HISTORIES)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(POINTS),--points $(POINTS)) $(if $(SEED),--seed $(SEED)) $(if $(POINT),--point $(POINT))
+	@$(BIN)/python tools/checks/simulate.py $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(LAUNCHES),--launches $(LAUNCHES)) $(if $(JOB_HISTORIES),--job-histories $(JOB_HISTORIES)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(POINTS),--points $(POINTS)) $(if $(SEED),--seed $(SEED)) $(if $(POINT),--point $(POINT))
 
 cloud-days: setup ## 200 random days in a cloud of operator and autoscaler (DAYS=n SEED=n; make test lives three)
 	@$(PYTEST) tests/simulation/test_cloud_days.py --at-least 1 --cloud-days $(if $(DAYS),$(DAYS),200) $(if $(SEED),--cloud-seed $(SEED))
@@ -75,10 +75,10 @@ properties: setup ## what holds of every plan of the fair sharing, of 10,000 ran
 	@RAYTIDE_EXAMPLES=$(if $(EXAMPLES),$(EXAMPLES),10000) $(PYTEST) --at-least 16 tests/unit/fairshare/algorithm/test_properties.py
 
 mutate: setup ## eighteen deliberate mutations must each turn the simulation red
-	@$(BIN)/python tools/mutate.py
+	@$(BIN)/python tools/checks/mutate.py
 
 golden: setup control-plane tools ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir MODE=ray)
-	@PYTHONPATH=tests $(BIN)/python tools/golden.py $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)") $(if $(MODE),--autoscaler-mode "$(MODE)")
+	@PYTHONPATH=tests:tools/builders $(BIN)/python tools/checks/golden.py $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)") $(if $(MODE),--autoscaler-mode "$(MODE)")
 
 bench: setup ## one figure: make bench P=P6 (SB1, P1, P1B, P1C, P2, GANGS, GROWTH, P6, P7, P7F, P8, TAKEOVER, P10, P10GROWTH, PUBLISHED, TRAINING_DAY, REACTION; on a real control plane P3, P5, P6K, P12)
 	@test -n "$(filter $(ASKED),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
@@ -86,43 +86,43 @@ bench: setup ## one figure: make bench P=P6 (SB1, P1, P1B, P1C, P2, GANGS, GROWT
 	@PYTHONPATH=tests $(BIN)/python bench/$(shell echo $(P) | tr A-Z a-z).py
 
 oracle: setup ## our scheduler against Ray's own on random questions, all fields (SEED=n CASES=n)
-	@$(BIN)/python tools/oracle.py $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
+	@$(BIN)/python tools/checks/oracle.py $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
 
-crds: setup ## write the CRDs from tools/crds.py
-	@$(BIN)/python tools/crds.py
+crds: setup ## write the CRDs from tools/generators/crds.py
+	@$(BIN)/python tools/generators/crds.py
 
 gcs: setup ## write the Python of gcs.proto, what the sidecar and Ray's GCS say to each other
-	@$(BIN)/python tools/gcs.py
+	@$(BIN)/python tools/generators/gcs.py
 
 control-plane: setup ## build etcd, kube-apiserver, controller-manager and scheduler with Go, or check KUBEBUILDER_ASSETS
-	@$(BIN)/python tools/control_plane.py
+	@$(BIN)/python tools/builders/control_plane.py
 
 tools: setup ## build kubectl, helm and kwok with Go where they are missing
-	@$(BIN)/python tools/kube_tools.py
+	@$(BIN)/python tools/builders/kube_tools.py
 
 chart: setup ## write what the chart repeats from elsewhere, and check the chart with helm where it is installed
-	@$(BIN)/python tools/chart.py
-	@if $(BIN)/python tools/kube_tools.py --find helm >/dev/null 2>&1; then $(PYTEST) -m "helm" --at-least 95 tests/unit/chart tests/integration/test_helm.py; else $(call not_run,chart with helm,no helm on PATH$(comma) and none from make tools); fi
+	@$(BIN)/python tools/generators/chart.py
+	@if $(BIN)/python tools/builders/kube_tools.py --find helm >/dev/null 2>&1; then $(PYTEST) -m "helm" --at-least 95 tests/unit/chart tests/integration/test_helm.py; else $(call not_run,chart with helm,no helm on PATH$(comma) and none from make tools); fi
 
 e2e: setup control-plane tools ## the chart installed by helm on a real control plane, real Ray, uninstall (ARGS=--keep leaves it)
-	@$(BIN)/python tools/e2e.py $(ARGS)
+	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/e2e.py $(ARGS)
 
 e2e-kind: setup ## the same suite on kind, with the image built from the Dockerfile
-	@$(BIN)/python tools/e2e.py --kind $(ARGS)
+	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/e2e.py --kind $(ARGS)
 
 samples: setup ## write samples/trainingjob.yaml from its programs in samples/training
-	@$(BIN)/python tools/training_sample.py
+	@$(BIN)/python tools/generators/training_sample.py
 
 locks: setup # resolve requirements/*.txt again from pyproject.toml
-	@$(BIN)/python tools/locks.py
+	@$(BIN)/python tools/generators/locks.py
 
 verify: setup ## generated files are up to date, links in the documentation resolve, and so do the rule ids that code and tests cite
-	@$(BIN)/python tools/crds.py --check
-	@$(BIN)/python tools/gcs.py --check
-	@$(BIN)/python tools/chart.py --check
-	@$(BIN)/python tools/training_sample.py --check
-	@$(BIN)/python tools/links.py
-	@$(BIN)/python tools/rules.py --check
+	@$(BIN)/python tools/generators/crds.py --check
+	@$(BIN)/python tools/generators/gcs.py --check
+	@$(BIN)/python tools/generators/chart.py --check
+	@$(BIN)/python tools/generators/training_sample.py --check
+	@$(BIN)/python tools/checks/links.py
+	@$(BIN)/python tools/checks/rules.py --check
 
 presubmit: ## what CI runs
 	@bash .ci/run

@@ -131,7 +131,7 @@ def ray_cpu_seconds(question: SchedulingRequest, limit_s: float) -> float | None
 
 
 def _ask_ray(answers: Connection, question: SchedulingRequest, limit_s: float) -> None:
-    sys.path.append(str(Path(__file__).parents[1] / "tools"))
+    sys.path.append(str(Path(__file__).parents[1] / "tools" / "checks"))
     from ray.autoscaler.v2.scheduler import ResourceDemandScheduler  # noqa: PLC0415 - same
 
     from oracle_ray import build_request  # noqa: PLC0415 - Ray is only imported in this process

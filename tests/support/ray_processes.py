@@ -1,7 +1,7 @@
 """Real Ray for tests: a bare GCS, and a head with a worker, of any installed version, apart from every other Ray.
 
 A bare `gcs_server` answers in 0.3 seconds and knows no nodes; `RayNodes` runs `ray start` with ports and folders of its
-own. `RAYTIDE_TEST_RAY` names the Python of another version (tools/ray_versions.py sets it). Whatever is started carries a
+own. `RAYTIDE_TEST_RAY` names the Python of another version (tools/checks/ray_versions.py sets it). Whatever is started carries a
 mark in its environment and is ended by it: never `ray stop`, which would end the Rays of other people too.
 """
 

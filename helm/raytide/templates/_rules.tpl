@@ -1,4 +1,4 @@
-{{/* Written by tools/chart.py from raytide/api/rbac_rules.py: change it there. */}}
+{{/* Written by tools/generators/chart.py from raytide/api/rbac_rules.py: change it there. */}}
 
 {{- define "raytide.rules.watched" -}}
 # to watch RayClusters

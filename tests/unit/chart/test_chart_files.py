@@ -17,7 +17,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 
 def load_generator():
-    spec = importlib.util.spec_from_file_location("chart_generator", ROOT / "tools/chart.py")
+    spec = importlib.util.spec_from_file_location("chart_generator", ROOT / "tools/generators/chart.py")
     generator = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generator)
     return generator

@@ -15,7 +15,7 @@ BOXES = [pytest.param(box, id=box.title) for box in picture.BOXES]
 
 
 def test_the_file_is_what_the_script_writes():
-    assert picture.FILE.read_text() == picture.draw(), "run tools/architecture_picture.py"
+    assert picture.FILE.read_text() == picture.draw(), "run tools/generators/architecture_picture.py"
 
 
 def test_it_is_well_formed_and_has_a_title_and_a_description():

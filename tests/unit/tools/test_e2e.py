@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-TOOL = Path(__file__).parents[3] / "tools" / "e2e.py"
+TOOL = Path(__file__).parents[3] / "tools" / "checks" / "e2e.py"
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Are broken links of the documentation found, and good ones left alone?
 
-Small pages in a temporary folder, and what `tools/links.py` says about them.
+Small pages in a temporary folder, and what `tools/checks/links.py` says about them.
 """
 
 from pathlib import Path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "tools" / "python.sh"
+SCRIPT = Path(__file__).parents[3] / "tools" / "builders" / "python.sh"
 GOOD = f'exec {sys.executable} "$@"'
 OLD = (
     f"""case "$2" in *version_info*) exit 1;; *platform*) echo "this is 3.8.1";; *) exec {sys.executable} "$@";; esac"""

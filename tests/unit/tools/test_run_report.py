@@ -33,7 +33,7 @@ def run(folder, *options):
     """With the conftest of the suite, from outside of it."""
     command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", folder, "-p", "conftest"]
     options = ["-p", "no:cacheprovider", "--confcutdir", folder, *options]
-    path = {"PYTHONPATH": f"{ROOT / 'tests'}:{ROOT / 'operator' / 'src'}:{ROOT / 'tools'}"}
+    path = {"PYTHONPATH": f"{ROOT / 'tests'}:{ROOT / 'operator' / 'src'}:{ROOT / 'sandbox' / 'src'}"}
     return subprocess.run([*command, *options, folder], env=path, capture_output=True, text=True, check=False)
 
 

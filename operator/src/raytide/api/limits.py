@@ -1,7 +1,7 @@
 """Upper bounds on the numbers and lists of one custom resource.
 
 The bounds lie above legitimate use, so that one small object cannot exhaust the memory or block the event loop of an
-operator that serves all tenants. The CRDs contain the same bounds (tools/crds.py reads this file). `limited` clamps the
+operator that serves all tenants. The CRDs contain the same bounds (tools/generators/crds.py reads this file). `limited` clamps the
 numbers of objects stored under an older CRD and reports each clamped field. A list that is too long is a violation: to
 reconcile only part of it would delete what the rest asks for. Pure; used by api/raycluster.py and api/trainingjob.py
 (FD:SEC-F1).

@@ -2,7 +2,7 @@
 
 Input: the environment. Output: a folder with one program per component (KUBEBUILDER_ASSETS, if set), or the one program
 that `make control-plane` built, to which a small file in the user's cache folder points. A missing program is an error
-of one line that contains the remedy. Used by code that starts a control plane; tools/control_plane.py writes the
+of one line that contains the remedy. Used by code that starts a control plane; tools/builders/control_plane.py writes the
 pointer.
 """
 

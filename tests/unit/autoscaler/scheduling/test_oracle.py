@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ORACLE = Path(__file__).parents[4] / "tools" / "oracle.py"
+ORACLE = Path(__file__).parents[4] / "tools" / "checks" / "oracle.py"
 
 
 @pytest.mark.rule("AS:S-2", "AS:S-7", "AS:S-8", "AS:S-9", "AS:S-11", "AS:S-12", "AS:S-14", "AS:S-20", "AS:S-30")

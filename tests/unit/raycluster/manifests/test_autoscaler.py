@@ -161,7 +161,7 @@ def test_beside_any_other_ray_ours_runs_and_nothing_is_said(ray_version):
 
 @pytest.mark.rule("FD:RC-B6")
 def test_the_oldest_ray_is_one_that_is_tested():
-    text = (Path(__file__).parents[4] / "tools" / "ray_versions.py").read_text()
+    text = (Path(__file__).parents[4] / "tools" / "checks" / "ray_versions.py").read_text()
     tested = min(map(parse_ray_version, re.findall(r'"(2\.\d+\.\d+)"', text)))
     assert tested[:2] == OLDEST_TESTED_RAY[:2]
 

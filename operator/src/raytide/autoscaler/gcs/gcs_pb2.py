@@ -1,4 +1,4 @@
-"""Messages of gcs.proto, made by tools/gcs.py; do not edit."""
+"""Messages of gcs.proto, made by tools/generators/gcs.py; do not edit."""
 
 from google.protobuf import descriptor_pool, message_factory
 

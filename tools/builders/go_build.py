@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-MODULE = Path(__file__).resolve().parent.parent / "tests" / "controlplane"
+MODULE = Path(__file__).resolve().parents[2] / "tests" / "controlplane"
 FLAGS = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 KUBERNETES = "k8s.io/component-base/version"
 """Where Kubernetes' programs look for the version they tell; the module proxy's sources have a placeholder there."""

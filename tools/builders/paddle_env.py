@@ -1,6 +1,6 @@
 """Where is a Python that can run PaddlePaddle with parameter servers?
 
-`python tools/paddle_env.py` prints the folder of a virtual environment with exactly what `requirements/paddle.txt` locks,
+`python tools/builders/paddle_env.py` prints the folder of a virtual environment with exactly what `requirements/paddle.txt` locks,
 made on first use in the user's cache folder: 2.6 is the last series whose wheels have the parameter server, and its pins
 clash with Ray's. Where no such wheel runs, it says so in one line and ends with 0, or with --require with 1. Called by
 `make test-paddle` and `make demo-elastic`.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from environments import cache_folder, provide
 
-LOCK = Path(__file__).resolve().parent.parent / "requirements" / "paddle.txt"
+LOCK = Path(__file__).resolve().parents[2] / "requirements" / "paddle.txt"
 PYTHON = (3, 11)
 MACHINE = ("Linux", "x86_64")
 IMAGE = "paddlepaddle/paddle"

@@ -1,7 +1,7 @@
 """Does the sidecar understand every Ray it may meet?
 
-`python tools/ray_versions.py [VERSION …]` puts each of them into a virtual environment of its own in the user's cache
-folder, with uv and from the package registry, and runs the tests of the GCS against it; nothing it starts is shared with
+`PYTHONPATH=tools/builders python tools/checks/ray_versions.py [VERSION …]` puts each of them into a virtual environment of its
+own in the user's cache folder, with uv and from the package registry, and runs the tests of the GCS against it; nothing it starts is shared with
 another Ray on the machine. A version that is in the cache is not asked for again. Called by `make ray-versions`; without
 arguments: the oldest one that has Autoscaler V2 on by default, the first one with tokens, and the one installed here.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from environments import BIN, cache_folder, provide
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ("2.47.1", "2.52.1")
 TESTS = ("tests/integration/test_gcs_ray.py", "tests/integration/test_gcs_ray_nodes.py")
 PYTHON_VARIABLE = "RAYTIDE_TEST_RAY"

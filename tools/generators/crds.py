@@ -1,6 +1,6 @@
 """Write the CRDs, or check that the written ones are current.
 
-`python tools/crds.py` writes one file per kind to `crds/`, which the package and the chart link to; with `--check` it
+`python tools/generators/crds.py` writes one file per kind to `crds/`, which the package and the chart link to; with `--check` it
 changes nothing and fails if a file differs or is too large. The result depends on the files in this folder
 only. `kubectl apply` keeps the object as JSON in an annotation of at most 256 KiB; that is the limit checked here.
 """
@@ -19,7 +19,7 @@ from kubernetes_types import KubernetesTypes
 from raycluster_schema import RayClusterSchema
 from trainingjob_schema import TrainingJobSchema
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "crds"
 MAX_BYTES = 256 * 1024
 LINE_LENGTH = 1000
@@ -153,7 +153,7 @@ def build_all() -> dict[str, dict[str, Any]]:
 
 def written(crd: dict[str, Any]) -> str:
     """The file's text."""
-    head = "# Made by `make crds` (tools/crds.py) from Kubernetes' published types; do not edit.\n"
+    head = "# Made by `make crds` (tools/generators/crds.py) from Kubernetes' published types; do not edit.\n"
     return head + yaml.dump(crd, Dumper=_Compact, sort_keys=False, default_flow_style=False, width=1_000_000)
 
 

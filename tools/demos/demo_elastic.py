@@ -34,7 +34,7 @@ from demo_story import Seen, Story
 
 Json = dict[str, Any]
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "samples" / "trainingjob.yaml"
 STATE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raytide" / "demo-elastic"
 MASTERS = STATE / "masters"

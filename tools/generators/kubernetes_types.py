@@ -1,9 +1,9 @@
 """Which schemas of core Kubernetes types may stand in a CRD?
 
-Reads `tools/kubernetes-types.json`, which holds the types a RayCluster embeds as Kubernetes publishes them
+Reads `tools/generators/kubernetes-types.json`, which holds the types a RayCluster embeds as Kubernetes publishes them
 (`api/openapi-spec/v3`, Apache-2.0), and gives them with references resolved and in the form a structural schema asks for:
 int-or-string marked, embedded metadata reduced to the five keys KubeRay keeps, defaults only where a type declares one.
-`python tools/kubernetes_types.py FOLDER` makes the file again from a Kubernetes source tree. Used by crds.py.
+`python tools/generators/kubernetes_types.py FOLDER` makes the file again from a Kubernetes source tree. Used by crds.py.
 """
 
 import json

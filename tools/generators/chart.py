@@ -1,7 +1,7 @@
 """Write what the chart repeats from elsewhere, or check that it is current.
 
 The operator's rights (raytide/api/rbac_rules.py) become the rules of its roles and the table in SECURITY.md; the values'
-schema and defaults become the table in the chart's README. `python tools/chart.py` writes, with `--check` it changes
+schema and defaults become the table in the chart's README. `python tools/generators/chart.py` writes, with `--check` it changes
 nothing and fails if a file differs or if the chart's version is not the package's. Everything else in the chart is
 written by hand.
 """
@@ -19,11 +19,11 @@ import yaml
 from raytide.api.constants import VERSION
 from raytide.api.rbac_rules import PERMISSIONS, Permission, Scope, permissions_in
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "raytide"
 SANDBOX = ROOT / "sandbox" / "pyproject.toml"
 RULES = CHART / "templates" / "_rules.tpl"
-MARKS = "<!-- {0}: written by tools/chart.py -->\n", "<!-- end of {0} -->\n"
+MARKS = "<!-- {0}: written by tools/generators/chart.py -->\n", "<!-- end of {0} -->\n"
 WHERE = {
     Scope.WATCHED: "watched namespaces",
     Scope.OWN: "its own namespace",
@@ -34,7 +34,7 @@ WHERE = {
 
 def build_rules() -> str:
     """The template with one block of rules per scope."""
-    blocks = ["{{/* Written by tools/chart.py from raytide/api/rbac_rules.py: change it there. */}}\n"]
+    blocks = ["{{/* Written by tools/generators/chart.py from raytide/api/rbac_rules.py: change it there. */}}\n"]
     for scope in Scope:
         rules = "".join(_rule(permission) for permission in permissions_in(scope))
         blocks.append(f'\n{{{{- define "raytide.rules.{scope.value}" -}}}}\n{rules}{{{{- end -}}}}\n')

@@ -3,7 +3,7 @@
 The pages in docs/reference give each rule an anchor (`<a id="RC-POD-21"></a>**RC:POD-21**`), and each numbered section
 too (`<a id="RC-5.4"></a>` before its heading). The check fails if a file cites an id that has no anchor, and prints the
 file and the line. It also fails if a rule is open that docs/reference/open-rules.txt does not list: a rule is open
-while no test and no benchmark cites it. `python tools/rules.py` writes that list, with `--check` it changes nothing.
+while no test and no benchmark cites it. `python tools/checks/rules.py` writes that list, with `--check` it changes nothing.
 
 Recognised are `RC:POD-21`, `TJ 7.12`, `RC §5.4`, `TJ §3 rows 6 and 7`, `TJ §7 item 4`, `RM §2.3 S13`, ranges
 (`RC:MH-1..9`, `RM:F1–F7`, `AS:S-1 to AS:S-4`), lists (`RM:I1, I4`), decisions (`D6`), and f-strings (`f"RC:{rule}"`):
@@ -17,12 +17,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
 OPEN_RULES = REFERENCE / "open-rules.txt"
 CITING = ("operator", "sandbox", "tests", "tools", "bench", "e2e")
 PROVING = ("tests/", "bench/", "e2e/")
-NOT_READ = {"tools/rules.py", "tests/unit/tools/test_rules.py", "tools/kubernetes-types.json"}
+NOT_READ = {"tools/checks/rules.py", "tests/unit/tools/test_rules.py", "tools/generators/kubernetes-types.json"}
 
 PREFIX = r"(?P<prefix>RC|AS|TJ|SC|RM|PF|SE|FD)"
 ANCHOR = re.compile(r'<a id="([^"]+)"></a>')

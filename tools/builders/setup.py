@@ -1,7 +1,7 @@
 """What must be true before any make target can run?
 
 Takes nothing, makes `.venv` in the repository with everything the project needs, from the locks in `requirements/`. It
-runs on the system's Python (tools/python.sh finds it) with the standard library alone, writes only into the repository
+runs on the system's Python (tools/builders/python.sh finds it) with the standard library alone, writes only into the repository
 and the user's cache folder, and ends in well under a second when nothing changed. Called by every target of the
 Makefile; two at once wait for each other.
 """
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 STAMP = VENV / "raytide-locks"
 PROJECTS = [ROOT / folder / "pyproject.toml" for folder in (".", "sandbox")]

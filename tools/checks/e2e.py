@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kube_tools import ToolMissing, find_tool
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 RAYTIDE = Path(sys.executable).parent / "raytide"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raytide"
 STATE = CACHE / "e2e"

@@ -8,13 +8,13 @@ Puts `samples/training/trainingjob.yaml` and the two programs beside it, as a Co
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "samples" / "training"
 TARGET = ROOT / "samples" / "trainingjob.yaml"
 PROGRAMS = ("master.py", "train.py")
 CONFIG_MAP = """\
 ---
-# Made by tools/training_sample.py from samples/training/: edit the programs there.
+# Made by tools/generators/training_sample.py from samples/training/: edit the programs there.
 apiVersion: v1
 kind: ConfigMap
 metadata:

@@ -1,6 +1,6 @@
 """Where are kubectl, helm and kwok?
 
-`find_tool` gives a program from PATH, else the one that `make tools` built; `python tools/kube_tools.py` builds with Go
+`find_tool` gives a program from PATH, else the one that `make tools` built; `python tools/builders/kube_tools.py` builds with Go
 what is missing from both, with the versions that the modules in tests/controlplane pin, and `--find NAME` prints where
 one is. Nothing is built that is on PATH. Called by `make tools`, by tests and by the tools that drive these programs.
 """

@@ -1,6 +1,6 @@
 """Write the Python of gcs.proto, or check that the written one is current.
 
-`python tools/gcs.py` makes `gcs_pb2.py` and `gcs_pb2.pyi` beside the proto file; with `--check` it changes nothing and
+`python tools/generators/gcs.py` makes `gcs_pb2.py` and `gcs_pb2.pyi` beside the proto file; with `--check` it changes nothing and
 fails if a file differs. protoc's own Python demands a protobuf at least as new as the protoc that wrote it, so only its
 description of the messages and its types are taken: the classes come from protobuf's reflection, which every release
 since 5 has, in a pool of their own, where Ray's messages cannot clash with ours.
@@ -14,12 +14,12 @@ from pathlib import Path
 from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "operator/src/raytide/autoscaler/gcs"
 NAME = "gcs"
 WIDTH = 100
 
-HEADER = '''"""Messages of gcs.proto, made by tools/gcs.py; do not edit."""
+HEADER = '''"""Messages of gcs.proto, made by tools/generators/gcs.py; do not edit."""
 
 from google.protobuf import descriptor_pool, message_factory
 

@@ -33,7 +33,7 @@ from demo_story import Story
 
 Manifest = dict[str, Any]
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "samples" / "raycluster-autoscaler.yaml"
 RAYTIDE = Path(sys.executable).parent / "raytide"
 STATE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raytide" / "demo"

@@ -1,6 +1,6 @@
 """Picture of the architecture: docs/figures/architecture.svg, written from the boxes and arrows below.
 
-`python tools/architecture_picture.py` writes the file; tests/unit/tools/test_architecture_picture.py compares it with this
+`python tools/generators/architecture_picture.py` writes the file; tests/unit/tools/test_architecture_picture.py compares it with this
 description, holds every box against the modules that it names and every pure box against the import contracts, and
 checks that texts fit their boxes and that boxes do not overlap.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 FILE: Final = ROOT / "docs/figures/architecture.svg"
 WIDTH: Final = 1000
 HEIGHT: Final = 790

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 HISTORIES = "tests/simulation/test_histories.py"
 LEADERSHIP = "tests/simulation/test_leadership.py"
 RIVALS = "tests/simulation/test_matrix.py::test_a_life_ends_the_same_whatever_goes_wrong_once[autoscaler-two-writers]"

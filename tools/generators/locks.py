@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 UV = Path(sys.executable).parent / "uv"
 PADDLE = "paddlepaddle==2.6.2\nprotobuf==4.25.3\nnumpy<2\nsetuptools<80\n"
-"""An environment of its own (tools/paddle_env.py): the last wheel with parameter servers, and what it runs with."""
+"""An environment of its own (tools/builders/paddle_env.py): the last wheel with parameter servers, and what it runs with."""
 
 PLAIN = ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url"]
 
