@@ -13,7 +13,13 @@ KUBE_SHARED := $(if $(filter-out 0 1,$(KUBE_WORKERS)),--numprocesses $(KUBE_WORK
 # kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
 BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
 export PATH := $(PATH)$(if $(BUILT_TOOLS),:$(BUILT_TOOLS))
-FIGURES := SB1 P1 P1B P1C P2 GANGS GROWTH P3 P5 P6 P6K P7 P7F P8 P12 TAKEOVER P7S P9 P9B S1 P10 P10GROWTH PUBLISHED TRAINING_DAY REACTION
+# Each figure of make bench, with its file in bench/.
+BENCHES := SB1=sandbox_throughput P1=schedule_half_free_nodes P1B=schedule_uneven_nodes P1C=schedule_large_gangs \
+  P2=schedule_full_nodes GANGS=schedule_gangs GROWTH=schedule_growth P3=pod_creation_rate P5=first_pod_fairness \
+  P6=reconcile_latency P6K=reconcile_latency_kube P7=operator_memory P7F=operator_memory_hostile P8=requests_per_pod \
+  P12=cpu_per_pod TAKEOVER=takeover P7S=sidecar_memory P9=sidecar_cpu P9B=sidecar_decision_cpu S1=demand_burst \
+  P10=sharing_pass_time P10GROWTH=sharing_pass_growth PUBLISHED=published TRAINING_DAY=training_day REACTION=reaction
+FIGURES := $(foreach bench,$(BENCHES),$(firstword $(subst =, ,$(bench))))
 ON_CONTROL_PLANE := P3 P5 P6K P12
 # A level that lacks a program says so and is green, but not where nothing may be missing: .ci/run sets RAYTIDE_ALL_RUN.
 comma := ,
@@ -83,7 +89,7 @@ golden: setup control-plane tools ## 40 RayClusters on a real control plane, bes
 bench: setup ## one figure: make bench P=P6 (SB1, P1, P1B, P1C, P2, GANGS, GROWTH, P6, P7, P7F, P8, TAKEOVER, P10, P10GROWTH, PUBLISHED, TRAINING_DAY, REACTION; on a real control plane P3, P5, P6K, P12)
 	@test -n "$(filter $(ASKED),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
 	@$(if $(filter $(ASKED),$(ON_CONTROL_PLANE)),$(MAKE) -s control-plane)
-	@PYTHONPATH=tests $(BIN)/python bench/$(shell echo $(P) | tr A-Z a-z).py
+	@PYTHONPATH=tests $(BIN)/python bench/$(patsubst $(ASKED)=%,%,$(filter $(ASKED)=%,$(BENCHES))).py
 
 oracle: setup ## our scheduler against Ray's own on random questions, all fields (SEED=n CASES=n)
 	@$(BIN)/python tools/checks/oracle.py $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))

@@ -3,8 +3,8 @@
 Nodes as in `performance.md` §1.2: worker types of 8 to 32 CPU, every third one with GPUs; `free` is the share of each
 node that is free, or every node has a random share of its own. Of its object store, which no request names, every node
 has another amount in use, as in Ray, where it follows the bytes that tasks have put there. Times are CPU seconds of one decision (the machine may be
-busy), best and mean of at least five; Ray's own scheduler is asked in a process of its own, with a limit. Used by p1.py,
-p1b.py, p1c.py, p2.py and gangs.py.
+busy), best and mean of at least five; Ray's own scheduler is asked in a process of its own, with a limit. Used by schedule_half_free_nodes.py,
+schedule_uneven_nodes.py, schedule_large_gangs.py, schedule_full_nodes.py and schedule_gangs.py.
 """
 
 import multiprocessing

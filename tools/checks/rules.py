@@ -7,7 +7,8 @@ while no test and no benchmark cites it. `python tools/checks/rules.py` writes t
 
 Recognised are `RC:POD-21`, `TJ 7.12`, `RC §5.4`, `TJ §3 rows 6 and 7`, `TJ §7 item 4`, `RM §2.3 S13`, ranges
 (`RC:MH-1..9`, `RM:F1–F7`, `AS:S-1 to AS:S-4`), lists (`RM:I1, I4`), decisions (`D6`), and f-strings (`f"RC:{rule}"`):
-then each literal of that file counts that names a rule of the prefix. `bench/p9b.py` cites `PF:P9B` by its name.
+then each literal of that file counts that names a rule of the prefix. A benchmark whose docstring begins with
+`P9B:` cites `PF:P9B`.
 """
 
 import re
@@ -35,6 +36,7 @@ CITED = re.compile(
 )
 DECISION = re.compile(r"(?<![\w:.-])D\d{1,2}\b(?![.-]\w)")
 COMPUTED = re.compile(rf"\bf[\"']{PREFIX}:\{{")
+TITLE = re.compile(r'"""(?P<figures>[A-Z][A-Z0-9_]*(?: and [A-Z][A-Z0-9_]*)*): ')
 LITERAL = re.compile(r"[\"']([A-Z]+-?\d+[a-z]?)[\"' ]")
 
 MARKER = re.compile(r"\bmark\.rule\(([^)]*)\)")
@@ -196,7 +198,8 @@ def unresolved(files: Mapping[str, str], reference: Reference) -> list[str]:
 def open_rules(files: Mapping[str, str], reference: Reference) -> list[str]:
     """Rules that no test and no benchmark cites, sorted by prefix and number."""
     cited = {c.key for name, text in files.items() if name.startswith(PROVING) for c in citations(text)}
-    cited |= {key_of(f"PF:{Path(name).stem.upper()}") for name in files if name.startswith("bench/")}
+    titles = (TITLE.match(text) for name, text in files.items() if name.startswith("bench/"))
+    cited |= {key_of(f"PF:{figure}") for title in titles if title for figure in title["figures"].split(" and ")}
     return sorted((rule for key, rule in reference.rules.items() if key not in cited), key=_by_number)
 
 

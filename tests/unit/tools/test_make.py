@@ -35,14 +35,30 @@ def test_bench_names_the_figures_there_are(figure):
 
 
 def figures() -> list[str]:
-    return re.findall(r"^FIGURES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[0].split()
+    return list(benches())
 
 
-def test_every_figure_has_a_file_and_every_bench_of_a_bar_is_a_figure():
-    assert [name for name in figures() if not (ROOT / "bench" / f"{name.lower()}.py").exists()] == []
-    numbered = {path.stem.upper() for path in (ROOT / "bench").glob("p[0-9]*.py")}
-    assert numbered
-    assert numbered <= set(figures())
+def benches() -> dict[str, str]:
+    """File of each figure, by the table in the Makefile."""
+    text = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    return dict(row.split("=") for row in re.findall(r"^BENCHES := (.*)$", text, re.MULTILINE)[0].split())
+
+
+def test_every_figure_has_a_file_and_every_file_that_begins_with_a_figure_is_in_the_table():
+    titles = {path.stem: path.read_text() for path in (ROOT / "bench").glob("*.py")}
+    begun = {
+        title[1]: name
+        for name, text in titles.items()
+        if (title := re.match(r'"""([A-Z][A-Z0-9_]*)(?: and \w+)?: ', text))
+    }
+    assert len(begun) > 20
+    assert benches() == begun
+
+
+@pytest.mark.parametrize(("figure", "file"), [("P6", "reconcile_latency"), ("p9b", "sidecar_decision_cpu")])
+def test_bench_finds_the_file_of_a_figure(figure, file):
+    (line,) = (line for line in make("--dry-run", "bench", f"P={figure}").stdout.splitlines() if "bench/" in line)
+    assert line.split()[-1] == f"bench/{file}.py"
 
 
 @pytest.mark.parametrize(

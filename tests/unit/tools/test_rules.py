@@ -87,7 +87,7 @@ def test_rules_that_only_the_product_cites_are_open(reference):
     files = {
         "operator/a.py": "RC:SU-1, RC:SU-3",
         "tests/b.py": '@pytest.mark.rule("RC:SU-2", "TJ:3-6")',
-        "bench/p9b.py": "",
+        "bench/sidecar_decision_cpu.py": '"""P9B: CPU of one decision."""',
     }
     assert open_rules(files, reference) == ["D6", "RC:SU-1", "RC:SU-3"]
 

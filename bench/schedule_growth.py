@@ -1,4 +1,4 @@
-"""How does the cost of a decision grow with demands, nodes and node types? Writes a table and a plot into docs/figures.
+"""GROWTH: cost of a decision by demands, nodes and node types. Writes a table and a plot into docs/figures.
 
 Each series changes one number and keeps the others; the nodes are half free and equal per type, or all different, which
 is the worst case. Ray's own scheduler is asked the same, in the same run, as long as it needs less than ten seconds of

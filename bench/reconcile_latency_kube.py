@@ -16,7 +16,7 @@ import msgspec
 
 from api_process import ballast_pod
 from bare import bare_cluster, foreign_cluster, operator_away, pod_template
-from p5 import FirstPods
+from first_pod_fairness import FirstPods
 from plane import PODS, PlaneRig, plane_rig, probed
 
 from rig import CLUSTERS, percentile, result

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from p3 import main
+from pod_creation_rate import main
 
 if __name__ == "__main__":
     sys.exit(asyncio.run(main(is_about_cpu=True)))
