@@ -166,6 +166,7 @@ class Judge(Notes):
     def _on_pod(self, change: Any) -> None:
         if change.type == "MODIFIED" and set(change.previous.owners) - set(change.entry.owners):
             self._given_away[change.entry.uid] = self.world.now()
+            self._asked.pop(change.entry.uid, None)  # what arrives later was meant for the former owner's pod
         for uid in change.entry.owners:
             if uid in self.wishes:
                 self._note_wellness(uid)

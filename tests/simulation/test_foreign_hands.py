@@ -2,13 +2,16 @@
 
 import pytest
 
+from raytide.sandbox.faults.script import Rule
+from raytide.sandbox.faults.types import CommitLate
+
 from simulation.autoscaled_scenarios import autoscaled
-from simulation.foreign_hands import unlabel
-from simulation.manifests import NAME, group
+from simulation.foreign_hands import give_away, unlabel
+from simulation.manifests import NAME, NEIGHBOUR, group, new_cluster
 from simulation.matrix import learn
 from simulation.scenarios import Scenario, edit, live_cluster, workers
 from simulation.stage import Stage
-from simulation.world import NAMESPACE
+from simulation.world import NAMESPACE, RAYCLUSTERS
 
 pytestmark = pytest.mark.looptime
 
@@ -47,3 +50,18 @@ def test_a_worker_that_lost_its_groups_label_runs_on_until_the_cluster_is_suspen
             stage.judge.note(f"still there, though the cluster is suspended: {released}")
 
     assert learn(Scenario("released-worker", tell)).violations == []
+
+
+@pytest.mark.rule("RM:F12", "RM:I4")
+def test_a_delete_carried_out_after_another_cluster_adopted_the_pod_is_no_delete_of_that_cluster() -> None:
+    async def tell(stage: Stage) -> None:
+        stage.world.create(new_cluster([group("a", 1)], NEIGHBOUR))
+        await live_cluster(stage, group("a", 1), group("b", 1))
+        (worker,) = workers(stage, "b")
+        stage.script.of_calls.append(Rule(CommitLate(5.0), lambda call: call.method == "DELETE"))
+        edit(stage, lambda spec: spec["workerGroupSpecs"].pop())
+        await stage.pass_time(1.0)
+        give_away(stage.world, worker, RAYCLUSTERS, NEIGHBOUR)
+        await stage.settle()
+
+    assert learn(Scenario("adopted-while-deleted", tell)).violations == []
