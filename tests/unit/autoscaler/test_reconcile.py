@@ -9,6 +9,7 @@ from raytide.api import constants
 from raytide.autoscaler.gcs.messages import encode_report
 from raytide.autoscaler.model import Demand, DrainReason, Request, Status, amounts_of
 from raytide.autoscaler.reconcile import plan_names, reconcile
+from raytide.autoscaler.scaling.group_decisions import HOLD_S
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
 from support.builders import group
 from unit.autoscaler.simulated_cluster import World
@@ -105,6 +106,19 @@ def test_replicas_that_nobody_needs_for_ten_seconds_are_withdrawn_before_they_ar
     world.demand(0)
     took_s = world.run_until(lambda: world.replicas() == 0, 30)
     assert took_s >= 10
+
+
+@pytest.mark.rule("FD:REL-11")
+@pytest.mark.parametrize(("passed_s", "replicas"), [(HOLD_S - 1, 5), (HOLD_S, 0)])
+def test_replicas_without_demand_are_withdrawn_when_the_timer_that_was_asked_for_ends(passed_s, replicas):
+    world = World()
+    world.has_operator = False
+    world.demand(5)
+    world.run(3)
+    world.demand(0)
+    world.run_until(lambda: "cpu" in world.memory.unneeded_s, 10)
+    world.now_s += round(passed_s - (world.snapshot().monotonic_s - world.memory.unneeded_s["cpu"]))
+    assert reconcile(world.snapshot(), world.memory).orders["cpu"].replicas == replicas
 
 
 @pytest.mark.rule("RM:I21")

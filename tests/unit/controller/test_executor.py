@@ -257,6 +257,15 @@ async def test_a_pass_that_spent_its_time_waiting_in_vain_is_not_called_cut_shor
     assert not done.is_cut_short
 
 
+@pytest.mark.rule("FD:REL-11", "RM:I13")
+async def test_a_pass_with_an_unanswered_call_backs_off_although_its_budget_ended_and_others_succeeded(world):
+    world.wire.answers.append(refusal(429))
+    done = await world.apply(*(create(f"p{i}") for i in range(600)))
+    assert [done.outcomes[0].result, done.outcomes[1].result] == [Result.UNAVAILABLE, Result.DONE]
+    assert done.outcomes[-1].result is Result.SKIPPED
+    assert not done.is_cut_short
+
+
 @pytest.mark.rule("D6")
 async def test_writes_are_in_the_overlay_before_they_are_sent(world):
     planned = []

@@ -111,13 +111,14 @@ async def test_writes_are_sent_once(client, wire, said, is_unknown, retry_after_
     assert len(wire.calls) == 1
 
 
-@pytest.mark.rule("RM:I5")
-async def test_a_delete_carries_the_uid_it_means(client, wire):
+@pytest.mark.rule("FD:REL-11", "RM:I5")
+async def test_a_delete_carries_the_uid_it_means_and_lets_garbage_collection_delete_dependents(client, wire):
     wire.answers.append(answer({"metadata": {"uid": "u"}}))
     await client.delete(PODS, KEY, "u", grace_period_s=5)
     (call,) = wire.calls
     assert call.method == "DELETE"
     assert call.json["preconditions"] == {"uid": "u"}
+    assert call.json["propagationPolicy"] == "Background"
     assert call.json["gracePeriodSeconds"] == 5
 
 

@@ -256,6 +256,41 @@ async def test_a_cluster_that_is_gone_is_forgotten_and_its_pods_are_not_made_ane
     assert here.wire.writes == []
 
 
+def names_kept(root, key):
+    """Attribute paths below `root` of objects of this product that have an entry for the key, except informers' stores."""
+    found, seen, stack = [], set(), [("", root)]
+    while stack:
+        path, at = stack.pop()
+        if id(at) in seen:
+            continue
+        seen.add(id(at))
+        if isinstance(at, dict | set | frozenset) and key in at and "._store." not in path:
+            found.append(path)
+        if type(at).__module__.startswith("raytide."):
+            slots = {name for each in type(at).__mro__ for name in getattr(each, "__slots__", ())}
+            fields = {name: getattr(at, name) for name in slots if hasattr(at, name)} | getattr(at, "__dict__", {})
+            stack += [(f"{path}.{name}", value) for name, value in fields.items()]
+    return found
+
+
+@pytest.mark.rule("FD:REL-11", "RC:TR-5", "SC:S4")
+async def test_nothing_is_kept_of_a_cluster_that_is_gone(here):
+    """Nor of the quota that its replicas waited for, whose time the next cluster of this name would have to sit out."""
+    quota = refusal("pods 'x' is forbidden: exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2")
+    admitted = iter(range(2))  # the head and one of two hosts
+
+    def instead(_method, path):
+        return quota if path.endswith("/pods") and next(admitted, None) is None else None
+
+    here.wire.instead = instead
+    create(here, group(replicas=1, numOfHosts=2))
+    await asyncio.sleep(50)
+    assert any("quotas" in path for path in names_kept(here.room.reconciler, KEY))
+    here.world.store.delete(CLUSTERS, "default", "demo")
+    await asyncio.sleep(10)
+    assert names_kept(here.room.reconciler, KEY) == []
+
+
 @pytest.mark.rule("D2", "RM:I3")
 async def test_a_read_that_is_older_than_what_the_informer_shows_is_not_believed(here):
     create(here, group(replicas=1))

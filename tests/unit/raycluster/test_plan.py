@@ -220,6 +220,13 @@ def test_workers_of_a_removed_group_are_deleted_with_the_reason():
     assert "no longer in the spec" in todo.actions[0].message
 
 
+@pytest.mark.rule("FD:REL-11", "SC:S14")
+def test_workers_of_a_removed_group_are_deleted_after_the_create_of_the_head_and_before_creates_of_workers():
+    """The head is what the cluster needs first; what the removed group uses of a quota is for the groups that are left."""
+    todo = decide(parsed(group(replicas=1)), pod("demo-gone-worker-a", group="gone"))
+    assert told(todo) == ["create demo-head-00000", "delete demo-gone-worker-a", "create demo-cpu-worker-00001"]
+
+
 @pytest.mark.rule("RM:I5")
 def test_every_delete_carries_the_uid_it_means():
     todo = decide(parsed(group(replicas=0)), head(phase="Failed"), *ENOUGH, pod("demo-x-worker-a", group="x"))

@@ -318,7 +318,7 @@ def test_a_replica_that_kuberay_made(have, hosts, is_kept):
 
 
 def plain(i, **fields):
-    return pod(f"demo-cpu-worker-p{i}", creation_timestamp=f"2026-01-01T00:00:{i:02d}Z", **fields)
+    return pod(f"demo-cpu-worker-p{i}", **{"creation_timestamp": f"2026-01-01T00:00:{i:02d}Z", **fields})
 
 
 @pytest.mark.rule("RC:MH-1", "RM:I6")
@@ -346,6 +346,12 @@ def test_a_name_ends_the_replica_that_unlabelled_workers_are_taken_for():
     left = [each.marked_terminating(LATER) if each.name > "demo-cpu-worker-p3" else each for each in pods]
     for gone in range(4):
         assert victims(decide(group_of(1), left[: 8 - gone])) == []
+
+
+@pytest.mark.rule("FD:REL-11", "RC:MH-1")
+def test_unlabelled_workers_are_grouped_by_age_whatever_their_names():
+    pods = [plain(i, creation_timestamp=f"2026-01-01T00:0{i % 2}:00Z") for i in range(8)]
+    assert victims(decide(group_of(1), pods)) == ["p1", "p3", "p5", "p7"]
 
 
 @pytest.mark.rule("RC:MH-9")

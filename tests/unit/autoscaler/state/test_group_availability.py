@@ -367,9 +367,11 @@ def test_a_worker_that_registers_clears_it(created):
     assert (limits.backoffs, limits.blocked, most(limits)) == ({}, {}, 20)
 
 
-def test_a_worker_that_was_there_before_clears_nothing():
+@pytest.mark.rule("FD:REL-11")
+@pytest.mark.parametrize("created", ["11:00:00", "12:00:00"], ids=["an hour", "in the same second as the failed ones"])
+def test_a_worker_that_was_there_before_clears_nothing(created):
     story = blocked_story()
-    limits = story.look(20, *at_work("r", creation_timestamp="2026-01-01T11:00:00Z"))
+    limits = story.look(20, *at_work("r", creation_timestamp=f"2026-01-01T{created}Z"))
     assert (limits.backoffs["spot"].n, most(limits)) == (1, 1)
 
 

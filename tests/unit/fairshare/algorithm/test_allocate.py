@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from raytide.api.sharing_record import ABOVE_MAXIMUM, ADMITTED, GROWING, REACHING_MINIMUM, RECLAIMED
+from raytide.api.sharing_record import (
+    ABOVE_MAXIMUM,
+    ADMITTED,
+    CREATION_FORBIDDEN,
+    GROWING,
+    REACHING_MINIMUM,
+    RECLAIMED,
+)
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import (
     COOLING_DOWN,
@@ -66,6 +73,29 @@ def test_a_shrink_says_for_whom_and_for_what():
     assert (shrink.for_id, shrink.is_released) == (id_of("other"), True)
     assert growth.message == "Admitted with 2: its minimum of 2 fits, as soon as terminating pods are gone"
     assert (growth.reason, growth.is_released) == (ADMITTED, False)
+
+
+@pytest.mark.rule("FD:REL-11", "TJ:3.8")
+def test_a_victim_whose_node_does_not_get_enough_capacity_keeps_its_size():
+    """The victim of the lowest priority shrinks first, but its minimum fills the node; the other one's node suffices."""
+    jobs = [job("kept", 3, 4, 4), job("victim", 0, 1, 1, cpu=4, priority=1)]
+    world = World([node("a", cpu=4), node("b", cpu=4)], jobs)
+    world.add(job("claimant", 1, 1, 0, cpu=4, is_gang=True, priority=1))
+    assert resizes_of(plan_of(world)) == {"victim": -1, "claimant": 1}
+
+
+@pytest.mark.rule("FD:REL-11", "TJ:7.8")
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        pytest.param({}, INSUFFICIENT, id="of capacity"),
+        pytest.param({"uncreated": 1, "is_forbidden": True}, CREATION_FORBIDDEN, id="of the API server's rejection"),
+    ],
+)
+def test_a_job_with_pods_that_have_no_node_does_not_grow_because(fields, reason):
+    pool = World([node(cpu=2)], [job("a", 1, 9, 3)]).pool()
+    plan = allocate(replace(pool, participants=tuple(replace(one, **fields) for one in pool.participants)))
+    assert (plan.resizes, reasons_of(plan)) == ((), {"a": (reason, False)})
 
 
 def test_one_shrink_for_two_claimants_names_both():
