@@ -28,6 +28,7 @@ from raytide.kube.client import Client, PatchKind
 from raytide.kube.event_recorder import Recorder
 from raytide.kube.http import HttpTransport
 from raytide.kube.informer import Informer
+from raytide.kube.shared_watch import SharedWatches
 from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.http import application
 from raytide_sandbox.apiserver.routes import Api
@@ -247,9 +248,8 @@ class Following:
         self.changes = count()
         self.server = server
         self.informer: Informer[PodView] = Informer(
-            client,
+            SharedWatches(client, clock=Clock()),
             PODS,
-            clock=Clock(),
             decoder=decode_pod,
             index=lambda view: view.cluster_key,
             on_change=lambda _old, _new: next(self.changes),

@@ -20,9 +20,10 @@ from raytide.api.meta import Key
 from raytide.api.trainingjob import TrainingJob
 from raytide.controller.base import ControllerOptions
 from raytide.fairshare.algorithm.allocate import allocate
-from raytide.fairshare.controller import FairShareController
+from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.fairshare.snapshot import build_snapshot
 from raytide.kube.client import Client
+from raytide.kube.shared_watch import SharedWatches
 from raytide.runtime.clock import Clock
 from raytide.trainingjob.controller import TrainingJobController
 
@@ -45,8 +46,12 @@ class Rooms:
     """Both rooms as one, as manager.py runs them."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
-        self._jobs = TrainingJobController(client, clock=clock, config=JobConfig(), options=ControllerOptions())
-        self._parts = (self._jobs, FairShareController(client, clock=clock, config=SHARING))
+        watches = SharedWatches(client, clock=clock)
+        self._jobs = TrainingJobController(
+            client, clock=clock, config=JobConfig(), options=ControllerOptions(watches=watches)
+        )
+        sharing = FairShareController(client, clock=clock, config=SHARING, options=FairShareOptions(watches=watches))
+        self._parts = (self._jobs, sharing)
 
     async def run(self) -> None:
         """Follow, and lead until stopped."""

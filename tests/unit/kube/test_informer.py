@@ -12,6 +12,8 @@ from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import PODS, Key
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer
+from raytide.kube.reflector import FORBIDDEN_S, SILENCE_S
+from raytide.kube.shared_watch import SharedWatches
 from raytide.runtime.clock import Clock
 from support import virtual_time
 from unit.kube.scripted import HANG, ScriptedTransport, answer, line, refusal
@@ -52,13 +54,13 @@ def bookmark(version: int) -> bytes:
 
 
 class World:
-    def __init__(self, **options) -> None:
+    def __init__(self, *, silence_s: float = SILENCE_S, forbidden_s: float = FORBIDDEN_S, **options) -> None:
         self.wire = ScriptedTransport()
         self.told: list[str] = []
+        client = Client(self.wire, clock=Clock())
         self.informer = Informer(
-            Client(self.wire, clock=Clock()),
+            SharedWatches(client, clock=Clock(), silence_s=silence_s, forbidden_s=forbidden_s),
             PODS,
-            clock=Clock(),
             decoder=decode,
             index=lambda view: Key("ns", view.cluster),
             on_change=self.note,
@@ -745,7 +747,7 @@ def test_a_list_of_large_objects_is_read_in_portions_and_others_have_their_turn_
         large = [{**pod(f"large-{n}", n + 1), "spec": "x" * 600_000} for n in range(4)]
         small = [pod(f"small-{n}", n + 10) for n in range(200)]
         wire.answers.append(listed(*large, *small, version=300))
-        informer = Informer(Client(wire, clock=Clock()), PODS, clock=Clock(), decoder=read)
+        informer = Informer(SharedWatches(Client(wire, clock=Clock()), clock=Clock()), PODS, decoder=read)
         following = asyncio.ensure_future(informer.run())
         while not informer.is_synced:
             turns[0] += 1

@@ -12,6 +12,7 @@ from raytide.kube import nodes
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer
 from raytide.kube.nodes import DeadNodes
+from raytide.kube.shared_watch import SharedWatches
 from raytide.runtime.clock import Clock
 from support import virtual_time
 from unit.kube.scripted import HANG, ScriptedTransport, answer, line, refusal
@@ -45,7 +46,9 @@ async def following(*stream, listed=(), then=(), pods=()):
     def note(_old, new):
         dead.note(new)
 
-    informer = Informer(Client(wire, clock=Clock()), NODES, clock=Clock(), decoder=decode_node, on_change=note)
+    informer = Informer(
+        SharedWatches(Client(wire, clock=Clock()), clock=Clock()), NODES, decoder=decode_node, on_change=note
+    )
     dead = DeadNodes(informer)
     for pod in pods:
         dead.note_pod(None, pod)

@@ -2,7 +2,9 @@
 
 import asyncio
 import random
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -23,6 +25,25 @@ from simulation.world import World
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D9", "D11")]
 
 
+class CountingWire(InProcess):
+    """Counts the watches that are open, by plural and selectors."""
+
+    def __init__(self, api) -> None:
+        super().__init__(api, latency_s=0.001)
+        self.watches = Counter()
+
+    async def stream(self, path, *, query=None, headers=None, silence_s) -> AsyncIterator[bytes]:
+        selectors = [query[name] for name in ("labelSelector", "fieldSelector") if name in query]
+        watch = " ".join([path.rsplit("/", 1)[-1], *selectors])
+        self.watches[watch] += 1
+        try:
+            async with aclosing(super().stream(path, query=query, headers=headers, silence_s=silence_s)) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            self.watches[watch] -= 1
+
+
 @asynccontextmanager
 async def process(*, has_jobs):
     """All rooms at work on a cluster with the CRD of RayClusters, and perhaps that of TrainingJobs."""
@@ -30,13 +51,12 @@ async def process(*, has_jobs):
     if has_jobs:
         install(world)
     clock = WorldClock(world.now)
-    rooms = ControllerManager(
-        Client(InProcess(world.api, latency_s=0.001), clock=clock), clock=clock, settings=Settings()
-    )
+    wire = CountingWire(world.api)
+    rooms = ControllerManager(Client(wire, clock=clock), clock=clock, settings=Settings())
     leading = asyncio.create_task(rooms.run_reconcilers())
     following = asyncio.create_task(rooms.run_informers())
     await rooms.discover_kinds()
-    yield SimpleNamespace(world=world, rooms=rooms)
+    yield SimpleNamespace(world=world, rooms=rooms, wire=wire)
     await rooms.stop()
     await asyncio.wait_for(leading, 15)
     following.cancel()
@@ -66,6 +86,31 @@ async def test_both_kinds_are_looked_after_and_needed():
         assert len(pods(here)) == 3 + 2
         assert here.rooms.waiting() == 0
         assert here.rooms.oldest_pass_s() == 0
+
+
+async def test_no_collection_is_watched_twice():
+    async with process(has_jobs=True) as here:
+        create_cluster(here)
+        create_job(here)
+        await asyncio.sleep(30)
+        assert +here.wire.watches == {
+            "rayclusters": 1,
+            "trainingjobs": 1,
+            "nodes": 1,
+            "pods ray.io/cluster,ray.io/node-type": 1,
+            "pods raytide.io/training-job": 1,
+            "pods status.phase!=Succeeded,status.phase!=Failed": 1,
+            "services ray.io/cluster": 1,
+            "services ray.io/headless-worker-svc": 1,
+            "services raytide.io/training-job": 1,
+            "configmaps raytide.io/training-job": 1,
+            "resourcequotas": 1,
+            "priorityclasses": 1,
+        }
+        here.world.store.delete("trainingjobs.paddlepaddle.org", "default", "job")
+        await asyncio.sleep(30)
+        assert here.wire.watches["nodes"] == 1, "the controllers still need it"
+        assert here.wire.watches["pods status.phase!=Succeeded,status.phase!=Failed"] == 0
 
 
 async def test_without_the_crd_of_jobs_nothing_of_theirs_is_needed_until_it_comes():

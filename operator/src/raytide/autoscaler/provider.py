@@ -24,6 +24,7 @@ from raytide.autoscaler.state.snapshot import Operation
 from raytide.kube.client import Client, PatchKind
 from raytide.kube.informer import Informer
 from raytide.kube.reflector import version_number
+from raytide.kube.shared_watch import SharedWatches
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -80,20 +81,18 @@ class Provider:
         """The newest resourceVersion returned by a GET or patch of this process."""
         self._must_read = False
         """A patch was not reported as written: the watch may lag behind the conflicting change."""
+        watches = SharedWatches(client, clock=clock, forbidden_s=FORBIDDEN_S)
         self._clusters = Informer[Manifest](
-            client,
+            watches,
             self._resource,
-            clock=clock,
             decoder=msgspec.json.decode,
             field_selector=f"metadata.name={key.name}",
             namespaces=(key.namespace,),
             if_forbidden="each tick reads the RayCluster",
-            forbidden_s=FORBIDDEN_S,
         )
         self._pods = Informer[PodView](
-            client,
+            watches,
             PODS,
-            clock=clock,
             decoder=decode_pod,
             on_change=lambda _old, _new: on_pods_changed(),
             label_selector=f"{constants.CLUSTER_LABEL}={key.name}",

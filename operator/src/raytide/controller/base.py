@@ -30,7 +30,8 @@ from raytide.kube.client import Client
 from raytide.kube.event_recorder import Recorder
 from raytide.kube.informer import Informer
 from raytide.kube.nodes import DeadNodes, PodOnNode
-from raytide.kube.reflector import SILENCE_S, version_number
+from raytide.kube.reflector import version_number
+from raytide.kube.shared_watch import SharedWatches
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -75,8 +76,8 @@ class ControllerOptions:
     namespaces: tuple[str, ...] = ()
     """Watched namespaces; empty means all."""
     workers: int = 8
-    silence_s: float = SILENCE_S
-    """A watch without any bytes for this many seconds counts as dead."""
+    watches: SharedWatches | None = None
+    """Shared with the other controllers of the process; None: this controller has its own."""
     instance: str = OPERATOR
     """`reportingInstance` of events."""
 
@@ -121,7 +122,7 @@ class BaseController(ABC):
         self._client = client
         self._clock = clock
         self._stopping = asyncio.Event()
-        self._seen_by_all = partial(Informer, client, clock=clock, silence_s=options.silence_s)
+        self._seen_by_all = partial(Informer, options.watches or SharedWatches(client, clock=clock))
         self._informer = partial(self._seen_by_all, namespaces=options.namespaces or None)
         self._children = partial(self._informer, index=owner_of, on_change=self._on_child)
         self._owner_of = owner_of

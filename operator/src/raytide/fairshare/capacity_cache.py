@@ -31,7 +31,7 @@ from raytide.controller.base import fail_if_it_returns
 from raytide.fairshare import messages
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer
-from raytide.runtime.clock import Clock
+from raytide.kube.shared_watch import SharedWatches
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +55,8 @@ class CapacityCache:
     def __init__(
         self,
         client: Client,
+        watches: SharedWatches,
         *,
-        clock: Clock,
-        silence_s: float,
         on_change: Callable[[], None],
         namespaces: tuple[str, ...] = (),
     ) -> None:
@@ -70,7 +69,7 @@ class CapacityCache:
         self._is_wanted = asyncio.Event()
         self._is_unwanted = asyncio.Event()
         self._is_unwanted.set()
-        self._informer = partial(Informer, client, clock=clock, silence_s=silence_s)
+        self._informer = partial(Informer, watches)
         self._reset()
 
     def _reset(self) -> None:

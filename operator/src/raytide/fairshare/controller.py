@@ -22,7 +22,7 @@ from raytide.fairshare.job_view import SharedJob, decode_shared_job
 from raytide.fairshare.reconciler import Divide, FairShareReconciler
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer
-from raytide.kube.reflector import SILENCE_S
+from raytide.kube.shared_watch import SharedWatches
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -34,8 +34,8 @@ class FairShareOptions:
 
     namespaces: tuple[str, ...] = ()
     """Namespaces whose jobs take part; empty means all. Capacity is counted in all namespaces."""
-    silence_s: float = SILENCE_S
-    """Seconds without data after which a watch counts as dead."""
+    watches: SharedWatches | None = None
+    """Shared with the other controllers of the process; None: this controller has its own."""
     divide: Divide = fairly
 
 
@@ -55,21 +55,19 @@ class FairShareController:
         self, client: Client, *, clock: Clock, config: SharingConfig, options: FairShareOptions | None = None
     ) -> None:
         options = options or FairShareOptions()
+        watches = options.watches or SharedWatches(client, clock=clock)
         self._stopping = asyncio.Event()
         self.jobs: Informer[SharedJob] = Informer(
-            client,
+            watches,
             TRAININGJOBS,
-            clock=clock,
             decoder=decode_shared_job,
             on_change=self._on_job,
             namespaces=options.namespaces or None,
-            silence_s=options.silence_s,
             name="shared-trainingjobs",
         )
         self.capacity = CapacityCache(
             client,
-            clock=clock,
-            silence_s=options.silence_s,
+            watches,
             on_change=self._enqueue,
             namespaces=options.namespaces,
         )

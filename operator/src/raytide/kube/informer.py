@@ -6,18 +6,14 @@ while the watch was down, and does constant work per event. Read by controllers,
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from raytide.api.meta import Key, Resource
-from raytide.kube.client import Client
-from raytide.kube.reflector import FORBIDDEN_S, SILENCE_S, AnyObject, ObjectMeta, Reflector, version_number
-from raytide.runtime.clock import Clock
-
-log = logging.getLogger(__name__)
+from raytide.kube.reflector import Reflector, version_number
+from raytide.kube.shared_watch import SharedWatch, SharedWatches, Subscriber
 
 V = TypeVar("V")
 
@@ -37,74 +33,66 @@ class Informer(Generic[V]):
 
     def __init__(
         self,
-        client: Client,
+        watches: SharedWatches,
         resource: Resource,
         *,
-        clock: Clock,
         decoder: Callable[[msgspec.Raw], V],
         index: Callable[[V], Key | None] = lambda _: None,
         on_change: Callable[[V | None, V | None], None] = lambda _old, _new: None,
         label_selector: str = "",
         field_selector: str = "",
         namespaces: tuple[str, ...] | None = None,
-        silence_s: float = SILENCE_S,
         name: str = "",
         if_forbidden: str = "",
-        forbidden_s: float = FORBIDDEN_S,
     ) -> None:
-        """`namespaces` None means all, with one list and one watch; a watch without bytes for `silence_s` is dead.
+        """`namespaces` None means all, with one list and one watch.
 
+        Informers of the same `watches` with equal resource, namespace and selectors share the list and the watch.
         `if_forbidden` makes the informer optional: the text says what is not done while listing or watching is
-        forbidden, which is retried every `forbidden_s`.
+        forbidden, which is retried at long intervals.
         """
         self.resource = resource
         self.name = name or resource.plural
         """Name in probes and metrics; two informers of one kind have two names."""
-        self._clock = clock
         self._store = _Store(index, on_change)
-        self._shelves: dict[str, _Shelf[V]] = {}
-        self._reflectors: dict[str, Reflector] = {}
-        for namespace in namespaces or ("",):
-            shelf = self._shelves[namespace] = _Shelf(self._store, decoder, resource)
-            self._reflectors[namespace] = Reflector(
-                *(client, resource, namespace or None, shelf),
-                clock=clock,
-                label_selector=label_selector,
-                field_selector=field_selector,
-                silence_s=silence_s,
-                if_forbidden=if_forbidden,
-                forbidden_s=forbidden_s,
+        self._sources: dict[str, tuple[SharedWatch, Subscriber[V]]] = {
+            namespace: (
+                watches.watch(resource, namespace, label_selector=label_selector, field_selector=field_selector),
+                Subscriber(self._store, decoder, resource, if_forbidden=if_forbidden),
             )
+            for namespace in namespaces or ("",)
+        }
 
     async def run(self) -> None:
         """List and watch until cancelled; run it in a TaskGroup."""
         async with asyncio.TaskGroup() as tasks:
-            for reflector in self._reflectors.values():
-                tasks.create_task(reflector.run())
+            for watch, subscriber in self._sources.values():
+                tasks.create_task(watch.run(subscriber))
 
     async def wait_synced(self) -> None:
         """Return when every namespace has been listed once."""
-        for reflector in self._reflectors.values():
-            await reflector.wait_listed()
+        for _, subscriber in self._sources.values():
+            await subscriber.listed.wait()
 
     async def refresh(self) -> None:
         """Return when a list that began after this call is complete (D6: a new leadership term)."""
-        await asyncio.gather(*(reflector.refresh() for reflector in self._reflectors.values()))
+        await asyncio.gather(*(reflector.refresh() for reflector in self._reflectors))
+        await self.wait_synced()
 
     def relist(self) -> None:
         """Request one list."""
-        for reflector in self._reflectors.values():
+        for reflector in self._reflectors:
             reflector.relist()
 
     @property
     def is_synced(self) -> bool:
         """Whether every namespace has been listed."""
-        return all(reflector.lists for reflector in self._reflectors.values())
+        return all(subscriber.listed.is_set() for _, subscriber in self._sources.values())
 
     @property
     def is_following(self) -> bool:
         """Whether changes are received as they happen: synced, and every watch is open."""
-        return self.is_synced and all(reflector.is_open for reflector in self._reflectors.values())
+        return self.is_synced and all(reflector.is_open for reflector in self._reflectors)
 
     @property
     def is_listable(self) -> bool | None:
@@ -112,34 +100,33 @@ class Informer(Generic[V]):
 
         With several namespaces one listable namespace is enough.
         """
-        answers = {reflector.is_listable for reflector in self._reflectors.values()}
+        answers = {reflector.is_listable for reflector in self._reflectors}
         return True if True in answers else None if None in answers else False
 
     @property
     def age_s(self) -> float:
         """Seconds since the last activity of the least active watch; more than 60 means trouble (D9)."""
-        now = self._clock.monotonic()
-        return max(now - reflector.signed_at for reflector in self._reflectors.values())
+        return max(reflector.age_s for reflector in self._reflectors)
 
     @property
     def trouble(self) -> str:
         """Error that prevents listing or watching; empty when there is none."""
-        return next((reflector.trouble for reflector in self._reflectors.values() if reflector.trouble), "")
+        return next((reflector.trouble for reflector in self._reflectors if reflector.trouble), "")
 
     @property
     def lists(self) -> int:
         """Number of completed lists, over all namespaces."""
-        return sum(reflector.lists for reflector in self._reflectors.values())
+        return sum(reflector.lists for reflector in self._reflectors)
 
     @property
     def version(self) -> int:
         """The resourceVersion up to which every namespace is synced."""
-        return min(version_number(reflector.version) for reflector in self._reflectors.values())
+        return min(map(_version_of, self._sources.values()))
 
     def version_in(self, namespace: str) -> int:
         """The resourceVersion up to which this namespace is synced; 0 if it is not watched."""
-        reflector = self._reflectors.get(namespace) or self._reflectors.get("")
-        return version_number(reflector.version) if reflector else 0
+        source = self._sources.get(namespace) or self._sources.get("")
+        return _version_of(source) if source else 0
 
     def get(self, namespace: str, name: str) -> V | None:
         """The view of one object."""
@@ -160,6 +147,15 @@ class Informer(Generic[V]):
     def __len__(self) -> int:
         """Number of objects."""
         return len(self._store.views)
+
+    @property
+    def _reflectors(self) -> tuple[Reflector, ...]:
+        return tuple(watch.reflector for watch, _ in self._sources.values())
+
+
+def _version_of(source: tuple[SharedWatch, Subscriber[Any]]) -> int:
+    watch, subscriber = source
+    return version_number(watch.reflector.version) if subscriber.listed.is_set() else 0
 
 
 class _Store(Generic[V]):
@@ -195,70 +191,3 @@ class _Store(Generic[V]):
         members.pop(key, None)
         if not members:
             del self.by_index[group]
-
-
-class _Shelf(Generic[V]):
-    """Sink of one reflector: tracks the versions of the objects received through it."""
-
-    def __init__(self, store: _Store[V], decoder: Callable[[msgspec.Raw], V], resource: Resource) -> None:
-        self._store = store
-        self._decoder = decoder
-        self._resource = resource
-        self._versions: dict[Key, str] = {}
-        self._listed: dict[Key, str] = {}
-        self._fresh: dict[Key, V] = {}
-        self._objects = msgspec.json.Decoder(AnyObject)
-
-    def begin(self) -> None:
-        self._listed, self._fresh = {}, {}
-
-    def collect(self, items: Iterable[msgspec.Raw]) -> None:
-        for item in items:
-            metadata = self._objects.decode(item).metadata
-            key = Key(metadata.namespace, metadata.name)
-            self._listed[key] = metadata.resource_version
-            if self._versions.get(key) != metadata.resource_version:
-                view = self._view(item, metadata)
-                if view is not None:
-                    self._fresh[key] = view
-
-    def replace(self) -> None:
-        listed, fresh, gone = self._listed, self._fresh, self._versions.keys() - self._listed.keys()
-        self._versions = listed
-        self.begin()
-        for key in sorted(gone):
-            self._store.remove(key)
-        for key, view in fresh.items():
-            self._store.put(key, view)
-
-    def change(self, kind: str, item: msgspec.Raw) -> str:
-        metadata = self._objects.decode(item).metadata
-        key, version = Key(metadata.namespace, metadata.name), metadata.resource_version
-        if kind == "DELETED":
-            self._versions.pop(key, None)
-            self._store.remove(key)
-        elif self._is_news(key, version):
-            self._versions[key] = version
-            view = self._view(item, metadata)
-            if view is not None:
-                self._store.put(key, view)
-        return version
-
-    def _is_news(self, key: Key, version: str) -> bool:
-        """Whether the event is newer than what is stored."""
-        known = self._versions.get(key)
-        if known is None:
-            return True
-        return known != version and version_number(known) <= version_number(version)
-
-    def _view(self, item: msgspec.Raw, metadata: ObjectMeta) -> V | None:
-        try:
-            return self._decoder(item)
-        except Exception:
-            log.exception(
-                "%s %s/%s cannot be decoded; its last decoded version, if any, is kept",
-                self._resource.kind,
-                metadata.namespace,
-                metadata.name,
-            )
-            return None

@@ -2,12 +2,12 @@
 
 Lists, then watches from the version of the list; pages and changes go to a `Sink` in order. After any error the sink
 becomes complete again: the reflector resumes where possible, relists where necessary, and backs off. It stores no
-objects. Used by `kube/informer`, once per watched namespace (D3).
+objects. Used by `kube/shared_watch` (D3).
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from typing import Final, Protocol, cast
 
@@ -75,6 +75,9 @@ class Sink(Protocol):
     def replace(self) -> None:
         """The list is complete: replace all content by what was collected."""
 
+    def clear(self) -> None:
+        """The kind is not served: drop all content."""
+
     def change(self, kind: str, item: msgspec.Raw) -> str:
         """Apply ADDED, MODIFIED or DELETED; returns the object's version, raises one of `GARBAGE` if undecodable."""
         ...
@@ -113,11 +116,11 @@ class Reflector:
     - Consecutive failures wait 0.2 s, 0.4 s, … 30 s, and for Retry-After, but never more than 30 s; 10 s of a healthy
       watch reset that. While the server is unreachable the wait is at most 4 s, to recover soon after an outage.
     - A kind that the server does not serve has no objects; it is retried after 1 s, 2 s, … 30 s.
-    - An optional collection (`if_forbidden` is set) that is forbidden is retried every `forbidden_s`: a RoleBinding may
-      be created after the Deployment.
+    - An optional collection (`if_forbidden` returns text) that is forbidden is retried every `forbidden_s`: a
+      RoleBinding may be created after the Deployment.
     - A watch that ends normally without an event or a bookmark causes a check whether the server's version is below
       ours: a restored older store sends nothing to watches from its future (RM:F10, FD:REL-C).
-    - `signed_at` is updated by every answer, also a rejection, and every line; but not by lists while watches bring
+    - `age_s` restarts with every answer, also a rejection, and every line; but not by lists while watches bring
       nothing, nor by watches that open and stay silent: polling must not hide a dead watch (D9).
     - `trouble` is the error that prevents listing or watching; empty while the collection is watched.
     - `relist` lists once more, not within 10 s of the last list or attempt; several requests are merged. `refresh`
@@ -136,19 +139,22 @@ class Reflector:
         label_selector: str,
         field_selector: str = "",
         silence_s: float = SILENCE_S,
-        if_forbidden: str = "",
+        if_forbidden: Callable[[], str] = str,
         forbidden_s: float = FORBIDDEN_S,
     ) -> None:
+        """`if_forbidden` returns what is not done while the collection is forbidden; empty if it is required."""
         self.version = ""
         self.lists = 0
         """Number of completed lists."""
-        self.signed_at = clock.monotonic()
-        """Time of the last server activity."""
         self.is_listable: bool | None = None
         """Whether the kind may be listed: False if it is not served or forbidden, None before the first answer."""
         self.trouble = ""
+        self.is_listing = False
+        """Whether a list is in progress."""
         self.is_open = False
         """Whether a watch is open, so that changes are received as they happen."""
+        self._signed_at = clock.monotonic()
+        """Time of the last server activity."""
         self._client = client
         self._resource = resource
         self._namespace = namespace
@@ -170,8 +176,8 @@ class Reflector:
         self._silence_s = silence_s
         self._if_forbidden = if_forbidden
         self._forbidden_s = forbidden_s
-        self._told = ""
-        """The last logged permission error."""
+        self._told = ("", "")
+        """The last logged permission error and its consequence."""
         self._lines = 0
         self._fruitless = 0
         self._is_deaf = False
@@ -197,21 +203,22 @@ class Reflector:
         """Request one more list, soon."""
         if self._relist_later is None:
             delay_s = max(0.0, self._listed_at + RELIST_INTERVAL_S - self._clock.monotonic())
-            self._relist_later = asyncio.get_running_loop().call_later(delay_s, self._list_now)
+            self._relist_later = asyncio.get_running_loop().call_later(delay_s, self.list_now)
 
     async def refresh(self) -> None:
         """Return when a list that began after this call is complete."""
         wanted = self._lists_begun + 1
-        self._list_now()
+        self.list_now()
         async with self._progress:
             await self._progress.wait_for(lambda: self._last_list_done >= wanted)
 
-    async def wait_listed(self) -> None:
-        """Return when the first list is complete."""
-        async with self._progress:
-            await self._progress.wait_for(lambda: self.lists > 0)
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last server activity."""
+        return self._clock.monotonic() - self._signed_at
 
-    def _list_now(self) -> None:
+    def list_now(self) -> None:
+        """List at once, without waiting for the end of a backoff."""
         if self._relist_later is not None:
             self._relist_later.cancel()
             self._relist_later = None
@@ -226,6 +233,7 @@ class Reflector:
         self._is_asked.clear()
         self._lists_begun += 1
         number, version = self._lists_begun, ""
+        self.is_listing = True
         self._sink.begin()
         try:
             async for page in self._pages():
@@ -242,6 +250,8 @@ class Reflector:
             if isinstance(trouble, ApiStatusError) and trouble.is_not_found:
                 return self._is_absent()
             return self._refused("list", trouble) or self._wait_s("cannot list", trouble)
+        finally:
+            self.is_listing = False
         self._sink.replace()
         self.version, self.trouble, self.is_listable = version, "", True
         self.lists += 1
@@ -276,7 +286,7 @@ class Reflector:
             self._is_mute = False
         except TimeoutError as error:
             if self._must_list:
-                return 0.0  # _list_now asked for it
+                return 0.0  # list_now asked for it
             trouble = error
         except (ApiUnavailableError, ApiStatusError, _RelistError) as error:
             trouble = error
@@ -299,8 +309,7 @@ class Reflector:
 
     def _is_absent(self) -> float:
         """The kind is not served: clear the sink and retry later."""
-        self._sink.begin()
-        self._sink.replace()
+        self._sink.clear()
         wait_s = self._absent.next_s()
         self.trouble = f"waiting for CRD {self._what}"
         level = logging.WARNING if self._absent.failures == 1 else logging.DEBUG
@@ -310,12 +319,13 @@ class Reflector:
     def _refused(self, verb: str, trouble: Exception) -> float:
         """Seconds to wait for an optional permission, which may be granted at run time; 0 for any other error."""
         self.trouble = f"cannot {verb} {self._what}: {trouble}"
-        if not (self._if_forbidden and isinstance(trouble, ApiStatusError) and trouble.status == 403):
+        consequence = self._if_forbidden()
+        if not (consequence and isinstance(trouble, ApiStatusError) and trouble.status == 403):
             return 0.0
-        if self.trouble != self._told:
+        if (self.trouble, consequence) != self._told:
             words = "%s; until this is allowed, %s; retrying every %.0f s"
-            log.info(words, self.trouble, self._if_forbidden, self._forbidden_s)
-        self._told = self.trouble
+            log.info(words, self.trouble, consequence, self._forbidden_s)
+        self._told = self.trouble, consequence
         return self._forbidden_s
 
     @property
@@ -329,12 +339,12 @@ class Reflector:
             self._note_stream()
 
     def _note_stream(self) -> None:
-        self.signed_at = self._clock.monotonic()
+        self._signed_at = self._clock.monotonic()
         self._is_deaf = False
 
     def _note_list(self) -> None:
         if not self._is_deaf:
-            self.signed_at = self._clock.monotonic()
+            self._signed_at = self._clock.monotonic()
 
     def _after(self, trouble: Exception) -> float:
         """Decide whether to resume or relist; returns the seconds to wait."""

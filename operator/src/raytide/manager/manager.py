@@ -16,6 +16,7 @@ from raytide.controller.base import BaseController, ControllerOptions
 from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer
+from raytide.kube.shared_watch import SharedWatches
 from raytide.manager.settings import Settings
 from raytide.raycluster import controller as raycluster
 from raytide.runtime.clock import Clock
@@ -60,11 +61,12 @@ class ControllerManager:
     """
 
     def __init__(self, client: Client, *, clock: Clock, settings: Settings) -> None:
+        watches = SharedWatches(client, clock=clock, silence_s=settings.stream_silence_s)
         common: dict[str, Any] = {
             "namespaces": settings.watch_namespaces,
             "workers": settings.reconcile_concurrency,
             "instance": settings.pod_name or OPERATOR,
-            "silence_s": settings.stream_silence_s,
+            "watches": watches,
         }
         clusters = raycluster.RayClusterController(
             client,
@@ -81,7 +83,7 @@ class ControllerManager:
             client,
             clock=clock,
             config=settings.sharing_config(),
-            options=FairShareOptions(namespaces=settings.watch_namespaces, silence_s=settings.stream_silence_s),
+            options=FairShareOptions(namespaces=settings.watch_namespaces, watches=watches),
         )
         self._parts: tuple[Runnable, ...] = (*self.kinds, self.sharing)
         kinds_of_parts: tuple[tuple[Runnable, BaseController], ...] = (
