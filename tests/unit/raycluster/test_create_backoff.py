@@ -6,7 +6,7 @@ from raytide.api import constants
 from raytide.api.actions import Create, Delete, Outcome, Result
 from raytide.api.meta import PODS, Key
 from raytide.raycluster.create_backoff import RayClusterCreateBackoff
-from raytide.raycluster.plan import SERVICE_SLOT
+from raytide.raycluster.owned_objects import SERVICE_SLOT
 
 KEY = Key("default", "demo")
 

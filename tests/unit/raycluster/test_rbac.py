@@ -7,7 +7,8 @@ from raytide.api.config import AutoscalerConfig, ClusterConfig, PodConfig
 from raytide.api.meta import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from raytide.raycluster.manifests.rbac import Lookup, build_rights, grants_no_more, service_account_name
 from raytide.raycluster.observed import Observed, PendingRetry, observe
-from raytide.raycluster.plan import RIGHTS_SLOT, plan, wanted_lookups
+from raytide.raycluster.owned_objects import RIGHTS_SLOT
+from raytide.raycluster.plan import plan, wanted_lookups
 from support.builders import group, head, head_service, parsed, template
 
 OURS, RAYS = AutoscalerConfig("raytide"), AutoscalerConfig("ray")

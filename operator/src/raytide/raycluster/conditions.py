@@ -28,7 +28,7 @@ from raytide.raycluster import messages
 from raytide.raycluster.conditions_scaling import scaling_conditions
 from raytide.raycluster.desired_replicas import Scaling, wanted_pods
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.plan import HEADLESS_SLOT, RIGHTS_SLOT, SERVICE_SLOT
+from raytide.raycluster.owned_objects import NAMELESS_SLOTS
 from raytide.raycluster.suspension import Suspension, suspension_conditions, suspension_of
 from raytide.raycluster.validation import Violation, unsupported
 
@@ -152,8 +152,9 @@ def replica_failure(observed: Observed, outcomes: Sequence[Outcome]) -> Conditio
     if not failures:
         return None
     reasons = [FAILURE_CLASS.get(reason, reason) for _, reason in failures]
-    nameless = (SERVICE_SLOT, HEADLESS_SLOT, RIGHTS_SLOT)
-    texts = [text if group in nameless else messages.of_group(group, text) for (group, _), text in failures.items()]
+    texts = [
+        text if group in NAMELESS_SLOTS else messages.of_group(group, text) for (group, _), text in failures.items()
+    ]
     return ConditionUpdate(constants.REPLICA_FAILURE, status=True, reason=reasons[0], message="; ".join(texts))
 
 

@@ -23,7 +23,7 @@ BEFORE_EVERYTHING: Final = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class PendingRetry(actions.PendingRetry):
-    """A rejection for the worker group `group`, for `constants.HEAD_GROUP`, or for a slot of plan.py otherwise."""
+    """A rejection for the worker group `group`, for `constants.HEAD_GROUP`, or for a slot of owned_objects.py otherwise."""
 
     replicas_in_s: float = 0.0
     """Seconds until a multi-host replica may be created after one was released; hosts may be retried earlier."""

@@ -8,12 +8,14 @@ running. Deletion is in deletion.py. Called by the reconciler; rules RC §2.2, R
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, TypedDict
 
 from raytide.api import constants
 from raytide.api.actions import MOST_WRITES, Action, Create, Delete, EventSpec
 from raytide.api.config import ClusterConfig
-from raytide.api.meta import PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVICES, Manifest
+from raytide.api.meta import PODS, Manifest
 from raytide.api.plan import run_steps
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
@@ -24,9 +26,9 @@ from raytide.raycluster.desired_replicas import LATER, Scaling, scaling_of, with
 from raytide.raycluster.endings import head_loss, how_it_ended, kept_failures
 from raytide.raycluster.manifests.names import Namer, head_pod_name, replica_name, unused, worker_pod_name
 from raytide.raycluster.manifests.pods import build_head_pod, build_worker_template, host_pod, worker_pod
-from raytide.raycluster.manifests.rbac import EVENT_REASONS, Lookup, build_rights, lookups, named_service_account
-from raytide.raycluster.manifests.services import build_head_service, build_headless_worker_service
+from raytide.raycluster.manifests.rbac import Lookup, lookups
 from raytide.raycluster.observed import Observed
+from raytide.raycluster.owned_objects import OWNED_OBJECTS, OwnedObject, missing_named_account
 from raytide.raycluster.plan_multihost_group import NewHost, ReplicaPlan, plan_replicas
 from raytide.raycluster.plan_types import NOTHING, RayClusterPlan
 from raytide.raycluster.plan_worker_group import NEWEST, GroupPlan, Victim, plan_group, removed_groups
@@ -36,11 +38,6 @@ from raytide.raycluster.spec_queries import is_head_restart_disabled
 from raytide.raycluster.suspension import Suspension, suspension_of
 from raytide.raycluster.validation import violations
 
-SERVICE_SLOT: Final = ""
-"""The `group` under which a rejected service is stored; the head and the worker groups have their own."""
-HEADLESS_SLOT: Final = "(headless service)"
-RIGHTS_SLOT: Final = "(autoscaler)"
-"""The same for the autoscaler's RBAC objects; no worker group can have that name."""
 LOOK_FOR_ACCOUNT_EVERY_S: Final = 5.0
 
 
@@ -96,46 +93,24 @@ def refuse_invalid(ctx: PlanContext) -> RayClusterPlan:
     return _refused(faults) if faults else RayClusterPlan(events=warning_events(ctx.cluster, ctx.config))
 
 
-def ensure_head_service(ctx: PlanContext) -> RayClusterPlan:
-    """Create the head service once, and never change it (RC:HS-1)."""
-    if ctx.observed.head_service is not None:
+def ensure_owned_objects(ctx: PlanContext) -> RayClusterPlan:
+    """Create the missing objects of the table, slot by slot; the autoscaler's before the head in which it runs."""
+    missing = [row for row in OWNED_OBJECTS if row.is_missing(ctx.cluster, ctx.observed)]
+    kinds = {row.resource for row in missing}
+    due = [row for row in missing if row.waits_for not in kinds]
+    creates = [_create_owned(ctx, slot, tuple(rows)) for slot, rows in groupby(due, key=attrgetter("slot"))]
+    is_awaited = any(row.is_before_head for row in missing)
+    is_last = is_awaited and not _has_head(ctx)
+    return replace(RayClusterPlan.joined(creates), is_last=is_last, is_continued=is_awaited)
+
+
+def await_service_account(ctx: PlanContext) -> RayClusterPlan:
+    """Wait for the service account that the head's template names; a first head needs it, a running one does not."""
+    account = missing_named_account(ctx.cluster, ctx.observed)
+    if not account:
         return NOTHING
-    manifest = build_head_service(ctx.cluster, ctx.config.pods)
-    create = Create(SERVICES, manifest, constants.CREATED_SERVICE, constants.FAILED_TO_CREATE_SERVICE, SERVICE_SLOT)
-    return _unless_refused(ctx, SERVICE_SLOT, lambda: [create])
-
-
-def ensure_headless_worker_service(ctx: PlanContext) -> RayClusterPlan:
-    """Create one service for the hosts of all multi-host groups once, and never change it (RC:HL-1)."""
-    has_hosts = any(group.num_of_hosts > 1 for group in ctx.cluster.spec.worker_group_specs)
-    if not has_hosts or ctx.observed.has_headless_worker_service:
-        return NOTHING
-    manifest = build_headless_worker_service(ctx.cluster)
-    create = Create(SERVICES, manifest, constants.CREATED_SERVICE, constants.FAILED_TO_CREATE_SERVICE, HEADLESS_SLOT)
-    return _unless_refused(ctx, HEADLESS_SLOT, lambda: [create])
-
-
-def ensure_autoscaler_rights(ctx: PlanContext) -> RayClusterPlan:
-    """Create the autoscaler's service account, role and binding before the head in which it runs (RC:RB-1, RC:RB-2).
-
-    Only missing objects are created, and none is changed. A binding waits for its role, and a first head for all three,
-    because the API server rejects references to missing objects; if a head exists, later steps do not wait.
-    """
-    account = named_service_account(ctx.cluster)
-    is_last = not any(not head.is_terminating for head in ctx.observed.heads)
-    if account and (SERVICE_ACCOUNTS, account) in ctx.observed.missing:
-        remark = messages.service_account_not_found(account)
-        return RayClusterPlan(events=(remark,), requeue_after_s=LOOK_FOR_ACCOUNT_EVERY_S, is_last=is_last)
-    missing = [
-        Create(resource, manifest, *EVENT_REASONS[resource], RIGHTS_SLOT)
-        for resource, manifest in build_rights(ctx.cluster, ctx.config.autoscaler)
-        if (resource, manifest["metadata"]["name"]) in ctx.observed.missing
-    ]
-    if not missing:
-        return NOTHING
-    if any(create.resource == ROLES for create in missing):
-        missing = [create for create in missing if create.resource != ROLE_BINDINGS]
-    return replace(_unless_refused(ctx, RIGHTS_SLOT, lambda: missing), is_last=is_last, is_continued=True)
+    remark = messages.service_account_not_found(account)
+    return RayClusterPlan(events=(remark,), requeue_after_s=LOOK_FOR_ACCOUNT_EVERY_S, is_last=not _has_head(ctx))
 
 
 def hold_while_suspended(ctx: PlanContext) -> RayClusterPlan:
@@ -211,9 +186,8 @@ STEPS: Final[tuple[Callable[[PlanContext], RayClusterPlan], ...]] = (
     leave_to_other_controller,
     end_suspended,
     refuse_invalid,
-    ensure_head_service,
-    ensure_headless_worker_service,
-    ensure_autoscaler_rights,
+    ensure_owned_objects,
+    await_service_account,
     hold_unprotected,
     hold_while_suspended,
     ensure_one_head,
@@ -314,6 +288,14 @@ def _shrink(group: WorkerGroupSpec, decision: GroupPlan | ReplicaPlan, circumsta
 def _unless_refused(ctx: PlanContext, group: str, creates: Callable[[], Iterable[Action]]) -> RayClusterPlan:
     """The creates, or only a requeue delay while the group's backoff after a rejection lasts."""
     return RayClusterPlan.unless_rejected(ctx.observed.refusal_of(group), creates)
+
+
+def _create_owned(ctx: PlanContext, slot: str, rows: Iterable[OwnedObject]) -> RayClusterPlan:
+    return _unless_refused(ctx, slot, lambda: [row.create(ctx.cluster, ctx.config) for row in rows])
+
+
+def _has_head(ctx: PlanContext) -> bool:
+    return any(not head.is_terminating for head in ctx.observed.heads)
 
 
 def _create_head(ctx: PlanContext) -> Create:
