@@ -189,7 +189,8 @@ class Executor:
                 window.withdraw()
                 return
             try:
-                outcome = await self._send(run, action)
+                await self._send(run, action)
+                outcome = Outcome(action, Result.DONE)
             except ApiUnavailableError as trouble:
                 outcome = self._unanswered(run, action, trouble)
             except ApiStatusError as refused:
@@ -197,25 +198,24 @@ class Executor:
         run.outcomes[position] = outcome
         window.leave(is_success=outcome.result is Result.DONE)
 
-    async def _send(self, run: _Pass, action: Action) -> Outcome:
+    async def _send(self, run: _Pass, action: Action) -> None:
+        """Send one action with the expectations of its kind, if it has any, up to date at every moment (D6)."""
         overlay = self._overlays.get(action.resource)
         if isinstance(action, Patch):
             live = await self._patch(action)
             if overlay is not None:
                 overlay.patched(run.key, run.owner_uid, overlay.reader.view_of(live))
-        elif overlay is not None:
-            await self._execute_with_expectation(overlay, run, action)
-        else:
-            await self._carry_out(UNREAD, run, action)
-        return Outcome(action, Result.DONE)
-
-    async def _execute_with_expectation(self, overlay: Expectations[Any], run: _Pass, action: Create | Delete) -> None:
-        """Send a create or delete with the expectations up to date at every moment (D6)."""
+            return
+        reader = UNREAD if overlay is None else overlay.reader
+        write = self._create(reader, run, action) if isinstance(action, Create) else self._delete(reader, action)
+        if overlay is None:
+            await write
+            return
         entry = run.key, run.owner_uid, action
         was_doubtful = overlay.is_doubtful(*entry)
         overlay.sending(*entry)
         try:
-            live = await self._carry_out(overlay.reader, run, action)
+            live = await write
         except _NameTakenError:
             overlay.rejected(*entry)
             raise
@@ -232,11 +232,6 @@ class Executor:
             overlay.outcome_unknown(*entry)
             raise
         overlay.accepted(*entry, live)
-
-    async def _carry_out(self, reader: ViewDecoder[Any], run: _Pass, action: Create | Delete) -> Any:
-        if isinstance(action, Create):
-            return await self._create(reader, run, action)
-        return await self._delete(reader, action)
 
     async def _create(self, reader: ViewDecoder[Any], run: _Pass, action: Create) -> Any:
         """Create the object; returns its current view."""
