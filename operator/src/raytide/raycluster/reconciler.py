@@ -28,11 +28,11 @@ from raytide.raycluster.deletion import Deletion, deletion, is_being_deleted
 from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.manifests.names import Namer
 from raytide.raycluster.manifests.services import head_service_name
+from raytide.raycluster.metrics import forget_provisioned, note_provisioned
 from raytide.raycluster.object_lookup import ObjectLookupCache
 from raytide.raycluster.observed import Observed, PendingRetry, observe
 from raytide.raycluster.plan import plan, plan_unreadable, wanted_lookups
 from raytide.raycluster.plan_types import RayClusterPlan
-from raytide.raycluster.provisioning import forget_provisioned, note_provisioned
 from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup
 from raytide.raycluster.status import requeue_after_s, status
 from raytide.raycluster.unreadable import as_suspended, is_ours_to_judge, unreadable_patch

@@ -1,4 +1,4 @@
-"""Provisioning duration of a RayCluster as a metric.
+"""Metric of RayClusters: their provisioning duration.
 
 Takes a status that was just written and sets KubeRay's metric when RayClusterProvisioned has become True (RC:ST-4); the
 series is removed with the cluster (RC:TR-5). Called by the reconciler.
