@@ -16,6 +16,7 @@ from raytide.api.pod import ContainerView
 from raytide.api.raycluster import RayCluster
 from raytide.api.status_patch import status_patch
 from raytide.raycluster.conditions_scaling import last_writer
+from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
 from raytide.raycluster.status import requeue_after_s, status
@@ -68,8 +69,9 @@ class Story:
             self.deletes = [
                 action for action in todo.actions if isinstance(action, Delete) and action.group != constants.HEAD_GROUP
             ]
-            computed = status(cluster, world, todo, (), now)
-            self.next_look_s = requeue_after_s(cluster, world, computed, now)
+            scaling = scaling_of(cluster, world)
+            computed = status(cluster, world, todo, (), now, scaling=scaling)
+            self.next_look_s = requeue_after_s(cluster, world, computed, now, scaling=scaling)
             self.writes += status_patch(cluster, computed) is not None
             self.obj = {**self.obj, "status": computed}
         return computed["conditions"]

@@ -10,6 +10,7 @@ from raytide.api.conditions import find_condition
 from raytide.api.config import DEFAULT_FEATURE_GATES, ClusterConfig
 from raytide.api.meta import PODS, SERVICES
 from raytide.api.raycluster import RayCluster
+from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
 from raytide.raycluster.status import status
@@ -42,7 +43,7 @@ def look(cluster, *pods):
     """The plan for a cluster with these pods, and the status that follows."""
     observed = Observed(pods=pods, services=(head_service(),))
     todo = plan(cluster, observed, GATES, lambda prefix: f"{prefix}aaaaa")
-    return todo, status(cluster, observed, todo, (), NOW)
+    return todo, status(cluster, observed, todo, (), NOW, scaling=scaling_of(cluster, observed))
 
 
 def new_pods(todo):

@@ -13,6 +13,7 @@ from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
 from raytide.api.raycluster import RayCluster
 from raytide.api.status_patch import status_patch
 from raytide.api.violations import Violation
+from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.observed import Observed, PendingRetry
 from raytide.raycluster.plan import plan
 from raytide.raycluster.plan_types import RayClusterPlan
@@ -41,7 +42,9 @@ def compute(cluster, *pods, outcomes=(), now=NOW, service=True, tracks_readiness
     services = (head_service(),) if service else ()
     world = Observed(pods=pods, services=services, **observed)
     todo = plan(cluster, world, ClusterConfig(), str)
-    return status(cluster, world, todo, outcomes, now, tracks_readiness=tracks_readiness)
+    return status(
+        cluster, world, todo, outcomes, now, scaling=scaling_of(cluster, world), tracks_readiness=tracks_readiness
+    )
 
 
 def later(cluster, computed):
@@ -79,7 +82,7 @@ def test_ready_counts_ready_and_available_counts_running():
 )
 def test_head(cluster_ip, shown):
     world = Observed(pods=(head(),), services=(head_service(cluster_ip=cluster_ip),))
-    computed = status(parsed(), world, RayClusterPlan(), (), NOW)
+    computed = status(parsed(), world, RayClusterPlan(), (), NOW, scaling=scaling_of(parsed(), world))
     assert computed["head"] == {
         "podIP": "10.0.0.1",
         "podName": "demo-head-aaaaa",
@@ -176,7 +179,10 @@ def test_state_stays_ready_however_long_something_is_missing_and_the_condition_s
     lack = constants.WORKERS_MISSING if len(missing) == 2 and missing != WORKERS else constants.HEAD_POD_READY
     assert condition(computed, lack)["lastTransitionTime"] == timestamp(NOW)
     observed = Observed(pods=missing, services=(head_service(),))
-    assert requeue_after_s(cluster, observed, compute(cluster, *missing), NOW) is None
+    assert (
+        requeue_after_s(cluster, observed, compute(cluster, *missing), NOW, scaling=scaling_of(cluster, observed))
+        is None
+    )
 
 
 @pytest.mark.rule("FD:RC-B5")

@@ -17,6 +17,7 @@ from raytide.api.config import ClusterConfig
 from raytide.api.pod import PodCondition, pod_from_manifest
 from raytide.api.raycluster import RayCluster
 from raytide.api.service import service_from_manifest
+from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.observed import observe
 from raytide.raycluster.plan import plan
 from raytide.raycluster.status import status
@@ -83,7 +84,9 @@ def test_our_status_is_kuberays(number):
     again = plan(cluster, observed, ClusterConfig(), str)
     assert (again.actions, again.violations) == ((), ())
 
-    computed = status(cluster, observed, again, (), datetime(2026, 1, 1, tzinfo=UTC))
+    computed = status(
+        cluster, observed, again, (), datetime(2026, 1, 1, tzinfo=UTC), scaling=scaling_of(cluster, observed)
+    )
     told = [c for c in computed.pop("conditions") if c["type"] not in OURS]
     expected = dict(recorded)
     assert by_type(told) == by_type(expected.pop("conditions"))

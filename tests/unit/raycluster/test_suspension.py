@@ -13,6 +13,7 @@ from raytide.api.config import ClusterConfig
 from raytide.api.meta import SERVICE_ACCOUNTS
 from raytide.api.pod import PodView, pod_from_manifest
 from raytide.api.status_patch import status_patch
+from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
 from raytide.raycluster.status import status
@@ -67,13 +68,9 @@ class Life:
         born = [pod_from_manifest(action.manifest) for action in todo.actions if isinstance(action, Create)]
         self.pods = tuple(pod for pod in (*self.pods, *born) if pod.uid not in gone or not pod.uid)
         outcomes = tuple(Outcome(action, Result.DONE) for action in todo.actions)
-        computed = status(
-            self.cluster,
-            Observed(pods=self.pods, services=(head_service(),)),
-            todo,
-            outcomes,
-            NOW + timedelta(seconds=self.passes),
-        )
+        after = Observed(pods=self.pods, services=(head_service(),))
+        now = NOW + timedelta(seconds=self.passes)
+        computed = status(self.cluster, after, todo, outcomes, now, scaling=scaling_of(self.cluster, after))
         patch = status_patch(self.cluster, computed)
         if patch and self.can_write_status:
             self.status = computed
@@ -252,7 +249,8 @@ def test_the_deletes_carry_kuberays_reasons_and_a_uid():
     assert all(action.uid for action in todo.actions)
     refused = tuple(Outcome(action, Result.REFUSED, message="denied") for action in todo.actions)
     cluster = parsed(suspend=True, status=SUSPENDING)
-    computed = status(cluster, Observed(pods=PODS, services=(head_service(),)), todo, refused, NOW)
+    observed = Observed(pods=PODS, services=(head_service(),))
+    computed = status(cluster, observed, todo, refused, NOW, scaling=scaling_of(cluster, observed))
     failure = find_condition(computed["conditions"], constants.REPLICA_FAILURE)
     assert (failure["status"], failure["reason"]) == ("True", "FailedDeleteAllPods")
 

@@ -8,6 +8,7 @@ from raytide.api import constants
 from raytide.api.actions import Create, Delete
 from raytide.api.conditions import find_condition
 from raytide.api.config import ClusterConfig
+from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.observed import observe
 from raytide.raycluster.plan import plan
 from raytide.raycluster.status import status
@@ -39,7 +40,7 @@ def test_it_is_replaced_and_not_deleted(is_autoscaled):
 def test_it_does_not_count():
     cluster = parsed(group(replicas=2))
     observed, todo = look(cluster, head(), *WORKERS, LOST)
-    computed = status(cluster, observed, todo, (), NOW)
+    computed = status(cluster, observed, todo, (), NOW, scaling=scaling_of(cluster, observed))
     assert computed["state"] == "ready"
     assert (computed["readyWorkerReplicas"], computed["availableWorkerReplicas"]) == (2, 2)
 
@@ -66,6 +67,6 @@ def test_a_suspension_deletes_it_and_is_over_when_it_is_gone():
     assert {action.name for action in todo.actions} == {pod.name for pod in (head(), *WORKERS, LOST)}
     for left, state, word in (((dying(LOST.name, group=""),), "ready", "True"), ((), "suspended", "False")):
         observed, todo = look(suspending(), *left)
-        computed = status(suspending(), observed, todo, (), NOW)
+        computed = status(suspending(), observed, todo, (), NOW, scaling=scaling_of(suspending(), observed))
         assert computed["state"] == state
         assert find_condition(computed["conditions"], constants.SUSPENDING)["status"] == word

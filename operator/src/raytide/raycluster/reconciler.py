@@ -25,6 +25,7 @@ from raytide.controller.child_lister import ChildLister
 from raytide.controller.reconciler import BaseReconciler, ComputedStatus, Dependencies
 from raytide.raycluster.create_backoff import RayClusterCreateBackoff
 from raytide.raycluster.deletion import Deletion, deletion, is_being_deleted
+from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.manifests.names import Namer
 from raytide.raycluster.manifests.services import head_service_name
@@ -153,9 +154,12 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         outcomes: Sequence[Outcome],
         now: datetime,
     ) -> ComputedStatus:
-        mode, tracks_readiness = self._config.autoscaler.mode, self._config.state_tracks_readiness
-        computed = status(cluster, observed, planned, outcomes, now, mode=mode, tracks_readiness=tracks_readiness)
-        requeue_s = requeue_after_s(cluster, observed, computed, now, mode=mode, tracks_readiness=tracks_readiness)
+        tracks_readiness = self._config.state_tracks_readiness
+        scaling = scaling_of(cluster, observed, self._config.autoscaler.mode)
+        computed = status(cluster, observed, planned, outcomes, now, scaling=scaling, tracks_readiness=tracks_readiness)
+        requeue_s = requeue_after_s(
+            cluster, observed, computed, now, scaling=scaling, tracks_readiness=tracks_readiness
+        )
         return ComputedStatus(computed, requeue_s, now)
 
     def _note_status(self, cluster: RayCluster, computed: ComputedStatus, *, is_written: bool) -> None:

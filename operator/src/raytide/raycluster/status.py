@@ -14,13 +14,12 @@ from typing import Any, Final
 from raytide.api import constants
 from raytide.api.actions import Outcome, Result
 from raytide.api.conditions import find_condition, parse_timestamp, timestamp, without_unreached
-from raytide.api.config import AutoscalerMode
 from raytide.api.merge_patch import merge_difference
 from raytide.api.plan import earliest
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.raycluster.conditions import conditions_of, invalid_conditions
 from raytide.raycluster.conditions_scaling import scaling_requeue_after_s
-from raytide.raycluster.desired_replicas import Scaling, scaling_of, wanted_pods
+from raytide.raycluster.desired_replicas import Scaling, wanted_pods
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan_types import RayClusterPlan
 from raytide.raycluster.resource_totals import desired_resources, max_workers, min_workers
@@ -41,10 +40,10 @@ def status(
     outcomes: Sequence[Outcome],
     now: datetime,
     *,
-    mode: AutoscalerMode = "raytide",
+    scaling: Scaling,
     tracks_readiness: bool = False,
 ) -> Status:
-    """The whole status for `now`; equal to the one read when nothing changed."""
+    """The whole status for `now`; equal to the one read when nothing changed. `scaling` is that of `observed`."""
     old = cluster.status
     new: Status = {**without_unreached(old, cluster.metadata.generation), **_seen(cluster, observed)}
     phase = suspension_of(cluster)
@@ -56,7 +55,6 @@ def status(
         new |= _entered(cluster, _suspended_state(cluster, phase, observed), now) if is_on else {}
     else:
         new["observedGeneration"] = cluster.metadata.generation
-        scaling = scaling_of(cluster, observed, mode)
         new |= _wanted(cluster, scaling)
         new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now, faults=planned.unprotected)
         has_trouble = bool(observed.refusals) or any(outcome.result not in _ENDS_WELL for outcome in outcomes)
@@ -75,13 +73,13 @@ def requeue_after_s(
     computed: Mapping[str, Any],
     now: datetime,
     *,
-    mode: AutoscalerMode = "raytide",
+    scaling: Scaling,
     tracks_readiness: bool = False,
 ) -> float | None:
     """Seconds until the status changes by the passing of time alone; None when only a watch event can change it."""
     conditions = computed.get("conditions") or ()
-    scaling = scaling_requeue_after_s(cluster, scaling_of(cluster, observed, mode), conditions, observed.seen_at)
-    return earliest(leaves_ready_in(computed, now) if tracks_readiness else None, scaling)
+    scaling_s = scaling_requeue_after_s(cluster, scaling, conditions, observed.seen_at)
+    return earliest(leaves_ready_in(computed, now) if tracks_readiness else None, scaling_s)
 
 
 def leaves_ready_in(computed: Mapping[str, Any], now: datetime) -> float | None:
