@@ -27,7 +27,9 @@ from raytide.autoscaler.model import (
 from raytide.autoscaler.scheduling.node_classes import CONSTRAINT, DEMAND, Node, NodeClass, NodeDisposition
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
 from raytide.autoscaler.scheduling.ray_compat import schedule_as_ray
-from raytide.autoscaler.scheduling.replicas import (
+from raytide.autoscaler.scheduling.resource_shapes import Vocabulary, merged_by_affinity
+from raytide.autoscaler.scheduling.session import MOST_NODES, Session, demands_of, launches_of, resources_of
+from raytide.autoscaler.scheduling.terminations import (
     Replica,
     end_excess,
     end_idle,
@@ -35,8 +37,6 @@ from raytide.autoscaler.scheduling.replicas import (
     least_replicas,
     replicas_by_type,
 )
-from raytide.autoscaler.scheduling.resource_shapes import Vocabulary, merged_by_affinity
-from raytide.autoscaler.scheduling.session import MOST_NODES, Session, demands_of, launches_of, resources_of
 
 MOST_ROUNDS = 16
 """Each round but the last adds launches; in practice the second round is the last."""

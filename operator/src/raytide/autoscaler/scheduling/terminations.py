@@ -1,4 +1,4 @@
-"""Replicas: grouping of nodes, and termination above a limit or when idle.
+"""Terminations: replicas above a limit, idle, or of a type no longer in the spec.
 
 A replica is launched and terminated as a whole: one node, or all hosts of a multi-host group (B-8). Takes nodes, groups
 them and selects replicas to terminate: of types no longer in the spec (B-1), above a maximum, or idle beyond their
