@@ -15,6 +15,7 @@ from typing import Final
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import Cause, DrainReason, Instance
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget, ReplicaState
+from raytide.autoscaler.state.replicas import replica_of
 from raytide.autoscaler.state.snapshot import Answers, Drain, DrainRejection
 
 FIRST_REST_S: Final = 15.0
@@ -72,7 +73,7 @@ def drains_of_removed(
     for host in found:
         is_removed = host.pod and host.node_id and not host.is_head and host.node_type and host.node_type not in groups
         if is_removed and host.node_id not in leaving_s and not terms.is_resting(host.node_id):
-            unit = ReplicaState(host.replica or host.pod, (host,), Disposition.LEAVES)
+            unit = ReplicaState(replica_of(host), (host,), Disposition.LEAVES)
             drains.append(_drain(host.node_type, unit, host, terms))
     return tuple(drains[:MOST_DRAINS])
 
@@ -110,7 +111,7 @@ def named_after(drains: Iterable[Drain], answers: Answers, hosts: Iterable[Insta
     agreed = {(drain.group, drain.unit) for drain in drains} - held
     names: dict[str, list[str]] = {}
     for host in hosts:
-        if host.pod and (host.node_type, host.replica or host.pod) in agreed:
+        if host.pod and (host.node_type, replica_of(host)) in agreed:
             names.setdefault(host.node_type, []).append(host.pod)
     return {group: tuple(pods) for group, pods in names.items()}
 

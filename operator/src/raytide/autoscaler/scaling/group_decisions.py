@@ -19,6 +19,7 @@ from raytide.autoscaler.scheduling.decide import SchedulingRound, dead_after_dra
 from raytide.autoscaler.scheduling.fallback import FallbackResult
 from raytide.autoscaler.state.current_targets import CurrentTargets
 from raytide.autoscaler.state.group_availability import Limits
+from raytide.autoscaler.state.replicas import complete_replicas
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
 from raytide.autoscaler.state.worker_groups import SpecGroup
 
@@ -231,8 +232,8 @@ class _GroupRound:
         found: set[str] = set()
         for kind in self.scheduled.types.types:
             mine = [i for i in by_group.get(kind.name, ()) if i.status in COUNTABLE]
-            held = {i.replica for i in mine if i.replica and i.instance_id not in due}
-            may_go = [i.instance_id for i in mine if i.instance_id in due and i.replica not in held]
+            whole = complete_replicas(mine, due)
+            may_go = [i.instance_id for i in mine if i.instance_id in whole]
             room = max(0, len(mine) - kind.min_nodes) // kind.num_of_hosts * kind.num_of_hosts
             found.update(sorted(may_go, key=lambda name: pending_s[name])[:room])
         return frozenset(found)

@@ -14,6 +14,7 @@ from typing import Final
 from raytide.api.autoscaler_decision import MAX_NAMES_PER_GROUP
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import COUNTABLE, UNSEEN, Cause, Instance, Status
+from raytide.autoscaler.state.replicas import hosts_by_replica
 from raytide.autoscaler.state.worker_groups import SpecGroup
 
 LEAVING: Final = frozenset({Status.RAY_STOP_REQUESTED, Status.RAY_STOPPING})
@@ -89,7 +90,9 @@ class GroupTarget:
 
 def group_target(question: GroupInputs) -> GroupTarget:
     """Compute the target of one group."""
-    units = _within_names(question, tuple(_unit(name, hosts, question) for name, hosts in _units(question.instances)))
+    hosts = (i for i in question.instances if i.pod and i.status not in UNSEEN)
+    units = tuple(_unit(name, tuple(mine), question) for name, mine in hosts_by_replica(hosts).items())
+    units = _within_names(question, units)
     return GroupTarget(_replicas(question, units), _names(question, units), units)
 
 
@@ -128,14 +131,6 @@ def _within_names(question: GroupInputs, units: tuple[ReplicaState, ...]) -> tup
 
 
 # --- one replica -----------------------------------------------------------------------------------------------------
-
-
-def _units(instances: Iterable[Instance]) -> Iterable[tuple[str, tuple[Instance, ...]]]:
-    hosts_by_unit: dict[str, list[Instance]] = {}
-    for instance in instances:
-        if instance.pod and instance.status not in UNSEEN:
-            hosts_by_unit.setdefault(instance.replica or instance.pod, []).append(instance)
-    return ((name, tuple(hosts)) for name, hosts in hosts_by_unit.items())
 
 
 def _unit(name: str, hosts: tuple[Instance, ...], question: GroupInputs) -> ReplicaState:

@@ -21,6 +21,7 @@ from raytide.autoscaler.model import (
     Status,
 )
 from raytide.autoscaler.state.group_availability import Limits
+from raytide.autoscaler.state.replicas import touched_replicas
 
 Scheduler: TypeAlias = Callable[[SchedulingRequest], SchedulingReply]
 """`schedule.schedule`, or a function with the same guarantees."""
@@ -62,7 +63,7 @@ def schedule_with_fallback(question: SchedulingRequest, limits: Limits, schedule
     decision = schedule(asked)
     needed = decision.needed & stuck_ids
     kept = _within_minimum(question, sound, limits) | needed | _beside_running(sound, limits, full)
-    kept = _whole_replicas(limits.stuck, kept)
+    kept = touched_replicas(limits.stuck, kept)  # a replica waits as a whole or not at all (B-8)
     withdrawn = stuck_ids - kept
     return FallbackResult(
         decision=decision,
@@ -101,13 +102,6 @@ def _beside_running(sound: Iterable[Instance], limits: Limits, full: Collection[
         if i.replica and i.status is Status.RAY_RUNNING and (not i.idle_ms or i.node_type in full)
     }
     return frozenset(i.instance_id for i in limits.stuck if i.replica in running)
-
-
-def _whole_replicas(stuck: Iterable[Instance], kept: frozenset[str]) -> frozenset[str]:
-    """Extend to whole replicas: a multi-host replica waits as a whole or not at all (B-8)."""
-    stuck = tuple(stuck)
-    replicas = {i.replica for i in stuck if i.replica and i.instance_id in kept}
-    return frozenset(i.instance_id for i in stuck if i.instance_id in kept or i.replica in replicas)
 
 
 def _given_up(instance: Instance) -> Instance:

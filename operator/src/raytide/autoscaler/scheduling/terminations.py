@@ -1,9 +1,9 @@
 """Terminations: replicas above a limit, idle, or of a type no longer in the spec.
 
-A replica is launched and terminated as a whole: one node, or all hosts of a multi-host group (B-8). Takes nodes, groups
-them and selects replicas to terminate: of types no longer in the spec (B-1), above a maximum, or idle beyond their
-timeout, in Ray's order of preference (AS:S-10). Never below a type's minimum, never the head, never a node joined by
-hand (V-9). Marks nodes; called by schedule.py.
+A replica is launched and terminated as a whole: one node, or all hosts of a multi-host group (B-8). Takes the planning
+nodes as replicas and selects those to terminate: of types no longer in the spec (B-1), above a maximum, or idle beyond
+their timeout, in Ray's order of preference (AS:S-10). Never below a type's minimum, never the head, never a node joined
+by hand (V-9). Marks nodes; called by schedule.py.
 """
 
 from collections import Counter, defaultdict
@@ -33,29 +33,29 @@ class Replica:
 
 
 def replicas_by_type(nodes: Iterable[Node], types: Mapping[str, NodeType]) -> dict[str, list[Replica]]:
-    """Workers not marked for termination, as replicas in node order; types not in the spec are single-host."""
-    found: dict[str, list[Replica]] = defaultdict(list)
-    named: dict[tuple[str, str], Replica] = {}
-    nameless: dict[str, Replica] = {}
+    """Workers not marked for termination, as replicas in node order; types not in the spec are single-host.
+
+    Hosts of a multi-host group that name no replica fill replicas one after the other.
+    """
+    found: dict[str, dict[Node | str | int, Replica]] = defaultdict(dict)
+    nameless: Counter[str] = Counter()
     for node in nodes:
         name = node.type_name
         if not name or node.is_head or node.cause is not None:
             continue
         hosts = types[name].num_of_hosts if name in types else 1
         label = node.instance.replica if node.instance else ""
-        known = None
-        if hosts > 1:
-            known = named.get((name, label)) if label else nameless.get(name)
-        if known is not None and (label or len(known.nodes) < hosts):
-            known.nodes.append(node)
-            continue
-        replica = Replica([node])
-        found[name].append(replica)
-        if hosts > 1 and label:
-            named[name, label] = replica
-        elif hosts > 1:
-            nameless[name] = replica
-    return found
+        which: Node | str | int = label
+        if hosts == 1:
+            which = node
+        elif not label:
+            which = nameless[name] // hosts
+            nameless[name] += 1
+        replica = found[name].get(which)
+        if replica is None:
+            replica = found[name][which] = Replica([])
+        replica.nodes.append(node)
+    return {name: list(replicas.values()) for name, replicas in found.items()}
 
 
 def end_excess(

@@ -24,6 +24,7 @@ from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutosca
 from raytide.autoscaler.state.node_types import NodeTypes
 from raytide.autoscaler.state.pod_startup import NOT_PLACED, Unready, limit_s, startup_of
 from raytide.autoscaler.state.replica_failures import refusal_of
+from raytide.autoscaler.state.replicas import touched_replicas
 
 FIRST_BACKOFF_S: Final = 30.0
 LONGEST_BACKOFF_S: Final = 300.0
@@ -223,9 +224,9 @@ def _blocked(
 
 def _stuck(ids: set[str], mine: Sequence[Instance]) -> set[str]:
     """Add the other hosts of a replica with a stuck host, unless a host of that replica is running (B-8)."""
-    replicas = {instance.replica for instance in mine if instance.replica and instance.instance_id in ids}
-    replicas -= {instance.replica for instance in mine if instance.status is Status.RAY_RUNNING}
-    return ids | {i.instance_id for i in mine if i.replica in replicas and i.status in COUNTABLE}
+    running = {instance.replica for instance in mine if instance.status is Status.RAY_RUNNING}
+    whole = touched_replicas((i for i in mine if i.replica not in running), ids)
+    return ids | {i.instance_id for i in mine if i.instance_id in whole and i.status in COUNTABLE}
 
 
 # --- one instance ----------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from raytide.autoscaler.state.instance_lifecycle import (
 )
 from raytide.autoscaler.state.observation import InstanceInputs, ObservedState, head_of
 from raytide.autoscaler.state.pod_startup import restart_count, startup_of
+from raytide.autoscaler.state.replicas import replicas_to_fill
 
 MOST_ASKS: Final = 10_000
 """Per group: `replicas: 2000000000` must not exhaust memory."""
@@ -264,24 +265,13 @@ def _asked(
 
 
 def _requested(node_type: NodeType, pods: Sequence[PodView], statuses: Sequence[Status]) -> list[Instance]:
-    replicas = _replicas_to_fill(node_type, pods, len(statuses))
+    replicas = replicas_to_fill(node_type, Counter(pod.replica_name for pod in pods), len(statuses))
     return [
         _as_promised(
             Instance(f"{node_type.name}-requested-{index}", node_type.name, status, replica=replica), node_type
         )
         for index, (status, replica) in enumerate(zip(statuses, replicas, strict=True))
     ]
-
-
-def _replicas_to_fill(node_type: NodeType, pods: Sequence[PodView], missing: int) -> list[str]:
-    """The replica that each missing host of a multi-host group belongs to, incomplete replicas first (B-8)."""
-    hosts = node_type.num_of_hosts
-    if hosts == 1:
-        return [""] * missing
-    sizes = Counter(pod.replica_name for pod in pods)
-    gaps = [name for name, size in sizes.items() for _ in range(hosts - size)]
-    new = [f"{node_type.name}-requested-replica-{index // hosts}" for index in range(max(0, missing - len(gaps)))]
-    return [*gaps[:missing], *new]
 
 
 def _since(
