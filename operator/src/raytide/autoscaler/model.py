@@ -1,9 +1,9 @@
 """Data model of the autoscaler, in Ray's terms.
 
 Frozen, hashable values: node types, instances, Ray nodes, requests, demands, gangs, and the decision. Amounts are whole
-multiples of 1/10000 of a Ray unit, Ray's own resolution, so that ten times 0.1 CPU fill one CPU (B-23). No logic.
-Created by autoscaler/gcs/client.py (from Ray), node_types.py and instances.py (from Kubernetes); read by schedule.py
-and everything after it (AS §2, D5).
+multiples of 1/10000 of a Ray unit, Ray's own resolution, so that ten times 0.1 CPU fill one CPU (B-23). No
+decisions. Created by autoscaler/gcs/client.py (from Ray), node_types.py and instances.py (from Kubernetes); read by
+schedule.py and everything after it (AS §2, D5).
 """
 
 from collections.abc import Callable, Mapping
@@ -20,11 +20,18 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 """(key, value), sorted."""
 
 HEAD_TYPE: Final = "headgroup"
+IMPLICIT: Final = "node:__internal_implicit_resource_"
+"""Prefix of implicit resources: every node has one unit without listing it (AS §2.4 FILL 3)."""
 
 
 def amounts_of(resources: Mapping[str, float]) -> Amounts:
     """Ray's floats as whole numbers, rounded to the nearest 1/10000 here and nowhere else."""
     return tuple(sorted((name, round(amount * UNIT)) for name, amount in resources.items()))
+
+
+def implicit_amount(resource: str) -> int:
+    """Amount of a resource that a node does not list: one unit of an implicit resource, none of any other."""
+    return UNIT if resource.startswith(IMPLICIT) else 0
 
 
 def labels_of(labels: Mapping[str, str]) -> Labels:
@@ -154,6 +161,10 @@ class LabelConstraint:
     is_in: bool = True
     is_known: bool = True
     """False for an unknown operator: it never matches."""
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels meets it."""
+        return self.is_known and (labels.get(self.key) in self.values) == self.is_in
 
 
 Selector: TypeAlias = tuple[LabelConstraint, ...]

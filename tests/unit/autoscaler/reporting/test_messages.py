@@ -37,8 +37,8 @@ from raytide.autoscaler.reporting.messages import (
 from raytide.autoscaler.scaling.drains import FIRST_REST_S, LONGEST_REST_S, named_after, refusals_after
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons, shape_of
 from raytide.autoscaler.scaling.write_throttle import Change, change_between, since_last_write_s, wait_s
-from raytide.autoscaler.scheduling.feasibility import could_hold
 from raytide.autoscaler.state.current_targets import CurrentTargets
+from raytide.autoscaler.state.feasibility import could_hold
 from raytide.autoscaler.state.snapshot import Drain, DrainRejection
 from raytide.autoscaler.state.worker_groups import SpecGroup
 

@@ -20,8 +20,8 @@ from raytide.autoscaler.model import (
     amounts_of,
     labels_of,
 )
-from raytide.autoscaler.scheduling.feasibility import could_hold
 from raytide.autoscaler.scheduling.schedule import schedule
+from raytide.autoscaler.state.feasibility import could_hold
 from raytide.autoscaler.state.node_types import node_types
 from support.builders import group, template
 from unit.autoscaler.scheduling.questions import HEAD, head, inside, needs, spread, tasks

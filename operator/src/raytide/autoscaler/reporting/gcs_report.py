@@ -26,7 +26,7 @@ from raytide.autoscaler.model import (
     Report,
     SchedulingReply,
 )
-from raytide.autoscaler.scheduling.feasibility import could_hold
+from raytide.autoscaler.state.feasibility import could_hold
 
 
 @dataclass(frozen=True, slots=True)

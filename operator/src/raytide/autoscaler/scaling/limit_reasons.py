@@ -23,7 +23,7 @@ from raytide.autoscaler.model import (
     SchedulingReply,
     Selector,
 )
-from raytide.autoscaler.scheduling.feasibility import could_hold
+from raytide.autoscaler.state.feasibility import could_hold
 
 MAX_REACHED: Final = "MaxReached"
 NO_FITTING_GROUP: Final = "NoFittingGroup"

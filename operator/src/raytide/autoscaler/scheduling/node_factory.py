@@ -13,7 +13,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from raytide.autoscaler.model import COUNTABLE, UNIT, Amounts, Cause, Instance, Labels, NodeType, Status
+from raytide.autoscaler.model import (
+    COUNTABLE,
+    UNIT,
+    Amounts,
+    Cause,
+    Instance,
+    Labels,
+    NodeType,
+    Status,
+    implicit_amount,
+)
 from raytide.autoscaler.scheduling.node_classes import (
     Free,
     Node,
@@ -23,7 +33,7 @@ from raytide.autoscaler.scheduling.node_classes import (
     ResourceBook,
     Term,
 )
-from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, IMPLICIT, Vocabulary, accelerators_in
+from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, Vocabulary, accelerators_in
 
 _FIRST_OWN, _BEHIND_OWN = ("node:", 0), ("node;", 0)
 """Resources named `node:…` lie between these two in sorted amounts."""
@@ -107,10 +117,6 @@ class NodeFactory:
         is_first = key not in self._replicas_with_first
         self._replicas_with_first.add(key)
         return is_first
-
-    def whole(self, node_class: NodeClass) -> Free:
-        """Amounts of such a node when it is empty."""
-        return self._vector(node_class.traits.total)
 
     def _read_running(self, instance: Instance) -> Node:
         return self._read_as_ray(instance) if self._is_exact else self._read_asked(instance)
@@ -217,7 +223,7 @@ class NodeFactory:
 
     def _vector(self, amounts: Amounts) -> Free:
         known = dict(amounts)
-        return tuple(known.get(n, UNIT if n.startswith(IMPLICIT) else 0) for n in self.vocabulary.resources)
+        return tuple(known.get(n, implicit_amount(n)) for n in self.vocabulary.resources)
 
     def _kept_for(self, total: Amounts) -> int:
         """The accelerators the score reserves such a node for."""

@@ -12,9 +12,6 @@ from typing import Final, TypeAlias
 
 from raytide.autoscaler.model import Amounts, Demand, Request, SchedulingRequest
 
-IMPLICIT: Final = "node:__internal_implicit_resource_"
-"""Prefix of implicit resources: every node has one unit without listing it (AS §2.4 FILL 3)."""
-
 ACCELERATORS: Final = {
     name: 1 << number
     for number, name in enumerate(
@@ -57,7 +54,7 @@ class Shape:
             return self.fixed_rank
         selectors = self.request.selectors
         for position, selector in enumerate(selectors):
-            if all(c.is_known and (labels.get(c.key) in c.values) == c.is_in for c in selector):
+            if all(constraint.holds(labels) for constraint in selector):
                 return len(selectors) - position
         return 0
 

@@ -9,14 +9,13 @@ called by decide.py; with `is_ray_exact` it decides as Ray does, for comparison.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from raytide.autoscaler.model import (
     Cause,
     Demand,
     Gang,
-    NodeType,
     OnProgress,
     Request,
     SchedulingReply,
@@ -37,6 +36,7 @@ from raytide.autoscaler.scheduling.terminations import (
     least_replicas,
     replicas_by_type,
 )
+from raytide.autoscaler.state.feasibility import EmptyNode, EmptyNodes, empty_nodes
 
 MOST_ROUNDS = 16
 """Each round but the last adds launches; in practice the second round is the last."""
@@ -173,9 +173,11 @@ class _Scheduler:
 
     def _decision(self, draft: _Draft) -> SchedulingReply:
         session, question = draft.session, self._question
-        possible = _Possible(self._reader, question.types, self._nodes if draft.is_short else ())
-        impossible = tuple(demand for demand in draft.unplaced if not possible.request(demand.request))
-        impossible_gangs = tuple(gang for gang in draft.unplaced_gangs if not possible.gang(gang))
+        empty = EmptyNodes(self._empty_nodes() if draft.is_short else ())
+        impossible = tuple(demand for demand in draft.unplaced if not empty.could_hold(demand.request))
+        impossible_gangs = tuple(
+            gang for gang in draft.unplaced_gangs if not all(map(empty.could_hold, merged_by_affinity(gang.bundles)))
+        )
         planned = [node for one in session.fleet.classes() for node in one.members]
         launches = launches_of(session.fleet, question.types)
         waiting = [gang for gang in draft.unplaced_gangs if gang not in impossible_gangs]
@@ -208,6 +210,14 @@ class _Scheduler:
                 if node.instance is not None and node.cause is None
             ),
         )
+
+    def _empty_nodes(self) -> Iterator[EmptyNode]:
+        """The nodes that feasibility is decided on: those of every type, and the running ones if they were empty."""
+        for one in self._question.types:
+            yield from empty_nodes(one)
+        running = (node.node_class for node in self._nodes if node.cause is None and node.node_class.traits.is_running)
+        for node_class in dict.fromkeys(running):
+            yield node_class.traits.total, node_class.labels
 
     def _ask_all_the_same(
         self, session: Session, unmet: Sequence[Demand], gangs: list[Gang], tasks: Sequence[Demand]
@@ -275,33 +285,6 @@ class _Scheduler:
         """Place the parts of pending gangs that fit on existing nodes, so that the nodes they need are not idle."""
         for gang in gangs:
             session.accept(session.plan(_demands(gang.bundles), DEMAND, is_launching=False))
-
-
-class _Possible:
-    """Feasibility of requests on an empty node of any type or of an existing node (B-14)."""
-
-    def __init__(self, reader: NodeFactory, types: Sequence[NodeType], nodes: Iterable[Node]) -> None:
-        self._vocabulary = reader.vocabulary
-        fresh = {
-            node_class: None
-            for one in types
-            for node_class in (reader.fresh_first(one), reader.fresh(one))
-            if node_class
-        }
-        fresh.update(
-            (node.node_class, None) for node in nodes if node.cause is None and node.node_class.traits.is_running
-        )
-        self._homes = {(reader.whole(node_class), node_class.labels): node_class.label_map for node_class in fresh}
-
-    def request(self, request: Request) -> bool:
-        shape = self._vocabulary.shape(request)
-        return any(
-            all(whole[resource] >= amount for resource, amount in shape.needs) and shape.has_match(labels)
-            for (whole, _), labels in self._homes.items()
-        )
-
-    def gang(self, gang: Gang) -> bool:
-        return all(self.request(bundle) for bundle in merged_by_affinity(gang.bundles))
 
 
 def _in_order(gangs: Iterable[Gang]) -> list[Gang]:
