@@ -2,7 +2,7 @@
 
 Compares the snapshot and plan of the last complete tick with the current snapshot, so that an unchanged large cluster
 costs next to nothing (PF:P9). True only if no timer is running: every node is a busy Ray node or the head, there is no
-demand, nothing was ordered, and no input of a decision has changed. Called by loop.py before plan_tick; at least once a
+demand, nothing was ordered, and no input of a decision has changed. Called by loop.py before reconcile; at least once a
 minute a complete tick runs in any case.
 """
 

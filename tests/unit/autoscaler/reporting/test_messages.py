@@ -24,7 +24,7 @@ from raytide.autoscaler.model import (
     amounts_of,
     labels_of,
 )
-from raytide.autoscaler.reporting.gcs_report import FailedGroup, ReportInputs, build_report
+from raytide.autoscaler.reporting.gcs_report import ReportInputs, build_report
 from raytide.autoscaler.reporting.messages import (
     ResizeFacts,
     ResizeSummary,
@@ -39,6 +39,7 @@ from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons, shape
 from raytide.autoscaler.scaling.write_throttle import Change, change_between, since_last_write_s, wait_s
 from raytide.autoscaler.state.current_targets import CurrentTargets
 from raytide.autoscaler.state.feasibility import could_hold
+from raytide.autoscaler.state.group_availability import UnavailableGroup
 from raytide.autoscaler.state.snapshot import Drain, DrainRejection
 from raytide.autoscaler.state.worker_groups import SpecGroup
 
@@ -270,15 +271,15 @@ def test_a_pending_pod_says_what_blocks_it():
 
 
 def test_a_blocked_group_is_a_failed_request():
-    found = build_report(reported(failed=(FailedGroup("cpu", "QuotaExceeded", "full", 3),))).failed_requests
+    found = build_report(reported(blocked={"cpu": UnavailableGroup("QuotaExceeded", "full", 3)})).failed_requests
     assert [(one.node_type, one.count, one.reason) for one in found] == [("cpu", 3, "QuotaExceeded: full")]
 
 
 @pytest.mark.rule("FD:AS-A14")
 def test_times_are_those_at_which_things_began():
     since = NOW - timedelta(seconds=90)
-    failed = FailedGroup("cpu", "QuotaExceeded", count=2, since=since)
-    report = build_report(reported(coming={"cpu": 5}, asked_for_s={"cpu": [40.0, 40.0, 7.0]}, failed=(failed,)))
+    blocked = {"cpu": UnavailableGroup("QuotaExceeded", "", 2, since=since)}
+    report = build_report(reported(coming={"cpu": 5}, asked_for_s={"cpu": [40.0, 40.0, 7.0]}, blocked=blocked))
     now_s = int(NOW.timestamp())
     found = [(each.count, each.requested_at_s - now_s) for each in report.pending_requests]
     assert found == [(2, -40), (1, -7), (2, 0)]

@@ -9,7 +9,7 @@ autoscaler/reconcile.py.
 from dataclasses import dataclass, replace
 
 from raytide.autoscaler.model import Cause, Report, SchedulingReply
-from raytide.autoscaler.reporting.gcs_report import FailedGroup, ReportInputs, build_report
+from raytide.autoscaler.reporting.gcs_report import ReportInputs, build_report
 from raytide.autoscaler.reporting.messages import (
     ResizeFacts,
     ResizeSummary,
@@ -23,8 +23,7 @@ from raytide.autoscaler.reporting.messages import (
 from raytide.autoscaler.scaling.group_decisions import GroupResult, Outcomes
 from raytide.autoscaler.scaling.write_throttle import Change
 from raytide.autoscaler.scheduling.decide import SchedulingRound
-from raytide.autoscaler.state.current_targets import CurrentTargets
-from raytide.autoscaler.state.group_availability import began
+from raytide.autoscaler.state.cluster_state import ClusterState
 from raytide.autoscaler.state.snapshot import ClusterEvent, LogLine, ReconcilerState, Snapshot
 
 
@@ -38,52 +37,54 @@ class Messages:
 
 
 def report_of(
-    snapshot: Snapshot, memory: ReconcilerState, scheduled: SchedulingRound, outcomes: Outcomes
+    snapshot: Snapshot,
+    memory: ReconcilerState,
+    cluster: ClusterState,
+    scheduled: SchedulingRound | None,
+    outcomes: Outcomes,
 ) -> Report | None:
     """The report; None while the GCS does not answer."""
     if snapshot.gcs is None:
         return None
-    blocked = {} if scheduled.limits is None else scheduled.limits.blocked
-    backoffs = {} if scheduled.limits is None else scheduled.limits.backoffs
-    since = {name: began(backoff) for name, backoff in backoffs.items()}
     return build_report(
         ReportInputs(
             state=snapshot.gcs,
-            instances=scheduled.found.instances,
-            decision=SchedulingReply() if scheduled.choice is None else scheduled.choice.decision,
+            instances=cluster.found.instances,
+            decision=SchedulingReply() if scheduled is None else scheduled.choice.decision,
             coming={o.group.name: o.launches + o.kept for o in outcomes.groups},
-            types=scheduled.types.types,
+            types=cluster.types.types,
             pods={pod.name: pod for pod in snapshot.pods},
             now=snapshot.now,
             at_least=max(snapshot.reported_version, memory.report_version),
             asked_for_s={
                 name: [snapshot.monotonic_s - ask.since_s for ask in asks]
-                for name, asks in scheduled.found.timers.asks.items()
+                for name, asks in cluster.found.timers.asks.items()
             },
-            failed=tuple(
-                FailedGroup(name, found.reason, found.detail, max(1, found.count), since.get(name))
-                for name, found in blocked.items()
-            ),
+            blocked={} if cluster.limits is None else cluster.limits.blocked,
             leaving=frozenset(name for o in outcomes.groups for name in o.desired.delete),
         )
     )
 
 
 def collect_messages(
-    memory: ReconcilerState, current: CurrentTargets, scheduled: SchedulingRound, outcomes: Outcomes, written: Change
+    memory: ReconcilerState,
+    cluster: ClusterState,
+    scheduled: SchedulingRound | None,
+    outcomes: Outcomes,
+    written: Change,
 ) -> Messages:
     """Log lines and events; `written` is the kind of change that is written now."""
     orders = outcomes.orders()
     lines, said = reason_lines(
         {**{name: order.why for name, order in orders.items()}, "": outcomes.cluster_why}, memory.words
     )
-    late, overdue = overdue_lines(scheduled.found.overdue, memory.words)
+    late, overdue = overdue_lines(cluster.found.overdue, memory.words)
     lines, said = (*lines, *late), said | overdue
     if written is Change.DECISION:
         lines = (*resizing_lines(_resize_summary(outcome) for outcome in outcomes.groups), *lines)
     elif written is Change.CONFLICT:
-        lines = (conflict_line(current, orders), *lines)
-    if scheduled.choice is None:
+        lines = (conflict_line(cluster.current, orders), *lines)
+    if scheduled is None:
         return Messages(lines, (), said | memory.words)
     decision = scheduled.choice.decision
     impossible = impossible_events(decision)

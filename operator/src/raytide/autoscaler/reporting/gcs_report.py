@@ -27,17 +27,7 @@ from raytide.autoscaler.model import (
     SchedulingReply,
 )
 from raytide.autoscaler.state.feasibility import could_hold
-
-
-@dataclass(frozen=True, slots=True)
-class FailedGroup:
-    """A group that gets no nodes at present: reason, number of missing nodes, and since when."""
-
-    group: str
-    reason: str
-    message: str = ""
-    count: int = 1
-    since: datetime | None = None
+from raytide.autoscaler.state.group_availability import UnavailableGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +46,8 @@ class ReportInputs:
     """Lower bound of the report version."""
     asked_for_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """By group, for how many seconds each node has been requested, oldest first; further nodes are requested now."""
-    failed: tuple[FailedGroup, ...] = ()
+    blocked: Mapping[str, UnavailableGroup] = field(default_factory=dict)
+    """By group, why it gets no nodes at present."""
     leaving: Collection[str] = ()
     """Pods named for deletion: no longer pending."""
 
@@ -69,7 +60,7 @@ def build_report(facts: ReportInputs) -> Report:
         version=report_version(facts.now, facts.at_least),
         pending_requests=tuple(_pending_requests(facts)),
         pending_instances=tuple(_pending_instances(facts)),
-        failed_requests=tuple(_failed_request(failed, now_s) for failed in facts.failed),
+        failed_requests=tuple(_failed_request(name, why, now_s) for name, why in facts.blocked.items()),
         infeasible=facts.decision.impossible,
         infeasible_gangs=facts.decision.impossible_gangs,
         infeasible_constraint=_impossible_constraint(facts),
@@ -108,10 +99,10 @@ def _details(pod: PodView | None) -> str:
     return "waiting for ray to start" if pod.is_running else f"pod {pod.phase or 'Pending'}".lower()
 
 
-def _failed_request(failed: FailedGroup, now_s: int) -> FailedRequest:
-    since_s = now_s if failed.since is None else int(failed.since.timestamp())
-    said = f"{failed.reason}: {failed.message}" if failed.message else failed.reason
-    return FailedRequest(failed.group, failed.count, said, started_at_s=since_s, failed_at_s=since_s)
+def _failed_request(group: str, why: UnavailableGroup, now_s: int) -> FailedRequest:
+    since_s = now_s if why.since is None else int(why.since.timestamp())
+    reason = f"{why.reason}: {why.detail}" if why.detail else why.reason
+    return FailedRequest(group, max(1, why.count), reason, started_at_s=since_s, failed_at_s=since_s)
 
 
 def _impossible_constraint(facts: ReportInputs) -> tuple[Demand, ...] | None:

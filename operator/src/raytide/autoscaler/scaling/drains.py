@@ -14,9 +14,13 @@ from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import Cause, DrainReason, Instance
+from raytide.autoscaler.scaling.group_decisions import Outcomes
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget, ReplicaState
+from raytide.autoscaler.scaling.write_throttle import is_lowering_pending
+from raytide.autoscaler.state.cluster_state import ClusterState
+from raytide.autoscaler.state.current_targets import is_paused
 from raytide.autoscaler.state.replicas import replica_of
-from raytide.autoscaler.state.snapshot import Answers, Drain, DrainRejection
+from raytide.autoscaler.state.snapshot import Answers, Drain, DrainRejection, ReconcilerState, Snapshot
 
 FIRST_REST_S: Final = 15.0
 LONGEST_REST_S: Final = 600.0
@@ -43,6 +47,30 @@ class DrainTerms:
         """Index of the host in its replica; 0 if its pod does not carry one."""
         pod = self.pods.get(host.pod)
         return (pod.host_index or 0) if pod is not None else 0
+
+
+def plan_drains(
+    snapshot: Snapshot, memory: ReconcilerState, cluster: ClusterState, outcomes: Outcomes, *, is_written: bool
+) -> tuple[Drain, ...]:
+    """Drains only for groups whose count is lowered already or in this patch: else pods would be replaced (B-28)."""
+    if is_paused(snapshot.cluster):
+        return ()
+    terms = DrainTerms(
+        pods={pod.name: pod for pod in snapshot.pods},
+        now=snapshot.now,
+        monotonic_s=snapshot.monotonic_s,
+        grace_s=snapshot.settings.preemption_grace_s,
+        refusals=memory.refusals,
+    )
+    drains = tuple(
+        drain
+        for outcome in outcomes.groups
+        if outcome.target is not None
+        and (is_written or not is_lowering_pending(cluster.current, outcome.group, outcome.desired))
+        for drain in drains_of(outcome.group.name, outcome.target, terms)
+    )
+    in_spec = frozenset(group.name for group in cluster.current.groups)
+    return (*drains, *drains_of_removed(cluster.found.instances, in_spec, memory.leaving_s, terms))
 
 
 def drains_of(group: str, target: GroupTarget, terms: DrainTerms) -> tuple[Drain, ...]:

@@ -15,10 +15,12 @@ from raytide.api.pod import PodView
 from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, STARTING, UNSEEN, Cause, Instance, Status
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupInputs, GroupTarget, group_target
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, head_down, reasons
-from raytide.autoscaler.scheduling.decide import SchedulingRound, dead_after_drain
+from raytide.autoscaler.scheduling.decide import SchedulingRound
 from raytide.autoscaler.scheduling.fallback import FallbackResult
+from raytide.autoscaler.state.cluster_state import ClusterState
 from raytide.autoscaler.state.current_targets import CurrentTargets
 from raytide.autoscaler.state.group_availability import Limits
+from raytide.autoscaler.state.instance_lifecycle import Stage
 from raytide.autoscaler.state.replicas import complete_replicas
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
 from raytide.autoscaler.state.worker_groups import SpecGroup
@@ -73,27 +75,22 @@ class Outcomes:
 
 
 def group_outcomes(
-    snapshot: Snapshot, memory: ReconcilerState, current: CurrentTargets, scheduled: SchedulingRound
+    snapshot: Snapshot, memory: ReconcilerState, cluster: ClusterState, scheduled: SchedulingRound | None
 ) -> Outcomes:
     """Decide about every group."""
     pods = {pod.name: pod for pod in snapshot.pods}
-    if scheduled.choice is None or scheduled.limits is None:
-        return _hold(snapshot, memory, current, scheduled, pods)
-    return _GroupRound(snapshot, memory, current, scheduled, scheduled.choice, scheduled.limits, pods).outcomes()
+    if scheduled is None or cluster.limits is None:
+        return _hold(snapshot, memory, cluster, pods)
+    return _GroupRound(snapshot, memory, cluster, scheduled, cluster.limits, pods).outcomes()
 
 
-def _hold(
-    snapshot: Snapshot,
-    memory: ReconcilerState,
-    current: CurrentTargets,
-    scheduled: SchedulingRound,
-    pods: Mapping[str, PodView],
-) -> Outcomes:
+def _hold(snapshot: Snapshot, memory: ReconcilerState, cluster: ClusterState, pods: Mapping[str, PodView]) -> Outcomes:
     """Keep every group at its current target, within minimum and maximum."""
+    current = cluster.current
     silent_s = snapshot.monotonic_s - (snapshot.monotonic_s if memory.silent_s is None else memory.silent_s)
     is_long = silent_s >= SILENCE_S
     groups = tuple(_left(group, current, pods, () if is_long else None) for group in current.groups)
-    why = (head_down(scheduled.why_not),) if is_long else current.why
+    why = (head_down(cluster.why_not),) if is_long else current.why
     return Outcomes(groups, why, memory.unneeded_s, memory.pending_s, memory.leaving_s)
 
 
@@ -118,15 +115,19 @@ class _GroupRound:
 
     snapshot: Snapshot
     memory: ReconcilerState
-    current: CurrentTargets
+    cluster: ClusterState
     scheduled: SchedulingRound
-    choice: FallbackResult
     limits: Limits
     pods: Mapping[str, PodView]
 
+    @property
+    def choice(self) -> FallbackResult:
+        """The scheduler's decision."""
+        return self.scheduled.choice
+
     def outcomes(self) -> Outcomes:
         """Compute the targets of all groups, then the reasons, which depend on all targets."""
-        by_group = self.scheduled.found.by_group()
+        by_group = self.cluster.found.by_group()
         pending_s = self._pending_since()
         exits = _Terminations(
             to_terminate={end.instance_id: end.cause for end in self.choice.decision.terminations},
@@ -135,7 +136,7 @@ class _GroupRound:
         )
         unneeded_s: dict[str, float] = {}
         groups: list[GroupResult] = []
-        for group in self.current.groups:
+        for group in self.cluster.current.groups:
             mine = by_group.get(group.name, [])
             since_s = self._unneeded_since(group, mine)
             if since_s is not None:
@@ -156,9 +157,9 @@ class _GroupRound:
     def _outcome(
         self, group: SpecGroup, mine: Sequence[Instance], exits: "_Terminations", unneeded_since_s: float | None
     ) -> GroupResult:
-        if group.is_suspended or group.name in self.scheduled.types.skipped:
-            return _left(group, self.current, self.pods)
-        launches = self.scheduled.launches.now.get(group.name, 0) if self.scheduled.launches else 0
+        if group.is_suspended or group.name in self.cluster.types.skipped:
+            return _left(group, self.cluster.current, self.pods)
+        launches = self.scheduled.launches.now.get(group.name, 0)
         unseen = [instance for instance in mine if instance.status in UNSEEN]
         kept = self._kept(unseen, unneeded_since_s)
         target = group_target(
@@ -166,7 +167,7 @@ class _GroupRound:
                 group=group,
                 instances=tuple(mine),
                 pods=self.pods,
-                named=self.current.named(group),
+                named=self.cluster.current.named(group),
                 launches=launches,
                 to_terminate=exits.to_terminate,
                 kept=kept,
@@ -177,10 +178,10 @@ class _GroupRound:
         order = GroupDecision(
             replicas=target.replicas,
             delete=target.names,
-            foreign=self.current.foreign(group),
+            foreign=self.cluster.current.foreign(group),
             backoff=self.limits.backoffs.get(group.name),
         )
-        before, raised = self.current.decision(group), self.current.raised(group)
+        before, raised = self.cluster.current.decision(group), self.cluster.current.raised(group)
         return GroupResult(group, before, order, target, launches, kept, len(unseen) - kept, raised)
 
     # --- requested hosts without a pod -------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ class _GroupRound:
 
     def _unneeded_since(self, group: SpecGroup, mine: Iterable[Instance]) -> float | None:
         """Since when some hosts have lacked demand; None if none do or another writer's count is in force."""
-        if self.current.is_prescaled(group):
+        if self.cluster.current.is_prescaled(group):
             return None
         if all(self._is_needed(i) for i in mine if i.status in UNSEEN and i.instance_id not in self.choice.withdrawn):
             return None
@@ -207,9 +208,15 @@ class _GroupRound:
 
     def _ended(self, pending_s: Mapping[str, float], by_group: Mapping[str, Sequence[Instance]]) -> frozenset[str]:
         """Pods that can be terminated without a drain."""
-        found = self.scheduled.found
+        found = self.cluster.found
         idle = self._idle_pending(pending_s, by_group)
-        return found.to_end | dead_after_drain(found, self.memory) | self.choice.withdrawn | idle
+        return found.to_end | self._dead_after_drain() | self.choice.withdrawn | idle
+
+    def _dead_after_drain(self) -> frozenset[str]:
+        """Pods whose Ray node received a drain request and is now dead: they must still be named for deletion."""
+        asked = self.memory.leaving_s.keys() | self.memory.refusals.keys()
+        stays = self.cluster.found.timers.stays
+        return frozenset(name for name, stay in stays.items() if stay.stage is Stage.DEAD and stay.node_id in asked)
 
     def _pending_since(self) -> dict[str, float]:
         """Since when each pod without a Ray node has lacked demand, if such pods are to be terminated (AS:S-33)."""
@@ -217,7 +224,7 @@ class _GroupRound:
             return {}
         return {
             i.instance_id: self.memory.pending_s.get(i.instance_id, self.snapshot.monotonic_s)
-            for i in self.scheduled.found.instances
+            for i in self.cluster.found.instances
             if i.status in STARTING and not i.is_head and i.pod and not self._is_needed(i)
         }
 
@@ -230,7 +237,7 @@ class _GroupRound:
             return frozenset()
         due = {name for name, since_s in pending_s.items() if self.snapshot.monotonic_s - since_s > limit_s}
         found: set[str] = set()
-        for kind in self.scheduled.types.types:
+        for kind in self.cluster.types.types:
             mine = [i for i in by_group.get(kind.name, ()) if i.status in COUNTABLE]
             whole = complete_replicas(mine, due)
             may_go = [i.instance_id for i in mine if i.instance_id in whole]
@@ -244,10 +251,10 @@ class _GroupRound:
         In a group above its maximum, a busy draining node gets its grace period from the moment it is first seen
         draining, whatever started the drain: after a restart that is unknown, and the maximum always applies.
         """
-        stays = self.scheduled.found.timers.stays
+        stays = self.cluster.found.timers.stays
         there = {stay.node_id for name, stay in stays.items() if name in self.pods}
         leaving_s = {node_id: since for node_id, since in self.memory.leaving_s.items() if node_id in there}
-        for group in self.current.groups:
+        for group in self.cluster.current.groups:
             mine = [i for i in by_group.get(group.name, ()) if i.pod]
             if len(mine) > group.clamp(group.max_replicas) * group.num_of_hosts:
                 for instance in mine:
@@ -265,19 +272,18 @@ class _GroupRound:
 
     def _reasons(self, groups: Iterable[GroupResult]) -> dict[str, tuple[Why, ...]]:
         groups = tuple(groups)
-        speed = self.scheduled.launches
         return reasons(
             LimitInputs(
-                types=self.scheduled.types.types,
+                types=self.cluster.types.types,
                 decision=self.choice.decision,
                 nodes={o.group.name: o.desired.replicas * o.group.num_of_hosts for o in groups},
                 limits={
                     name: Why(blocked.reason, blocked.count, blocked.detail)
                     for name, blocked in self.limits.blocked.items()
                 },
-                problems=self.scheduled.types.problems_by_group(),
+                problems=self.cluster.types.problems_by_group(),
                 leaving={outcome.group.name: outcome.draining for outcome in groups},
-                held_back=speed.held_back if speed else {},
+                held_back=self.scheduled.launches.held_back,
             )
         )
 

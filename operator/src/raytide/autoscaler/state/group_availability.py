@@ -4,7 +4,7 @@ Takes the instances, the pod conditions, rejected creates and the backoff in the
 types and instances for the scheduler, so that demand moves to the next feasible group in the same tick (SC:S2, SC:S13,
 B-16). A blocked group keeps its nodes and gets no new ones; after its backoff one replica is tried, and a worker that
 registers clears the backoff. Backoff is stored in the record only, so a restart changes nothing. Pure; called by
-autoscaler/reconcile.py before the scheduler.
+cluster_state.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,6 +58,8 @@ class UnavailableGroup:
     """Number of stuck instances."""
     is_room_missing: bool = False
     """Only capacity is missing: pending instances may keep waiting if no other group can take their demand."""
+    since: datetime | None = None
+    """When the group was last found blocked; None: now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +215,14 @@ def _blocked(
 ) -> UnavailableGroup:
     """The reason a group is blocked; the recorded one if the group is in backoff and nothing is stuck any more."""
     if proof is not None:
-        return UnavailableGroup(proof.reason, proof.detail, count, is_room_missing=proof.reason in NO_ROOM)
+        is_room_missing = proof.reason in NO_ROOM
+        return UnavailableGroup(proof.reason, proof.detail, count, is_room_missing, began(backoff))
     said = next((why for why in evidence.whys.get(group, ()) if why.reason in REASONS), None)
     if said is not None:
-        return UnavailableGroup(said.reason, said.message, said.count, is_room_missing=said.reason in NO_ROOM)
-    return UnavailableGroup(
-        RESTING, f"its nodes did not start; one replica is retried at {timestamp(backoff.until)}", count
-    )
+        is_room_missing = said.reason in NO_ROOM
+        return UnavailableGroup(said.reason, said.message, said.count, is_room_missing, began(backoff))
+    detail = f"its nodes did not start; one replica is retried at {timestamp(backoff.until)}"
+    return UnavailableGroup(RESTING, detail, count, since=began(backoff))
 
 
 def _stuck(ids: set[str], mine: Sequence[Instance]) -> set[str]:

@@ -3,7 +3,7 @@
 Takes the pods, the Ray nodes, the requested pod counts, names to delete and drains in progress. Returns one instance
 each with its status in Ray's terms (AS §3). Only timers are remembered, so a restart changes nothing (D12). A
 terminating pod, and a Ray node whose pod is gone, are no capacity; a restarted raylet is the same instance; a Ray node
-that was not launched through the cluster only counts as capacity (V-9, B-24). Pure; called by autoscaler/reconcile.py.
+that was not launched through the cluster only counts as capacity (V-9, B-24). Pure; called by cluster_state.py.
 Each dead node is visited once.
 """
 

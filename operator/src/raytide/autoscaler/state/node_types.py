@@ -3,7 +3,7 @@
 Takes the raw spec and the live Ray nodes. Returns the node types in the order that decides ties (AS:C-1 to C-12): head
 first, then the groups. A group that cannot be read is skipped with a `Problem` that names the field and the fix; the
 others are unaffected (B-10, B-20). Planned nodes have what the spec determines for every node of the group, completed
-from live nodes (B-12, V-8). Pure; never raises, whatever the JSON holds. Called by autoscaler/reconcile.py.
+from live nodes (B-12, V-8). Pure; never raises, whatever the JSON holds. Called by cluster_state.py.
 """
 
 import math

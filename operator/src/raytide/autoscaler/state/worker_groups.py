@@ -2,8 +2,8 @@
 
 Takes the object as JSON and returns a small frozen view per named entry of `workerGroupSpecs`, with values unchanged
 and absent ones as None, so that a patch can test them. Invalid input is tolerated: an entry without a name is left out,
-of a duplicate name the first entry counts, a non-number counts as absent (C-11, B-10). Read by current_targets.py,
-group_targets.py, json_patch.py and autoscaler/reconcile.py.
+of a duplicate name the first entry counts, a non-number counts as absent (C-11, B-10). Read by current_targets.py
+and autoscaler/scaling.
 """
 
 from collections.abc import Mapping

@@ -1,0 +1,83 @@
+"""State of the cluster in one tick: node types, instances and unavailable groups.
+
+Takes the snapshot, the targets in force and the timers. Returns all that scheduling, scaling and reporting read besides
+the snapshot, or the reason why nothing can be scheduled. It only prepares the input of node_types.py, instances.py and
+group_availability.py. Called by autoscaler/reconcile.py.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from raytide.autoscaler.model import GcsState, Instance
+from raytide.autoscaler.state.current_targets import CurrentTargets
+from raytide.autoscaler.state.group_availability import AvailabilityInputs, Limits, assess_availability
+from raytide.autoscaler.state.instances import Instances, instances
+from raytide.autoscaler.state.node_types import NodeTypes, asked_resources, node_types
+from raytide.autoscaler.state.observation import InstanceInputs
+from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
+
+DEMAND_LAG_S: Final = 2.0
+"""Twice the interval at which the GCS polls the raylets' task queues (AS:G-6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """Observed state of the whole cluster."""
+
+    current: CurrentTargets
+    types: NodeTypes
+    found: Instances
+    joined_s: Mapping[str, float]
+    """By Ray node id, when it was first seen."""
+    limits: Limits | None = None
+    """None: nothing can be scheduled; `why_not` has the reason."""
+    why_not: str = ""
+
+
+def read_cluster_state(snapshot: Snapshot, memory: ReconcilerState, current: CurrentTargets) -> ClusterState:
+    """Read node types, instances and unavailable groups from the snapshot."""
+    gcs = snapshot.gcs or GcsState()
+    types = node_types(snapshot.cluster["spec"], gcs.nodes, asked_resources(gcs))
+    time_limits = snapshot.settings.time_limits
+    inputs = _instance_inputs(snapshot, memory, current, types, gcs)
+    found = instances(inputs, memory.timers, time_limits, memory.known)
+    if snapshot.gcs is None:
+        return ClusterState(current, types, found, memory.joined_s, why_not="the GCS does not answer")
+    joined_s = _joined(found.instances, memory.joined_s, snapshot.monotonic_s)
+    if not found.is_head_running:
+        return ClusterState(current, types, found, joined_s, why_not="the head's Ray node is not running")
+    evidence = _availability_inputs(snapshot, current)
+    limits = assess_availability(found, types, evidence, time_limits, snapshot.settings.recovery_s)
+    return ClusterState(current, types, found, joined_s, limits)
+
+
+def _instance_inputs(
+    snapshot: Snapshot, memory: ReconcilerState, current: CurrentTargets, types: NodeTypes, gcs: GcsState
+) -> InstanceInputs:
+    return InstanceInputs(
+        pods=snapshot.pods,
+        nodes=gcs.nodes,
+        types=types,
+        now_s=snapshot.monotonic_s,
+        wanted={group.name: current.replicas(group) * group.num_of_hosts for group in current.groups},
+        to_delete=frozenset(name for group in current.groups for name in current.named(group)),
+        drains=frozenset(memory.leaving_s),
+    )
+
+
+def _availability_inputs(snapshot: Snapshot, current: CurrentTargets) -> AvailabilityInputs:
+    status: Any = snapshot.cluster.get("status")
+    conditions = status.get("conditions") if isinstance(status, Mapping) else None
+    return AvailabilityInputs(
+        now=snapshot.now,
+        now_s=snapshot.monotonic_s,
+        conditions=[c for c in conditions if isinstance(c, Mapping)] if isinstance(conditions, list) else (),
+        backoffs={group.name: current.decision(group).backoff for group in current.groups},
+        whys={group.name: current.decision(group).why for group in current.groups},
+        node_autoscaler=snapshot.node_autoscaler,
+    )
+
+
+def _joined(found: Iterable[Instance], joined_s: Mapping[str, float], now_s: float) -> dict[str, float]:
+    return {i.node_id: joined_s.get(i.node_id, now_s) for i in found if i.node_id}
