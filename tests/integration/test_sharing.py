@@ -233,7 +233,9 @@ async def test_what_kubectl_scale_asks_for_beyond_the_room_is_taken_back(scene, 
         await scene.settled("a", GPUS)
         scene.scale("a", 11)
         scene.carry_out("a")
-        await until("it is noted", lambda: ("Requested", 11) in [(n.reason, n.after) for n in scene.record("a").resizes])
+        await until(
+            "it is noted", lambda: ("Requested", 11) in [(n.reason, n.after) for n in scene.record("a").resizes]
+        )
         await scene.settled("a", GPUS)
         note = scene.record("a").resizes[-1]
         assert (note.before, note.after, note.reason) == (11, 8, "InsufficientCapacity")
