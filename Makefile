@@ -77,8 +77,9 @@ simulation: setup ## 1,000 random histories, 60 of jobs, 100 launches under faul
 cloud-days: setup ## 200 random days in a cloud of operator and autoscaler (DAYS=n SEED=n; make test lives three)
 	@$(PYTEST) tests/simulation/test_cloud_days.py --at-least 1 --cloud-days $(if $(DAYS),$(DAYS),200) $(if $(SEED),--cloud-seed $(SEED))
 
-properties: setup ## what holds of every plan of the fair sharing, of 10,000 random clusters each (EXAMPLES=n)
+properties: setup ## what holds of every plan of the fair sharing, of 10,000 random clusters each (EXAMPLES=n), and of 520 objects drawn from the CRDs
 	@RAYTIDE_EXAMPLES=$(if $(EXAMPLES),$(EXAMPLES),10000) $(PYTEST) --at-least 16 tests/unit/fairshare/algorithm/test_properties.py
+	@$(PYTEST) --at-least 20 --specs-batches 10 tests/simulation/test_generated_specs.py
 
 mutate: setup ## eighteen deliberate mutations must each turn the simulation red
 	@$(BIN)/python tools/checks/mutate.py

@@ -20,6 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--histories", type=int, default=20, help="how many random histories the simulation tells")
     parser.addoption("--first-history", type=int, default=0, help="the seed of the first one")
     parser.addoption("--cloud-days", type=int, default=3, help="how many random days in a cloud are lived")
+    parser.addoption("--specs-batches", type=int, default=2, help="of generated objects of each kind, 26 each")
+    parser.addoption("--specs-seed", type=int, default=None, help="of the first batch; drawn anew if absent")
     parser.addoption("--cloud-seed", type=int, default=None, help="the first of their seeds; drawn anew if absent")
     parser.addoption("--points", type=int, default=6, help="at how many points of each scenario a fault is tried")
     parser.addoption("--mutation", default="", help="break the product on purpose (see simulation/mutations.py)")

@@ -1,0 +1,124 @@
+"""Objects drawn from the CRDs, each refused with a reason or reconciled to rest, deleted without a trace, and no secret told.
+
+The operator, the embedded API and its controllers run in virtual time, 26 objects in one cluster at a time. The seed is drawn
+anew in each run and printed; `--specs-seed` repeats one batch.
+"""
+
+import asyncio
+import logging
+import random
+import sys
+from collections import Counter
+
+import msgspec
+import pytest
+
+from raytide_sandbox.apiserver.routes import Request
+
+from simulation.generated_specs import SECRET, Generator, texts
+from simulation.manifests import group, new_cluster
+from simulation.operator_under_test import OperatorUnderTest, WorldClock
+from simulation.training_manifests import new_job
+from simulation.training_stage import JobsOperator
+from simulation.training_world import JOBS, TrainingWorld
+from simulation.wire import InProcess
+from simulation.world import NAMESPACE, RAYCLUSTERS, World
+
+pytestmark = pytest.mark.looptime
+
+OBJECTS = 26
+RESTS_AFTER_S = 700.0
+"""Back-off of creates that the API server rejects ends at 5 min; afterwards an object is looked at rarely."""
+WATCHED_S = 60.0
+MOST_WRITES = 4
+"""Of one object in `WATCHED_S`: at rest none, and some for creates that are rejected again."""
+GONE_AFTER_S = 300.0
+
+
+class RayClusters:
+    resource, path, world, operator = RAYCLUSTERS, "/apis/ray.io/v1", World, OperatorUnderTest
+
+    @staticmethod
+    def example() -> dict:
+        cluster = new_cluster([group("small", 1, 2), {**group("slices", 1, 2), "numOfHosts": 2}])
+        head = cluster["spec"]["headGroupSpec"]
+        head["rayStartParams"] = {"redis-password": SECRET}
+        for part in (head, *cluster["spec"]["workerGroupSpecs"]):
+            part["template"]["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": SECRET}]
+        return cluster
+
+
+class TrainingJobs:
+    resource, path, world, operator = JOBS, "/apis/paddlepaddle.org/v1", TrainingWorld, JobsOperator
+
+    @staticmethod
+    def example() -> dict:
+        job = new_job("job", 1, 2, cpu="100m", pserver={"min-instance": 1, "max-instance": 1})
+        job["spec"]["trainer"]["env"] = [{"name": "TOKEN", "value": SECRET}]
+        return job
+
+
+def _new_operator(kind, world: World, rng: random.Random, crashes: list[str]) -> OperatorUnderTest:
+    return kind.operator(InProcess(world.api), WorldClock(world.now), rng, crashes.append)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per batch and kind."""
+    metafunc.parametrize("batch", range(metafunc.config.getoption("--specs-batches")))
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest, batch: int) -> int:
+    """Of one batch: drawn anew, or the one of the command line and those after it."""
+    asked = request.config.getoption("--specs-seed")
+    drawn = random.SystemRandom().randrange(10**9) if asked is None else asked + batch
+    sys.stdout.write(f"--specs-batches 1 --specs-seed {drawn}\n")  # shown if the test fails
+    return drawn
+
+
+@pytest.mark.parametrize("kind", [RayClusters, TrainingJobs], ids=["RayCluster", "TrainingJob"])
+@pytest.mark.rule("RM:I9", "RM:I11", "RM:I13", "RM:I16", "RM:I17")
+async def test_an_object_from_the_schema_comes_to_rest_and_goes_without_a_trace(kind, seed, caplog):
+    caplog.set_level(logging.DEBUG, "raytide")
+    rng = random.Random(seed)
+    world, crashes = kind.world(rng), []
+    operator = _new_operator(kind, world, rng, crashes)
+    controllers = asyncio.create_task(world.run_controllers())
+    operator.start()
+    plural = kind.resource.partition(".")[0]
+    path = f"{kind.path}/namespaces/{NAMESPACE}/{plural}"
+    generator, accepted = Generator(world.crd, kind.example(), rng), []
+    for number in range(OBJECTS):
+        body = msgspec.json.encode(generator.draw(f"g{number}"))
+        answer = world.api.handle(Request("POST", path, {}, {}, body))
+        assert answer.status in (201, 400, 422), (answer.status, answer.body)
+        if answer.status == 201:
+            accepted.append(f"g{number}")
+        else:
+            assert "spec" in str(answer.body), "a refusal names the field"
+    assert accepted
+
+    await asyncio.sleep(RESTS_AFTER_S)
+    writes: Counter[str] = Counter()
+    world.store.subscribe(lambda change: writes.update([f"{change.key.resource} {change.key.name}"]))
+    await asyncio.sleep(WATCHED_S)
+    assert not controllers.done(), controllers
+    busy = {name: count for name, count in writes.items() if count > MOST_WRITES and not name.startswith("events")}
+    assert not busy, "writes without end"
+    for name in accepted:
+        found = world.store.find(kind.resource, NAMESPACE, name).obj()
+        assert found.get("status"), f"{name} is not answered: {found}"
+        assert not any(SECRET in text for text in texts(found["status"])), name
+    events = [entry.obj() for _, entry in world.store.entries("events")]
+    assert not [event for event in events if SECRET in str(event)]
+
+    for name in accepted:
+        assert world.api.handle(Request("DELETE", f"{path}/{name}", {}, {}, b"")).status == 200
+    await asyncio.sleep(GONE_AFTER_S)
+    assert [key.name for key, _ in world.store.entries(kind.resource)] == []
+    assert [key.name for key, _ in world.store.entries("pods", NAMESPACE)] == []
+    await operator.stop()
+    controllers.cancel()
+    assert not crashes
+    told = [record for record in caplog.records if SECRET in record.getMessage() or record.exc_info]
+    assert not told, told[0].getMessage()
