@@ -110,6 +110,18 @@ def test_a_folder_without_files_is_said(tmp_path, capsys, monkeypatch):
     assert str(tmp_path) in capsys.readouterr().out
 
 
+@pytest.mark.rule("FD:REL-9")
+@pytest.mark.parametrize(("is_steady", "code"), [(True, 0), (False, 1)])
+def test_clusters_that_still_changed_when_they_were_recorded_fail(is_steady, code, capsys, monkeypatch):
+    async def capture(_files, _mode):
+        return {"01-minimal": captured("01-minimal")}, is_steady
+
+    monkeypatch.setattr("sys.argv", ["golden"])
+    monkeypatch.setattr(golden, "capture_on_own_plane", capture)
+    assert golden.main() == code
+    assert ("still changed" in capsys.readouterr().out) is not is_steady
+
+
 def test_records_are_written_in_the_format_they_are_compared_in(tmp_path):
     golden.write_records(tmp_path, {"01-minimal": captured("01-minimal")})
     assert json.loads((tmp_path / "01-minimal.json").read_text()) == read_record("01-minimal")
