@@ -16,7 +16,7 @@ EMBEDDED_ONLY: Final = {
     "test_hostile_objects.py": "stores what a real API server would refuse by now, and measures the operator alone",
     "test_helm.py": "is about what the emulator tells helm; `make e2e` installs on a real control plane",
     "test_kubectl.py": "is about what the emulator tells kubectl",
-    "test_kubelet.py": "is about the process kubelet; test_kube_kubelet.py has what needs a real control plane",
+    "test_kubelet.py": "is about the process kubelet; test_sandbox_kubernetes.py has what needs a real control plane",
     "test_node_runtime.py": "needs no API server",
     "test_node_runtime_ends.py": "needs no API server",
     "test_node_runtime_ray.py": "needs no API server",
