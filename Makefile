@@ -64,7 +64,7 @@ test-ray: setup ## tests with real Ray and with kubectl where it is installed
 test-paddle: setup ## an elastic training with real PaddlePaddle on the sandbox (Python 3.11 on Linux x86-64; downloads it once)
 	@paddle=$$($(BIN)/python tools/builders/paddle_env.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$paddle" ]; then $(PYTEST) -m "paddle and not kube" --timeout 300 --at-least 2 tests/integration; fi
 
-ray-versions: setup ## the sidecar's questions to the GCS, with the oldest and newer versions of Ray (downloads them once)
+ray-versions: setup ## the sidecar's questions to the GCS, with two older versions of Ray (downloads them once)
 	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/ray_versions.py
 
 test-kube: setup control-plane tools ## the integration suite, the probe and acceptance scenarios on a real control plane (the suite in three processes, KUBE_WORKERS=n; the scenarios alone, because they have bars in seconds)

@@ -1,4 +1,4 @@
-"""What real raylets, tasks and placement groups look like to us; part of `.ci/run`, with three versions of Ray in `make ray-versions`."""
+"""What real raylets, tasks and placement groups look like to us; part of `make test-ray`, and of `make ray-versions` with older Ray."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
