@@ -12,6 +12,8 @@ KUBE_WORKERS ?= 3
 KUBE_SHARED := $(if $(filter-out 0 1,$(KUBE_WORKERS)),--numprocesses $(KUBE_WORKERS) --dist loadfile --no-loadscope-reorder)
 # kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
 BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
+# Without bytecode on disk each of the hundreds of operators that tests start compiles all of its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(PATH)$(if $(BUILT_TOOLS),:$(BUILT_TOOLS))
 # Each figure of make bench, with its file in bench/.
 BENCHES := SB1=sandbox_throughput P1=schedule_half_free_nodes P1B=schedule_uneven_nodes P1C=schedule_large_gangs \
