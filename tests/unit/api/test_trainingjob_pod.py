@@ -56,6 +56,11 @@ def test_a_pod_that_was_just_asked_for_says_little():
     assert not view.is_finished
 
 
+def test_containers_of_a_template_that_no_api_server_would_accept_do_not_matter():
+    spec = {"nodeName": "node-0", "containers": [{"name": 5}], "initContainers": "x", "restartPolicy": 1}
+    assert job_pod_from_manifest({"metadata": META, "spec": spec}).node_name == "node-0"
+
+
 @pytest.mark.parametrize("label", ["", "x", "-1", "²", "9" * 30])
 def test_an_index_that_is_no_number_is_none(label):
     labels = {**LABELS, "raytide.io/training-index": label}

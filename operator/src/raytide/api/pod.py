@@ -1,14 +1,14 @@
-"""View of a pod of a RayCluster.
+"""View of a pod of a RayCluster, and what it has in common with that of a TrainingJob.
 
 Decodes a pod's JSON (bytes from a list or watch, or an object) into a small frozen `PodView`: owner, labels and status.
 It keeps nothing else of the object, so that ten thousand pods need little memory, and tolerates every missing field,
 because a new pod has neither node nor status. Created by the informer and by expectations; read by all decisions about
-pods (D3; RC §1.5, §4.6).
+pods (D3; RC §1.5, §4.6). trainingjob_pod.py uses `ManagedPod` and the parts of `PodDocument`.
 """
 
 from collections.abc import Mapping
 from sys import intern
-from typing import Any, Final
+from typing import Any, Self
 
 import msgspec
 
@@ -55,8 +55,8 @@ class ContainerView(msgspec.Struct, frozen=True, gc=False):
     """Whether a native sidecar has started, so that the next container may; restarts do not change that."""
 
 
-class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One pod of a RayCluster, reduced to the fields that the controllers read."""
+class ManagedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A pod of a RayCluster or of a TrainingJob: the fields that both controllers read."""
 
     namespace: str
     name: str
@@ -64,16 +64,6 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     resource_version: str = ""
     owner_uid: str = ""
     """uid of the controlling owner; empty when the pod has none."""
-    cluster: str = ""
-    group: str = ""
-    node_type: str = ""
-    replica_index: int | None = None
-    replica_name: str = ""
-    """The replica of a multi-host group that it belongs to; empty for single-host workers (RC §3.3)."""
-    host_index: int | None = None
-    """Its index among the hosts of that replica, from 0."""
-    num_of_hosts: int | None = None
-    """Number of hosts of its replica; None for single-host workers and for pods created by KubeRay."""
     phase: str = ""
     reason: str = ""
     """`status.reason`: why it failed where no container reports it, such as `Evicted`."""
@@ -81,17 +71,10 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     scheduled: PodCondition = NO_CONDITION
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
-    ended_at: str = ""
-    """When a finished pod ended, as far as its status shows; empty for others."""
     node_name: str = ""
     pod_ip: str = ""
-    restart_policy: str = ""
-    ray_container: str = ""
-    """Name of container 0, which is Ray's by position (RC: Terms)."""
     containers: tuple[ContainerView, ...] = ()
     init_containers: tuple[ContainerView, ...] = ()
-    recreate_hash: str = ""
-    kuberay_version: str = ""
 
     @property
     def key(self) -> Key:
@@ -99,24 +82,9 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return Key(self.namespace, self.name)
 
     @property
-    def cluster_key(self) -> Key:
-        """The RayCluster that the pod's label names; its owner may be another object."""
-        return Key(self.namespace, self.cluster)
-
-    @property
     def is_terminating(self) -> bool:
         """Whether its deletion was requested."""
         return bool(self.deletion_timestamp)
-
-    @property
-    def is_head(self) -> bool:
-        """Whether its node type label is `head`."""
-        return self.node_type == constants.HEAD
-
-    @property
-    def is_worker(self) -> bool:
-        """Whether its node type label is `worker`."""
-        return self.node_type == constants.WORKER
 
     @property
     def is_running(self) -> bool:
@@ -127,6 +95,47 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def is_running_and_ready(self) -> bool:
         """Running with PodReady True (RC §1.5 readyWorkerReplicas)."""
         return self.is_running and self.ready.is_true
+
+    def marked_terminating(self, at: str) -> Self:
+        """The same pod marked as terminating; it still counts (D6)."""
+        return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
+
+
+class PodView(ManagedPod, frozen=True, gc=False, kw_only=True):
+    """One pod of a RayCluster, reduced to the fields that the controllers read."""
+
+    cluster: str = ""
+    group: str = ""
+    node_type: str = ""
+    replica_index: int | None = None
+    replica_name: str = ""
+    """The replica of a multi-host group that it belongs to; empty for single-host workers (RC §3.3)."""
+    host_index: int | None = None
+    """Its index among the hosts of that replica, from 0."""
+    num_of_hosts: int | None = None
+    """Number of hosts of its replica; None for single-host workers and for pods created by KubeRay."""
+    ended_at: str = ""
+    """When a finished pod ended, as far as its status shows; empty for others."""
+    restart_policy: str = ""
+    ray_container: str = ""
+    """Name of container 0, which is Ray's by position (RC: Terms)."""
+    recreate_hash: str = ""
+    kuberay_version: str = ""
+
+    @property
+    def cluster_key(self) -> Key:
+        """The RayCluster that the pod's label names; its owner may be another object."""
+        return Key(self.namespace, self.cluster)
+
+    @property
+    def is_head(self) -> bool:
+        """Whether its node type label is `head`."""
+        return self.node_type == constants.HEAD
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether its node type label is `worker`."""
+        return self.node_type == constants.WORKER
 
     @property
     def is_running_and_not_unready(self) -> bool:
@@ -153,10 +162,6 @@ class PodView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if self.phase in FINISHED_PHASES:
             return False
         return any(c.name == name and c.state == "running" for c in (*self.containers, *self.init_containers))
-
-    def marked_terminating(self, at: str) -> "PodView":
-        """The same pod marked as terminating; it still counts (D6)."""
-        return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
 
 
 # --- the JSON as the API sends it: only what is read, everything may be missing or null -----------------------------
@@ -246,7 +251,6 @@ class PodDocument(msgspec.Struct, gc=False):
 
 
 _decoder = msgspec.json.Decoder(PodDocument)
-_INDEX_LENGTH: Final = 63
 
 
 def decode_pod(document: bytes | msgspec.Raw) -> PodView:
@@ -273,10 +277,10 @@ def view_of(pod: PodDocument) -> PodView:
         cluster=intern(labels.get(constants.CLUSTER_LABEL, "")),
         group=intern(labels.get(constants.GROUP_LABEL, "")),
         node_type=intern(labels.get(constants.NODE_TYPE_LABEL, "")),
-        replica_index=_index(labels.get(constants.REPLICA_INDEX_LABEL, "")),
+        replica_index=parse_index(labels.get(constants.REPLICA_INDEX_LABEL, "")),
         replica_name=intern(labels.get(constants.REPLICA_NAME_LABEL, "")),
-        host_index=_index(labels.get(constants.HOST_INDEX_LABEL, "")),
-        num_of_hosts=_index(annotations.get(constants.NUM_OF_HOSTS_ANNOTATION, "")),
+        host_index=parse_index(labels.get(constants.HOST_INDEX_LABEL, "")),
+        num_of_hosts=parse_index(annotations.get(constants.NUM_OF_HOSTS_ANNOTATION, "")),
         phase=intern(status.phase or ""),
         reason=intern(status.reason or ""),
         ready=condition_view(conditions.get("Ready")),
@@ -295,9 +299,10 @@ def view_of(pod: PodDocument) -> PodView:
     )
 
 
-def _index(text: str) -> int | None:
+def parse_index(text: str, *, most_digits: int = 63) -> int | None:
+    """The index in a label or annotation; None if it is not one."""
     # Annotations may be long, and int() rejects numbers of thousands of digits.
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _INDEX_LENGTH else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= most_digits else None
 
 
 def _ended_at(status: PodStatusDocument) -> str:

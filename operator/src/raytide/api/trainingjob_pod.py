@@ -1,8 +1,8 @@
 """View of a pod of a TrainingJob.
 
 Decodes a pod's JSON (bytes from a list or watch, or an object) into a small frozen `JobPod`: owner, role, index, status
-and, once it has ended, the cause. It keeps nothing else of the object and tolerates every missing field, as `pod.py`
-does for Ray pods. Created by the informer and by expectations; read by all decisions about jobs (D3; TJ §2.2, §8).
+and, once it has ended, the cause. What it has in common with Ray's pods is in pod.py, also that it tolerates every missing
+field. Created by the informer and by expectations; read by all decisions about jobs (D3; TJ §2.2, §8).
 """
 
 from collections.abc import Mapping
@@ -17,12 +17,13 @@ from raytide.api.object_metadata import Metadata
 from raytide.api.pod import (
     FINISHED_PHASES,
     NO_CONDITION,
-    RUNNING,
     ContainerView,
+    ManagedPod,
     PodCondition,
     PodStatusDocument,
     condition_view,
     container_views,
+    parse_index,
 )
 
 FAILED: Final = "Failed"
@@ -45,59 +46,22 @@ OUT_OF_PREFIX: Final = "OutOf"
 """`status.reason` of a pod that the kubelet rejected for lack of a resource: `OutOfcpu`, `OutOfnvidia.com/gpu`."""
 
 
-class JobPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class JobPod(ManagedPod, frozen=True, gc=False, kw_only=True):
     """One pod of a TrainingJob, reduced to the fields that the controllers read."""
 
-    namespace: str
-    name: str
-    uid: str = ""
-    resource_version: str = ""
-    owner_uid: str = ""
-    """uid of the controlling owner; empty when the pod has none."""
     job: str = ""
     role: str = ""
     index: int | None = None
     """None for a master, and where the label is missing or not an index."""
-    phase: str = ""
-    reason: str = ""
-    """`status.reason`: set where the node, not the program, ended the pod."""
-    ready: PodCondition = NO_CONDITION
-    scheduled: PodCondition = NO_CONDITION
     disruption: PodCondition = NO_CONDITION
     """`DisruptionTarget`: the pod is being evicted, preempted or garbage-collected."""
-    creation_timestamp: str = ""
-    deletion_timestamp: str = ""
-    node_name: str = ""
-    pod_ip: str = ""
     started_at: str = ""
     """Earliest start time of its containers, on its node's clock; empty when none has started."""
-    containers: tuple[ContainerView, ...] = ()
-    init_containers: tuple[ContainerView, ...] = ()
-
-    @property
-    def key(self) -> Key:
-        """Namespace and name."""
-        return Key(self.namespace, self.name)
 
     @property
     def job_key(self) -> Key:
         """The TrainingJob that the pod's label names; its owner may be another object."""
         return Key(self.namespace, self.job)
-
-    @property
-    def is_terminating(self) -> bool:
-        """Whether its deletion was requested."""
-        return bool(self.deletion_timestamp)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its phase is Running."""
-        return self.phase == RUNNING
-
-    @property
-    def is_running_and_ready(self) -> bool:
-        """Running with PodReady True."""
-        return self.is_running and self.ready.is_true
 
     @property
     def is_finished(self) -> bool:
@@ -134,15 +98,13 @@ class JobPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """When its last container ended, on its node's clock."""
         return max((c.finished_at for c in (*self.init_containers, *self.containers)), default="")
 
-    def marked_terminating(self, at: str) -> "JobPod":
-        """The same pod marked as terminating; it still counts (D6)."""
-        return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
-
 
 # --- the JSON as the API sends it: only what is read, everything may be missing or null -----------------------------
 
 
 class _Spec(msgspec.Struct, gc=False, rename="camel"):
+    """Without containers: those of a tenant's template may have any shape until the API server has accepted the pod."""
+
     node_name: str | None = None
 
 
@@ -155,7 +117,7 @@ class JobPodDocument(msgspec.Struct, gc=False):
 
 
 _decoder = msgspec.json.Decoder(JobPodDocument)
-_INDEX_LENGTH: Final = 9
+_INDEX_DIGITS: Final = 9
 
 
 def decode_job_pod(document: bytes | msgspec.Raw) -> JobPod:
@@ -170,7 +132,7 @@ def job_pod_from_manifest(manifest: Mapping[str, Any]) -> JobPod:
 
 def view_of(pod: JobPodDocument) -> JobPod:
     """Reduce a decoded pod to its view; strings that repeat from pod to pod are interned."""
-    meta, status = pod.metadata, pod.status or PodStatusDocument()
+    meta, spec, status = pod.metadata, pod.spec or _Spec(), pod.status or PodStatusDocument()
     labels = meta.labels or {}
     conditions = {condition.type: condition for condition in status.conditions or ()}
     return JobPod(
@@ -181,7 +143,7 @@ def view_of(pod: JobPodDocument) -> JobPod:
         owner_uid=intern(meta.controller_uid),
         job=intern(labels.get(constants.JOB_LABEL, "")),
         role=intern(labels.get(constants.ROLE_LABEL, "")),
-        index=_index(labels.get(constants.INDEX_LABEL, "")),
+        index=parse_index(labels.get(constants.INDEX_LABEL, ""), most_digits=_INDEX_DIGITS),
         phase=intern(status.phase or ""),
         reason=intern(status.reason or ""),
         ready=condition_view(conditions.get("Ready")),
@@ -189,16 +151,12 @@ def view_of(pod: JobPodDocument) -> JobPod:
         disruption=condition_view(conditions.get(DISRUPTION_TARGET)),
         creation_timestamp=meta.creation_timestamp or "",
         deletion_timestamp=meta.deletion_timestamp or "",
-        node_name=intern((pod.spec.node_name if pod.spec else None) or ""),
+        node_name=intern(spec.node_name or ""),
         pod_ip=status.pod_ip or "",
         started_at=_started_at(status),
         containers=container_views(status.container_statuses),
         init_containers=container_views(status.init_container_statuses),
     )
-
-
-def _index(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _INDEX_LENGTH else None
 
 
 def _started_at(status: PodStatusDocument) -> str:
