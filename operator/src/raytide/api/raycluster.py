@@ -11,9 +11,11 @@ from typing import Any, Final
 
 from pydantic import Field
 
+from raytide.api.autoscaler_decision import clamp_between
 from raytide.api.base_model import ObjectMeta, Value
 from raytide.api.limits import MOST_GROUPS, MOST_HOSTS, MOST_NAMES, MOST_REPLICAS, limited
 from raytide.api.meta import Key, Manifest
+from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster_schema import RayClusterShape, readable_status
 from raytide.api.violations import Violation
 
@@ -54,6 +56,11 @@ class WorkerGroupSpec(GroupSpec):
     priority: int | None = None
     suspend: bool | None = None
     scale_strategy: ScaleStrategy = ScaleStrategy()
+
+    def clamp(self, replicas: int) -> int:
+        """The number limited to minimum and maximum; absent bounds are 0 and the largest int32 (RC:WG-2)."""
+        most = MAX_INT32 if self.max_replicas is None else self.max_replicas
+        return clamp_between(replicas, self.min_replicas or 0, most)
 
 
 class AutoscalerOptions(Value):

@@ -92,6 +92,10 @@ class InstancesSpec(RoleSpec):
         """The maximum number of instances."""
         return self.min_instance if self.max_instance is None else self.max_instance
 
+    def clamp(self, count: int) -> int:
+        """The number limited to minimum and maximum; the maximum wins where it is below the minimum."""
+        return min(self.ceiling, max(self.min_instance, count))
+
 
 class TrainerSpec(InstancesSpec):
     """`trainer`."""
@@ -133,7 +137,7 @@ class PserverSpec(InstancesSpec):
         """Number of parameter servers for this number of trainers."""
         if not self.is_by_ratio:
             return self.min_instance
-        return min(self.ceiling, max(self.min_instance, -(-trainers // max(1, self.trainers_per_pserver))))
+        return self.clamp(-(-trainers // max(1, self.trainers_per_pserver)))
 
 
 class ScalingSpec(Value):
@@ -259,8 +263,7 @@ class TrainingJob(Value):
 
     def desired_replicas(self) -> int:
         """The desired size: as ordered, clamped to its bounds; the minimum if nothing was ordered."""
-        trainer = self.spec.trainer
-        return min(trainer.ceiling, max(trainer.min_instance, self.requested_replicas()))
+        return self.spec.trainer.clamp(self.requested_replicas())
 
     def requested_replicas(self) -> int:
         """The size as ordered, possibly outside its bounds.

@@ -76,8 +76,7 @@ class JobDemand:
     @property
     def wanted(self) -> int:
         """Its size within its bounds, as its controller reads it: a size below the minimum means the minimum."""
-        trainer = self.job.spec.trainer
-        return min(max(self.current, trainer.min_instance), trainer.ceiling)
+        return self.job.spec.trainer.clamp(self.current)
 
     @property
     def trainers(self) -> int:

@@ -19,7 +19,7 @@ from raytide.api.autoscaler_decision import Why
 from raytide.api.conditions import ConditionJson, ConditionUpdate, find_condition, parse_timestamp
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster import messages
-from raytide.raycluster.desired_replicas import STALE_AFTER, Scaling, clamp, clamp_replicas, is_stale
+from raytide.raycluster.desired_replicas import STALE_AFTER, Scaling, clamp_replicas, is_stale
 from raytide.raycluster.suspension import Suspension, suspension_of
 
 CONTENDED_AFTER: Final = timedelta(seconds=10)
@@ -117,7 +117,7 @@ def _differences(cluster: RayCluster, scaling: Scaling) -> list[str]:
     found = []
     for group in cluster.spec.worker_group_specs:
         decision = scaling.decision_of(group)
-        if decision is None or clamp_replicas(group) == clamp(decision.replicas, group):
+        if decision is None or clamp_replicas(group) == group.clamp(decision.replicas):
             continue
         writer = last_writer(cluster, group.group_name)
         text = messages.replicas_contended(group.group_name, clamp_replicas(group), writer, decision.replicas)

@@ -12,11 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from raytide.api import constants
-from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, clamp_between, parse_record
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, parse_record
 from raytide.api.conditions import find_condition, parse_timestamp
 from raytide.api.config import AutoscalerMode
 from raytide.api.pod import PodView
-from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.raycluster import messages
 from raytide.raycluster.observed import Observed
@@ -70,7 +69,7 @@ class Scaling:
         if decision is None:
             return DesiredReplicas(clamp_replicas(group), in_spec)
         raised = decision.foreign_raise(group.replicas) or 0
-        return DesiredReplicas(clamp(max(decision.replicas, raised), group), in_spec.union(decision.delete))
+        return DesiredReplicas(group.clamp(max(decision.replicas, raised)), in_spec.union(decision.delete))
 
     def decision_of(self, group: WorkerGroupSpec) -> GroupDecision | None:
         """The autoscaler's decision about that group; None where the spec applies."""
@@ -159,15 +158,9 @@ def _record_to_judge(cluster: RayCluster) -> DecisionRecord | None:
 # --- counts -----------------------------------------------------------------------------------------------------------
 
 
-def clamp(replicas: int, group: WorkerGroupSpec) -> int:
-    """The number limited to min and max; absent bounds are 0 and the largest int32 (RC:WG-2)."""
-    most = MAX_INT32 if group.max_replicas is None else group.max_replicas
-    return clamp_between(replicas, group.min_replicas or 0, most)
-
-
 def clamp_replicas(group: WorkerGroupSpec) -> int:
     """The replicas of the spec, limited to min and max; absent replicas mean min (RC:WG-2)."""
-    return clamp(group.min_replicas or 0 if group.replicas is None else group.replicas, group)
+    return group.clamp(group.min_replicas or 0 if group.replicas is None else group.replicas)
 
 
 def wanted_pods(group: WorkerGroupSpec, order: DesiredReplicas) -> int:

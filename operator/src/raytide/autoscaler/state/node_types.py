@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from raytide.api.autoscaler_decision import clamp_between
 from raytide.api.quantity import MAX_INT32, Quantity, QuantityError
 from raytide.autoscaler.model import (
     HEAD_TYPE,
@@ -213,7 +214,7 @@ class _Reading:
         first_resources, first_labels = self._of_first(name, found, resources, labels)
         if hosts == 1 and first_resources:
             resources, labels, first_resources, first_labels = first_resources, first_labels, (), ()
-        self.wanted[name] = max(least, min(replicas, most)) * hosts
+        self.wanted[name] = clamp_between(replicas, least, most) * hosts
         return NodeType(
             name=name,
             min_nodes=least * hosts,
