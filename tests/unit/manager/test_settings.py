@@ -140,7 +140,9 @@ def test_a_flag_without_effect_is_refused_by_name(flags, words):
     assert words in result.output
 
 
-def test_every_flag_reaches_the_settings(monkeypatch):
+@pytest.fixture
+def settings_of(monkeypatch):
+    """Run the command with these arguments and environment; returns the settings with which the operator would run."""
     seen = []
 
     async def run_operator(settings):
@@ -149,6 +151,59 @@ def test_every_flag_reaches_the_settings(monkeypatch):
 
     monkeypatch.setattr("raytide.manager.main.run_operator", run_operator)
     monkeypatch.setattr("raytide.runtime.logs.install", lambda _level: None)
+
+    def run(*flags, **environment):
+        result = CliRunner().invoke(command, flags, env=environment)
+        assert result.exit_code == 7, result.output
+        return seen.pop()
+
+    return run
+
+
+def test_every_option_is_a_field_of_the_settings():
+    options = [option for option in command.params if option.expose_value]
+    assert len(options) == 19
+    assert {option.name for option in options} <= Settings.model_fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "field", "wanted"),
+    [
+        ("RAYTIDE_KUBECONFIG", "k", "kubeconfig", "k"),
+        ("RAYTIDE_WATCH_NAMESPACE", "a,b", "watch_namespaces", ("a", "b")),
+        ("RAYTIDE_RECONCILE_CONCURRENCY", "3", "reconcile_concurrency", 3),
+        ("RAYTIDE_METRICS_ADDR", "0", "metrics_address", "0"),
+        ("RAYTIDE_HEALTH_PROBE_BIND_ADDRESS", ":1", "health_address", ":1"),
+        ("RAYTIDE_LOG_LEVEL", "debug", "log_level", "debug"),
+        ("RAYTIDE_FEATURE_GATES", "RayCronJob=true", "feature_gates", DEFAULT_FEATURE_GATES | {"RayCronJob"}),
+        ("RAYTIDE_ENABLE_LEADER_ELECTION", "false", "is_leader_election_enabled", False),
+        ("RAYTIDE_LEADER_ELECTION_NAMESPACE", "ns", "leader_election_namespace", "ns"),
+        ("RAYTIDE_LEADER_ELECTION_LEASE_DURATION", "1m", "lease_duration_s", 60),
+        ("RAYTIDE_LEADER_ELECTION_RENEW_DEADLINE", "25s", "renew_deadline_s", 25.0),
+        ("RAYTIDE_LEADER_ELECTION_RETRY_PERIOD", "400ms", "retry_period_s", 0.4),
+        ("RAYTIDE_AUTOSCALER_MODE", "ray", "autoscaler_mode", "ray"),
+        ("RAYTIDE_AUTOSCALER_IMAGE", "r/a:1", "autoscaler_image", "r/a:1"),
+        ("RAYTIDE_STATE_TRACKS_READINESS", "true", "state_tracks_readiness", True),
+        ("RAYTIDE_SHARING_PERIOD", "10s", "sharing_period_s", 10.0),
+        ("RAYTIDE_MAX_LOAD", "cpu=90", "max_load_percent", {"cpu": 90}),
+        ("RAYTIDE_GPU_RESOURCES", "x.example/npu", "gpu_resources", {"x.example/npu"}),
+        ("RAYTIDE_ETCD_IMAGE", "r/etcd:1", "etcd_image", "r/etcd:1"),
+        ("RAYTIDE_ENABLE_METRICS", "true", "metrics_address", ":8080"),
+        ("RAYTIDE_QPS", "3", "metrics_address", ":8080"),
+    ],
+)
+def test_an_environment_variable_is_read_like_its_flag(settings_of, variable, value, field, wanted):
+    assert getattr(settings_of(**{variable: value}), field) == wanted
+    assert getattr(settings_of(), field) == Settings.model_fields[field].get_default(call_default_factory=True)
+
+
+def test_an_environment_variable_of_a_flag_without_effect_is_refused():
+    result = CliRunner().invoke(command, env={"RAYTIDE_ENABLE_METRICS": "false"})
+    assert result.exit_code == 2
+    assert "use --metrics-addr=0" in result.output
+
+
+def test_every_flag_reaches_the_settings(settings_of):
     flags = ["--kubeconfig", "k", "--watch-namespace", "a,b", "--reconcile-concurrency", "3", "--metrics-addr", "0"]
     flags += ["--health-probe-bind-address", ":1", "--log-level", "debug", "--enable-leader-election=false"]
     flags += ["--leader-election-namespace", "ns", "--leader-election-lease-duration", "1m"]
@@ -165,9 +220,7 @@ def test_every_flag_reaches_the_settings(monkeypatch):
         "--gpu-resources",
         "nvidia.com/gpu,x.example/npu",
     ]
-    result = CliRunner().invoke(command, flags)
-    assert result.exit_code == 7, result.output
-    (settings,) = seen
+    settings = settings_of(*flags)
     assert (settings.kubeconfig, settings.watch_namespaces, settings.reconcile_concurrency) == ("k", ("a", "b"), 3)
     assert (settings.metrics_address, settings.health_address, settings.log_level) == ("0", ":1", "debug")
     assert "RayCronJob" in settings.feature_gates

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from raytide.api.config import DEFAULT_ETCD_IMAGE, AutoscalerMode
+from raytide.api.config import DEFAULT_ETCD_IMAGE
 from raytide.manager.settings import (
     Settings,
     gates_without_effect,
@@ -90,51 +90,70 @@ def _address(text: str) -> str:
     return text
 
 
-@click.command(name="operator", context_settings={"auto_envvar_prefix": "RAYTIDE"})
-@click.option(
-    "--kubeconfig", default="", help="Path to the kubeconfig; default: $KUBECONFIG, in-cluster, ~/.kube/config."
+def _variable(flag: str) -> str:
+    return "RAYTIDE_" + flag.removeprefix("--").replace("-", "_").upper()
+
+
+def _setting(field: str, flag: str, **attributes: Any) -> Callable[[Command], Command]:
+    """An option whose value becomes the field of that name in `Settings`."""
+    return click.option(flag, field, envvar=_variable(flag), **attributes)
+
+
+@click.command(name="operator")
+@_setting(
+    "kubeconfig",
+    "--kubeconfig",
+    default="",
+    help="Path to the kubeconfig; default: $KUBECONFIG, in-cluster, ~/.kube/config.",
 )
-@click.option(
+@_setting(
+    "watch_namespaces",
     "--watch-namespace",
     default="",
     callback=_checked(parse_namespaces),
     help="Comma-separated namespaces to watch; default: all.",
 )
-@click.option(
+@_setting(
+    "reconcile_concurrency",
     "--reconcile-concurrency",
     type=click.IntRange(1, 256),
     default=8,
     show_default=True,
     help="Maximum number of concurrent reconciles per kind.",
 )
-@click.option(
+@_setting(
+    "metrics_address",
     "--metrics-addr",
     default=":8080",
     show_default=True,
     callback=_checked(_address),
     help="Address that serves /metrics; 0 disables it.",
 )
-@click.option(
+@_setting(
+    "health_address",
     "--health-probe-bind-address",
     default=":8082",
     show_default=True,
     callback=_checked(_address),
     help="Address that serves /healthz and /readyz; 0 disables it.",
 )
-@click.option(
+@_setting(
+    "log_level",
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
     help="Minimum level of log messages.",
 )
-@click.option(
+@_setting(
+    "feature_gates",
     "--feature-gates",
     default="",
     callback=_checked(parse_feature_gates),
     help="Comma-separated feature gates, such as RayMultiHostIndexing=false.",
 )
-@click.option(
+@_setting(
+    "is_leader_election_enabled",
     "--enable-leader-election",
     is_flag=False,
     flag_value="true",
@@ -142,45 +161,52 @@ def _address(text: str) -> str:
     type=bool,
     help="Write only as leader, while holding a Lease; default: true in a cluster, or with a Lease namespace.",
 )
-@click.option(
+@_setting(
+    "leader_election_namespace",
     "--leader-election-namespace",
     default="",
     help="Namespace of the Lease; default: the pod's namespace, or that of the kubeconfig.",
 )
-@click.option(
+@_setting(
+    "lease_duration_s",
     "--leader-election-lease-duration",
     default="30s",
     show_default=True,
     callback=_checked(parse_whole_seconds),
     help="Time without a renewal after which another replica may acquire the Lease.",
 )
-@click.option(
+@_setting(
+    "renew_deadline_s",
     "--leader-election-renew-deadline",
     default="20s",
     show_default=True,
     callback=_checked(parse_seconds),
     help="Time after the last renewal during which the leader may write.",
 )
-@click.option(
+@_setting(
+    "retry_period_s",
     "--leader-election-retry-period",
     default="4s",
     show_default=True,
     callback=_checked(parse_seconds),
     help="Interval between renewals of the Lease.",
 )
-@click.option(
+@_setting(
+    "autoscaler_mode",
     "--autoscaler-mode",
     type=click.Choice(["raytide", "ray"]),
     default="raytide",
     show_default=True,
     help="Autoscaler in head pods: Raytide's, or Ray's from the Ray image.",
 )
-@click.option(
+@_setting(
+    "autoscaler_image",
     "--autoscaler-image",
     default="",
     help="Image of Raytide's autoscaler; default: the published image of this version.",
 )
-@click.option(
+@_setting(
+    "state_tracks_readiness",
     "--state-tracks-readiness",
     is_flag=False,
     flag_value="true",
@@ -189,32 +215,37 @@ def _address(text: str) -> str:
     type=bool,
     help="Let status.state of a RayCluster leave ready while pods are missing; KubeRay's, which Kueue reads, does not.",
 )
-@click.option(
+@_setting(
+    "sharing_period_s",
     "--sharing-period",
     default="30s",
     show_default=True,
     callback=_checked(parse_seconds),
     help="Maximum interval between two passes that share the cluster among TrainingJobs.",
 )
-@click.option(
+@_setting(
+    "max_load_percent",
     "--max-load",
     default="",
     callback=_checked(parse_max_load),
     help="Percentage of the cluster up to which TrainingJobs grow, such as cpu=90,memory=95; default: 100.",
 )
-@click.option(
+@_setting(
+    "gpu_resources",
     "--gpu-resources",
     default="",
     callback=_checked(parse_gpus),
     help="Comma-separated resource names that count as GPUs; default: nvidia.com/gpu,amd.com/gpu.",
 )
-@click.option(
+@_setting(
+    "etcd_image",
     "--etcd-image",
     default="",
     help=f"Image of the etcd container in the master pod of a Paddle job; default: {DEFAULT_ETCD_IMAGE}.",
 )
 @click.option(
     "--enable-metrics",
+    envvar=_variable("--enable-metrics"),
     hidden=True,
     default=None,
     expose_value=False,
@@ -223,51 +254,10 @@ def _address(text: str) -> str:
     callback=_refuse_disabled_metrics,
 )
 @refuse_not_built
-def command(
-    *,
-    kubeconfig: str,
-    watch_namespace: tuple[str, ...],
-    reconcile_concurrency: int,
-    metrics_addr: str,
-    health_probe_bind_address: str,
-    log_level: str,
-    feature_gates: frozenset[str],
-    enable_leader_election: bool | None,
-    leader_election_namespace: str,
-    leader_election_lease_duration: int,
-    leader_election_renew_deadline: float,
-    leader_election_retry_period: float,
-    autoscaler_mode: AutoscalerMode,
-    autoscaler_image: str,
-    state_tracks_readiness: bool,
-    sharing_period: float,
-    max_load: dict[str, int],
-    gpu_resources: frozenset[str],
-    etcd_image: str,
-) -> None:
+def command(**fields: Any) -> None:
     """Run the operator (RayClusters and TrainingJobs) until it receives SIGTERM or SIGINT."""
     try:
-        settings = Settings(
-            kubeconfig=kubeconfig,
-            watch_namespaces=watch_namespace,
-            reconcile_concurrency=reconcile_concurrency,
-            metrics_address=metrics_addr,
-            health_address=health_probe_bind_address,
-            log_level=log_level,
-            feature_gates=feature_gates,
-            is_leader_election_enabled=enable_leader_election,
-            leader_election_namespace=leader_election_namespace,
-            lease_duration_s=leader_election_lease_duration,
-            renew_deadline_s=leader_election_renew_deadline,
-            retry_period_s=leader_election_retry_period,
-            autoscaler_mode=autoscaler_mode,
-            autoscaler_image=autoscaler_image,
-            state_tracks_readiness=state_tracks_readiness,
-            sharing_period_s=sharing_period,
-            max_load_percent=max_load,
-            gpu_resources=gpu_resources,
-            etcd_image=etcd_image,
-        )
+        settings = Settings(**fields)
         settings.lease_timing()
     except ValueError as error:  # from pydantic or `lease_timing`: both name the setting
         raise click.UsageError(str(error)) from error
@@ -277,9 +267,9 @@ def command(
     from raytide.runtime.gc_tuning import tune_gc  # noqa: PLC0415 - same
 
     tune_gc()
-    logs.install(logging.getLevelNamesMapping()[log_level.upper()])
+    logs.install(logging.getLevelNamesMapping()[settings.log_level.upper()])
     for name in variables_without_effect(os.environ):
         log.warning("environment variable %s has no effect, see docs/compatibility.md", name)
-    for switched in gates_without_effect(feature_gates):
+    for switched in gates_without_effect(settings.feature_gates):
         log.warning("feature gate %s has no effect, see docs/compatibility.md", switched)
     raise SystemExit(asyncio.run(run_operator(settings)))
