@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from raytide.api.meta import Key, Resource
-from raytide.kube.reflector import Reflector, version_number
+from raytide.kube.reflector import Collection, Phase, Reflector, version_number
 from raytide.kube.shared_watch import SharedWatch, SharedWatches, Subscriber
 
 V = TypeVar("V")
@@ -57,7 +57,7 @@ class Informer(Generic[V]):
         self._store = _Store(index, on_change)
         self._sources: dict[str, tuple[SharedWatch, Subscriber[V]]] = {
             namespace: (
-                watches.watch(resource, namespace, label_selector=label_selector, field_selector=field_selector),
+                watches.watch(Collection(resource, namespace, label_selector, field_selector)),
                 Subscriber(self._store, decoder, resource, if_forbidden=if_forbidden),
             )
             for namespace in namespaces or ("",)
@@ -92,7 +92,7 @@ class Informer(Generic[V]):
     @property
     def is_following(self) -> bool:
         """Whether changes are received as they happen: synced, and every watch is open."""
-        return self.is_synced and all(reflector.is_open for reflector in self._reflectors)
+        return self.is_synced and all(reflector.phase is Phase.WATCHING for reflector in self._reflectors)
 
     @property
     def is_listable(self) -> bool | None:

@@ -9,7 +9,8 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
-from typing import Final, Protocol, cast
+from enum import Enum
+from typing import Final, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -107,6 +108,84 @@ def _is_silence(trouble: Exception | None) -> bool:
     return isinstance(trouble, TimeoutError) or (isinstance(trouble, ApiUnavailableError) and not trouble.is_answer)
 
 
+class Collection(NamedTuple):
+    """What is listed and watched."""
+
+    resource: Resource
+    namespace: str = ""
+    """Empty means all."""
+    label_selector: str = ""
+    field_selector: str = ""
+
+    def __str__(self) -> str:
+        kind = ".".join(filter(None, (self.resource.plural, self.resource.group)))
+        return f"{kind} in {self.namespace}" if self.namespace else kind
+
+    @property
+    def selectors(self) -> dict[str, str]:
+        """The selectors that are set, as query parameters."""
+        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+        return {name: selector for name, selector in selectors.items() if selector}
+
+
+class Phase(Enum):
+    """What a reflector is doing."""
+
+    WAITING = "waiting"
+    """In a backoff, or until a watch is open."""
+    LISTING = "listing"
+    WATCHING = "watching"
+    """A watch is open, so that changes are received as they happen."""
+
+
+class _Activity:
+    """Time of the last server activity.
+
+    Answers, also rejections, and lines of a watch count. Lists do not while watches bring nothing, nor do watches that
+    open and stay silent: polling must not hide a dead watch (D9).
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._at = clock.monotonic()
+        self._is_deaf = False
+        """The last watch brought no line."""
+        self._is_mute = False
+        """The last opened watch fell silent, and no line has arrived since."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since then."""
+        return self._clock.monotonic() - self._at
+
+    def note_answer(self) -> None:
+        """An answer, or the normal end of a watch."""
+        self._at = self._clock.monotonic()
+        self._is_deaf = False
+
+    def note_list(self) -> None:
+        """A page of a list."""
+        if not self._is_deaf:
+            self._at = self._clock.monotonic()
+
+    def note_chunk(self, chunk: bytes) -> None:
+        """Bytes of a watch; empty once it is open."""
+        if chunk or not self._is_mute:
+            self.note_answer()
+        if chunk:
+            self._is_mute = False
+
+    def note_end(self) -> None:
+        """The normal end of a watch."""
+        self.note_answer()
+        self._is_mute = False
+
+    def note_silence(self, *, has_lines: bool, is_whole: bool) -> None:
+        """A watch without an answer; `is_whole`: for the whole time after which it counts as dead."""
+        self._is_deaf = self._is_deaf or not has_lines
+        self._is_mute = self._is_mute or is_whole
+
+
 class Reflector:
     """Lists and watches one collection forever.
 
@@ -120,8 +199,7 @@ class Reflector:
       RoleBinding may be created after the Deployment.
     - A watch that ends normally without an event or a bookmark causes a check whether the server's version is below
       ours: a restored older store sends nothing to watches from its future (RM:F10, FD:REL-C).
-    - `age_s` restarts with every answer, also a rejection, and every line; but not by lists while watches bring
-      nothing, nor by watches that open and stay silent: polling must not hide a dead watch (D9).
+    - `age_s` is the time since the last server activity, by the rules of `_Activity`.
     - `trouble` is the error that prevents listing or watching; empty while the collection is watched.
     - `relist` lists once more, not within 10 s of the last list or attempt; several requests are merged. `refresh`
       lists now. Neither waits for the end of a backoff.
@@ -131,13 +209,10 @@ class Reflector:
     def __init__(
         self,
         client: Client,
-        resource: Resource,
-        namespace: str | None,
+        collection: Collection,
         sink: Sink,
         *,
         clock: Clock,
-        label_selector: str,
-        field_selector: str = "",
         silence_s: float = SILENCE_S,
         if_forbidden: Callable[[], str] = str,
         forbidden_s: float = FORBIDDEN_S,
@@ -149,21 +224,12 @@ class Reflector:
         self.is_listable: bool | None = None
         """Whether the kind may be listed: False if it is not served or forbidden, None before the first answer."""
         self.trouble = ""
-        self.is_listing = False
-        """Whether a list is in progress."""
-        self.is_open = False
-        """Whether a watch is open, so that changes are received as they happen."""
-        self._signed_at = clock.monotonic()
-        """Time of the last server activity."""
+        self.phase = Phase.WAITING
         self._client = client
-        self._resource = resource
-        self._namespace = namespace
+        self._collection = collection
         self._sink = sink
         self._clock = clock
-        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        self._selector = {name: selector for name, selector in selectors.items() if selector}
-        self._label_selector = label_selector
-        self._field_selector = field_selector
+        self._activity = _Activity(clock)
         self._must_list = True
         self._lists_begun = 0
         self._last_list_done = 0
@@ -180,10 +246,6 @@ class Reflector:
         """The last logged permission error and its consequence."""
         self._lines = 0
         self._fruitless = 0
-        self._is_deaf = False
-        """The last watch brought no line."""
-        self._is_mute = False
-        """The last opened watch fell silent, and no line has arrived since."""
         self._backoff = Backoff(first_s=0.2, longest_s=LONGEST_WAIT_S)
         self._absent = Backoff(first_s=1.0, longest_s=30.0)
         self._events = msgspec.json.Decoder(_Event)
@@ -215,7 +277,7 @@ class Reflector:
     @property
     def age_s(self) -> float:
         """Seconds since the last server activity."""
-        return self._clock.monotonic() - self._signed_at
+        return self._activity.age_s
 
     def list_now(self) -> None:
         """List at once, without waiting for the end of a backoff."""
@@ -233,12 +295,12 @@ class Reflector:
         self._is_asked.clear()
         self._lists_begun += 1
         number, version = self._lists_begun, ""
-        self.is_listing = True
+        self.phase = Phase.LISTING
         self._sink.begin()
         try:
             async for page in self._pages():
                 version = page.resource_version
-                self._note_list()
+                self._activity.note_list()
                 for items in _portions(page.items):
                     self._sink.collect(items)
                     await asyncio.sleep(0)  # decoding megabytes must not block the event loop
@@ -251,14 +313,14 @@ class Reflector:
                 return self._is_absent()
             return self._refused("list", trouble) or self._wait_s("cannot list", trouble)
         finally:
-            self.is_listing = False
+            self.phase = Phase.WAITING
         self._sink.replace()
         self.version, self.trouble, self.is_listable = version, "", True
         self.lists += 1
         self._fruitless = 0
         self._absent.reset()
         self._listed_at = self._clock.monotonic()
-        self._note_list()
+        self._activity.note_list()
         self._last_list_done = number
         async with self._progress:
             self._progress.notify_all()
@@ -266,10 +328,10 @@ class Reflector:
 
     def _pages(self, *, page_size: int = PAGE_SIZE) -> AsyncIterator[Page]:
         return self._client.pages(
-            self._resource,
-            self._namespace,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
+            self._collection.resource,
+            self._collection.namespace or None,
+            label_selector=self._collection.label_selector,
+            field_selector=self._collection.field_selector,
             page_size=page_size,
         )
 
@@ -282,8 +344,7 @@ class Reflector:
                 await self._read()
                 if not self._lines:
                     await self._check_version()
-            self._note_stream()
-            self._is_mute = False
+            self._activity.note_end()
         except TimeoutError as error:
             if self._must_list:
                 return 0.0  # list_now asked for it
@@ -295,11 +356,10 @@ class Reflector:
                 self._must_list = True
                 return wait_s
         finally:
-            self._reading, self.is_open = None, False
+            self._reading, self.phase = None, Phase.WAITING
         lasted_s = self._clock.monotonic() - opened_at
         if _is_silence(trouble):
-            self._is_deaf = self._is_deaf or not self._lines
-            self._is_mute = self._is_mute or lasted_s >= self._silence_s
+            self._activity.note_silence(has_lines=self._lines > 0, is_whole=lasted_s >= self._silence_s)
         is_healthy = lasted_s >= HEALTHY_S
         if is_healthy and (self._lines or trouble is None):
             self._backoff.reset()
@@ -311,14 +371,14 @@ class Reflector:
         """The kind is not served: clear the sink and retry later."""
         self._sink.clear()
         wait_s = self._absent.next_s()
-        self.trouble = f"waiting for CRD {self._what}"
+        self.trouble = f"waiting for CRD {self._collection}"
         level = logging.WARNING if self._absent.failures == 1 else logging.DEBUG
         log.log(level, "%s: the API server does not serve this resource yet", self.trouble)
         return wait_s
 
     def _refused(self, verb: str, trouble: Exception) -> float:
         """Seconds to wait for an optional permission, which may be granted at run time; 0 for any other error."""
-        self.trouble = f"cannot {verb} {self._what}: {trouble}"
+        self.trouble = f"cannot {verb} {self._collection}: {trouble}"
         consequence = self._if_forbidden()
         if not (consequence and isinstance(trouble, ApiStatusError) and trouble.status == 403):
             return 0.0
@@ -328,23 +388,10 @@ class Reflector:
         self._told = self.trouble, consequence
         return self._forbidden_s
 
-    @property
-    def _what(self) -> str:
-        kind = ".".join(filter(None, (self._resource.plural, self._resource.group)))
-        return f"{kind} in {self._namespace}" if self._namespace else kind
-
     def _note_answer(self, trouble: Exception) -> None:
         """Count a rejection as activity: while a kind is missing or forbidden, a restart would not help (D9)."""
         if isinstance(trouble, ApiStatusError) or (isinstance(trouble, ApiUnavailableError) and trouble.is_answer):
-            self._note_stream()
-
-    def _note_stream(self) -> None:
-        self._signed_at = self._clock.monotonic()
-        self._is_deaf = False
-
-    def _note_list(self) -> None:
-        if not self._is_deaf:
-            self._signed_at = self._clock.monotonic()
+            self._activity.note_answer()
 
     def _after(self, trouble: Exception) -> float:
         """Decide whether to resume or relist; returns the seconds to wait."""
@@ -358,26 +405,25 @@ class Reflector:
         longest_s = AWAY_S if isinstance(trouble, ApiUnavailableError | TimeoutError) else self._backoff.longest_s
         asked_s = min(getattr(trouble, "retry_after_s", None) or 0.0, LONGEST_WAIT_S)
         wait_s = max(min(self._backoff.next_s(), longest_s), asked_s)
-        where = f" in {self._namespace}" if self._namespace else ""
-        log.warning("%s%s: %s, retrying in %.1f s: %s", self._resource.plural, where, what, wait_s, trouble)
+        resource, namespace = self._collection.resource, self._collection.namespace
+        where = f" in {namespace}" if namespace else ""
+        log.warning("%s%s: %s, retrying in %.1f s: %s", resource.plural, where, what, wait_s, trouble)
         return wait_s
 
     async def _read(self) -> None:
         query = {
-            **self._selector,
+            **self._collection.selectors,
             "resourceVersion": self.version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(max(1, int(self._silence_s * SERVER_SHARE))),
         }
-        chunks = self._client.watch(self._resource, self._namespace, query=query, silence_s=self._silence_s)
+        resource, namespace = self._collection.resource, self._collection.namespace or None
+        chunks = self._client.watch(resource, namespace, query=query, silence_s=self._silence_s)
         rest = b""
         async with aclosing(chunks):
             async for chunk in chunks:
-                self.trouble, self.is_open = "", True  # the first line may take a minute
-                if chunk or not self._is_mute:
-                    self._note_stream()
-                if chunk:
-                    self._is_mute = False
+                self.trouble, self.phase = "", Phase.WATCHING  # the first line may take a minute
+                self._activity.note_chunk(chunk)
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     if line:

@@ -8,13 +8,22 @@ its watches from here; `manager/manager.py` passes one `SharedWatches` to all co
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from raytide.api.meta import Key, Resource
 from raytide.kube.client import Client
-from raytide.kube.reflector import FORBIDDEN_S, SILENCE_S, AnyObject, ObjectMeta, Reflector, version_number
+from raytide.kube.reflector import (
+    FORBIDDEN_S,
+    SILENCE_S,
+    AnyObject,
+    Collection,
+    ObjectMeta,
+    Phase,
+    Reflector,
+    version_number,
+)
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -94,16 +103,6 @@ class Subscriber(Generic[V]):
             return None
 
 
-class _Collection(NamedTuple):
-    """What is listed and watched; equal collections share a watch."""
-
-    resource: Resource
-    namespace: str
-    """Empty means all."""
-    label_selector: str
-    field_selector: str
-
-
 class SharedWatches:
     """The watches of one client, created on demand."""
 
@@ -115,23 +114,18 @@ class SharedWatches:
         self._clock = clock
         self._silence_s = silence_s
         self._forbidden_s = forbidden_s
-        self._watches: dict[_Collection, SharedWatch] = {}
+        self._watches: dict[Collection, SharedWatch] = {}
 
-    def watch(
-        self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
-    ) -> "SharedWatch":
-        """The watch of a collection; an empty namespace means all."""
-        collection = _Collection(resource, namespace, label_selector, field_selector)
+    def watch(self, collection: Collection) -> "SharedWatch":
+        """The watch of a collection."""
         if collection not in self._watches:
             self._watches[collection] = SharedWatch(lambda sink: self._reflector(collection, sink))
         return self._watches[collection]
 
-    def _reflector(self, collection: _Collection, sink: "SharedWatch") -> Reflector:
+    def _reflector(self, collection: Collection, sink: "SharedWatch") -> Reflector:
         return Reflector(
-            *(self._client, collection.resource, collection.namespace or None, sink),
+            *(self._client, collection, sink),
             clock=self._clock,
-            label_selector=collection.label_selector,
-            field_selector=collection.field_selector,
             silence_s=self._silence_s,
             if_forbidden=sink.if_forbidden,
             forbidden_s=self._forbidden_s,
@@ -175,7 +169,7 @@ class SharedWatch:
             if self._running is not None:
                 self.reflector = self._new_reflector(self)
             self._running = asyncio.create_task(self.reflector.run())
-        elif self.reflector.is_listing and not self._listed:
+        elif self.reflector.phase is Phase.LISTING and not self._listed:
             self._receiving.append(subscriber)  # the list in progress has not brought an object yet
         else:
             self.reflector.list_now()
