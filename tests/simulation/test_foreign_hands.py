@@ -2,8 +2,8 @@
 
 import pytest
 
-from raytide.sandbox.faults.script import Rule
-from raytide.sandbox.faults.types import CommitLate
+from raytide_sandbox.faults.script import Rule
+from raytide_sandbox.faults.types import CommitLate
 
 from simulation.autoscaled_scenarios import autoscaled
 from simulation.foreign_hands import give_away, unlabel
