@@ -13,6 +13,7 @@ from raytide.raycluster.desired_replicas import DesiredReplicas, clamp_replicas
 from raytide.raycluster.manifests.names import unused
 from raytide.raycluster.observed import PendingRetry
 from raytide.raycluster.plan_multihost_group import plan_replicas
+from raytide.raycluster.plan_worker_group import GroupInputs
 from support.builders import NOT_READY, dying, pending, pod, worker_group
 
 LATER = "2026-01-01T02:00:00Z"
@@ -35,11 +36,12 @@ def replica(number, hosts=range(SIZE), made=pod, **fields):
     return [host(number, index, made, **fields) for index in hosts]
 
 
-def decide(group, pods, **circumstances):
+def decide(group, pods, *, refusal=None, **circumstances):
     order = DesiredReplicas(clamp_replicas(group), frozenset(group.scale_strategy.workers_to_delete))
     numbers = itertools.count(1)
     namer = unused(lambda prefix: f"{prefix}-{next(numbers)}", lambda: (each.replica_name for each in pods))
-    return plan_replicas(group, pods, order, lambda: namer("new"), **circumstances)
+    inputs = GroupInputs(group, pods, order, **circumstances)
+    return plan_replicas(inputs, lambda: namer("new"), rejection=refusal)
 
 
 def created(decision):
@@ -192,7 +194,7 @@ def test_a_host_is_kept(well):
 )
 def test_a_host_that_exited_0_counts_as_it_is(named, gone):
     pods = [*replica(0, [0, 1, 3]), host(0, 2, phase="Succeeded")]
-    decision = decide(group_of(1, to_delete=named), pods, resting_names={"demo-cpu-worker-02": 1.0})
+    decision = decide(group_of(1, to_delete=named), pods, exit_grace={"demo-cpu-worker-02": 1.0})
     assert (victims(decision), created(decision)) == (gone, [])
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from raytide.api.actions import MOST_WRITES
 from raytide.api.pod import ContainerView, PodCondition
 from raytide.raycluster.desired_replicas import Scaling, clamp_replicas, wanted_pods
-from raytide.raycluster.plan_worker_group import plan_group, removed_groups
+from raytide.raycluster.plan_worker_group import GroupInputs, plan_group, removed_groups
 from support.builders import NOT_READY, dying, pending, pod, waiting, worker_group
 
 UNSCHEDULABLE = PodCondition("False", "Unschedulable", "0/3 nodes are available")
@@ -18,9 +18,9 @@ def order_of(group):
     return Scaling().desired_replicas_of(group)
 
 
-def decide(group, pods, **context):
+def decide(group, pods, *, outdated_names=(), **context):
     """`plan_group` where the spec rules."""
-    return plan_group(group, pods, order_of(group), **context)
+    return plan_group(GroupInputs(group, pods, order_of(group), **context), outdated_names=outdated_names)
 
 
 def running(count, **fields):

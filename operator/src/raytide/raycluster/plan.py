@@ -6,11 +6,11 @@ that is invalid gets no writes except to finish a suspension, one of another con
 running. Deletion is in deletion.py. Called by the reconciler; rules RC §2.2, RC:HP-1..6, RC §4, RM:I2, RM:I5, D5.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, TypedDict
+from typing import Final
 
 from raytide.api import constants
 from raytide.api.actions import MOST_WRITES, Action, Create, Delete, EventSpec
@@ -31,7 +31,7 @@ from raytide.raycluster.observed import Observed
 from raytide.raycluster.owned_objects import OWNED_OBJECTS, OwnedObject, missing_named_account
 from raytide.raycluster.plan_multihost_group import NewHost, ReplicaPlan, plan_replicas
 from raytide.raycluster.plan_types import NOTHING, RayClusterPlan
-from raytide.raycluster.plan_worker_group import NEWEST, GroupPlan, Victim, plan_group, removed_groups
+from raytide.raycluster.plan_worker_group import NEWEST, GroupInputs, GroupPlan, Victim, plan_group, removed_groups
 from raytide.raycluster.protection import missing_protection
 from raytide.raycluster.remarks import warning_events
 from raytide.raycluster.spec_queries import is_head_restart_disabled
@@ -161,7 +161,8 @@ def resize_groups(ctx: PlanContext) -> RayClusterPlan:
     for later, group in zip(range(len(groups) - 1, -1, -1), groups, strict=True):
         has_replicas = group.num_of_hosts > 1 and ctx.config.pods.has_multi_host_indexing
         most = min(left, max(1, left - later))
-        plans.append(_resize_by_replica(ctx, group, most) if has_replicas else _resize(ctx, group, most))
+        resize = _resize_by_replica if has_replicas else _resize
+        plans.append(resize(ctx, _inputs(ctx, group, most)))
         left -= sum(isinstance(action, Create) for action in plans[-1].actions)
     return RayClusterPlan.joined(plans)
 
@@ -215,74 +216,60 @@ def _refused(faults: Sequence[Violation]) -> RayClusterPlan:
     return RayClusterPlan(violations=tuple(faults), events=remarks, is_last=True)
 
 
-class _Circumstances(TypedDict):
-    """The input of a group's plan besides its pods and its target."""
-
-    may_choose_victims: bool
-    foreign_names: frozenset[str]
-    unready_nodes: frozenset[str]
-    resting_names: Mapping[str, float]
-
-
-def _circumstances(ctx: PlanContext, group: WorkerGroupSpec) -> _Circumstances:
-    observed, is_random_delete_enabled = ctx.observed, ctx.config.is_random_pod_delete_enabled
-    elsewhere = {pod.name for pod in observed.suspendable if pod.group != group.group_name or not pod.is_worker}
-    pods = observed.group(group.group_name) if ctx.cluster.is_autoscaled else ()
-    return {
-        "may_choose_victims": ctx.scaling.may_choose_victims(is_random_delete_enabled=is_random_delete_enabled),
-        "foreign_names": observed.foreign_names | elsewhere,
-        "unready_nodes": observed.unready_nodes,
-        "resting_names": within_exit_grace(pods, observed.seen_at),
-    }
-
-
-def _resize(ctx: PlanContext, group: WorkerGroupSpec, most: int) -> RayClusterPlan:
-    pods, circumstances = ctx.observed.group(group.group_name), _circumstances(ctx, group)
-    has_replicas = ctx.config.pods.has_multi_host_indexing
-    outdated = frozenset(pod.name for pod in pods if pod.replica_name and has_replicas)
-    decision = plan_group(
-        group, pods, ctx.scaling.desired_replicas_of(group), outdated_names=outdated, most=most, **circumstances
+def _inputs(ctx: PlanContext, group: WorkerGroupSpec, most: int) -> GroupInputs:
+    observed, name = ctx.observed, group.group_name
+    elsewhere = {pod.name for pod in observed.suspendable if pod.group != name or not pod.is_worker}
+    pods = observed.group(name)
+    return GroupInputs(
+        group,
+        pods,
+        ctx.scaling.desired_replicas_of(group),
+        may_choose_victims=ctx.scaling.may_choose_victims(
+            is_random_delete_enabled=ctx.config.is_random_pod_delete_enabled
+        ),
+        foreign_names=observed.foreign_names | elsewhere,
+        unready_nodes=observed.unready_nodes,
+        exit_grace=within_exit_grace(pods, observed.seen_at) if ctx.cluster.is_autoscaled else {},
+        most=most,
     )
-    deletes = _shrink(group, decision, circumstances)
+
+
+def _resize(ctx: PlanContext, inputs: GroupInputs) -> RayClusterPlan:
+    has_replicas = ctx.config.pods.has_multi_host_indexing
+    outdated = frozenset(pod.name for pod in inputs.pods if pod.replica_name and has_replicas)
+    decision = plan_group(inputs, outdated_names=outdated)
+    deletes = _shrink(inputs, decision)
     if not decision.create_indices and not decision.has_more:
         return deletes
+    group = inputs.group
     creates = _unless_refused(ctx, group.group_name, lambda: _create_workers(ctx, group, decision.create_indices))
     return deletes + replace(creates, has_more=decision.has_more and creates.requeue_after_s is None)
 
 
-def _resize_by_replica(ctx: PlanContext, group: WorkerGroupSpec, most: int) -> RayClusterPlan:
-    pods, circumstances = ctx.observed.group(group.group_name), _circumstances(ctx, group)
-    refusal = ctx.observed.refusal_of(group.group_name)
-    decision = plan_replicas(
-        group,
-        pods,
-        ctx.scaling.desired_replicas_of(group),
-        lambda: replica_name(group.group_name, ctx.namer),
-        refusal=refusal,
-        most=most,
-        **circumstances,
-    )
+def _resize_by_replica(ctx: PlanContext, inputs: GroupInputs) -> RayClusterPlan:
+    group, name = inputs.group, inputs.group.group_name
+    rejection = ctx.observed.refusal_of(name)
+    decision = plan_replicas(inputs, lambda: replica_name(name, ctx.namer), rejection=rejection)
     growth = RayClusterPlan(
         actions=tuple(_create_hosts(ctx, group, decision.new_hosts)) if decision.new_hosts else (),
-        given_up=frozenset({group.group_name} if decision.has_given_up else ()),
-        needs_no_replica=frozenset({group.group_name} if decision.needs_none else ()),
-        requeue_after_s=refusal.requeue_after_s if refusal else None,
+        given_up=frozenset({name} if decision.has_given_up else ()),
+        needs_no_replica=frozenset({name} if decision.needs_none else ()),
+        requeue_after_s=rejection.requeue_after_s if rejection else None,
         is_continued=decision.is_continued,
         has_more=decision.has_more,
     )
-    return _shrink(group, decision, circumstances) + growth
+    return _shrink(inputs, decision) + growth
 
 
-def _shrink(group: WorkerGroupSpec, decision: GroupPlan | ReplicaPlan, circumstances: _Circumstances) -> RayClusterPlan:
+def _shrink(inputs: GroupInputs, decision: GroupPlan | ReplicaPlan) -> RayClusterPlan:
     """Deletes of victims, an event about unknown names, and the time until a worker that exited 0 is replaced."""
-    remarks = (
-        (messages.unknown_workers_to_delete(group.group_name, decision.unknown_names),)
-        if decision.unknown_names
-        else ()
+    unknown = decision.unknown_names
+    rest = RayClusterPlan(
+        events=(messages.unknown_workers_to_delete(inputs.group.group_name, unknown),) if unknown else (),
+        unwanted=frozenset(pod.name for pod in decision.withheld),
+        requeue_after_s=min(inputs.exit_grace.values(), default=None),
     )
-    rest = RayClusterPlan(events=remarks, requeue_after_s=min(circumstances["resting_names"].values(), default=None))
-    withheld = RayClusterPlan(unwanted=frozenset(pod.name for pod in decision.withheld))
-    return _end(decision.victims, delete_worker) + withheld + rest
+    return _end(decision.victims, delete_worker) + rest
 
 
 def _unless_refused(ctx: PlanContext, group: str, creates: Callable[[], Iterable[Action]]) -> RayClusterPlan:

@@ -16,13 +16,12 @@ from typing import Final
 
 from raytide.api.actions import MOST_WRITES
 from raytide.api.pod import PodView
-from raytide.api.raycluster import WorkerGroupSpec
 from raytide.raycluster import messages
-from raytide.raycluster.desired_replicas import DesiredReplicas
 from raytide.raycluster.endings import how_it_ended
 from raytide.raycluster.observed import PendingRetry
 from raytide.raycluster.plan_worker_group import (
     NEWEST,
+    GroupInputs,
     Victim,
     free_indices,
     loss_of,
@@ -97,78 +96,70 @@ class _Target:
 
 
 def plan_replicas(
-    group: WorkerGroupSpec,
-    pods: Sequence[PodView],
-    order: DesiredReplicas,
-    draw_name: Callable[[], str],
-    *,
-    may_choose_victims: bool = True,
-    foreign_names: Collection[str] = (),
-    unready_nodes: Collection[str] = (),
-    resting_names: Collection[str] = (),
-    refusal: PendingRetry | None = None,
-    most: int = MOST_WRITES,
+    inputs: GroupInputs, draw_name: Callable[[], str], *, rejection: PendingRetry | None = None
 ) -> ReplicaPlan:
-    """Plan one multi-host group from its own pods.
+    """Plan one multi-host group.
 
-    `may_choose_victims` is False under autoscaling, where no complete replica is deleted unless it is named (RC:MH-7).
-    `refusal` is the group's last rejection; `draw_name` returns unused replica names; the rest is as in `plan_group`.
+    `draw_name` returns unused replica names; `rejection` is the group's last one by the API server.
     """
-    wish = _Target(0 if group.suspend else order.replicas, group.num_of_hosts, order.names, resting_names)
-    replicas = tuple(_replicas(pods, wish))
+    group, pods = inputs.group, inputs.pods
+    replicas_wanted = 0 if group.suspend else inputs.desired.replicas
+    target = _Target(replicas_wanted, group.num_of_hosts, inputs.desired.names, inputs.exit_grace)
+    replicas = tuple(_replicas(pods, target))
+    to_delete = [replica for replica in replicas if replica.verdict]
     sound = [replica for replica in replicas if not replica.verdict]
-    surplus = _surplus(sound, wish, may_choose_victims=may_choose_victims)
+    surplus = _surplus(sound, target, may_choose_victims=inputs.may_choose_victims)
     beyond = set(map(id, surplus))
     kept = [replica for replica in sound if id(replica) not in beyond]
 
-    leaving = _count_leaving(pods, kept, unready_nodes)
-    has_to_give_up = refusal is not None and refusal.times >= ATTEMPTS and not leaving
-    given_up = _given_up(kept, wish.size) if has_to_give_up else []
-    going = {replica.name for replica in replicas if replica.verdict} - {""}
+    leaving = _count_leaving(pods, kept, inputs.unready_nodes)
+    has_to_give_up = rejection is not None and rejection.times >= ATTEMPTS and not leaving
+    given_up = _given_up(kept, target.size) if has_to_give_up else []
+    ending = {replica.name for replica in to_delete} - {""}
     victims = (
-        *_ended_or_doubled(pods, replicas, going),
-        *(Victim(host, replica.verdict) for replica in replicas if replica.verdict for host in replica.hosts),
-        *_victims_of(surplus, messages.surplus_replicas(group.group_name, len(sound), wish.wanted)),
+        *_ended_or_doubled(pods, replicas, ending),
+        *(Victim(host, replica.verdict) for replica in to_delete for host in replica.hosts),
+        *_victims_of(surplus, messages.surplus_replicas(group.group_name, len(sound), target.wanted)),
         *_victims_of(given_up, messages.OTHER_HOSTS_REJECTED),
     )
-    room = wish.wanted * wish.size - sum(len(replica.hosts) for replica in kept) - leaving
-    new = _completions(kept, wish.size, room)
-    if refusal is None:
-        new = chain(new, _new_replicas(kept, wish, room, pods, draw_name))
-    elif refusal.retry_in_s > 0 or leaving or given_up:
+    free = target.wanted * target.size - sum(len(replica.hosts) for replica in kept) - leaving
+    missing = _completions(kept, target.size, free)
+    if rejection is None:
+        missing = chain(missing, _new_replicas(kept, target, free, pods, draw_name))
+    elif rejection.retry_in_s > 0 or leaving or given_up:
         # Until the released pods are gone and off the quota, missing hosts of other replicas would be rejected too.
-        new = iter(())
-    new_hosts = tuple(islice(new, most))
+        missing = iter(())
+    new_hosts = tuple(islice(missing, inputs.most))
     return ReplicaPlan(
         new_hosts=new_hosts,
-        has_more=len(new_hosts) == most and next(new, None) is not None,
+        has_more=len(new_hosts) == inputs.most and next(missing, None) is not None,
         victims=victims,
-        withheld=tuple(islice(_in_doubt(kept), max(-room, 0))),
-        unknown_names=unknown_names_among(order.names - {pod.name for pod in pods}, foreign_names),
+        withheld=tuple(islice(_in_doubt(kept), max(-free, 0))),
+        unknown_names=unknown_names_among(target.named - {pod.name for pod in pods}, inputs.foreign_names),
         has_given_up=bool(given_up),
-        needs_none=len(kept) >= wish.wanted and not given_up,
-        is_continued=any(pod.is_finished and pod.replica_name in going for pod in pods),
+        needs_none=len(kept) >= target.wanted and not given_up,
+        is_continued=any(pod.is_finished and pod.replica_name in ending for pod in pods),
     )
 
 
 # --- observed replicas -----------------------------------------------------------------------------------------------
 
 
-def _replicas(pods: Iterable[PodView], wish: _Target) -> Iterator[_Replica]:
+def _replicas(pods: Iterable[PodView], target: _Target) -> Iterator[_Replica]:
     """Every replica with a live host; pods without a replica name are grouped into replicas where possible."""
     members: dict[str, list[PodView]] = {}
     for pod in pods:
         members.setdefault(pod.replica_name, []).append(pod)
-    yield from _unnamed_replicas([pod for pod in members.pop("", ()) if wish.is_alive(pod)], wish)
+    yield from _unnamed_replicas([pod for pod in members.pop("", ()) if target.is_alive(pod)], target)
     for name, hosts in members.items():
-        live = _one_per_index(filter(wish.is_alive, hosts))
+        live = _one_per_index(filter(target.is_alive, hosts))
         if live:
             index = next((host.replica_index for host in hosts if host.replica_index is not None), 0)
-            yield _Replica(name, index, live, _verdict(hosts, live, wish))
+            yield _Replica(name, index, live, _verdict(hosts, live, target))
 
 
-def _unnamed_replicas(plain: Sequence[PodView], wish: _Target) -> Iterator[_Replica]:
-    """Live pods without host labels, oldest first, grouped into replicas of `wish.size` pods each.
+def _unnamed_replicas(plain: Sequence[PodView], target: _Target) -> Iterator[_Replica]:
+    """Live pods without host labels, oldest first, grouped into replicas of `target.size` pods each.
 
     They predate the gate RayMultiHostIndexing, and nothing records which of them belong together; KubeRay ignores them
     and creates all replicas a second time (RC:MH-1). A worker with a replica index was the only host of its replica,
@@ -176,35 +167,35 @@ def _unnamed_replicas(plain: Sequence[PodView], wish: _Target) -> Iterator[_Repl
     """
     unindexed = [pod for pod in plain if pod.replica_index is None]
     unindexed.sort(key=lambda pod: (pod.creation_timestamp or NEWEST, pod.name))
-    for start in range(0, len(unindexed), wish.size):
-        hosts = tuple(unindexed[start : start + wish.size])
-        lack = "" if len(hosts) == wish.size else messages.no_replica_name(wish.size)
-        yield _Replica("", -1, hosts, _order_to_go(hosts, wish) or lack)
+    for start in range(0, len(unindexed), target.size):
+        hosts = tuple(unindexed[start : start + target.size])
+        lack = "" if len(hosts) == target.size else messages.no_replica_name(target.size)
+        yield _Replica("", -1, hosts, _order_to_go(hosts, target) or lack)
     for pod in plain:
         if pod.replica_index is not None:
-            fault = messages.was_only_host(wish.size)
-            yield _Replica("", pod.replica_index, (pod,), _order_to_go([pod], wish) or fault)
+            fault = messages.was_only_host(target.size)
+            yield _Replica("", pod.replica_index, (pod,), _order_to_go([pod], target) or fault)
 
 
-def _verdict(hosts: Iterable[PodView], live: Sequence[PodView], wish: _Target) -> str:
+def _verdict(hosts: Iterable[PodView], live: Sequence[PodView], target: _Target) -> str:
     """Why the whole replica has to be deleted; empty when it is complete or can be completed."""
-    if order := _order_to_go(filter(wish.is_alive, hosts), wish):
+    if order := _order_to_go(filter(target.is_alive, hosts), target):
         return order
     indices = {host.host_index for host in live}
     lost = next((host for host in hosts if host.host_index not in indices), None)
     if lost is not None:
         return messages.host_lost(lost.name, is_terminating=lost.is_terminating)
     made_for = {host.num_of_hosts for host in live} - {None}
-    if made_for - {wish.size} or not all(index is not None and index < wish.size for index in indices):
-        return messages.other_number_of_hosts(wish.size)
-    if len(live) < wish.size and not all(host.num_of_hosts for host in live):
+    if made_for - {target.size} or not all(index is not None and index < target.size for index in indices):
+        return messages.other_number_of_hosts(target.size)
+    if len(live) < target.size and not all(host.num_of_hosts for host in live):
         return messages.HOSTS_NOT_RECORDED
     return ""
 
 
-def _order_to_go(live: Iterable[PodView], wish: _Target) -> str:
+def _order_to_go(live: Iterable[PodView], target: _Target) -> str:
     """Reason to delete the whole replica when one of its hosts is named (RC:MH-4); else empty."""
-    chosen = next((host.name for host in live if host.name in wish.named), None)
+    chosen = next((host.name for host in live if host.name in target.named), None)
     return messages.host_named(chosen) if chosen else ""
 
 
@@ -219,15 +210,15 @@ def _one_per_index(live: Iterable[PodView]) -> tuple[PodView, ...]:
 # --- deletes ---------------------------------------------------------------------------------------------------------
 
 
-def _surplus(sound: Sequence[_Replica], wish: _Target, *, may_choose_victims: bool) -> list[_Replica]:
+def _surplus(sound: Sequence[_Replica], target: _Target, *, may_choose_victims: bool) -> list[_Replica]:
     """The surplus replicas, cheapest loss first; incomplete ones come first, because they are not usable.
 
     The cost of a replica is that of its cheapest host: one stuck host blocks the others.
     """
     newest_first = sorted(sound, key=lambda replica: replica.seniority, reverse=True)
-    ranked = sorted(newest_first, key=lambda each: (each.is_whole(wish.size), min(map(loss_of, each.hosts))))
-    beyond = ranked[: max(len(sound) - wish.wanted, 0)]
-    return [replica for replica in beyond if may_choose_victims or not replica.is_whole(wish.size)]
+    ranked = sorted(newest_first, key=lambda each: (each.is_whole(target.size), min(map(loss_of, each.hosts))))
+    beyond = ranked[: max(len(sound) - target.wanted, 0)]
+    return [replica for replica in beyond if may_choose_victims or not replica.is_whole(target.size)]
 
 
 def _given_up(kept: Iterable[_Replica], size: int) -> list[_Replica]:
@@ -245,7 +236,7 @@ def _given_up(kept: Iterable[_Replica], size: int) -> list[_Replica]:
 
 
 def _ended_or_doubled(
-    pods: Iterable[PodView], replicas: Iterable[_Replica], going: Collection[str]
+    pods: Iterable[PodView], replicas: Iterable[_Replica], ending: Collection[str]
 ) -> Iterator[Victim]:
     """Pods that are deleted regardless of their replica: ended hosts and duplicates of an index.
 
@@ -254,7 +245,7 @@ def _ended_or_doubled(
     """
     hosts = _identities(replicas)
     for pod in pods:
-        is_evidence = pod.is_finished and pod.replica_name in going
+        is_evidence = pod.is_finished and pod.replica_name in ending
         if not pod.is_terminating and not is_evidence and (pod.uid, pod.name) not in hosts:
             is_double = messages.duplicate_host(pod.host_index, pod.replica_name)
             yield Victim(pod, how_it_ended(pod) if pod.is_finished else is_double)
@@ -282,27 +273,27 @@ def _identities(replicas: Iterable[_Replica]) -> frozenset[tuple[str, str]]:
 # --- creates ---------------------------------------------------------------------------------------------------------
 
 
-def _completions(kept: Iterable[_Replica], size: int, room: int) -> Iterator[NewHost]:
+def _completions(kept: Iterable[_Replica], size: int, free: int) -> Iterator[NewHost]:
     """The missing hosts of replicas, fewest missing first; a replica gets all its missing hosts or none."""
     for replica in sorted(kept, key=lambda replica: (-len(replica.hosts), replica.seniority)):
         lacking = size - len(replica.hosts)
-        if lacking > room:
+        if lacking > free:
             return
-        room -= lacking
+        free -= lacking
         present = {host.host_index for host in replica.hosts}
         if lacking:
             yield from (NewHost(replica.name, replica.index, host) for host in range(size) if host not in present)
 
 
 def _new_replicas(
-    kept: Sequence[_Replica], wish: _Target, room: int, pods: Sequence[PodView], draw_name: Callable[[], str]
+    kept: Sequence[_Replica], target: _Target, free: int, pods: Sequence[PodView], draw_name: Callable[[], str]
 ) -> Iterator[NewHost]:
-    """All hosts of the missing replicas, as far as `room` allows besides the completions.
+    """All hosts of the missing replicas, on the `free` places that the completions leave.
 
     Bounded by the budget of one plan, so that `replicas: 2000000000` does not exhaust memory.
     """
-    room -= sum(wish.size - len(replica.hosts) for replica in kept)
-    count = max(0, min(wish.wanted - len(kept), room // wish.size, MOST_WRITES + 1))
+    free -= sum(target.size - len(replica.hosts) for replica in kept)
+    count = max(0, min(target.wanted - len(kept), free // target.size, MOST_WRITES + 1))
     for index in islice(free_indices(pods), count):
         name = draw_name()
-        yield from (NewHost(name, index, host) for host in range(wish.size))
+        yield from (NewHost(name, index, host) for host in range(target.size))

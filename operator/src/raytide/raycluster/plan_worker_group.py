@@ -7,8 +7,8 @@ until gone, unless its node is unready. Called by plan.py; RC:WG-1..2, RC:SH-1..
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from raytide.api.actions import MOST_WRITES
 from raytide.api.pod import PodView
@@ -36,6 +36,24 @@ class Victim:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupInputs:
+    """The input of a group's plan: its spec, its own pods, and what limits the changes."""
+
+    group: WorkerGroupSpec
+    pods: Sequence[PodView]
+    desired: DesiredReplicas
+    may_choose_victims: bool = True
+    """False under autoscaling, where nothing that is in use is deleted unless it is named (RC:SH-5, RC:MH-7)."""
+    foreign_names: Collection[str] = ()
+    """Names of pods that are not this group's."""
+    unready_nodes: Collection[str] = ()
+    exit_grace: Mapping[str, float] = field(default_factory=dict)
+    """Workers that exited 0 and keep their place for so many seconds, unless they are named for deletion (D19)."""
+    most: int = MOST_WRITES
+    """How many pods may be created: the rest of the plan's budget."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupPlan:
     """Changes of one group: a pod to create for each of `create_indices`, and `victims` to delete."""
 
@@ -49,37 +67,23 @@ class GroupPlan:
     """Names in `workersToDelete` that are not workers of this group; these pods are not touched."""
 
 
-def plan_group(
-    group: WorkerGroupSpec,
-    pods: Sequence[PodView],
-    order: DesiredReplicas,
-    *,
-    may_choose_victims: bool = True,
-    foreign_names: Collection[str] = (),
-    unready_nodes: Collection[str] = (),
-    outdated_names: Collection[str] = (),
-    resting_names: Collection[str] = (),
-    most: int = MOST_WRITES,
-) -> GroupPlan:
-    """Plan one group from its own pods.
+def plan_group(inputs: GroupInputs, *, outdated_names: Collection[str] = ()) -> GroupPlan:
+    """Plan a group whose replicas have one host each.
 
-    `may_choose_victims` is False under autoscaling, where no worker is deleted unless it is named (RC:SH-5).
-    `outdated_names` are hosts of replicas from before `numOfHosts` became 1, which have to be replaced. `resting_names`
-    are workers that exited 0 and keep their place for a short time, unless they are named for deletion (D19). `most` is
-    how many pods may be created: the rest of the plan's budget.
+    `outdated_names` are hosts of replicas from before `numOfHosts` became 1, which have to be replaced.
     """
-    named = order.names
+    group, pods, named, exit_grace = inputs.group, inputs.pods, inputs.desired.names, inputs.exit_grace
     alive = [pod for pod in pods if not pod.is_terminating]
     ended = [pod for pod in alive if pod.is_finished]
-    finished = [pod for pod in ended if pod.name not in resting_names or pod.name in named]
+    finished = [pod for pod in ended if pod.name not in exit_grace or pod.name in named]
     ordered = [pod for pod in alive if not pod.is_finished and pod.name in named]
     unnamed = [pod for pod in alive if not pod.is_finished and pod.name not in named]
     outdated = [pod for pod in unnamed if pod.name in outdated_names]
     staying = [pod for pod in unnamed if pod.name not in outdated_names]
     leaving = [*ended, *ordered, *outdated, *(pod for pod in pods if pod.is_terminating)]
 
-    wanted = wanted_pods(group, order)
-    taken = len(staying) + sum(pod.node_name not in unready_nodes for pod in leaving)
+    wanted = wanted_pods(group, inputs.desired)
+    taken = len(staying) + sum(pod.node_name not in inputs.unready_nodes for pod in leaving)
     # A create without a response is no worker yet. Withdrawing it deletes nothing, so it needs no name with an
     # autoscaler; repeating it before its place is free would create one pod too many.
     in_doubt = [pod for pod in staying if not pod.uid]
@@ -89,15 +93,15 @@ def plan_group(
         *(Victim(pod, messages.was_one_of_several_hosts(pod.replica_name)) for pod in outdated),
         *(
             Victim(pod, messages.surplus_workers(group.group_name, len(staying), wanted))
-            for pod in first_to_go(staying if may_choose_victims else in_doubt, len(staying) - wanted)
+            for pod in first_to_go(staying if inputs.may_choose_victims else in_doubt, len(staying) - wanted)
         ),
     )
     return GroupPlan(
-        create_indices=unused_indices(pods, min(wanted - taken, most)),
-        has_more=wanted - taken > most,
+        create_indices=unused_indices(pods, min(wanted - taken, inputs.most)),
+        has_more=wanted - taken > inputs.most,
         victims=victims,
         withheld=first_to_go(in_doubt, taken - wanted),
-        unknown_names=unknown_names_among(named - {pod.name for pod in pods}, foreign_names),
+        unknown_names=unknown_names_among(named - {pod.name for pod in pods}, inputs.foreign_names),
     )
 
 
