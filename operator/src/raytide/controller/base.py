@@ -191,7 +191,7 @@ class BaseController(ABC):
     async def run_reconcilers(self) -> None:
         """Run one leadership term until stopped."""
         self.reset_for_new_term()
-        await self._relisted_or_stopped()
+        await until_stopped(self._relist(), self._stopping)
         if self._stopping.is_set():
             return
         log.info(
@@ -215,14 +215,6 @@ class BaseController(ABC):
     def is_synced(self) -> bool:
         """Whether all informers in `streams` are synced."""
         return all(stream.is_synced for stream in self.streams)
-
-    async def _relisted_or_stopped(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            relisted = tasks.create_task(self._relist())
-            stopped = tasks.create_task(self._stopping.wait())
-            await asyncio.wait([relisted, stopped], return_when=asyncio.FIRST_COMPLETED)
-            relisted.cancel()
-            stopped.cancel()
 
     async def _relist(self) -> None:
         await asyncio.gather(*(stream.refresh() for stream in self.streams))
@@ -300,6 +292,16 @@ async def run_all(streams: Iterable[Informer[Any]]) -> None:
     async with asyncio.TaskGroup() as tasks:
         for stream in streams:
             tasks.create_task(fail_if_it_returns(f"informer of {stream.name}", stream.run()))
+
+
+async def until_stopped(work: Coroutine[Any, Any, None], stopping: asyncio.Event) -> None:
+    """Run the work until it is done or the event is set."""
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(work)
+        stopped = tasks.create_task(stopping.wait())
+        await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
+        running.cancel()
+        stopped.cancel()
 
 
 async def fail_if_it_returns(what: str, work: Coroutine[Any, Any, None]) -> None:

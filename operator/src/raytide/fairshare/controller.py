@@ -14,7 +14,7 @@ from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota
 from raytide.api.config import SharingConfig
 from raytide.api.meta import TRAININGJOBS, Key
 from raytide.api.trainingjob import TrainingJob
-from raytide.controller.base import fail_if_it_returns
+from raytide.controller.base import fail_if_it_returns, until_stopped
 from raytide.fairshare import messages
 from raytide.fairshare.algorithm.allocate import allocate as fairly
 from raytide.fairshare.capacity_cache import CapacityCache
@@ -92,7 +92,7 @@ class FairShareController:
 
     async def run_reconcilers(self) -> None:
         """Run passes for one term, until stopped."""
-        await self._relisted_or_stopped()
+        await until_stopped(self._relist(), self._stopping)
         if not self._stopping.is_set():
             await self.reconciler.run()
 
@@ -110,14 +110,6 @@ class FairShareController:
         """Readiness: always true, with a message about what may not be read."""
         missing = filter(None, (self.capacity.trouble, *self.capacity.unreadable))
         return True, "; ".join(missing) or messages.ALL_READABLE
-
-    async def _relisted_or_stopped(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            relisted = tasks.create_task(self._relist())
-            stopped = tasks.create_task(self._stopping.wait())
-            await asyncio.wait([relisted, stopped], return_when=asyncio.FIRST_COMPLETED)
-            relisted.cancel()
-            stopped.cancel()
 
     async def _relist(self) -> None:
         await asyncio.gather(self.jobs.refresh(), self.capacity.refresh())
