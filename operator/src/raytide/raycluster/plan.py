@@ -15,23 +15,28 @@ from typing import Final
 from raytide.api import constants
 from raytide.api.actions import MOST_WRITES, Action, Create, Delete, EventSpec
 from raytide.api.config import ClusterConfig
-from raytide.api.meta import PODS, Manifest
 from raytide.api.plan import run_steps
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.violations import Violation
 from raytide.raycluster import messages
-from raytide.raycluster.deletes import delete_head, delete_suspended, delete_worker
 from raytide.raycluster.desired_replicas import LATER, Scaling, scaling_of, within_exit_grace
 from raytide.raycluster.endings import head_loss, how_it_ended, kept_failures
-from raytide.raycluster.manifests.names import Namer, head_pod_name, replica_name, unused, worker_pod_name
-from raytide.raycluster.manifests.pods import build_head_pod, build_worker_template, host_pod, worker_pod
+from raytide.raycluster.manifests.names import Namer, replica_name, unused
 from raytide.raycluster.manifests.rbac import Lookup, lookups
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.owned_objects import OWNED_OBJECTS, OwnedObject, missing_named_account
-from raytide.raycluster.plan_multihost_group import NewHost, ReplicaPlan, plan_replicas
+from raytide.raycluster.plan_multihost_group import plan_replicas
 from raytide.raycluster.plan_types import NOTHING, RayClusterPlan
-from raytide.raycluster.plan_worker_group import NEWEST, GroupInputs, GroupPlan, Victim, plan_group, removed_groups
+from raytide.raycluster.plan_worker_group import NEWEST, GroupChanges, GroupInputs, Victim, plan_group, removed_groups
+from raytide.raycluster.pod_actions import (
+    create_head,
+    create_hosts,
+    create_workers,
+    delete_head,
+    delete_suspended,
+    delete_worker,
+)
 from raytide.raycluster.protection import missing_protection
 from raytide.raycluster.remarks import warning_events
 from raytide.raycluster.spec_queries import is_head_restart_disabled
@@ -146,7 +151,10 @@ def ensure_one_head(ctx: PlanContext) -> RayClusterPlan:
     lost = head_loss(ctx.cluster, ctx.observed)
     if is_head_restart_disabled(ctx.cluster):
         return RayClusterPlan(events=lost, is_last=True)
-    return replace(_unless_refused(ctx, constants.HEAD_GROUP, lambda: [_create_head(ctx)]), events=lost)
+    return replace(
+        _unless_refused(ctx, constants.HEAD_GROUP, lambda: [create_head(ctx.cluster, ctx.config.pods, ctx.namer)]),
+        events=lost,
+    )
 
 
 def resize_groups(ctx: PlanContext) -> RayClusterPlan:
@@ -242,7 +250,11 @@ def _resize(ctx: PlanContext, inputs: GroupInputs) -> RayClusterPlan:
     if not decision.create_indices and not decision.has_more:
         return deletes
     group = inputs.group
-    creates = _unless_refused(ctx, group.group_name, lambda: _create_workers(ctx, group, decision.create_indices))
+    creates = _unless_refused(
+        ctx,
+        group.group_name,
+        lambda: create_workers(ctx.cluster, group, decision.create_indices, ctx.config.pods, ctx.namer),
+    )
     return deletes + replace(creates, has_more=decision.has_more and creates.requeue_after_s is None)
 
 
@@ -250,8 +262,9 @@ def _resize_by_replica(ctx: PlanContext, inputs: GroupInputs) -> RayClusterPlan:
     group, name = inputs.group, inputs.group.group_name
     rejection = ctx.observed.refusal_of(name)
     decision = plan_replicas(inputs, lambda: replica_name(name, ctx.namer), rejection=rejection)
+    creates = create_hosts(ctx.cluster, group, decision.new_hosts, ctx.config.pods, ctx.namer)
     growth = RayClusterPlan(
-        actions=tuple(_create_hosts(ctx, group, decision.new_hosts)) if decision.new_hosts else (),
+        actions=tuple(creates) if decision.new_hosts else (),
         given_up=frozenset({name} if decision.has_given_up else ()),
         needs_no_replica=frozenset({name} if decision.needs_none else ()),
         requeue_after_s=rejection.requeue_after_s if rejection else None,
@@ -261,7 +274,7 @@ def _resize_by_replica(ctx: PlanContext, inputs: GroupInputs) -> RayClusterPlan:
     return _shrink(inputs, decision) + growth
 
 
-def _shrink(inputs: GroupInputs, decision: GroupPlan | ReplicaPlan) -> RayClusterPlan:
+def _shrink(inputs: GroupInputs, decision: GroupChanges) -> RayClusterPlan:
     """Deletes of victims, an event about unknown names, and the time until a worker that exited 0 is replaced."""
     unknown = decision.unknown_names
     rest = RayClusterPlan(
@@ -283,43 +296,6 @@ def _create_owned(ctx: PlanContext, slot: str, rows: Iterable[OwnedObject]) -> R
 
 def _has_head(ctx: PlanContext) -> bool:
     return any(not head.is_terminating for head in ctx.observed.heads)
-
-
-def _create_head(ctx: PlanContext) -> Create:
-    name = head_pod_name(ctx.cluster, ctx.config.pods, ctx.namer)
-    return Create(
-        PODS,
-        build_head_pod(ctx.cluster, ctx.config.pods, name),
-        success_reason=constants.CREATED_HEAD_POD,
-        failure_reason=constants.FAILED_TO_CREATE_HEAD_POD,
-        group=constants.HEAD_GROUP,
-    )
-
-
-def _create_workers(ctx: PlanContext, group: WorkerGroupSpec, indices: tuple[int, ...]) -> Iterable[Create]:
-    template = build_worker_template(ctx.cluster, group, ctx.config.pods)
-    for index in indices:
-        name = worker_pod_name(ctx.cluster, group, ctx.namer)
-        yield _create_worker(
-            group, worker_pod(template, name, index if ctx.config.pods.has_multi_host_indexing else None)
-        )
-
-
-def _create_hosts(ctx: PlanContext, group: WorkerGroupSpec, hosts: Iterable[NewHost]) -> Iterable[Create]:
-    template = build_worker_template(ctx.cluster, group, ctx.config.pods)
-    for host in hosts:
-        name = worker_pod_name(ctx.cluster, group, ctx.namer)
-        yield _create_worker(group, host_pod(template, name, host, group.num_of_hosts))
-
-
-def _create_worker(group: WorkerGroupSpec, manifest: Manifest) -> Create:
-    return Create(
-        PODS,
-        manifest,
-        success_reason=constants.CREATED_WORKER_POD,
-        failure_reason=constants.FAILED_TO_CREATE_WORKER_POD,
-        group=group.group_name,
-    )
 
 
 def _end(victims: Iterable[Victim], delete: Callable[[Victim], Delete]) -> RayClusterPlan:

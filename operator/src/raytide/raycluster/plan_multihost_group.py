@@ -21,6 +21,7 @@ from raytide.raycluster.endings import how_it_ended
 from raytide.raycluster.observed import PendingRetry
 from raytide.raycluster.plan_worker_group import (
     NEWEST,
+    GroupChanges,
     GroupInputs,
     Victim,
     free_indices,
@@ -41,18 +42,11 @@ class NewHost:
     host_index: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPlan(GroupChanges):
     """Changes of a multi-host group: hosts to create, replica by replica, and pods to delete."""
 
     new_hosts: tuple[NewHost, ...] = ()
-    has_more: bool = False
-    """Whether more hosts are missing than the plan's budget allows."""
-    victims: tuple[Victim, ...] = ()
-    withheld: tuple[PodView, ...] = ()
-    """Pods whose creates have no response and are not repeated yet: their places are not free."""
-    unknown_names: tuple[str, ...] = ()
-    """Names in `workersToDelete` that are not workers of this group; these pods are not touched."""
     has_given_up: bool = False
     """Whether some victims belong to a replica whose other hosts the API server rejects."""
     needs_none: bool = False

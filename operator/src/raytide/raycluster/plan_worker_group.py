@@ -53,11 +53,10 @@ class GroupInputs:
     """How many pods may be created: the rest of the plan's budget."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
-    """Changes of one group: a pod to create for each of `create_indices`, and `victims` to delete."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupChanges:
+    """What the plans of all groups have besides pods to create."""
 
-    create_indices: tuple[int, ...] = ()
     has_more: bool = False
     """Whether more pods are missing than the plan's budget allows."""
     victims: tuple[Victim, ...] = ()
@@ -65,6 +64,13 @@ class GroupPlan:
     """Pods whose creates have no response and are not repeated yet: their places are not free."""
     unknown_names: tuple[str, ...] = ()
     """Names in `workersToDelete` that are not workers of this group; these pods are not touched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan(GroupChanges):
+    """Changes of one group: a pod to create for each of `create_indices`, and `victims` to delete."""
+
+    create_indices: tuple[int, ...] = ()
 
 
 def plan_group(inputs: GroupInputs, *, outdated_names: Collection[str] = ()) -> GroupPlan:

@@ -1,0 +1,87 @@
+"""Create and delete actions for pods of a RayCluster.
+
+Takes what the plan decided - a head, replica indices or hosts to create, a pod to delete and the reason - and returns
+the actions with KubeRay's event reasons (RC §6.1). It decides nothing. Called by plan.py.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from raytide.api import constants
+from raytide.api.actions import Create, Delete
+from raytide.api.config import PodConfig
+from raytide.api.meta import PODS, Manifest
+from raytide.api.raycluster import RayCluster, WorkerGroupSpec
+from raytide.raycluster.endings import is_out_of_memory
+from raytide.raycluster.manifests.names import Namer, head_pod_name, worker_pod_name
+from raytide.raycluster.manifests.pods import build_head_pod, build_worker_template, host_pod, worker_pod
+from raytide.raycluster.plan_multihost_group import NewHost
+from raytide.raycluster.plan_worker_group import Victim
+
+
+def create_head(cluster: RayCluster, config: PodConfig, namer: Namer) -> Create:
+    """Create of a head pod."""
+    return Create(
+        PODS,
+        build_head_pod(cluster, config, head_pod_name(cluster, config, namer)),
+        success_reason=constants.CREATED_HEAD_POD,
+        failure_reason=constants.FAILED_TO_CREATE_HEAD_POD,
+        group=constants.HEAD_GROUP,
+    )
+
+
+def create_workers(
+    cluster: RayCluster, group: WorkerGroupSpec, indices: Iterable[int], config: PodConfig, namer: Namer
+) -> Iterator[Create]:
+    """Creates of one worker pod per replica index."""
+    template = build_worker_template(cluster, group, config)
+    for index in indices:
+        name = worker_pod_name(cluster, group, namer)
+        yield _create_worker(group, worker_pod(template, name, index if config.has_multi_host_indexing else None))
+
+
+def create_hosts(
+    cluster: RayCluster, group: WorkerGroupSpec, hosts: Iterable[NewHost], config: PodConfig, namer: Namer
+) -> Iterator[Create]:
+    """Creates of hosts of a multi-host group."""
+    template = build_worker_template(cluster, group, config)
+    for host in hosts:
+        name = worker_pod_name(cluster, group, namer)
+        yield _create_worker(group, host_pod(template, name, host, group.num_of_hosts))
+
+
+def delete_worker(victim: Victim) -> Delete:
+    """Delete of a worker pod."""
+    return _delete(
+        victim, _reason(victim, constants.DELETED_WORKER_POD), constants.FAILED_TO_DELETE_WORKER_POD, victim.pod.group
+    )
+
+
+def delete_head(victim: Victim) -> Delete:
+    """Delete of a head pod."""
+    return _delete(
+        victim, _reason(victim, constants.DELETED_HEAD_POD), constants.FAILED_TO_DELETE_HEAD_POD, constants.HEAD_GROUP
+    )
+
+
+def delete_suspended(victim: Victim) -> Delete:
+    """Delete of any pod of a suspended cluster."""
+    return _delete(victim, constants.DELETED_POD, constants.FAILED_TO_DELETE_POD_COLLECTION, victim.pod.group)
+
+
+def _create_worker(group: WorkerGroupSpec, manifest: Manifest) -> Create:
+    return Create(
+        PODS,
+        manifest,
+        success_reason=constants.CREATED_WORKER_POD,
+        failure_reason=constants.FAILED_TO_CREATE_WORKER_POD,
+        group=group.group_name,
+    )
+
+
+def _reason(victim: Victim, otherwise: str) -> str:
+    return constants.OOM_KILLED if is_out_of_memory(victim.pod) else otherwise
+
+
+def _delete(victim: Victim, because: str, otherwise: str, group: str) -> Delete:
+    pod = victim.pod
+    return Delete(PODS, pod.namespace, pod.name, pod.uid, because, otherwise, group, victim.reason)
