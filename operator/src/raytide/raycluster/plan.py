@@ -39,7 +39,7 @@ from raytide.raycluster.pod_actions import (
 )
 from raytide.raycluster.protection import missing_protection
 from raytide.raycluster.remarks import warning_events
-from raytide.raycluster.spec_queries import is_head_restart_disabled
+from raytide.raycluster.spec_queries import is_head_restart_disabled, is_managed_by_us
 from raytide.raycluster.suspension import Suspension, suspension_of
 from raytide.raycluster.validation import violations
 
@@ -75,7 +75,8 @@ def plan_unreadable(cluster: RayCluster, observed: Observed, faults: Sequence[Vi
 
 def leave_to_other_controller(ctx: PlanContext) -> RayClusterPlan:
     """Leave alone a cluster that another controller manages (RC:REC-2)."""
-    return RayClusterPlan(is_reported=False, is_last=True) if is_managed_elsewhere(ctx.cluster) else NOTHING
+    is_ours = is_managed_by_us(ctx.cluster.spec.managed_by)
+    return NOTHING if is_ours else RayClusterPlan(is_reported=False, is_last=True)
 
 
 def end_suspended(ctx: PlanContext) -> RayClusterPlan:
@@ -211,12 +212,7 @@ STEPS: Final[tuple[Callable[[PlanContext], RayClusterPlan], ...]] = (
 
 def wanted_lookups(cluster: RayCluster, config: ClusterConfig) -> tuple[Lookup, ...]:
     """Objects to look up by name before planning; none for a cluster that gets no writes."""
-    return () if is_managed_elsewhere(cluster) else lookups(cluster, config.autoscaler)
-
-
-def is_managed_elsewhere(cluster: RayCluster) -> bool:
-    """Whether another controller manages it."""
-    return cluster.spec.managed_by not in (None, "", constants.MANAGED_BY_US)
+    return lookups(cluster, config.autoscaler) if is_managed_by_us(cluster.spec.managed_by) else ()
 
 
 def _refused(faults: Sequence[Violation]) -> RayClusterPlan:

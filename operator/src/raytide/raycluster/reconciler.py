@@ -64,9 +64,10 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
     - While a suspension is stored, it continues although the spec cannot be parsed.
     """
 
+    _create_backoff: RayClusterCreateBackoff
+
     def __init__(self, deps: Dependencies, sources: RayClusterSources, *, config: ClusterConfig, namer: Namer) -> None:
-        self._refusals = RayClusterCreateBackoff()
-        super().__init__(deps, self._refusals)
+        super().__init__(deps, RayClusterCreateBackoff())
         self._sources = sources
         self._config = config
         self._namer = namer
@@ -101,23 +102,23 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
 
     async def _release(self, obj: Manifest, key: Key) -> float | None:
         """Release KubeRay's finalizer of a cluster being deleted, whatever its spec is, so that it cannot hang."""
-        acting, metadata = self._deps.runner, obj["metadata"]
-        acting.forget(key)  # writes in flight for it are not repeated
+        runner, metadata = self._deps.runner, obj["metadata"]
+        runner.forget(key)  # writes in flight for it are not repeated
         pods = self._sources.pods.seen(key)
         planned = deletion(obj, pods, self._clock.now()) if is_ours_to_judge(obj) else Deletion()
         if planned.release is None:
             self._deps.ignore_resource_version(key, metadata.get("resourceVersion", ""))
             return planned.requeue_after_s
-        applied = await acting.apply(key, metadata["uid"], (planned.release,))
+        applied = await runner.apply(key, metadata["uid"], (planned.release,))
         is_released = all(outcome.result is Result.DONE for outcome in applied.outcomes)
         self._deps.events.emit(obj, applied.outcomes, (planned.event,) if planned.event and is_released else ())
-        return acting.requeue_after_s(key, applied, (), is_continued=False)
+        return runner.requeue_after_s(key, applied, (), is_continued=False)
 
     async def _look_up_quotas(self, cluster: RayCluster) -> None:
         known = await self._sources.quotas.has_room_by_group(cluster, self._pending_retries(cluster))
         now = self._clock.monotonic()
         for group, has_room in known.items():
-            self._refusals.begin_replicas_at(cluster.key, group, now if has_room else now + 2 * LOOK_EVERY_S)
+            self._create_backoff.begin_replicas_at(cluster.key, group, now if has_room else now + 2 * LOOK_EVERY_S)
 
     def _observe(self, cluster: RayCluster, seen_at: datetime) -> Observed:
         key, uid, sources = cluster.key, cluster.metadata.uid, self._sources
@@ -139,10 +140,10 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
 
     def _pending_retries(self, cluster: RayCluster) -> tuple[PendingRetry, ...]:
         metadata = cluster.metadata
-        return self._refusals.waiting(cluster.key, metadata.uid, metadata.generation, self._clock.monotonic())
+        return self._create_backoff.waiting(cluster.key, metadata.uid, metadata.generation, self._clock.monotonic())
 
     def _note_outcomes(self, cluster: RayCluster, planned: RayClusterPlan, outcomes: Sequence[Outcome]) -> None:
-        self._refusals.note_plan(cluster.key, planned, self._clock.monotonic())
+        self._create_backoff.note_plan(cluster.key, planned, self._clock.monotonic())
         super()._note_outcomes(cluster, planned, outcomes)
         self._sources.lookups.note(cluster.key, cluster.metadata.uid, outcomes)
 

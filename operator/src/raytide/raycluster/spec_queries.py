@@ -19,6 +19,11 @@ OLDEST_TESTED_RAY: Final = (2, 47, 0)
 """The oldest Ray with which our autoscaler is tested (`make ray-versions`), and whose default autoscaler is V2."""
 
 
+def is_managed_by_us(managed_by: Any) -> bool:
+    """Whether a `managedBy` names no other controller; one that is absent, empty or no string does not (RC:REC-2)."""
+    return not isinstance(managed_by, str) or managed_by in ("", constants.MANAGED_BY_US)
+
+
 def pod_spec(template: Manifest) -> Manifest:
     """The template's `spec`, empty if there is none."""
     return template.get("spec") or {}

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from raytide.api import constants
 from raytide.api.conditions import without_unreached
 from raytide.api.meta import Manifest
 from raytide.api.raycluster import RayCluster
 from raytide.api.raycluster_schema import readable_status
 from raytide.api.status_patch import patch_of_unparsed
 from raytide.raycluster.conditions import invalid_conditions
+from raytide.raycluster.spec_queries import is_managed_by_us
 from raytide.raycluster.suspension import suspension_of
 from raytide.raycluster.validation import Violation
 
@@ -25,8 +25,7 @@ from raytide.raycluster.validation import Violation
 def is_ours_to_judge(obj: Mapping[str, Any]) -> bool:
     """Whether no other controller manages it, as far as `managedBy` can be read."""
     spec = obj.get("spec")
-    managed_by = spec.get("managedBy") if isinstance(spec, Mapping) else None
-    return not isinstance(managed_by, str) or managed_by in ("", constants.MANAGED_BY_US)
+    return is_managed_by_us(spec.get("managedBy") if isinstance(spec, Mapping) else None)
 
 
 def as_suspended(obj: Manifest) -> RayCluster | None:

@@ -60,8 +60,7 @@ class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPla
     def __init__(
         self, deps: Dependencies, sources: TrainingJobSources, *, config: JobConfig, measures: Measures
     ) -> None:
-        self._refusals: CreateBackoff[BackoffEntry] = CreateBackoff(BackoffEntry, wait_s=_wait_s, words=_words)
-        super().__init__(deps, self._refusals)
+        super().__init__(deps, CreateBackoff(BackoffEntry, wait_s=_wait_s, words=_words))
         self._sources = sources
         self._config = config
         self._measures = measures
@@ -95,7 +94,7 @@ class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPla
             services=sources.services.expected(key, uid),
             config_maps=sources.config_maps.expected(key, uid),
             unready_nodes=sources.unready_nodes(key),
-            refusals=self._refusals.waiting(key, uid, job.metadata.generation, self._clock.monotonic()),
+            refusals=self._create_backoff.waiting(key, uid, job.metadata.generation, self._clock.monotonic()),
             seen_at=seen_at,
             known_for_s=self._known_for_s(key, uid),
         )
