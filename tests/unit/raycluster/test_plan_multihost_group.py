@@ -229,7 +229,7 @@ def test_of_two_hosts_with_one_index_only_the_better_stays():
 )
 def test_names_to_delete(named, gone, strangers):
     group = group_of(2, to_delete=(named,))
-    decision = decide(group, [*replica(0), *replica(1)], foreign_names={"b-x-worker-1"})
+    decision = decide(group, [*replica(0), *replica(1)], existing_names={"b-x-worker-1"})
     assert (victims(decision), decision.unknown_names, created(decision)) == (gone, strangers, [])
 
 

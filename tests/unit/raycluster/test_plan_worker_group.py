@@ -156,7 +156,7 @@ def test_naming_one_and_asking_for_one_less_deletes_exactly_that_one():
     ],
 )
 def test_foreign_names_are_remarked_on_and_never_deleted(named, is_stranger):
-    decision = decide(worker_group(replicas=2, to_delete=(named,)), running(2), foreign_names={"b-cpu-worker-xxxxx"})
+    decision = decide(worker_group(replicas=2, to_delete=(named,)), running(2), existing_names={"b-cpu-worker-xxxxx"})
     assert decision.unknown_names == ((named,) if is_stranger else ())
     assert all(victim.pod.cluster == "demo" for victim in decision.victims)
 

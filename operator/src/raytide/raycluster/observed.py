@@ -9,6 +9,7 @@ Built without an await, from views that carry the cluster's label; objects contr
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Final
 
 from raytide.api import actions
@@ -34,7 +35,7 @@ class PendingRetry(actions.PendingRetry):
         return min(wait_s for wait_s in (self.retry_in_s, self.replicas_in_s) if wait_s > 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Observed:
     """The input of all decisions about one RayCluster besides its spec."""
 
@@ -92,8 +93,16 @@ class Observed:
             yield pod.replica_name
 
     def group(self, name: str) -> tuple[PodView, ...]:
-        """Worker pods of one group."""
-        return tuple(pod for pod in self.pods if pod.is_worker and pod.group == name)
+        """Worker pods of one group, terminating ones included."""
+        return tuple(self._workers_by_group.get(name, ()))
+
+    @cached_property
+    def _workers_by_group(self) -> dict[str, list[PodView]]:
+        """The workers by group, so that a pass over all groups reads each pod once."""
+        found: dict[str, list[PodView]] = {}
+        for pod in self.workers:
+            found.setdefault(pod.group, []).append(pod)
+        return found
 
     def is_lost(self, pod: PodView) -> bool:
         """Whether a terminating pod counts as gone: its node is unready, so its end may never be confirmed (SC:S12)."""

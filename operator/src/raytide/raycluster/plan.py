@@ -167,11 +167,12 @@ def resize_groups(ctx: PlanContext) -> RayClusterPlan:
     groups = ctx.cluster.spec.worker_group_specs
     plans: list[RayClusterPlan] = []
     left = MOST_WRITES
+    existing_names = ctx.observed.foreign_names.union(pod.name for pod in ctx.observed.suspendable)
     for later, group in zip(range(len(groups) - 1, -1, -1), groups, strict=True):
         has_replicas = group.num_of_hosts > 1 and ctx.config.pods.has_multi_host_indexing
         most = min(left, max(1, left - later))
         resize = _resize_by_replica if has_replicas else _resize
-        plans.append(resize(ctx, _inputs(ctx, group, most)))
+        plans.append(resize(ctx, _inputs(ctx, group, existing_names, most)))
         left -= sum(isinstance(action, Create) for action in plans[-1].actions)
     return RayClusterPlan.joined(plans)
 
@@ -220,20 +221,17 @@ def _refused(faults: Sequence[Violation]) -> RayClusterPlan:
     return RayClusterPlan(violations=tuple(faults), events=remarks, is_last=True)
 
 
-def _inputs(ctx: PlanContext, group: WorkerGroupSpec, most: int) -> GroupInputs:
-    observed, name = ctx.observed, group.group_name
-    elsewhere = {pod.name for pod in observed.suspendable if pod.group != name or not pod.is_worker}
-    pods = observed.group(name)
+def _inputs(ctx: PlanContext, group: WorkerGroupSpec, existing_names: frozenset[str], most: int) -> GroupInputs:
+    pods = ctx.observed.group(group.group_name)
+    is_random_delete_enabled = ctx.config.is_random_pod_delete_enabled
     return GroupInputs(
         group,
         pods,
         ctx.scaling.desired_replicas_of(group),
-        may_choose_victims=ctx.scaling.may_choose_victims(
-            is_random_delete_enabled=ctx.config.is_random_pod_delete_enabled
-        ),
-        foreign_names=observed.foreign_names | elsewhere,
-        unready_nodes=observed.unready_nodes,
-        exit_grace=within_exit_grace(pods, observed.seen_at) if ctx.cluster.is_autoscaled else {},
+        may_choose_victims=ctx.scaling.may_choose_victims(is_random_delete_enabled=is_random_delete_enabled),
+        existing_names=existing_names,
+        unready_nodes=ctx.observed.unready_nodes,
+        exit_grace=within_exit_grace(pods, ctx.observed.seen_at) if ctx.cluster.is_autoscaled else {},
         most=most,
     )
 

@@ -129,7 +129,7 @@ def plan_replicas(
         has_more=len(new_hosts) == inputs.most and next(missing, None) is not None,
         victims=victims,
         withheld=tuple(islice(_in_doubt(kept), max(-free, 0))),
-        unknown_names=unknown_names_among(target.named - {pod.name for pod in pods}, inputs.foreign_names),
+        unknown_names=unknown_names_among(target.named - {pod.name for pod in pods}, inputs.existing_names),
         has_given_up=bool(given_up),
         needs_none=len(kept) >= target.wanted and not given_up,
         is_continued=any(pod.is_finished and pod.replica_name in ending for pod in pods),

@@ -44,8 +44,8 @@ class GroupInputs:
     desired: DesiredReplicas
     may_choose_victims: bool = True
     """False under autoscaling, where nothing that is in use is deleted unless it is named (RC:SH-5, RC:MH-7)."""
-    foreign_names: Collection[str] = ()
-    """Names of pods that are not this group's."""
+    existing_names: Collection[str] = ()
+    """Names of the cluster's pods, of all groups, and of pods of other owners."""
     unready_nodes: Collection[str] = ()
     exit_grace: Mapping[str, float] = field(default_factory=dict)
     """Workers that exited 0 and keep their place for so many seconds, unless they are named for deletion (D19)."""
@@ -107,7 +107,7 @@ def plan_group(inputs: GroupInputs, *, outdated_names: Collection[str] = ()) -> 
         has_more=wanted - taken > inputs.most,
         victims=victims,
         withheld=first_to_go(in_doubt, taken - wanted),
-        unknown_names=unknown_names_among(named - {pod.name for pod in pods}, inputs.foreign_names),
+        unknown_names=unknown_names_among(named - {pod.name for pod in pods}, inputs.existing_names),
     )
 
 
@@ -147,8 +147,8 @@ def loss_of(pod: PodView) -> int:
     return 4
 
 
-def unknown_names_among(absent: Collection[str], foreign_names: Collection[str]) -> tuple[str, ...]:
+def unknown_names_among(absent: Collection[str], existing_names: Collection[str]) -> tuple[str, ...]:
     """Names in `workersToDelete` that no pod of the group has, and that cannot be those of former workers."""
     # A worker name that no pod has is that of a former worker: names are never reused (D15), so it is harmless. A name
     # without `WORKER_MARK` never was one.
-    return tuple(sorted(name for name in absent if name in foreign_names or WORKER_MARK not in name))
+    return tuple(sorted(name for name in absent if name in existing_names or WORKER_MARK not in name))
