@@ -158,9 +158,9 @@ def removals_are_failures(patch: pytest.MonkeyPatch) -> None:
     """Who was told to go counts like one that failed."""
     tally = plan_context.count_terminations
 
-    def unforgiving(job: Any, observed: Any) -> Any:
+    def unforgiving(job: Any, observed: Any, record: Any = None) -> Any:
         pods = tuple(msgspec.structs.replace(pod, deletion_timestamp="") for pod in observed.pods)
-        return tally(job, dataclasses.replace(observed, pods=pods))
+        return tally(job, dataclasses.replace(observed, pods=pods), record)
 
     patch.setattr(plan_context, "count_terminations", unforgiving)
 
