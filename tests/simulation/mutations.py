@@ -18,10 +18,9 @@ import msgspec
 import pytest
 
 from raytide.api.actions import Create
-from raytide.autoscaler import reconcile
 from raytide.autoscaler.gcs.client import Gcs
 from raytide.autoscaler.model import Drained, Instance
-from raytide.autoscaler.scaling import drains, group_targets
+from raytide.autoscaler.scaling import decision_patch, drains, group_targets
 from raytide.controller.expectations import Expectations
 from raytide.fairshare import patch_plan, snapshot
 from raytide.fairshare.eligibility import Cooldowns
@@ -119,12 +118,12 @@ def names_before_drains(patch: pytest.MonkeyPatch) -> None:
 
 def no_tests_in_patches(patch: pytest.MonkeyPatch) -> None:
     """The autoscaler's patches change whatever stands at that place by now."""
-    build = reconcile.build_patch
+    build = decision_patch.build_patch
 
     def untested(*arguments: Any) -> tuple[Any, ...]:
         return tuple(operation for operation in build(*arguments) if operation["op"] != "test")
 
-    patch.setattr(reconcile, "build_patch", untested)
+    patch.setattr(decision_patch, "build_patch", untested)
 
 
 def no_way_back(patch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ from raytide.api.autoscaler_decision import MAX_NAMES_PER_GROUP, GroupDecision
 from raytide.autoscaler.model import OnProgress, unwatched
 from raytide.autoscaler.reporting.collect import collect_messages, report_of
 from raytide.autoscaler.reporting.messages import counted
+from raytide.autoscaler.scaling.decision_patch import PatchPlan, patch_now, plan_patch
 from raytide.autoscaler.scaling.drains import leaving_since, named_after, plan_drains, refusals_after
 from raytide.autoscaler.scaling.group_decisions import HOLD_S, GroupResult, Outcomes, group_outcomes
-from raytide.autoscaler.scaling.patch_plan import PatchPlan, decision_patch, plan_patch
 from raytide.autoscaler.scaling.removed_groups import removed_orders
 from raytide.autoscaler.scheduling.decide import run_scheduling
 from raytide.autoscaler.state.cluster_state import DEMAND_LAG_S, ClusterState, read_cluster_state
@@ -91,7 +91,7 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
     if not named:
         return NamesPlan(memory=memory, log=_refusal_lines(plan.drains, answers))
     current = read_current_targets(snapshot, memory)
-    patch = decision_patch(snapshot, current, orders, plan.why)
+    patch = patch_now(snapshot, current, orders, plan.why)
     lines = tuple(
         LogLine(
             Level.INFO,

@@ -57,7 +57,7 @@ def plan_patch(
     return PatchPlan(change, build_patch(snapshot.cluster, _changes(current, orders), text), record)
 
 
-def decision_patch(
+def patch_now(
     snapshot: Snapshot, current: CurrentTargets, orders: Mapping[str, GroupDecision], why: tuple[Why, ...]
 ) -> tuple[Operation, ...]:
     """The patch that writes these decisions and their record now."""
