@@ -48,12 +48,12 @@ def snapshots(groups: int) -> list[Snapshot]:
 
 def measure(groups: int) -> float:
     """Mean CPU of a steady turn, in ms."""
-    memory, times = ReconcilerState(), []
+    state, times = ReconcilerState(), []
     for snapshot in snapshots(groups):
         started = time.process_time()
-        plan = reconcile(snapshot, memory)
+        plan = reconcile(snapshot, state)
         times.append(1000 * (time.process_time() - started))
-        memory = plan.memory
+        state = plan.state
         assert plan.decision is not None, plan.why_not
     assert not plan.decision.launches
     assert not plan.decision.terminations

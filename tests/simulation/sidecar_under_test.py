@@ -36,7 +36,7 @@ class _Watched(Autoscaler):
 
     async def _look(self) -> Snapshot:
         snapshot = await super()._look()
-        self.seen = snapshot, self._memory
+        self.seen = snapshot, self._state
         return snapshot
 
 

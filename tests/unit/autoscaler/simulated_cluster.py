@@ -116,7 +116,7 @@ class World:
         """(id, bundles): STRICT_SPREAD over so many nodes."""
         self.placed: dict[str, list[str]] = {}
         self.told_tasks = 0
-        self.memory = ReconcilerState()
+        self.state = ReconcilerState()
         self.writes: list[tuple[int, str, tuple[Operation, ...]]] = []
         self.created: list[str] = []
         self.deleted: list[str] = []
@@ -140,7 +140,7 @@ class World:
 
     def restart(self) -> None:
         """A new process: all memory is gone."""
-        self.memory = ReconcilerState()
+        self.state = ReconcilerState()
         self.next_tick_s = self.now_s
 
     def spec_of(self, name: str) -> dict[str, Any]:
@@ -480,11 +480,11 @@ class World:
 
     def _sidecar(self) -> None:
         snapshot = self.snapshot()
-        plan = reconcile(snapshot, self.memory)
+        plan = reconcile(snapshot, self.state)
         if len(self.plans) % 10 == 0:
-            assert plan == reconcile(snapshot, self.memory), "I23"
+            assert plan == reconcile(snapshot, self.state), "I23"
         self.plans.append(plan)
-        self.memory = plan.memory
+        self.state = plan.state
         self.lines += [line.message for line in plan.log]
         self.events += [event.message for event in plan.events]
         if plan.report:
@@ -503,7 +503,7 @@ class World:
             return
         if plan.drains:
             naming = plan_names(replace(snapshot, cluster=self.cluster), plan, answers)
-            self.memory = naming.memory
+            self.state = naming.state
             self.lines += [line.message for line in naming.log]
             if naming.patch:
                 self._submit(naming.patch, "names")
@@ -552,7 +552,7 @@ class World:
             assert not is_at_work or is_overdue, f"I22: {name} is busy"
 
     def has_restarted_since(self, _at: int) -> bool:
-        return self.memory.wrote_s is None
+        return self.state.wrote_s is None
 
 
 def _copy(found: Any) -> Any:

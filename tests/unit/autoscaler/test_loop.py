@@ -302,11 +302,11 @@ async def test_a_bug_in_a_decision_is_logged_and_the_next_tick_decides(stage, ca
     stage.ask_for(3)
     decide, broken = looping.reconcile, []
 
-    def sometimes(snapshot, memory, on_progress):
+    def sometimes(snapshot, state, on_progress):
         if len(broken) < 2:
-            broken.append(memory)
+            broken.append(state)
             raise KeyError("a bug")
-        return decide(snapshot, memory, on_progress)
+        return decide(snapshot, state, on_progress)
 
     monkeypatch.setattr(looping, "reconcile", sometimes)
     async with stage.running():
@@ -380,18 +380,18 @@ async def test_a_sidecar_killed_at_any_moment_leaves_the_next_one_to_finish(stag
 
 async def test_the_state_of_two_ticks_does_not_share_a_snapshot(stage, monkeypatch):
     """What a plan says of memory is what the next one gets, whatever became of the writes."""
-    memories, decide = [], looping.reconcile
+    states, decide = [], looping.reconcile
 
-    def watch(snapshot, memory, on_progress):
-        memories.append(memory)
+    def watch(snapshot, state, on_progress):
+        states.append(state)
         return replace(
-            decide(snapshot, memory, on_progress), memory=replace(memory, report_version=memory.report_version + 1)
+            decide(snapshot, state, on_progress), state=replace(state, report_version=state.report_version + 1)
         )
 
     monkeypatch.setattr(looping, "reconcile", watch)
     async with stage.running():
         await stage.until("three ticks", lambda: len(stage.ticks) >= 3)
-    assert [memory.report_version for memory in memories[:3]] == [0, 1, 2]
+    assert [state.report_version for state in states[:3]] == [0, 1, 2]
 
 
 async def test_a_patch_that_is_refused_again_and_again_is_tried_less_and_less(stage):

@@ -116,9 +116,9 @@ def test_replicas_without_demand_are_withdrawn_when_the_timer_that_was_asked_for
     world.demand(5)
     world.run(3)
     world.demand(0)
-    world.run_until(lambda: "cpu" in world.memory.unneeded_s, 10)
-    world.now_s += round(passed_s - (world.snapshot().monotonic_s - world.memory.unneeded_s["cpu"]))
-    assert reconcile(world.snapshot(), world.memory).orders["cpu"].replicas == replicas
+    world.run_until(lambda: "cpu" in world.state.unneeded_s, 10)
+    world.now_s += round(passed_s - (world.snapshot().monotonic_s - world.state.unneeded_s["cpu"]))
+    assert reconcile(world.snapshot(), world.state).orders["cpu"].replicas == replicas
 
 
 @pytest.mark.rule("RM:I21")
@@ -229,8 +229,8 @@ def idle_and_about_to_shrink() -> World:
 def test_nobody_is_drained_while_the_lower_number_has_to_wait():
     world = idle_and_about_to_shrink()
     now_s = world.snapshot().monotonic_s
-    too_soon = reconcile(world.snapshot(), replace(world.memory, wrote_s=now_s - 1))
-    in_time = reconcile(world.snapshot(), replace(world.memory, wrote_s=now_s - 2))
+    too_soon = reconcile(world.snapshot(), replace(world.state, wrote_s=now_s - 1))
+    in_time = reconcile(world.snapshot(), replace(world.state, wrote_s=now_s - 2))
     assert (too_soon.patch, too_soon.drains, too_soon.requeue_after_s) == ((), (), 1.0)
     assert (bool(in_time.patch), len(in_time.drains)) == (True, 2)
 
@@ -238,11 +238,11 @@ def test_nobody_is_drained_while_the_lower_number_has_to_wait():
 @pytest.mark.rule("D12")
 def test_a_drained_node_whose_name_was_never_written_is_named_by_the_next_tick():
     world = idle_and_about_to_shrink()
-    plan = reconcile(world.snapshot(), world.memory)
+    plan = reconcile(world.snapshot(), world.state)
     answers = {drain.node_id: world.drain(drain.node_id, drain.reason) for drain in plan.drains}
     lost = plan_names(world.snapshot(), plan, answers)
     assert lost.patch
-    following = reconcile(world.snapshot(), replace(lost.memory, wrote_s=None))
+    following = reconcile(world.snapshot(), replace(lost.state, wrote_s=None))
     assert sorted(following.orders["cpu"].delete) == sorted(world.pods)
 
 
@@ -261,7 +261,7 @@ def test_a_node_that_got_work_in_the_last_moment_stays():
     world.demand(0)
     world.run_until(lambda: world.next_tick_s == world.now_s + 1 and world.idle_for() >= 20, 60)
     snapshot = world.snapshot()
-    plan = reconcile(snapshot, world.memory)
+    plan = reconcile(snapshot, world.state)
     world.demand(2)
     world.run(1)
     assert len(plan.drains) == 2
@@ -463,7 +463,7 @@ def test_report_versions_never_fall_even_when_the_clock_does():
     snapshot = world.snapshot()
     ahead = Snapshot(**{**_fields(snapshot), "reported_version": 10**15})
     first = reconcile(ahead, ReconcilerState())
-    second = reconcile(snapshot, first.memory)
+    second = reconcile(snapshot, first.state)
     assert first.report is not None
     assert second.report is not None
     assert (first.report.version, second.report.version) == (10**15, 10**15)

@@ -47,14 +47,14 @@ def test_a_sidecar_whose_head_is_being_deleted_orders_nothing_more(world: World,
     snapshot = seen(world, dying)
     snapshot = replace(snapshot, settings=replace(snapshot.settings, is_recorded=is_recorded))
     world.demand(9)
-    assert orders_nothing(reconcile(snapshot, world.memory))
+    assert orders_nothing(reconcile(snapshot, world.state))
 
 
 @pytest.mark.rule("RM:I23")
 def test_it_does_not_speak_for_the_head_that_follows(world: World):
     following = head_of(world, name="demo-head-2", uid="uid-head-2")
-    assert orders_nothing(reconcile(seen(world, head_of(world, **DYING), following), world.memory))
-    assert orders_nothing(reconcile(seen(world, following), world.memory))
+    assert orders_nothing(reconcile(seen(world, head_of(world, **DYING), following), world.state))
+    assert orders_nothing(reconcile(seen(world, following), world.state))
 
 
 def test_the_sidecar_of_the_head_that_follows_orders_at_once(world: World):
@@ -66,8 +66,8 @@ def test_the_sidecar_of_the_head_that_follows_orders_at_once(world: World):
 
 @pytest.mark.rule("RM:I4")
 def test_a_sidecar_left_over_from_a_cluster_of_the_same_name_orders_nothing(world: World):
-    assert orders_nothing(reconcile(seen(world, head_of(world, owner_uid="uid-of-the-one-before")), world.memory))
-    assert not reconcile(seen(world, head_of(world, owner_uid=CLUSTER_UID)), world.memory).why_not
+    assert orders_nothing(reconcile(seen(world, head_of(world, owner_uid="uid-of-the-one-before")), world.state))
+    assert not reconcile(seen(world, head_of(world, owner_uid=CLUSTER_UID)), world.state).why_not
 
 
 @pytest.mark.rule("RM:I4")

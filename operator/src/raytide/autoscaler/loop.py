@@ -131,7 +131,7 @@ class Autoscaler:
             client, key, clock=clock, on_pods_changed=self._woken.set, api_version=self._settings.api_version
         )
         self._node_events = NodeEvents(client, key.namespace, clock=clock, presence=self._settings.node_autoscaler)
-        self._memory = ReconcilerState()
+        self._state = ReconcilerState()
         self._decided: tuple[Snapshot, ReconcileResult] | None = None
         """The last complete tick that was reported to Ray; it need not be repeated while nothing changes."""
         self._reported: tuple[str, int] | None = None
@@ -220,8 +220,8 @@ class Autoscaler:
         if self._decided is not None and is_noop(*self._decided, snapshot):
             return Tick(self._clock.monotonic() - began_s, self._decided[1], snapshot.gcs)
         self._decided = None
-        plan = reconcile(snapshot, self._memory, self._on_progress)
-        self._memory = plan.memory
+        plan = reconcile(snapshot, self._state, self._on_progress)
+        self._state = plan.state
         _speak(plan.log)
         submitted = await self.provider.submit(plan.patch) if plan.patch else None
         answers: Answers = {}
@@ -322,7 +322,7 @@ class Autoscaler:
     async def _name(self, snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> None:
         """Name the pods of accepted drains at once: they terminate within a second (B-28)."""
         naming = plan_names(snapshot, plan, answers)
-        self._memory = naming.memory
+        self._state = naming.state
         _speak(naming.log)
         if naming.patch:
             await self.provider.submit(naming.patch)

@@ -1,7 +1,7 @@
 """Reconciler: one tick's plan from one snapshot.
 
-Takes a snapshot of the RayCluster, its pods and the GCS, and a memory of timers. Returns the patch, the drains, the
-report, log lines and events, and the next memory. Targets are absolute and computed from current state, so that a
+Takes a snapshot of the RayCluster, its pods and the GCS, and the timers. Returns the patch, the drains, the
+report, log lines and events, and the next state. Targets are absolute and computed from current state, so that a
 restart at any instruction changes nothing and repetition is harmless (D12, RM:I23). It only composes state, scheduling,
 scaling and reporting, in this order (contract, "Order of a scale-down"). Called by loop.py.
 """
@@ -33,29 +33,29 @@ from raytide.autoscaler.state.snapshot import (
 )
 
 
-def reconcile(snapshot: Snapshot, memory: ReconcilerState, on_progress: OnProgress = unwatched) -> ReconcileResult:
+def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgress = unwatched) -> ReconcileResult:
     """The plan for this snapshot; `on_progress` is called repeatedly meanwhile."""
     snapshot = with_own_pods(snapshot)
-    current = read_current_targets(snapshot, memory)
+    current = read_current_targets(snapshot, state)
     why_not = _why_hands_off(snapshot)
     if why_not:
-        return ReconcileResult(memory=memory, why_not=why_not, record=current.record)
-    cluster = read_cluster_state(snapshot, memory, current)
-    scheduled = run_scheduling(snapshot, memory, cluster, on_progress)
-    outcomes = group_outcomes(snapshot, memory, cluster, scheduled)
+        return ReconcileResult(state=state, why_not=why_not, record=current.record)
+    cluster = read_cluster_state(snapshot, state, current)
+    scheduled = run_scheduling(snapshot, state, cluster, on_progress)
+    outcomes = group_outcomes(snapshot, state, cluster, scheduled)
     on_progress()
     orders = {**outcomes.orders(), **removed_orders(snapshot, current, cluster.found.instances)}
-    writing = plan_patch(snapshot, memory, cluster, orders, outcomes.cluster_why)
-    drains = plan_drains(snapshot, memory, cluster, outcomes, is_written=bool(writing.patch))
-    words = collect_messages(memory, cluster, scheduled, outcomes, writing.written)
-    report = report_of(snapshot, memory, cluster, scheduled, outcomes)
+    writing = plan_patch(snapshot, state, cluster, orders, outcomes.cluster_why)
+    drains = plan_drains(snapshot, state, cluster, outcomes, is_written=bool(writing.patch))
+    words = collect_messages(state, cluster, scheduled, outcomes, writing.written)
+    report = report_of(snapshot, state, cluster, scheduled, outcomes)
     return ReconcileResult(
         patch=writing.patch,
         drains=drains,
         report=report,
-        memory=replace(
-            _next_memory(snapshot, memory, cluster, outcomes, writing),
-            report_version=report.version if report else memory.report_version,
+        state=replace(
+            _next_state(snapshot, state, cluster, outcomes, writing),
+            report_version=report.version if report else state.report_version,
             words=words.said,
         ),
         log=words.lines,
@@ -78,10 +78,10 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
     because its Ray node is dead while the pod exists.
     """
     now_s = snapshot.monotonic_s
-    memory = replace(
-        plan.memory,
-        leaving_s=leaving_since(plan.memory.leaving_s, answers, now_s),
-        refusals=refusals_after(plan.memory.refusals, plan.drains, answers, now_s),
+    state = replace(
+        plan.state,
+        leaving_s=leaving_since(plan.state.leaving_s, answers, now_s),
+        refusals=refusals_after(plan.state.refusals, plan.drains, answers, now_s),
     )
     orders = dict(plan.orders)
     named = {g: names for g, names in named_after(plan.drains, answers, plan.instances).items() if g in orders}
@@ -89,8 +89,8 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
         together = tuple(dict.fromkeys([*orders[group].delete, *names]))[:MAX_NAMES_PER_GROUP]
         orders[group] = replace(orders[group], delete=together)
     if not named:
-        return NamesPlan(memory=memory, log=_refusal_lines(plan.drains, answers))
-    current = read_current_targets(snapshot, memory)
+        return NamesPlan(state=state, log=_refusal_lines(plan.drains, answers))
+    current = read_current_targets(snapshot, state)
     patch = patch_now(snapshot, current, orders, plan.why)
     lines = tuple(
         LogLine(
@@ -100,7 +100,7 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
         )
         for group, names in named.items()
     )
-    return NamesPlan(patch, replace(memory, wrote_s=now_s), (*lines, *_refusal_lines(plan.drains, answers)))
+    return NamesPlan(patch, replace(state, wrote_s=now_s), (*lines, *_refusal_lines(plan.drains, answers)))
 
 
 def _why_hands_off(snapshot: Snapshot) -> str:
@@ -131,17 +131,17 @@ def _refusal_lines(drains: tuple[Drain, ...], answers: Answers) -> tuple[LogLine
     return tuple(lines)
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------
+# --- next state ------------------------------------------------------------------------------------------------------
 
 
-def _next_memory(
-    snapshot: Snapshot, memory: ReconcilerState, cluster: ClusterState, outcomes: Outcomes, writing: PatchPlan
+def _next_state(
+    snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState, outcomes: Outcomes, writing: PatchPlan
 ) -> ReconcilerState:
     now_s = snapshot.monotonic_s
-    silent_s = None if cluster.limits is not None else now_s if memory.silent_s is None else memory.silent_s
+    silent_s = None if cluster.limits is not None else now_s if state.silent_s is None else state.silent_s
     return replace(
-        memory,
-        wrote_s=now_s if writing.patch else memory.wrote_s,
+        state,
+        wrote_s=now_s if writing.patch else state.wrote_s,
         unrecorded={}
         if snapshot.settings.is_recorded
         else {outcome.group.name: _unrecorded(outcome) for outcome in outcomes.groups},
@@ -149,18 +149,18 @@ def _next_memory(
         unneeded_s=outcomes.unneeded_s,
         pending_s=outcomes.pending_s,
         leaving_s=outcomes.leaving_s,
-        refusals=_refusals_of_those_there(memory, cluster),
+        refusals=_refusals_of_those_there(state, cluster),
         timers=cluster.found.timers,
         known=cluster.found.known,
         silent_s=silent_s,
     )
 
 
-def _refusals_of_those_there(memory: ReconcilerState, cluster: ClusterState) -> Mapping[str, DrainRejection]:
-    if not memory.refusals:
-        return memory.refusals
+def _refusals_of_those_there(state: ReconcilerState, cluster: ClusterState) -> Mapping[str, DrainRejection]:
+    if not state.refusals:
+        return state.refusals
     there = {stay.node_id for stay in cluster.found.timers.stays.values()}
-    return {node_id: refusal for node_id, refusal in memory.refusals.items() if node_id in there}
+    return {node_id: refusal for node_id, refusal in state.refusals.items() if node_id in there}
 
 
 def _unrecorded(outcome: GroupResult) -> GroupDecision:

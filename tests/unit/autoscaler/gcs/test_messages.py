@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from raytide.autoscaler.gcs import gcs_pb2 as pb
 from raytide.autoscaler.gcs.messages import (
     REPORTED_ONE_BY_ONE,
-    Memory,
+    NodeCache,
     decode_state,
     encode_demand,
     encode_gang,
@@ -370,22 +370,22 @@ def reply_of(*nodes: pb.NodeState) -> pb.GetClusterResourceStateReply:
 
 
 def test_nodes_that_say_the_same_again_are_the_very_same_values():
-    memory: Memory = {}
+    cache: NodeCache = {}
     busy = pb.NodeState(node_id=b"\1", total_resources={"CPU": 2.0, "memory": 1e9}, labels={"a": "b"})
     idle = pb.NodeState(node_id=b"\2", total_resources={"CPU": 2.0}, idle_duration_ms=5)
-    first = decode_state(reply_of(busy, idle), memory)
+    first = decode_state(reply_of(busy, idle), cache)
     idle.idle_duration_ms = 9
-    second = decode_state(reply_of(busy, idle), memory)
+    second = decode_state(reply_of(busy, idle), cache)
     assert second == replace(first, nodes=(first.nodes[0], replace(first.nodes[1], idle_ms=9)))
     assert second.nodes[0] is first.nodes[0]
     busy.total_resources["CPU"] = 3.0
-    third = decode_state(reply_of(busy), memory)
+    third = decode_state(reply_of(busy), cache)
     assert dict(third.nodes[0].total)["CPU"] == 3 * UNIT
-    assert len(memory) == 1, "nothing is kept of nodes that are gone"
+    assert len(cache) == 1, "nothing is kept of nodes that are gone"
 
 
 def test_nonsense_is_told_every_time():
-    memory: Memory = {}
+    cache: NodeCache = {}
     for _ in range(2):
-        state = decode_state(reply_of(pb.NodeState(node_id=b"\1", total_resources={"CPU": -1.0})), memory)
+        state = decode_state(reply_of(pb.NodeState(node_id=b"\1", total_resources={"CPU": -1.0})), cache)
         assert len(state.problems) == 1

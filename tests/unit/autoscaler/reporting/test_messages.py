@@ -239,7 +239,7 @@ def test_more_of_what_is_impossible_is_the_same_warning():
 
 def reported(**extra: Any) -> ReportInputs:
     fields = {
-        "state": GcsState(version=7),
+        "gcs": GcsState(version=7),
         "instances": (),
         "decision": SchedulingReply(),
         "coming": {},
@@ -258,7 +258,7 @@ def test_the_version_is_the_time_and_never_below_what_the_gcs_keeps(kept: int, v
 def test_a_constraint_that_only_finds_no_room_is_not_infeasible():
     tight, too_big = (Demand(request(CPU=1), 99),), (Demand(request(CPU=9), 1),)
     for asked, expected in ((tight, None), (too_big, too_big)):
-        told = reported(state=GcsState(constraint=asked), decision=SchedulingReply(is_constraint_unmet=True))
+        told = reported(gcs=GcsState(constraint=asked), decision=SchedulingReply(is_constraint_unmet=True))
         assert build_report(told).infeasible_constraint == expected
 
 

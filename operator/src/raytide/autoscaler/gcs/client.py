@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from raytide.api.errors import ApiStatusError
 from raytide.autoscaler.gcs import gcs_pb2 as pb
-from raytide.autoscaler.gcs.messages import Memory, decode_state, encode_report
+from raytide.autoscaler.gcs.messages import NodeCache, decode_state, encode_report
 from raytide.autoscaler.model import Demand, Drained, DrainReason, GcsState, HeadDirectories, Report
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Gcs:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._memory: Memory = {}
+        self._node_cache: NodeCache = {}
         self._requested = LastRequest()
         self._is_request_lost = False
 
@@ -139,7 +139,7 @@ class Gcs:
 
     async def state(self) -> GcsState:
         """The current cluster resource state, with a `request_resources()` constraint the GCS has lost."""
-        state = decode_state(await self._wire.call(GET_STATE, pb.GetClusterResourceStateRequest()), self._memory)
+        state = decode_state(await self._wire.call(GET_STATE, pb.GetClusterResourceStateRequest()), self._node_cache)
         self._requested = self._requested.after(state)
         is_lost = state.constraint != self._requested.constraint
         if is_lost and not self._is_request_lost:

@@ -36,14 +36,14 @@ MOST_IN_A_COUNT: Final = 2**31 - 1
 # --- decoding --------------------------------------------------------------------------------------------------------
 
 
-Memory: TypeAlias = dict[bytes, RayNode]
+NodeCache: TypeAlias = dict[bytes, RayNode]
 """The nodes of the last reply by their encoding: most nodes do not change between ticks."""
 
 
-def decode_state(reply: pb.GetClusterResourceStateReply, memory: Memory | None = None) -> GcsState:
-    """Decode the valid part of `reply`, which is modified; nodes unchanged since the last reply come from `memory`."""
+def decode_state(reply: pb.GetClusterResourceStateReply, cache: NodeCache | None = None) -> GcsState:
+    """Decode the valid part of `reply`, which is modified; nodes unchanged since the last reply come from `cache`."""
     state = reply.cluster_resource_state
-    reader = _Reader({} if memory is None else memory)
+    reader = _Reader({} if cache is None else cache)
     return GcsState(
         nodes=reader.nodes(state.node_states),
         tasks=reader.demands(state.pending_resource_requests, "demand"),
@@ -74,35 +74,35 @@ class _Problems:
 class _Reader:
     """Decodes one reply and collects its problems."""
 
-    memory: Memory
+    cache: NodeCache
     problems: _Problems = field(default_factory=_Problems)
     known: dict[bytes, Request] = field(default_factory=dict)
     """By encoding: the bundles of a gang, and many demands, are alike."""
 
     def nodes(self, found: Iterable[pb.NodeState]) -> tuple[RayNode, ...]:
         nodes: dict[str, RayNode] = {}
-        said: Memory = {}
+        used: NodeCache = {}
         for entry in found:
-            node = self.known_node(entry, said)
+            node = self.known_node(entry, used)
             if not node.node_id:
                 self.problems.note("nodes without an ID skipped", repr(node.instance_id))
             elif node.node_id in nodes:
                 self.problems.note("duplicate nodes skipped", node.node_id)
             else:
                 nodes[node.node_id] = node
-        self.memory.clear()
-        self.memory.update(said)
+        self.cache.clear()
+        self.cache.update(used)
         return tuple(nodes.values())
 
-    def known_node(self, entry: pb.NodeState, said: Memory) -> RayNode:
+    def known_node(self, entry: pb.NodeState, used: NodeCache) -> RayNode:
         """The same object as last time if unchanged and not idle; nodes with problems are decoded every time."""
         idle_ms = max(entry.idle_duration_ms, 0)
         entry.ClearField("idle_duration_ms")
         encoded = entry.SerializeToString()
         before = self.problems.counts.total()
-        node = self.memory.get(encoded) or self.node(entry)
+        node = self.cache.get(encoded) or self.node(entry)
         if self.problems.counts.total() == before:
-            said[encoded] = node
+            used[encoded] = node
         return replace(node, idle_ms=idle_ms) if idle_ms else node
 
     def node(self, entry: pb.NodeState) -> RayNode:

@@ -38,7 +38,7 @@ class Messages:
 
 def report_of(
     snapshot: Snapshot,
-    memory: ReconcilerState,
+    state: ReconcilerState,
     cluster: ClusterState,
     scheduled: SchedulingRound | None,
     outcomes: Outcomes,
@@ -48,14 +48,14 @@ def report_of(
         return None
     return build_report(
         ReportInputs(
-            state=snapshot.gcs,
+            gcs=snapshot.gcs,
             instances=cluster.found.instances,
             decision=SchedulingReply() if scheduled is None else scheduled.choice.decision,
             coming={o.group.name: o.launches + o.kept for o in outcomes.groups},
             types=cluster.types.types,
             pods={pod.name: pod for pod in snapshot.pods},
             now=snapshot.now,
-            at_least=max(snapshot.reported_version, memory.report_version),
+            at_least=max(snapshot.reported_version, state.report_version),
             asked_for_s={
                 name: [snapshot.monotonic_s - ask.since_s for ask in asks]
                 for name, asks in cluster.found.timers.asks.items()
@@ -67,7 +67,7 @@ def report_of(
 
 
 def collect_messages(
-    memory: ReconcilerState,
+    state: ReconcilerState,
     cluster: ClusterState,
     scheduled: SchedulingRound | None,
     outcomes: Outcomes,
@@ -76,19 +76,19 @@ def collect_messages(
     """Log lines and events; `written` is the kind of change that is written now."""
     orders = outcomes.orders()
     lines, said = reason_lines(
-        {**{name: order.why for name, order in orders.items()}, "": outcomes.cluster_why}, memory.words
+        {**{name: order.why for name, order in orders.items()}, "": outcomes.cluster_why}, state.words
     )
-    late, overdue = overdue_lines(cluster.found.overdue, memory.words)
+    late, overdue = overdue_lines(cluster.found.overdue, state.words)
     lines, said = (*lines, *late), said | overdue
     if written is Change.DECISION:
         lines = (*resizing_lines(_resize_summary(outcome) for outcome in outcomes.groups), *lines)
     elif written is Change.CONFLICT:
         lines = (conflict_line(cluster.current, orders), *lines)
     if scheduled is None:
-        return Messages(lines, (), said | memory.words)
+        return Messages(lines, (), said | state.words)
     decision = scheduled.choice.decision
     impossible = impossible_events(decision)
-    warnings = tuple(event for about, event in impossible.items() if about not in memory.words)
+    warnings = tuple(event for about, event in impossible.items() if about not in state.words)
     facts = _resize_facts(outcomes, decision) if written is Change.DECISION else ResizeFacts()
     return Messages(lines, (*resize_events(facts), *warnings), said | impossible.keys())
 

@@ -34,7 +34,7 @@ from raytide.autoscaler.state.group_availability import UnavailableGroup
 class ReportInputs:
     """Inputs for a report."""
 
-    state: GcsState
+    gcs: GcsState
     instances: tuple[Instance, ...]
     decision: SchedulingReply
     coming: Mapping[str, int]
@@ -56,7 +56,7 @@ def build_report(facts: ReportInputs) -> Report:
     """The report of this tick."""
     now_s = int(facts.now.timestamp())
     return Report(
-        gcs_version=facts.state.version,
+        gcs_version=facts.gcs.version,
         version=report_version(facts.now, facts.at_least),
         pending_requests=tuple(_pending_requests(facts)),
         pending_instances=tuple(_pending_instances(facts)),
@@ -107,7 +107,7 @@ def _failed_request(group: str, why: UnavailableGroup, now_s: int) -> FailedRequ
 
 def _impossible_constraint(facts: ReportInputs) -> tuple[Demand, ...] | None:
     """The `request_resources()` constraint if part of it is infeasible; mere lack of capacity is not reported."""
-    asked = facts.state.constraint
+    asked = facts.gcs.constraint
     if not asked or not facts.decision.is_constraint_unmet:
         return None
     is_impossible = any(not any(could_hold(kind, demand.request) for kind in facts.types) for demand in asked)

@@ -37,7 +37,7 @@ class PatchPlan:
 
 def plan_patch(
     snapshot: Snapshot,
-    memory: ReconcilerState,
+    state: ReconcilerState,
     cluster: ClusterState,
     orders: Mapping[str, GroupDecision],
     why: tuple[Why, ...],
@@ -49,7 +49,7 @@ def plan_patch(
     text = _record_text(current, orders, why, snapshot)
     record = parse_record(text)
     change = change_between(current, _as_read(orders, record), why if record is None else record.why)
-    since_s = since_last_write_s(current, memory.wrote_s, snapshot.monotonic_s, snapshot.now)
+    since_s = since_last_write_s(current, state.wrote_s, snapshot.monotonic_s, snapshot.now)
     doubt_s = _doubt_s(cluster.joined_s, since_s, snapshot.monotonic_s) if change is Change.MESSAGE else 0.0
     waits_s = max(wait_s(change, since_s), doubt_s)
     if change is Change.NONE or waits_s > 0:

@@ -50,7 +50,7 @@ class DrainTerms:
 
 
 def plan_drains(
-    snapshot: Snapshot, memory: ReconcilerState, cluster: ClusterState, outcomes: Outcomes, *, is_written: bool
+    snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState, outcomes: Outcomes, *, is_written: bool
 ) -> tuple[Drain, ...]:
     """Drains only for groups whose count is lowered already or in this patch: else pods would be replaced (B-28)."""
     if is_paused(snapshot.cluster):
@@ -60,7 +60,7 @@ def plan_drains(
         now=snapshot.now,
         monotonic_s=snapshot.monotonic_s,
         grace_s=snapshot.settings.preemption_grace_s,
-        refusals=memory.refusals,
+        refusals=state.refusals,
     )
     drains = tuple(
         drain
@@ -70,7 +70,7 @@ def plan_drains(
         for drain in drains_of(outcome.group.name, outcome.target, terms)
     )
     in_spec = frozenset(group.name for group in cluster.current.groups)
-    return (*drains, *drains_of_removed(cluster.found.instances, in_spec, memory.leaving_s, terms))
+    return (*drains, *drains_of_removed(cluster.found.instances, in_spec, state.leaving_s, terms))
 
 
 def drains_of(group: str, target: GroupTarget, terms: DrainTerms) -> tuple[Drain, ...]:

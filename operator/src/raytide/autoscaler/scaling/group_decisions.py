@@ -75,23 +75,23 @@ class Outcomes:
 
 
 def group_outcomes(
-    snapshot: Snapshot, memory: ReconcilerState, cluster: ClusterState, scheduled: SchedulingRound | None
+    snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState, scheduled: SchedulingRound | None
 ) -> Outcomes:
     """Decide about every group."""
     pods = {pod.name: pod for pod in snapshot.pods}
     if scheduled is None or cluster.limits is None:
-        return _hold(snapshot, memory, cluster, pods)
-    return _GroupRound(snapshot, memory, cluster, scheduled, cluster.limits, pods).outcomes()
+        return _hold(snapshot, state, cluster, pods)
+    return _GroupRound(snapshot, state, cluster, scheduled, cluster.limits, pods).outcomes()
 
 
-def _hold(snapshot: Snapshot, memory: ReconcilerState, cluster: ClusterState, pods: Mapping[str, PodView]) -> Outcomes:
+def _hold(snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState, pods: Mapping[str, PodView]) -> Outcomes:
     """Keep every group at its current target, within minimum and maximum."""
     current = cluster.current
-    silent_s = snapshot.monotonic_s - (snapshot.monotonic_s if memory.silent_s is None else memory.silent_s)
+    silent_s = snapshot.monotonic_s - (snapshot.monotonic_s if state.silent_s is None else state.silent_s)
     is_long = silent_s >= SILENCE_S
     groups = tuple(_left(group, current, pods, () if is_long else None) for group in current.groups)
     why = (head_down(cluster.why_not),) if is_long else current.why
-    return Outcomes(groups, why, memory.unneeded_s, memory.pending_s, memory.leaving_s)
+    return Outcomes(groups, why, state.unneeded_s, state.pending_s, state.leaving_s)
 
 
 def _left(
@@ -114,7 +114,7 @@ class _GroupRound:
     """One decision about all groups."""
 
     snapshot: Snapshot
-    memory: ReconcilerState
+    state: ReconcilerState
     cluster: ClusterState
     scheduled: SchedulingRound
     limits: Limits
@@ -199,7 +199,7 @@ class _GroupRound:
             return None
         if all(self._is_needed(i) for i in mine if i.status in UNSEEN and i.instance_id not in self.choice.withdrawn):
             return None
-        return self.memory.unneeded_s.get(group.name, self.snapshot.monotonic_s)
+        return self.state.unneeded_s.get(group.name, self.snapshot.monotonic_s)
 
     def _is_needed(self, instance: Instance) -> bool:
         return instance.instance_id in self.choice.decision.needed or instance.instance_id in self.choice.kept
@@ -214,7 +214,7 @@ class _GroupRound:
 
     def _dead_after_drain(self) -> frozenset[str]:
         """Pods whose Ray node received a drain request and is now dead: they must still be named for deletion."""
-        asked = self.memory.leaving_s.keys() | self.memory.refusals.keys()
+        asked = self.state.leaving_s.keys() | self.state.refusals.keys()
         stays = self.cluster.found.timers.stays
         return frozenset(name for name, stay in stays.items() if stay.stage is Stage.DEAD and stay.node_id in asked)
 
@@ -223,7 +223,7 @@ class _GroupRound:
         if self.snapshot.settings.pending_idle_timeout_s is None:
             return {}
         return {
-            i.instance_id: self.memory.pending_s.get(i.instance_id, self.snapshot.monotonic_s)
+            i.instance_id: self.state.pending_s.get(i.instance_id, self.snapshot.monotonic_s)
             for i in self.cluster.found.instances
             if i.status in STARTING and not i.is_head and i.pod and not self._is_needed(i)
         }
@@ -253,7 +253,7 @@ class _GroupRound:
         """
         stays = self.cluster.found.timers.stays
         there = {stay.node_id for name, stay in stays.items() if name in self.pods}
-        leaving_s = {node_id: since for node_id, since in self.memory.leaving_s.items() if node_id in there}
+        leaving_s = {node_id: since for node_id, since in self.state.leaving_s.items() if node_id in there}
         for group in self.cluster.current.groups:
             mine = [i for i in by_group.get(group.name, ()) if i.pod]
             if len(mine) > group.clamp(group.max_replicas) * group.num_of_hosts:

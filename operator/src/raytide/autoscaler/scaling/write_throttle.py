@@ -3,7 +3,7 @@
 Takes the targets in force and the new decisions, and returns the kind of change between them and how long it must wait:
 a new decision at least 2 s after the last write, an unchanged decision against another writer's spec at least 10 s,
 reasons alone at least 10 s; without a change nothing is written (contract, "Written only on a change of mind"). After a
-restart the record's time replaces the memory of the last write. Called by decision_patch.py and drains.py.
+restart the record's time replaces the time of the last write. Called by decision_patch.py and drains.py.
 """
 
 from collections.abc import Mapping

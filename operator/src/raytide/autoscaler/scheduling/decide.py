@@ -27,21 +27,21 @@ class SchedulingRound:
 
 
 def run_scheduling(
-    snapshot: Snapshot, memory: ReconcilerState, cluster: ClusterState, on_progress: OnProgress = unwatched
+    snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState, on_progress: OnProgress = unwatched
 ) -> SchedulingRound | None:
     """Run the scheduler; None: nothing can be scheduled, `cluster.why_not` has the reason."""
     if cluster.limits is None:
         return None
-    question = _build_request(snapshot, memory, cluster)
+    question = _build_request(snapshot, state, cluster)
     on_progress()
     scheduler = partial(schedule, on_progress=on_progress)
     choice = schedule_with_fallback(question, cluster.limits, scheduler)
     return SchedulingRound(choice, launches(choice, scheduler, is_conservative=cluster.types.is_conservative))
 
 
-def _build_request(snapshot: Snapshot, memory: ReconcilerState, cluster: ClusterState) -> SchedulingRequest:
+def _build_request(snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState) -> SchedulingRequest:
     gcs, types, now_s = snapshot.gcs or GcsState(), cluster.types, snapshot.monotonic_s
-    resting = {node_id for node_id, refusal in memory.refusals.items() if now_s < refusal.until_s}
+    resting = {node_id for node_id, refusal in state.refusals.items() if now_s < refusal.until_s}
     return SchedulingRequest(
         types=types.types,
         instances=tuple(_as_scheduled(i, resting, cluster.joined_s, now_s) for i in cluster.found.instances),

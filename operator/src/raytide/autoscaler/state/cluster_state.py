@@ -35,16 +35,16 @@ class ClusterState:
     why_not: str = ""
 
 
-def read_cluster_state(snapshot: Snapshot, memory: ReconcilerState, current: CurrentTargets) -> ClusterState:
+def read_cluster_state(snapshot: Snapshot, state: ReconcilerState, current: CurrentTargets) -> ClusterState:
     """Read node types, instances and unavailable groups from the snapshot."""
     gcs = snapshot.gcs or GcsState()
     types = node_types(snapshot.cluster["spec"], gcs.nodes, asked_resources(gcs))
     time_limits = snapshot.settings.time_limits
-    inputs = _instance_inputs(snapshot, memory, current, types, gcs)
-    found = instances(inputs, memory.timers, time_limits, memory.known)
+    inputs = _instance_inputs(snapshot, state, current, types, gcs)
+    found = instances(inputs, state.timers, time_limits, state.known)
     if snapshot.gcs is None:
-        return ClusterState(current, types, found, memory.joined_s, why_not="the GCS does not answer")
-    joined_s = _joined(found.instances, memory.joined_s, snapshot.monotonic_s)
+        return ClusterState(current, types, found, state.joined_s, why_not="the GCS does not answer")
+    joined_s = _joined(found.instances, state.joined_s, snapshot.monotonic_s)
     if not found.is_head_running:
         return ClusterState(current, types, found, joined_s, why_not="the head's Ray node is not running")
     evidence = _availability_inputs(snapshot, current)
@@ -53,7 +53,7 @@ def read_cluster_state(snapshot: Snapshot, memory: ReconcilerState, current: Cur
 
 
 def _instance_inputs(
-    snapshot: Snapshot, memory: ReconcilerState, current: CurrentTargets, types: NodeTypes, gcs: GcsState
+    snapshot: Snapshot, state: ReconcilerState, current: CurrentTargets, types: NodeTypes, gcs: GcsState
 ) -> InstanceInputs:
     return InstanceInputs(
         pods=snapshot.pods,
@@ -62,7 +62,7 @@ def _instance_inputs(
         now_s=snapshot.monotonic_s,
         wanted={group.name: current.replicas(group) * group.num_of_hosts for group in current.groups},
         to_delete=frozenset(name for group in current.groups for name in current.named(group)),
-        drains=frozenset(memory.leaving_s),
+        drains=frozenset(state.leaving_s),
     )
 
 

@@ -1,6 +1,6 @@
 """Targets in force before this tick: replicas and names to delete per worker group.
 
-Takes the RayCluster and the memory of this process. Returns per group the replica count in force, the names in
+Takes the RayCluster and the reconciler's state. Returns per group the replica count in force, the names in
 `workersToDelete` and whether another writer raised the count. With Raytide's operator the decision record is in force
 and a higher count from another writer is adopted once (D19); with another operator the spec is. It only reads. Called
 by autoscaler/reconcile.py (contract, "The decision record").
@@ -80,7 +80,7 @@ class CurrentTargets:
         return tuple(dict.fromkeys([*(group.workers_to_delete or ()), *self.decision(group).delete]))
 
 
-def read_current_targets(snapshot: Snapshot, memory: ReconcilerState) -> CurrentTargets:
+def read_current_targets(snapshot: Snapshot, state: ReconcilerState) -> CurrentTargets:
     """Read the targets in force from the snapshot."""
     metadata = snapshot.cluster["metadata"]
     head = _head_uid(snapshot)
@@ -93,7 +93,7 @@ def read_current_targets(snapshot: Snapshot, memory: ReconcilerState) -> Current
         is_recorded=is_recorded,
         record=found if is_ours else None,
         is_record_foreign=found is not None and not (is_ours and found.head == head),
-        unrecorded=memory.unrecorded,
+        unrecorded=state.unrecorded,
     )
 
 

@@ -1,7 +1,7 @@
-"""Snapshot, memory and plan of one autoscaler tick.
+"""Snapshot, state and plan of one autoscaler tick.
 
-Frozen values only: the snapshot a tick decides from, the memory carried to the next tick, and the plan it returns.
-Memory holds timers: with an empty one every decision is the same, some only come later (D12). Built by
+Frozen values only: the snapshot a tick decides from, the state carried to the next tick, and the plan it returns.
+The state holds timers: with an empty one every decision is the same, some only come later (D12). Built by
 autoscaler/loop.py (Snapshot) and autoscaler/reconcile.py (the rest); autoscaler/loop.py executes the plan and makes no
 decisions (D5).
 """
@@ -170,7 +170,7 @@ class ReconcileResult:
     drains: tuple[Drain, ...] = ()
     """Sent only after the patch, if there is one, was written."""
     report: Report | None = None
-    memory: ReconcilerState = ReconcilerState()
+    state: ReconcilerState = ReconcilerState()
     log: tuple[LogLine, ...] = ()
     events: tuple[ClusterEvent, ...] = ()
     requeue_after_s: float | None = None
@@ -193,5 +193,5 @@ class NamesPlan:
     """The second patch of a tick, after the drain results."""
 
     patch: tuple[Operation, ...] = ()
-    memory: ReconcilerState = ReconcilerState()
+    state: ReconcilerState = ReconcilerState()
     log: tuple[LogLine, ...] = ()
