@@ -134,4 +134,4 @@ class SidecarUnderTest:
 
 
 def _orders(plan: ReconcileResult) -> tuple[object, ...]:
-    return plan.patch, plan.drains, plan.orders
+    return plan.patch, plan.drains, plan.decisions

@@ -491,7 +491,7 @@ class World:
             self.reports.append(plan.report)
         if plan.requeue_after_s is not None:
             self.next_tick_s = min(self.next_tick_s, self.now_s + max(1, round(plan.requeue_after_s + 0.5)))
-        if plan.patch and not self._submit(plan.patch, "orders"):
+        if plan.patch and not self._submit(plan.patch, "decisions"):
             return
         kill = self.dies_at()
         if kill == "patch":
@@ -527,9 +527,9 @@ class World:
         """RM:I21, I22, I24 and the pace, at the write itself."""
         tested = {op["path"]: op["value"] for op in patch if op["op"] == "test"}
         assert tested["/metadata/uid"] == self.cluster["metadata"]["uid"], "I24"
-        orders = [at for at, k, _ in self.writes if k == "orders"]
-        if kind == "orders" and orders and not self.has_restarted_since(orders[-1]):
-            assert self.now_s - orders[-1] >= 2, "contract: at least 2 s apart"
+        decisions = [at for at, k, _ in self.writes if k == "decisions"]
+        if kind == "decisions" and decisions and not self.has_restarted_since(decisions[-1]):
+            assert self.now_s - decisions[-1] >= 2, "contract: at least 2 s apart"
         for op in patch:
             parts = op["path"].split("/")
             if op["op"] == "test" or parts[1] != "spec":

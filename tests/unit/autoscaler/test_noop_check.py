@@ -18,7 +18,7 @@ CLUSTER = {**raycluster(), "metadata": {"name": "demo", "uid": "u", "resourceVer
 BEFORE = Snapshot(CLUSTER, (head(), pod("w")), STATE, NOW, 0.0)
 AFTER = replace(BEFORE, gcs=replace(STATE, version=2), monotonic_s=5.0)
 RUNNING = Instance("w", "cpu", Status.RAY_RUNNING)
-PLAN = ReconcileResult(orders={"cpu": GroupDecision(1)}, instances=(RUNNING,))
+PLAN = ReconcileResult(decisions={"cpu": GroupDecision(1)}, instances=(RUNNING,))
 
 
 @pytest.mark.rule("AS:L-1")
@@ -64,9 +64,9 @@ def test_whatever_changes_is_decided_on(after):
         pytest.param(replace(PLAN, why_not="paused"), id="nothing was decided"),
         pytest.param(replace(PLAN, instances=(replace(RUNNING, status=Status.REQUESTED),)), id="a node is coming"),
         pytest.param(
-            replace(PLAN, orders={"cpu": GroupDecision(1, why=(Why("MaxReached"),))}), id="a group has a reason"
+            replace(PLAN, decisions={"cpu": GroupDecision(1, why=(Why("MaxReached"),))}), id="a group has a reason"
         ),
-        pytest.param(replace(PLAN, orders={"cpu": GroupDecision(1, backoff=Backoff(1, NOW))}), id="a group rests"),
+        pytest.param(replace(PLAN, decisions={"cpu": GroupDecision(1, backoff=Backoff(1, NOW))}), id="a group rests"),
     ],
 )
 def test_wherever_a_clock_runs_it_is_decided_anew(plan):

@@ -81,7 +81,7 @@ def test_nobody_leaves_while_nodes_are_new_to_us_and_what_waits_may_be_meant_for
         node.idle_since = world.now_s - 600
     world.extra_tasks = (ONE_CPU,)
     plan = reconcile(world.snapshot(), ReconcilerState())
-    assert (plan.drains, plan.orders["cpu"].replicas) == ((), 3)
+    assert (plan.drains, plan.decisions["cpu"].replicas) == ((), 3)
 
 
 @pytest.mark.rule("AS:G-6")
@@ -118,7 +118,7 @@ def test_replicas_without_demand_are_withdrawn_when_the_timer_that_was_asked_for
     world.demand(0)
     world.run_until(lambda: "cpu" in world.state.unneeded_s, 10)
     world.now_s += round(passed_s - (world.snapshot().monotonic_s - world.state.unneeded_s["cpu"]))
-    assert reconcile(world.snapshot(), world.state).orders["cpu"].replicas == replicas
+    assert reconcile(world.snapshot(), world.state).decisions["cpu"].replicas == replicas
 
 
 @pytest.mark.rule("RM:I21")
@@ -132,7 +132,7 @@ def test_the_maximum_is_never_passed_and_the_reason_is_told():
 def test_the_minimum_is_there_without_any_demand():
     world = World([group("cpu", replicas=0, low=2)])
     world.run(30)
-    assert (world.plans[-1].orders["cpu"].replicas, len(world.live()), world.writes) == (2, 2, [])
+    assert (world.plans[-1].decisions["cpu"].replicas, len(world.live()), world.writes) == (2, 2, [])
 
 
 def test_request_resources_brings_nodes_before_tasks():
@@ -202,7 +202,7 @@ def test_the_number_goes_down_before_anybody_is_drained_and_names_follow_the_dra
     world.demand(0)
     world.run_until(lambda: bool(world.named()), 60)
     (lowered_at, first, patch), (named_at, second, _) = world.writes[-2:]
-    assert (first, second) == ("orders", "names")
+    assert (first, second) == ("decisions", "names")
     assert not any("scaleStrategy" in op["path"] for op in patch)
     assert lowered_at <= world.drain_calls[0][0] <= named_at
     assert {reason for _, _, reason in world.drain_calls} == {DrainReason.IDLE_TERMINATION}
@@ -243,7 +243,7 @@ def test_a_drained_node_whose_name_was_never_written_is_named_by_the_next_tick()
     lost = plan_names(world.snapshot(), plan, answers)
     assert lost.patch
     following = reconcile(world.snapshot(), replace(lost.state, wrote_s=None))
-    assert sorted(following.orders["cpu"].delete) == sorted(world.pods)
+    assert sorted(following.decisions["cpu"].delete) == sorted(world.pods)
 
 
 def test_a_refused_drain_takes_the_number_up_again_and_is_not_asked_every_tick():
@@ -516,7 +516,7 @@ def test_under_another_operator_there_is_no_record_and_the_same_order():
     world.demand(0)
     world.run(60)
     assert "annotations" not in world.cluster["metadata"]
-    assert [kind for _, kind, _ in world.writes] == ["orders", "orders", "names", "orders"]
+    assert [kind for _, kind, _ in world.writes] == ["decisions", "decisions", "names", "decisions"]
     assert (len(world.created), len(world.deleted), world.replicas(), world.named()) == (3, 3, 0, [])
 
 

@@ -91,13 +91,13 @@ class Slow:
         question = SchedulingRequest(TYPES.types, found.instances, gangs=gangs, idle_timeout_s=30.0)
         choice = schedule_with_fallback(question, limits, schedule)
         self._timers, self._backoffs = found.timers, dict(limits.backoffs)
-        for end in choice.decision.terminations:
+        for end in choice.reply.terminations:
             self.ended_s.append(now_s)
             self._born_s.pop(end.instance_id)
         for name in choice.withdrawn:
             self._born_s.pop(name, None)
         coming = Counter(i.node_type for i in choice.instances if i.status in COUNTABLE and not i.pod)
-        for _ in range(coming["cpu"] + choice.decision.launches.get("cpu", 0)):
+        for _ in range(coming["cpu"] + choice.reply.launches.get("cpu", 0)):
             self._born_s[f"w{self.made}"] = now_s
             self.made += 1
 

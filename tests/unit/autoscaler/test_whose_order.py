@@ -86,4 +86,4 @@ def test_workers_left_over_from_a_cluster_of_the_same_name_are_nobody_here():
         node_name="n0",
     )
     plan = reconcile(replace(snapshot, pods=(*snapshot.pods, left)), ReconcilerState())
-    assert plan.orders["cpu"].replicas == 0
+    assert plan.decisions["cpu"].replicas == 0

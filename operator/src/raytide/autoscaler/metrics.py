@@ -96,19 +96,19 @@ class SidecarMetrics:
 
     def _note_plan(self, plan: ReconcileResult) -> None:
         self._note_nodes(plan.instances, plan.types)
-        self._fill(self._wanted, {group: order.replicas for group, order in plan.orders.items()})
-        decision = plan.decision
-        if decision is None:
+        self._fill(self._wanted, {group: decision.replicas for group, decision in plan.decisions.items()})
+        reply = plan.reply
+        if reply is None:
             return
-        self._started.labels(self.session).inc(sum(decision.launches.values()) if plan.patch else 0)
-        unplaced, impossible = _count(decision.unplaced), _count(decision.impossible)
+        self._started.labels(self.session).inc(sum(reply.launches.values()) if plan.patch else 0)
+        unplaced, impossible = _count(reply.unplaced), _count(reply.impossible)
         self._fill(
             self._unmet,
             {
                 "no_room": unplaced - impossible,
                 "impossible": impossible,
-                "gangs_no_room": len(decision.unplaced_gangs) - len(decision.impossible_gangs),
-                "gangs_impossible": len(decision.impossible_gangs),
+                "gangs_no_room": len(reply.unplaced_gangs) - len(reply.impossible_gangs),
+                "gangs_impossible": len(reply.impossible_gangs),
             },
         )
 

@@ -45,7 +45,7 @@ def _is_still(plan: ReconcileResult) -> bool:
     return (
         not (plan.patch or plan.drains or plan.why_not)
         and plan.requeue_after_s is None
-        and not any(order.backoff or order.why for order in plan.orders.values())
+        and not any(decision.backoff or decision.why for decision in plan.decisions.values())
         and all(instance.status is Status.RAY_RUNNING for instance in plan.instances)
     )
 

@@ -16,7 +16,7 @@ from raytide.autoscaler.reporting.messages import counted
 from raytide.autoscaler.scaling.decision_patch import PatchPlan, patch_now, plan_patch
 from raytide.autoscaler.scaling.drains import leaving_since, named_after, plan_drains, refusals_after
 from raytide.autoscaler.scaling.group_decisions import HOLD_S, GroupResult, Outcomes, group_outcomes
-from raytide.autoscaler.scaling.removed_groups import removed_orders
+from raytide.autoscaler.scaling.removed_groups import removed_decisions
 from raytide.autoscaler.scheduling.decide import run_scheduling
 from raytide.autoscaler.state.cluster_state import DEMAND_LAG_S, ClusterState, read_cluster_state
 from raytide.autoscaler.state.current_targets import is_head_leaving, is_paused, read_current_targets, with_own_pods
@@ -44,8 +44,8 @@ def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgres
     scheduled = run_scheduling(snapshot, state, cluster, on_progress)
     outcomes = group_outcomes(snapshot, state, cluster, scheduled)
     on_progress()
-    orders = {**outcomes.orders(), **removed_orders(snapshot, current, cluster.found.instances)}
-    writing = plan_patch(snapshot, state, cluster, orders, outcomes.cluster_why)
+    decisions = {**outcomes.decisions(), **removed_decisions(snapshot, current, cluster.found.instances)}
+    writing = plan_patch(snapshot, state, cluster, decisions, outcomes.cluster_why)
     drains = plan_drains(snapshot, state, cluster, outcomes, is_written=bool(writing.patch))
     words = collect_messages(state, cluster, scheduled, outcomes, writing.written)
     report = report_of(snapshot, state, cluster, scheduled, outcomes)
@@ -61,9 +61,9 @@ def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgres
         log=words.lines,
         events=words.events,
         requeue_after_s=_requeue_after_s(snapshot, cluster, outcomes, writing),
-        orders=orders,
+        decisions=decisions,
         why=outcomes.cluster_why,
-        decision=None if scheduled is None else scheduled.choice.decision,
+        reply=None if scheduled is None else scheduled.choice.reply,
         instances=cluster.found.instances,
         types=cluster.types.types,
         why_not="paused" if is_paused(snapshot.cluster) else cluster.why_not,
@@ -83,15 +83,15 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
         leaving_s=leaving_since(plan.state.leaving_s, answers, now_s),
         refusals=refusals_after(plan.state.refusals, plan.drains, answers, now_s),
     )
-    orders = dict(plan.orders)
-    named = {g: names for g, names in named_after(plan.drains, answers, plan.instances).items() if g in orders}
+    decisions = dict(plan.decisions)
+    named = {g: names for g, names in named_after(plan.drains, answers, plan.instances).items() if g in decisions}
     for group, names in named.items():
-        together = tuple(dict.fromkeys([*orders[group].delete, *names]))[:MAX_NAMES_PER_GROUP]
-        orders[group] = replace(orders[group], delete=together)
+        together = tuple(dict.fromkeys([*decisions[group].delete, *names]))[:MAX_NAMES_PER_GROUP]
+        decisions[group] = replace(decisions[group], delete=together)
     if not named:
         return NamesPlan(state=state, log=_refusal_lines(plan.drains, answers))
     current = read_current_targets(snapshot, state)
-    patch = patch_now(snapshot, current, orders, plan.why)
+    patch = patch_now(snapshot, current, decisions, plan.why)
     lines = tuple(
         LogLine(
             Level.INFO,

@@ -53,8 +53,8 @@ def request(labels: dict[str, str] | None = None, **resources: float) -> Request
     return Request(amounts_of(resources), selectors=(selector,))
 
 
-def codes(decision: SchedulingReply | None = None, nodes: int = 0, **extra: Any) -> dict[str, list[tuple[str, int]]]:
-    found = reasons(LimitInputs((HEAD, CPU), decision or SchedulingReply(), {"cpu": nodes}, **extra))
+def codes(reply: SchedulingReply | None = None, nodes: int = 0, **extra: Any) -> dict[str, list[tuple[str, int]]]:
+    found = reasons(LimitInputs((HEAD, CPU), reply or SchedulingReply(), {"cpu": nodes}, **extra))
     return {group: [(why.reason, why.count) for why in whys] for group, whys in found.items()}
 
 
@@ -94,18 +94,18 @@ def test_whether_an_empty_node_could_hold_it(asked: Request, *, expected: bool):
     [
         pytest.param({}, {}, id="all is well"),
         pytest.param(
-            {"decision": SchedulingReply(unplaced=(Demand(request(CPU=1), 7),)), "nodes": 2},
+            {"reply": SchedulingReply(unplaced=(Demand(request(CPU=1), 7),)), "nodes": 2},
             {"cpu": [("MaxReached", 7)]},
             id="work waits and the group is at its maximum",
         ),
         pytest.param(
-            {"decision": SchedulingReply(unplaced=(Demand(request(CPU=1), 7),)), "nodes": 1},
+            {"reply": SchedulingReply(unplaced=(Demand(request(CPU=1), 7),)), "nodes": 1},
             {},
             id="there is room still",
         ),
         pytest.param(
             {
-                "decision": SchedulingReply(
+                "reply": SchedulingReply(
                     unplaced=(Demand(request(GPU=1), 3),), impossible=(Demand(request(GPU=1), 3),)
                 ),
                 "nodes": 2,
@@ -114,7 +114,7 @@ def test_whether_an_empty_node_could_hold_it(asked: Request, *, expected: bool):
             id="no group could ever hold it: the maximum is not to blame",
         ),
         pytest.param(
-            {"decision": SchedulingReply(unplaced_gangs=(Gang("g", (request(CPU=1),) * 4),)), "nodes": 2},
+            {"reply": SchedulingReply(unplaced_gangs=(Gang("g", (request(CPU=1),) * 4),)), "nodes": 2},
             {"cpu": [("MaxReached", 4)]},
             id="a gang waits",
         ),
@@ -122,7 +122,7 @@ def test_whether_an_empty_node_could_hold_it(asked: Request, *, expected: bool):
             {
                 "limits": {"cpu": Why("QuotaExceeded", 5, "no")},
                 "nodes": 2,
-                "decision": SchedulingReply(unplaced=(Demand(request(CPU=1)),)),
+                "reply": SchedulingReply(unplaced=(Demand(request(CPU=1)),)),
             },
             {"cpu": [("QuotaExceeded", 5)]},
             id="what blocks the group comes before its maximum",
@@ -134,7 +134,7 @@ def test_whether_an_empty_node_could_hold_it(asked: Request, *, expected: bool):
         ),
         pytest.param({"problems": {"": "mend it"}}, {"headgroup": [("InvalidGroup", 1)]}, id="the spec as a whole"),
         pytest.param(
-            {"decision": SchedulingReply(is_constraint_unmet=True)},
+            {"reply": SchedulingReply(is_constraint_unmet=True)},
             {"headgroup": [("ConstraintUnmet", 1)]},
             id="request_resources() asks for too much",
         ),
@@ -217,10 +217,10 @@ def test_drivers_hear_what_is_added_and_removed_in_rays_words():
 
 
 def test_drivers_are_warned_of_the_impossible_only():
-    decision = SchedulingReply(
+    reply = SchedulingReply(
         unplaced=(Demand(request(CPU=1)), Demand(request(GPU=8), 2)), impossible=(Demand(request(GPU=8), 2),)
     )
-    (warning,) = impossible_events(decision).values()
+    (warning,) = impossible_events(reply).values()
     assert "{GPU: 8}*2" in warning.message
     assert "CPU" not in warning.message
 
@@ -241,7 +241,7 @@ def reported(**extra: Any) -> ReportInputs:
     fields = {
         "gcs": GcsState(version=7),
         "instances": (),
-        "decision": SchedulingReply(),
+        "reply": SchedulingReply(),
         "coming": {},
         "types": (HEAD, CPU),
     }
@@ -258,7 +258,7 @@ def test_the_version_is_the_time_and_never_below_what_the_gcs_keeps(kept: int, v
 def test_a_constraint_that_only_finds_no_room_is_not_infeasible():
     tight, too_big = (Demand(request(CPU=1), 99),), (Demand(request(CPU=9), 1),)
     for asked, expected in ((tight, None), (too_big, too_big)):
-        told = reported(gcs=GcsState(constraint=asked), decision=SchedulingReply(is_constraint_unmet=True))
+        told = reported(gcs=GcsState(constraint=asked), reply=SchedulingReply(is_constraint_unmet=True))
         assert build_report(told).infeasible_constraint == expected
 
 

@@ -20,8 +20,8 @@ def test_many_gangs_that_ask_for_the_same_are_compared_with_each_full_group_once
     monkeypatch.setattr(module, "could_hold", lambda kind, request: asked.append(request) or could_hold(kind, request))
     types = tuple(NodeType(f"g{n}", max_nodes=1, resources=amounts_of({"CPU": 4})) for n in range(5))
     gangs = tuple(spread(f"{n:02x}", 8) for n in range(20))
-    decision = SchedulingReply(unplaced=(Demand(Request(TWO_CPUS), 3),), unplaced_gangs=gangs)
-    found = reasons(LimitInputs(types, decision, {kind.name: 1 for kind in types}))
+    reply = SchedulingReply(unplaced=(Demand(Request(TWO_CPUS), 3),), unplaced_gangs=gangs)
+    found = reasons(LimitInputs(types, reply, {kind.name: 1 for kind in types}))
     assert len(asked) == len(types)
     assert [why.message for why in found["g0"]] == [
         "pending: {CPU: 2} x 163; the group is at its maximum of 1: raise maxReplicas"

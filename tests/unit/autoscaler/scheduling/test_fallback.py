@@ -93,7 +93,7 @@ def choice_of(question: SchedulingRequest, limits: Limits) -> FallbackResult:
 def test_nothing_blocked_nothing_changed():
     question = ask(tasks=(Demand(ONE, 3),))
     choice = choice_of(question, free(question))
-    assert choice.decision.launches == {"spot": 3}
+    assert choice.reply.launches == {"spot": 3}
     assert (choice.withdrawn, choice.kept, choice.instances) == (frozenset(), frozenset(), question.instances)
 
 
@@ -105,7 +105,7 @@ def test_work_goes_to_the_next_group_in_the_same_tick_and_stuck_pods_are_withdra
     stuck = stuck_pods(16)
     question = ask(*stuck, tasks=(Demand(ONE, 16),))
     choice = choice_of(question, blocking(question, *names_of(stuck), why=why))
-    assert choice.decision.launches == {"on-demand": 16}
+    assert choice.reply.launches == {"on-demand": 16}
     assert choice.withdrawn == set(names_of(stuck))
     assert {i.status for i in choice.instances if i.node_type == "spot"} == {Status.ALLOCATION_TIMEOUT}
 
@@ -115,7 +115,7 @@ def test_what_is_asked_for_and_refused_is_withdrawn_too():
     stuck = tuple(replace(requested(f"r{index}"), status=Status.REQUESTED) for index in range(16))
     question = ask(*stuck, tasks=(Demand(ONE, 16),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))
-    assert choice.decision.launches == {"on-demand": 16}
+    assert choice.reply.launches == {"on-demand": 16}
     assert {i.status for i in choice.instances if i.node_type == "spot"} == {Status.ALLOCATION_FAILED}
 
 
@@ -123,21 +123,21 @@ def test_what_is_asked_for_and_refused_is_withdrawn_too():
 def test_after_room_is_back_no_busy_worker_is_swapped():
     question = ask(*(running(f"o{i}", "on-demand", is_busy=True) for i in range(16)))
     choice = choice_of(question, free(question))
-    assert (choice.decision.launches, choice.decision.terminations) == ({}, ())
+    assert (choice.reply.launches, choice.reply.terminations) == ({}, ())
 
 
 def test_what_waits_for_room_waits_on_when_nobody_else_can_do_its_work():
     stuck = stuck_pods(4)
     question = ask(*stuck, types=(SPOT,), tasks=(Demand(ONE, 4),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))
-    assert (choice.kept, choice.withdrawn, choice.decision.launches) == (set(names_of(stuck)), frozenset(), {})
+    assert (choice.kept, choice.withdrawn, choice.reply.launches) == (set(names_of(stuck)), frozenset(), {})
 
 
 def test_only_as_much_waits_on_as_the_next_group_cannot_take():
     stuck = stuck_pods(4)
     question = ask(*stuck, types=(SPOT, replace(ON_DEMAND, max_nodes=3)), tasks=(Demand(ONE, 4),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))
-    assert choice.decision.launches == {"on-demand": 3}
+    assert choice.reply.launches == {"on-demand": 3}
     assert (len(choice.kept), len(choice.withdrawn)) == (1, 3)
 
 
@@ -145,14 +145,14 @@ def test_more_work_that_nobody_else_can_do_is_asked_of_the_group_without_room():
     stuck = stuck_pods(2)
     question = ask(*stuck, types=(replace(SPOT, max_nodes=5),), tasks=(Demand(ONE, 9),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))
-    assert (len(choice.kept), choice.decision.launches) == (2, {"spot": 3})
+    assert (len(choice.kept), choice.reply.launches) == (2, {"spot": 3})
 
 
 def test_a_broken_group_is_asked_for_nothing_even_if_nobody_else_can():
     stuck = stuck_pods(2)
     question = ask(*stuck, types=(SPOT,), tasks=(Demand(ONE, 9),))
     choice = choice_of(question, blocking(question, *names_of(stuck), why=BROKEN))
-    assert (choice.withdrawn, choice.decision.launches) == (set(names_of(stuck)), {})
+    assert (choice.withdrawn, choice.reply.launches) == (set(names_of(stuck)), {})
 
 
 def test_pods_that_wait_for_work_that_is_gone_are_withdrawn():
@@ -172,14 +172,14 @@ def test_the_minimum_goes_on_waiting():
     question = ask(*stuck, running("r"), types=(replace(SPOT, min_nodes=3), ON_DEMAND))
     choice = choice_of(question, blocking(question, *names_of(stuck), why=BROKEN))
     assert (len(choice.kept), len(choice.withdrawn)) == (2, 1)
-    assert choice.decision.launches == {}
+    assert choice.reply.launches == {}
 
 
 def test_one_bad_pod_of_the_minimum_is_replaced_when_the_group_works():
     question = ask(coming("bad"), running("r"), types=(replace(SPOT, min_nodes=2),))
     limits = replace(blocking(question, "bad"), types=question.types, blocked={})
     choice = choice_of(question, limits)
-    assert (choice.withdrawn, choice.decision.launches) == ({"bad"}, {"spot": 1})
+    assert (choice.withdrawn, choice.reply.launches) == ({"bad"}, {"spot": 1})
 
 
 def test_a_gang_goes_to_the_next_group_as_a_whole():
@@ -187,7 +187,7 @@ def test_a_gang_goes_to_the_next_group_as_a_whole():
     apart = Request(CPU4, anti_affinity=("_PG_1", ""))
     question = ask(*stuck, gangs=(Gang("1:STRICT_SPREAD|PENDING", (apart,) * 3),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))
-    assert choice.decision.launches == {"on-demand": 3}
+    assert choice.reply.launches == {"on-demand": 3}
     assert choice.kept == frozenset()
 
 
@@ -202,7 +202,7 @@ def test_the_pods_of_a_gang_that_nobody_else_can_take_wait_on():
 def test_a_constraint_that_only_the_group_without_room_could_meet_is_asked_of_it():
     question = ask(running("r"), types=(SPOT,), constraint=(Demand(ONE, 3),))
     choice = choice_of(question, blocking(question))
-    assert choice.decision.launches == {"spot": 2}
+    assert choice.reply.launches == {"spot": 2}
 
 
 @pytest.mark.rule("AS:B-8")
@@ -271,7 +271,7 @@ def apart_gang(size: int, amounts: Amounts = CPU4) -> Gang:
 )
 def test_a_group_without_room_is_asked_for_what_is_short_and_no_more(there, asked, launches):
     question = ask(*there, types=(SPOT,), **asked)
-    assert choice_of(question, blocking(question)).decision.launches == launches
+    assert choice_of(question, blocking(question)).reply.launches == launches
 
 
 @pytest.mark.rule("FD:AS-A7")
@@ -280,7 +280,7 @@ def test_a_gang_waits_for_the_part_that_only_a_group_without_room_can_take():
         *(running(f"r{i}") for i in range(3)), types=(SPOT, replace(ON_DEMAND, max_nodes=4)), gangs=(apart_gang(10),)
     )
     choice = choice_of(question, blocking(question))
-    assert choice.decision.launches == {"spot": 7}, "the other group starts nothing for a gang that cannot begin"
+    assert choice.reply.launches == {"spot": 7}, "the other group starts nothing for a gang that cannot begin"
 
 
 @pytest.mark.rule("FD:AS-A7")
@@ -290,7 +290,7 @@ def test_hosts_that_lack_room_beside_running_ones_of_their_slice_are_its_place()
     rest = tuple(coming(f"a{host}", replica="a") for host in range(1, 4))
     question = ask(first, *rest, types=(slices,), gangs=(apart_gang(4),))
     choice = choice_of(question, blocking(question, *names_of(rest)))
-    assert (choice.decision.launches, choice.kept) == ({}, set(names_of(rest)))
+    assert (choice.reply.launches, choice.kept) == ({}, set(names_of(rest)))
 
 
 # --- gangs that wait -------------------------------------------------------------------------------------------------
@@ -304,9 +304,9 @@ def test_nodes_are_not_idle_while_their_gang_waits_for_a_blocked_group(why):
     gang = Gang("1:STRICT_SPREAD|PENDING", (apart,) * 10)
     question = ask(*ready, coming("late"), types=(SPOT,), gangs=(gang,), idle_timeout_s=30.0)
     choice = choice_of(question, blocking(question, "late", why=why))
-    assert choice.decision.terminations == ()
+    assert choice.reply.terminations == ()
     alone = choice_of(replace(question, gangs=()), blocking(question, "late", why=why))
-    assert len(alone.decision.terminations) == 9, "without the gang they are idle"
+    assert len(alone.reply.terminations) == 9, "without the gang they are idle"
 
 
 @pytest.mark.rule("SC:S5")
@@ -316,7 +316,7 @@ def test_nodes_are_not_idle_while_the_others_of_their_gang_start_slowly():
     apart = Request(CPU4, anti_affinity=("_PG_1", ""))
     question = ask(*ready, *late, gangs=(Gang("1:STRICT_SPREAD|PENDING", (apart,) * 10),), idle_timeout_s=30.0)
     choice = choice_of(question, free(question))
-    assert (choice.decision.launches, choice.decision.terminations) == ({}, ())
+    assert (choice.reply.launches, choice.reply.terminations) == ({}, ())
 
 
 # --- upscaling speed -------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def coming(question: SchedulingRequest) -> int:
 @given(worlds())
 def test_never_are_more_nodes_asked_for_than_if_every_group_had_room(question):
     choice = blocked(question)
-    assert sum(choice.decision.launches.values()) + len(choice.kept) <= coming(question)
+    assert sum(choice.reply.launches.values()) + len(choice.kept) <= coming(question)
 
 
 @pytest.mark.rule("FD:AS-A7")
@@ -91,8 +91,8 @@ def test_never_are_more_nodes_asked_for_than_if_every_group_had_room(question):
 def test_while_what_was_asked_for_is_on_its_way_nothing_more_is_asked_for_and_nothing_withdrawn(question):
     first = blocked(question)
     launched = [
-        waiting(f"{name}-{number}", name) for name, count in first.decision.launches.items() for number in range(count)
+        waiting(f"{name}-{number}", name) for name, count in first.reply.launches.items() for number in range(count)
     ]
     still = tuple(i for i in question.instances if i.instance_id not in first.withdrawn)
     second = blocked(replace(question, instances=(*still, *launched)))
-    assert (second.decision.launches, second.withdrawn) == ({}, frozenset())
+    assert (second.reply.launches, second.withdrawn) == ({}, frozenset())

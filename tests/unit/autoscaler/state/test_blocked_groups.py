@@ -128,7 +128,7 @@ class World:
             del self.made_at[name]
         alive = (Status.RAY_RUNNING, Status.ALLOCATED, Status.REQUESTED, Status.QUEUED)
         self.wanted = Counter(i.node_type for i in choice.instances if i.status in alive and not i.is_head)
-        self.wanted += Counter(choice.decision.launches)
+        self.wanted += Counter(choice.reply.launches)
         self.timers, self.backoffs = found.timers, dict(limits.backoffs)
         self.whys = {name: (Why(b.reason, b.count, b.detail),) for name, b in limits.blocked.items()}
 

@@ -50,7 +50,7 @@ def report_of(
         ReportInputs(
             gcs=snapshot.gcs,
             instances=cluster.found.instances,
-            decision=SchedulingReply() if scheduled is None else scheduled.choice.decision,
+            reply=SchedulingReply() if scheduled is None else scheduled.choice.reply,
             coming={o.group.name: o.launches + o.kept for o in outcomes.groups},
             types=cluster.types.types,
             pods={pod.name: pod for pod in snapshot.pods},
@@ -74,22 +74,22 @@ def collect_messages(
     written: Change,
 ) -> Messages:
     """Log lines and events; `written` is the kind of change that is written now."""
-    orders = outcomes.orders()
+    decisions = outcomes.decisions()
     lines, said = reason_lines(
-        {**{name: order.why for name, order in orders.items()}, "": outcomes.cluster_why}, state.words
+        {**{name: decision.why for name, decision in decisions.items()}, "": outcomes.cluster_why}, state.words
     )
     late, overdue = overdue_lines(cluster.found.overdue, state.words)
     lines, said = (*lines, *late), said | overdue
     if written is Change.DECISION:
         lines = (*resizing_lines(_resize_summary(outcome) for outcome in outcomes.groups), *lines)
     elif written is Change.CONFLICT:
-        lines = (conflict_line(cluster.current, orders), *lines)
+        lines = (conflict_line(cluster.current, decisions), *lines)
     if scheduled is None:
         return Messages(lines, (), said | state.words)
-    decision = scheduled.choice.decision
-    impossible = impossible_events(decision)
+    reply = scheduled.choice.reply
+    impossible = impossible_events(reply)
     warnings = tuple(event for about, event in impossible.items() if about not in state.words)
-    facts = _resize_facts(outcomes, decision) if written is Change.DECISION else ResizeFacts()
+    facts = _resize_facts(outcomes, reply) if written is Change.DECISION else ResizeFacts()
     return Messages(lines, (*resize_events(facts), *warnings), said | impossible.keys())
 
 
@@ -105,9 +105,9 @@ def _resize_summary(outcome: GroupResult) -> ResizeSummary:
     )
 
 
-def _resize_facts(outcomes: Outcomes, decision: SchedulingReply) -> ResizeFacts:
+def _resize_facts(outcomes: Outcomes, reply: SchedulingReply) -> ResizeFacts:
     removed: dict[tuple[str, Cause], int] = {}
-    causes = {end.instance_id: end.cause for end in decision.terminations}
+    causes = {end.instance_id: end.cause for end in reply.terminations}
     for outcome in outcomes.groups:
         for unit in () if outcome.target is None else outcome.target.replica_states:
             for host in unit.hosts:
@@ -115,4 +115,4 @@ def _resize_facts(outcomes: Outcomes, decision: SchedulingReply) -> ResizeFacts:
                     key = outcome.group.name, causes[host.instance_id]
                     removed[key] = removed.get(key, 0) + 1
     added = {outcome.group.name: outcome.launches for outcome in outcomes.groups}
-    return ResizeFacts(added, removed, decision.cluster_resources)
+    return ResizeFacts(added, removed, reply.cluster_resources)

@@ -36,7 +36,7 @@ class ReportInputs:
 
     gcs: GcsState
     instances: tuple[Instance, ...]
-    decision: SchedulingReply
+    reply: SchedulingReply
     coming: Mapping[str, int]
     """By group, nodes requested or about to be requested that have no pod yet."""
     types: tuple[NodeType, ...]
@@ -61,8 +61,8 @@ def build_report(facts: ReportInputs) -> Report:
         pending_requests=tuple(_pending_requests(facts)),
         pending_instances=tuple(_pending_instances(facts)),
         failed_requests=tuple(_failed_request(name, why, now_s) for name, why in facts.blocked.items()),
-        infeasible=facts.decision.impossible,
-        infeasible_gangs=facts.decision.impossible_gangs,
+        infeasible=facts.reply.impossible,
+        infeasible_gangs=facts.reply.impossible_gangs,
         infeasible_constraint=_impossible_constraint(facts),
     )
 
@@ -108,7 +108,7 @@ def _failed_request(group: str, why: UnavailableGroup, now_s: int) -> FailedRequ
 def _impossible_constraint(facts: ReportInputs) -> tuple[Demand, ...] | None:
     """The `request_resources()` constraint if part of it is infeasible; mere lack of capacity is not reported."""
     asked = facts.gcs.constraint
-    if not asked or not facts.decision.is_constraint_unmet:
+    if not asked or not facts.reply.is_constraint_unmet:
         return None
     is_impossible = any(not any(could_hold(kind, demand.request) for kind in facts.types) for demand in asked)
     return asked if is_impossible else None

@@ -54,12 +54,12 @@ def resizing_lines(resizings: Iterable[ResizeSummary]) -> tuple[LogLine, ...]:
     return tuple(_line(one) for one in resizings if one.is_change)
 
 
-def conflict_line(current: CurrentTargets, orders: Mapping[str, GroupDecision]) -> LogLine:
+def conflict_line(current: CurrentTargets, decisions: Mapping[str, GroupDecision]) -> LogLine:
     """The line for writing an unchanged decision again because another writer changed the spec."""
     differing = [
-        f"{group.name}: {group.spec_replicas} instead of {orders[group.name].replicas}"
+        f"{group.name}: {group.spec_replicas} instead of {decisions[group.name].replicas}"
         for group in current.groups
-        if group.name in orders and group.spec_replicas != orders[group.name].replicas
+        if group.name in decisions and group.spec_replicas != decisions[group.name].replicas
     ]
     message = "another writer changed spec.workerGroupSpecs, the autoscaler writes its decision again"
     return LogLine(Level.WARNING, message, (("found", ", ".join(differing) or "workersToDelete"),))
@@ -172,19 +172,19 @@ def resize_events(facts: ResizeFacts) -> tuple[ClusterEvent, ...]:
     return tuple(ClusterEvent(Level.INFO, sentence) for sentence in sentences)
 
 
-def impossible_events(decision: SchedulingReply) -> dict[str, ClusterEvent]:
+def impossible_events(reply: SchedulingReply) -> dict[str, ClusterEvent]:
     """Warnings for infeasible demand; missing capacity is no warning (B-14).
 
     Keyed by subject without counts, which vary from tick to tick, so that each subject is reported once.
     """
     ending = "Add suitable node types to this cluster to resolve this issue."
     sentences = {}
-    if decision.impossible:
-        named = decision.impossible[:100]
+    if reply.impossible:
+        named = reply.impossible[:100]
         shapes = ", ".join(_counted(demand) for demand in named)
         about = f"impossible/{sorted(shape_of(demand.request) for demand in named)}"
         sentences[about] = f"No available node types can fulfill resource requests {shapes}. {ending}"
-    for gang in decision.impossible_gangs[:100]:
+    for gang in reply.impossible_gangs[:100]:
         shapes = ", ".join(_counted(Demand(bundle)) for bundle in gang.bundles)
         sentences[f"impossible/{gang.details}"] = (
             f"No available node types can fulfill placement group requests (detail={gang.details}): {shapes}. {ending}"

@@ -39,29 +39,29 @@ def plan_patch(
     snapshot: Snapshot,
     state: ReconcilerState,
     cluster: ClusterState,
-    orders: Mapping[str, GroupDecision],
+    decisions: Mapping[str, GroupDecision],
     why: tuple[Why, ...],
 ) -> PatchPlan:
     """The patch for these decisions; empty while the autoscaler is paused."""
     if is_paused(snapshot.cluster):
         return PatchPlan()
     current = cluster.current
-    text = _record_text(current, orders, why, snapshot)
+    text = _record_text(current, decisions, why, snapshot)
     record = parse_record(text)
-    change = change_between(current, _as_read(orders, record), why if record is None else record.why)
+    change = change_between(current, _as_read(decisions, record), why if record is None else record.why)
     since_s = since_last_write_s(current, state.wrote_s, snapshot.monotonic_s, snapshot.now)
     doubt_s = _doubt_s(cluster.joined_s, since_s, snapshot.monotonic_s) if change is Change.MESSAGE else 0.0
     waits_s = max(wait_s(change, since_s), doubt_s)
     if change is Change.NONE or waits_s > 0:
         return PatchPlan(change, wait_s=waits_s)
-    return PatchPlan(change, build_patch(snapshot.cluster, _changes(current, orders), text), record)
+    return PatchPlan(change, build_patch(snapshot.cluster, _changes(current, decisions), text), record)
 
 
 def patch_now(
-    snapshot: Snapshot, current: CurrentTargets, orders: Mapping[str, GroupDecision], why: tuple[Why, ...]
+    snapshot: Snapshot, current: CurrentTargets, decisions: Mapping[str, GroupDecision], why: tuple[Why, ...]
 ) -> tuple[Operation, ...]:
     """The patch that writes these decisions and their record now."""
-    return build_patch(snapshot.cluster, _changes(current, orders), _record_text(current, orders, why, snapshot))
+    return build_patch(snapshot.cluster, _changes(current, decisions), _record_text(current, decisions, why, snapshot))
 
 
 def _doubt_s(joined_s: Mapping[str, float], since_last_s: float | None, now_s: float) -> float:
@@ -76,34 +76,36 @@ def _doubt_s(joined_s: Mapping[str, float], since_last_s: float | None, now_s: f
     return max(0.0, first_seen_s(joined_s.values(), default=now_s) + settled_s)
 
 
-def _changes(current: CurrentTargets, orders: Mapping[str, GroupDecision]) -> list[GroupChange]:
-    """Spec changes for the orders; an absent `replicas` whose default equals the decision stays absent."""
+def _changes(current: CurrentTargets, decisions: Mapping[str, GroupDecision]) -> list[GroupChange]:
+    """Spec changes for the decisions; an absent `replicas` whose default equals the decision stays absent."""
     changes = []
     for group in current.groups:
-        order = orders.get(group.name)
-        if order is not None:
-            is_understood = group.replicas is None and group.spec_replicas == order.replicas
+        decision = decisions.get(group.name)
+        if decision is not None:
+            is_understood = group.replicas is None and group.spec_replicas == decision.replicas
             is_left = group.is_suspended or is_understood
-            changes.append(GroupChange(group, None if is_left else order.replicas, order.delete))
+            changes.append(GroupChange(group, None if is_left else decision.replicas, decision.delete))
     return changes
 
 
 def _record_text(
-    current: CurrentTargets, orders: Mapping[str, GroupDecision], why: tuple[Why, ...], snapshot: Snapshot
+    current: CurrentTargets, decisions: Mapping[str, GroupDecision], why: tuple[Why, ...], snapshot: Snapshot
 ) -> str | None:
     if not current.is_recorded:
         return None
     at = snapshot.now.replace(microsecond=0)
-    return encode_record(DecisionRecord(snapshot.cluster["metadata"]["uid"], current.head, at, orders, why))
+    return encode_record(DecisionRecord(snapshot.cluster["metadata"]["uid"], current.head, at, decisions, why))
 
 
-def _as_read(orders: Mapping[str, GroupDecision], record: DecisionRecord | None) -> dict[str, GroupDecision]:
-    """The orders as decoded from the record: long texts are truncated, and a truncation is no change of decision."""
+def _as_read(decisions: Mapping[str, GroupDecision], record: DecisionRecord | None) -> dict[str, GroupDecision]:
+    """The decisions as decoded from the record: long texts are truncated, and a truncation is no change of decision."""
     read = {} if record is None else record.groups
-    return {name: _as_one_reads(order, read[name]) if name in read else order for name, order in orders.items()}
+    return {
+        name: _as_one_reads(decision, read[name]) if name in read else decision for name, decision in decisions.items()
+    }
 
 
-def _as_one_reads(order: GroupDecision, read: GroupDecision) -> GroupDecision:
+def _as_one_reads(decision: GroupDecision, read: GroupDecision) -> GroupDecision:
     """Names of a group in the spec are also stored there, so they are not truncated."""
-    delete = order.delete if order.deadline is None else read.delete
-    return replace(order, why=read.why, backoff=read.backoff, delete=delete)
+    delete = decision.delete if decision.deadline is None else read.delete
+    return replace(decision, why=read.why, backoff=read.backoff, delete=delete)

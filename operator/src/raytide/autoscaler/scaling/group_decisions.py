@@ -69,7 +69,7 @@ class Outcomes:
     pending_s: Mapping[str, float] = field(default_factory=dict)
     leaving_s: Mapping[str, float] = field(default_factory=dict)
 
-    def orders(self) -> dict[str, GroupDecision]:
+    def decisions(self) -> dict[str, GroupDecision]:
         """Decisions by group."""
         return {outcome.group.name: outcome.desired for outcome in self.groups}
 
@@ -99,14 +99,14 @@ def _left(
 ) -> GroupResult:
     """Leave the group unchanged, except for names of pods that no longer exist."""
     before = current.decision(group)
-    order = replace(
+    decision = replace(
         before,
         replicas=before.replicas if group.is_suspended else current.replicas(group),
         delete=tuple(name for name in current.named(group) if name in pods),
         foreign=current.foreign(group),
         why=before.why if why is None else why,
     )
-    return GroupResult(group, before, order, raised=current.raised(group))
+    return GroupResult(group, before, decision, raised=current.raised(group))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class _GroupRound:
         by_group = self.cluster.found.by_group()
         pending_s = self._pending_since()
         exits = _Terminations(
-            to_terminate={end.instance_id: end.cause for end in self.choice.decision.terminations},
+            to_terminate={end.instance_id: end.cause for end in self.choice.reply.terminations},
             ended=self._ended(pending_s, by_group),
             leaving_s=self._leaving_s(by_group),
         )
@@ -175,14 +175,14 @@ class _GroupRound:
                 overdue=self._overdue(exits.leaving_s),
             )
         )
-        order = GroupDecision(
+        decision = GroupDecision(
             replicas=target.replicas,
             delete=target.names,
             foreign=self.cluster.current.foreign(group),
             backoff=self.limits.backoffs.get(group.name),
         )
         before, raised = self.cluster.current.decision(group), self.cluster.current.raised(group)
-        return GroupResult(group, before, order, target, launches, kept, len(unseen) - kept, raised)
+        return GroupResult(group, before, decision, target, launches, kept, len(unseen) - kept, raised)
 
     # --- requested hosts without a pod -------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class _GroupRound:
         return self.state.unneeded_s.get(group.name, self.snapshot.monotonic_s)
 
     def _is_needed(self, instance: Instance) -> bool:
-        return instance.instance_id in self.choice.decision.needed or instance.instance_id in self.choice.kept
+        return instance.instance_id in self.choice.reply.needed or instance.instance_id in self.choice.kept
 
     # --- instances to remove -----------------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class _GroupRound:
         return reasons(
             LimitInputs(
                 types=self.cluster.types.types,
-                decision=self.choice.decision,
+                reply=self.choice.reply,
                 nodes={o.group.name: o.desired.replicas * o.group.num_of_hosts for o in groups},
                 limits={
                     name: Why(blocked.reason, blocked.count, blocked.detail)

@@ -42,7 +42,7 @@ class LimitInputs:
     """Inputs for the reasons."""
 
     types: tuple[NodeType, ...]
-    decision: SchedulingReply
+    reply: SchedulingReply
     nodes: Mapping[str, int]
     """By group, the target number of nodes."""
     limits: Mapping[str, Why] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class LimitInputs:
 
 def reasons(inputs: LimitInputs) -> dict[str, tuple[Why, ...]]:
     """Reasons by group, for groups that have any; the most important first."""
-    waiting = _waiting(inputs.decision)
+    waiting = _waiting(inputs.reply)
     found = {kind.name: tuple(_of_group(kind, inputs, waiting)) for kind in inputs.types if not kind.is_head}
     for group, message in inputs.problems.items():
         if group not in found:
@@ -96,15 +96,15 @@ def _of_group(kind: NodeType, inputs: LimitInputs, all_waiting: Iterable[Demand]
 
 
 def _of_cluster(inputs: LimitInputs) -> Iterable[Why]:
-    decision = inputs.decision
-    impossible = [*decision.impossible, *_bundles(decision.impossible_gangs)]
+    reply = inputs.reply
+    impossible = [*reply.impossible, *_bundles(reply.impossible_gangs)]
     if impossible:
         yield Why(
             NO_FITTING_GROUP,
             _count(impossible),
             f"no node of any group can fulfill {_shapes(impossible)}: add a group with such nodes",
         )
-    if decision.is_constraint_unmet:
+    if reply.is_constraint_unmet:
         yield Why(
             CONSTRAINT_UNMET,
             1,
@@ -112,12 +112,12 @@ def _of_cluster(inputs: LimitInputs) -> Iterable[Why]:
         )
 
 
-def _waiting(decision: SchedulingReply) -> list[Demand]:
+def _waiting(reply: SchedulingReply) -> list[Demand]:
     """Feasible demand that could not be placed now, grouped by request: equal bundles of many gangs are one entry."""
-    impossible, impossible_gangs = set(decision.impossible), set(decision.impossible_gangs)
+    impossible, impossible_gangs = set(reply.impossible), set(reply.impossible_gangs)
     waiting = [
-        *(demand for demand in decision.unplaced if demand not in impossible),
-        *_bundles(gang for gang in decision.unplaced_gangs if gang not in impossible_gangs),
+        *(demand for demand in reply.unplaced if demand not in impossible),
+        *_bundles(gang for gang in reply.unplaced_gangs if gang not in impossible_gangs),
     ]
     counts: Counter[tuple[Amounts, tuple[Selector, ...]]] = Counter()
     for demand in waiting:

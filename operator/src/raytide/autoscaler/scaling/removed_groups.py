@@ -14,7 +14,7 @@ from raytide.autoscaler.state.current_targets import CurrentTargets
 from raytide.autoscaler.state.snapshot import Snapshot
 
 
-def removed_orders(
+def removed_decisions(
     snapshot: Snapshot, current: CurrentTargets, found: tuple[Instance, ...]
 ) -> dict[str, GroupDecision]:
     """Decisions by removed group that still has pods; empty for an operator that reads no record."""
@@ -26,10 +26,10 @@ def removed_orders(
     for instance in found:
         if instance.pod in pods and instance.node_type and instance.node_type not in in_spec:
             hosts.setdefault(instance.node_type, []).append(instance)
-    return {group: _order(mine, group, snapshot, current) for group, mine in hosts.items()}
+    return {group: _decision(mine, group, snapshot, current) for group, mine in hosts.items()}
 
 
-def _order(hosts: list[Instance], group: str, snapshot: Snapshot, current: CurrentTargets) -> GroupDecision:
+def _decision(hosts: list[Instance], group: str, snapshot: Snapshot, current: CurrentTargets) -> GroupDecision:
     before = None if current.record is None else current.record.groups.get(group)
     deadline = None if before is None else before.deadline
     if deadline is None:

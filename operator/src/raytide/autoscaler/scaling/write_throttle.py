@@ -29,10 +29,16 @@ class Change(StrEnum):
 PAUSE_S: Final[Mapping[Change, float]] = {Change.DECISION: 2.0, Change.CONFLICT: 10.0, Change.MESSAGE: 10.0}
 
 
-def change_between(current: CurrentTargets, orders: Mapping[str, GroupDecision], why: tuple[Why, ...] = ()) -> Change:
+def change_between(
+    current: CurrentTargets, decisions: Mapping[str, GroupDecision], why: tuple[Why, ...] = ()
+) -> Change:
     """The most urgent change of any group; `why` are the reasons that concern no single group."""
-    found = {_change_of(current, group, orders[group.name]) for group in current.groups if group.name in orders}
-    found |= {Change.DECISION for name, order in orders.items() if order.deadline and _has_news(current, name, order)}
+    found = {_change_of(current, group, decisions[group.name]) for group in current.groups if group.name in decisions}
+    found |= {
+        Change.DECISION
+        for name, decision in decisions.items()
+        if decision.deadline and _has_news(current, name, decision)
+    }
     if current.is_recorded:
         if current.is_record_foreign:
             return Change.DECISION
@@ -43,9 +49,9 @@ def change_between(current: CurrentTargets, orders: Mapping[str, GroupDecision],
     )
 
 
-def is_lowering_pending(current: CurrentTargets, group: SpecGroup, order: GroupDecision) -> bool:
+def is_lowering_pending(current: CurrentTargets, group: SpecGroup, decision: GroupDecision) -> bool:
     """Whether an operator would still replace pods removed from the group: then drains must wait (B-28)."""
-    return current.replicas(group) > order.replicas
+    return current.replicas(group) > decision.replicas
 
 
 def wait_s(change: Change, since_last_s: float | None) -> float:
@@ -67,18 +73,20 @@ def since_last_write_s(
     return age_s if age_s >= 0 else None
 
 
-def _has_news(current: CurrentTargets, name: str, order: GroupDecision) -> bool:
+def _has_news(current: CurrentTargets, name: str, decision: GroupDecision) -> bool:
     """Whether the record of a group removed from the spec must be updated."""
     before = None if current.record is None else current.record.groups.get(name)
-    return before is None or before.deadline != order.deadline or set(before.delete) != set(order.delete)
+    return before is None or before.deadline != decision.deadline or set(before.delete) != set(decision.delete)
 
 
-def _change_of(current: CurrentTargets, group: SpecGroup, order: GroupDecision) -> Change:
+def _change_of(current: CurrentTargets, group: SpecGroup, decision: GroupDecision) -> Change:
     before = current.decision(group)
-    if (order.replicas, order.foreign, order.backoff) != (before.replicas, before.foreign, before.backoff):
+    if (decision.replicas, decision.foreign, decision.backoff) != (before.replicas, before.foreign, before.backoff):
         return Change.DECISION
-    if set(order.delete) != set(current.named(group)):
+    if set(decision.delete) != set(current.named(group)):
         return Change.DECISION
-    if group.spec_replicas != group.clamp(order.replicas) or set(order.delete) != set(group.workers_to_delete or ()):
+    if group.spec_replicas != group.clamp(decision.replicas) or set(decision.delete) != set(
+        group.workers_to_delete or ()
+    ):
         return Change.CONFLICT
-    return Change.MESSAGE if current.is_recorded and order.why != before.why else Change.NONE
+    return Change.MESSAGE if current.is_recorded and decision.why != before.why else Change.NONE

@@ -1,4 +1,4 @@
-"""Fallback scheduling: demand of blocked groups and the fate of their stuck instances.
+"""Fallback scheduling: demand of blocked groups and what becomes of their stuck instances.
 
 Takes the scheduling input and the result of autoscaler/state/group_availability.py. Returns the decision and which
 stuck instances are withdrawn. Demand moves to the next feasible group in the same tick. Stuck instances are withdrawn,
@@ -29,9 +29,9 @@ Scheduler: TypeAlias = Callable[[SchedulingRequest], SchedulingReply]
 
 @dataclass(frozen=True, slots=True)
 class FallbackResult:
-    """The scheduler's decision and the fate of stuck instances."""
+    """The scheduler's decision and what becomes of stuck instances."""
 
-    decision: SchedulingReply
+    reply: SchedulingReply
     question: SchedulingRequest
     """The scheduling input of the decision, with blocked groups and without stuck instances."""
     instances: tuple[Instance, ...]
@@ -60,13 +60,13 @@ def schedule_with_fallback(question: SchedulingRequest, limits: Limits, schedule
         full=full,
         waiting=tuple(i for i in limits.stuck if i.node_type in full and i.status in COUNTABLE),
     )
-    decision = schedule(asked)
-    needed = decision.needed & stuck_ids
+    reply = schedule(asked)
+    needed = reply.needed & stuck_ids
     kept = _within_minimum(question, sound, limits) | needed | _beside_running(sound, limits, full)
     kept = touched_replicas(limits.stuck, kept)  # a replica waits as a whole or not at all (B-8)
     withdrawn = stuck_ids - kept
     return FallbackResult(
-        decision=decision,
+        reply=reply,
         question=asked,
         instances=tuple(_given_up(i) if i.instance_id in withdrawn else i for i in question.instances),
         withdrawn=frozenset(withdrawn),

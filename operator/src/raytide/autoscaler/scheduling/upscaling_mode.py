@@ -24,7 +24,7 @@ class Launches:
 
 def launches(choice: FallbackResult, schedule: Scheduler, *, is_conservative: bool) -> Launches:
     """The part of the decision's launches to request now."""
-    planned = choice.decision.launches
+    planned = choice.reply.launches
     if not is_conservative or not planned:
         return Launches(dict(planned))
     at_once = schedule(replace(choice.question, tasks=(), gangs=(), idle_timeout_s=None)).launches

@@ -175,11 +175,11 @@ class ReconcileResult:
     events: tuple[ClusterEvent, ...] = ()
     requeue_after_s: float | None = None
     """Seconds until the next timer expires; None: the usual interval."""
-    orders: Mapping[str, GroupDecision] = field(default_factory=dict)
+    decisions: Mapping[str, GroupDecision] = field(default_factory=dict)
     """Decisions by group, whether they had to be written or not."""
     why: tuple[Why, ...] = ()
     """Reasons that concern no single group: no feasible group, the head is down."""
-    decision: SchedulingReply | None = None
+    reply: SchedulingReply | None = None
     """None: nothing was decided; `why_not` has the reason."""
     instances: tuple[Instance, ...] = ()
     types: tuple[NodeType, ...] = ()
