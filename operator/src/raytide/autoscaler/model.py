@@ -75,7 +75,7 @@ STARTING: Final = frozenset({Status.ALLOCATED, Status.RAY_INSTALLING})
 """A pod without a Ray node yet."""
 
 
-class Cause(StrEnum):
+class TerminationCause(StrEnum):
     """Why an instance is to be terminated (AS:S-32)."""
 
     IDLE = "IDLE"
@@ -318,7 +318,7 @@ class Termination:
     """One instance to terminate."""
 
     instance_id: str
-    cause: Cause
+    cause: TerminationCause
 
 
 @dataclass(frozen=True, slots=True)

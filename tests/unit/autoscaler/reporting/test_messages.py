@@ -9,7 +9,6 @@ from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why
 from raytide.api.pod import PodCondition, PodView
 from raytide.autoscaler.gcs.messages import REPORTED_ONE_BY_ONE, encode_report
 from raytide.autoscaler.model import (
-    Cause,
     Demand,
     Drained,
     DrainReason,
@@ -21,6 +20,7 @@ from raytide.autoscaler.model import (
     Request,
     SchedulingReply,
     Status,
+    TerminationCause,
     amounts_of,
     labels_of,
 )
@@ -208,7 +208,7 @@ def test_a_reason_of_the_whole_cluster_names_no_group():
 
 
 def test_drivers_hear_what_is_added_and_removed_in_rays_words():
-    told = ResizeFacts({"cpu": 3, "gpu": 0}, {("cpu", Cause.IDLE): 2}, amounts_of({"CPU": 12.5, "GPU": 2}))
+    told = ResizeFacts({"cpu": 3, "gpu": 0}, {("cpu", TerminationCause.IDLE): 2}, amounts_of({"CPU": 12.5, "GPU": 2}))
     assert [event.message for event in resize_events(told)] == [
         "Adding 3 node(s) of type cpu.",
         "Removing 2 nodes of type cpu (idle).",
@@ -360,8 +360,10 @@ def test_the_time_of_the_last_write(wrote_s: float | None, age_s: int, expected:
 # --- drains ----------------------------------------------------------------------------------------------------------
 
 
-def drain(node: str, unit: str, *, is_ready: bool = True, reason: DrainReason = DrainReason.IDLE_TERMINATION) -> Drain:
-    return Drain(node, f"pod-{node}", "cpu", unit, reason, "", is_pod_ready=is_ready)
+def drain(
+    node: str, replica: str, *, is_ready: bool = True, reason: DrainReason = DrainReason.IDLE_TERMINATION
+) -> Drain:
+    return Drain(node, f"pod-{node}", "cpu", replica, reason, "", is_pod_ready=is_ready)
 
 
 HOSTS = tuple(Instance(f"pod-{n}", "cpu", Status.RAY_RUNNING, pod=f"pod-{n}", replica="r") for n in "ab")

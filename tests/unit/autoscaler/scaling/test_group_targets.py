@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raytide.api.pod import PodView
-from raytide.autoscaler.model import Cause, Instance, Status
+from raytide.autoscaler.model import Instance, Status, TerminationCause
 from raytide.autoscaler.scaling.drains import MOST_DRAINS, DrainTerms, drains_of
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupInputs, GroupTarget, ReplicaState, group_target
 from raytide.autoscaler.state.worker_groups import SpecGroup
@@ -42,7 +42,7 @@ def question(*instances: Instance, group: SpecGroup = CPU, **extra: Any) -> Grou
     ],
 )
 def test_the_fate_of_a_pod_follows_its_status(status: Status, fate: Disposition):
-    assert [unit.disposition for unit in group_target(question(instance("a", status))).replica_states] == [fate]
+    assert [replica.disposition for replica in group_target(question(instance("a", status))).replica_states] == [fate]
 
 
 def test_what_is_there_and_what_is_asked_for_and_what_is_new_add_up():
@@ -52,7 +52,7 @@ def test_what_is_there_and_what_is_asked_for_and_what_is_new_add_up():
 
 
 def test_a_node_that_the_scheduler_ends_is_drained_first_and_not_named():
-    target = group_target(question(instance("a"), instance("b"), to_terminate={"b": Cause.IDLE}))
+    target = group_target(question(instance("a"), instance("b"), to_terminate={"b": TerminationCause.IDLE}))
     assert (target.replicas, target.names, [u.name for u in target.with_disposition(Disposition.LEAVES)]) == (
         1,
         (),
@@ -61,7 +61,9 @@ def test_a_node_that_the_scheduler_ends_is_drained_first_and_not_named():
 
 
 def test_a_pod_without_a_ray_node_that_the_scheduler_ends_is_named_at_once():
-    target = group_target(question(instance("a", Status.ALLOCATED), to_terminate={"a": Cause.MAX_NUM_NODE_PER_TYPE}))
+    target = group_target(
+        question(instance("a", Status.ALLOCATED), to_terminate={"a": TerminationCause.MAX_NUM_NODE_PER_TYPE})
+    )
     assert (target.replicas, target.names) == (0, ("a",))
 
 
@@ -101,7 +103,11 @@ def test_names_stay_until_their_pods_are_gone():
 def test_no_more_leave_at_once_than_the_record_can_name():
     crowd = [instance(f"p{n}") for n in range(600)]
     target = group_target(
-        question(*crowd, group=replace(CPU, max_replicas=1000), to_terminate={one.pod: Cause.IDLE for one in crowd})
+        question(
+            *crowd,
+            group=replace(CPU, max_replicas=1000),
+            to_terminate={one.pod: TerminationCause.IDLE for one in crowd},
+        )
     )
     assert (len(target.with_disposition(Disposition.LEAVES)), target.replicas) == (500, 100)
 
@@ -129,7 +135,7 @@ def hosts(replica: str, *statuses: Status) -> list[Instance]:
 )
 def test_a_replica_shares_the_fate_of_its_hosts(statuses: tuple[Status, ...], fate: Disposition):
     target = group_target(question(*hosts("r", *statuses), group=SLICE))
-    assert [unit.disposition for unit in target.replica_states] == [fate]
+    assert [replica.disposition for replica in target.replica_states] == [fate]
 
 
 def test_an_incomplete_replica_and_its_missing_host_are_one_replica():
@@ -147,7 +153,7 @@ def test_a_replica_that_lost_a_pod_is_left_to_the_operator():
             pods={"r-1": pod("r-1", deletion_timestamp="2026-01-01T00:00:00Z")},
         )
     )
-    assert ([unit.disposition for unit in target.replica_states], target.names) == ([Disposition.GONE], ())
+    assert ([replica.disposition for replica in target.replica_states], target.names) == ([Disposition.GONE], ())
 
 
 @pytest.mark.rule("AS:B-8")
@@ -156,6 +162,6 @@ def test_a_replica_of_more_hosts_than_are_drained_at_once_is_drained_all_the_sam
         Instance(f"h{n}", "slice", Status.RAY_RUNNING, pod=f"h{n}", replica="r", node_id=f"id{n}")
         for n in range(MOST_DRAINS + 1)
     )
-    target = GroupTarget(0, (), (ReplicaState("r", hosts, Disposition.LEAVES, Cause.IDLE),))
+    target = GroupTarget(0, (), (ReplicaState("r", hosts, Disposition.LEAVES, TerminationCause.IDLE),))
     terms = DrainTerms(pods={}, now=datetime(2026, 1, 1, tzinfo=UTC), monotonic_s=0.0, grace_s=300.0, refusals={})
     assert len(drains_of("slice", target, terms)) == MOST_DRAINS + 1

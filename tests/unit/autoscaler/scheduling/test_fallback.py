@@ -29,7 +29,7 @@ ONE = Request(CPU4)
 SPOT = NodeType("spot", max_nodes=20, resources=CPU4, priority=10)
 ON_DEMAND = NodeType("on-demand", max_nodes=20, resources=CPU4, priority=5)
 HEAD = NodeType("headgroup", max_nodes=1)
-NO_ROOM = UnavailableGroup("Unschedulable", "0/3 nodes are available", is_room_missing=True)
+NO_CAPACITY = UnavailableGroup("Unschedulable", "0/3 nodes are available", is_capacity_missing=True)
 BROKEN = UnavailableGroup("ImagePullFailed", "ErrImagePull")
 
 
@@ -61,7 +61,9 @@ def ask(*instances: Instance, types: tuple[NodeType, ...] = (SPOT, ON_DEMAND), *
     return SchedulingRequest(types=(HEAD, *types), instances=(MASTER, *instances), **more)
 
 
-def blocking(question: SchedulingRequest, *stuck: str, why: UnavailableGroup = NO_ROOM, group: str = "spot") -> Limits:
+def blocking(
+    question: SchedulingRequest, *stuck: str, why: UnavailableGroup = NO_CAPACITY, group: str = "spot"
+) -> Limits:
     """The limits when these instances of the group are stuck."""
     return Limits(
         types=tuple(replace(kind, available=0) if kind.name == group else kind for kind in question.types),
@@ -99,7 +101,9 @@ def test_nothing_blocked_nothing_changed():
 
 @pytest.mark.rule("SC:S2")
 @pytest.mark.parametrize(
-    "why", [NO_ROOM, UnavailableGroup("SchedulingGated", "", is_room_missing=True), BROKEN], ids=lambda w: w.reason
+    "why",
+    [NO_CAPACITY, UnavailableGroup("SchedulingGated", "", is_capacity_missing=True), BROKEN],
+    ids=lambda w: w.reason,
 )
 def test_work_goes_to_the_next_group_in_the_same_tick_and_stuck_pods_are_withdrawn(why):
     stuck = stuck_pods(16)
@@ -297,7 +301,7 @@ def test_hosts_that_lack_room_beside_running_ones_of_their_slice_are_its_place()
 
 
 @pytest.mark.rule("SC:S5")
-@pytest.mark.parametrize("why", [NO_ROOM, BROKEN], ids=["no room", "broken"])
+@pytest.mark.parametrize("why", [NO_CAPACITY, BROKEN], ids=["no room", "broken"])
 def test_nodes_are_not_idle_while_their_gang_waits_for_a_blocked_group(why):
     ready = tuple(running(f"r{index}", idle_ms=500_000) for index in range(9))
     apart = Request(CPU4, anti_affinity=("_PG_1", ""))

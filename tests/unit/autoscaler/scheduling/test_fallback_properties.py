@@ -14,7 +14,7 @@ from raytide.autoscaler.state.group_availability import Limits, UnavailableGroup
 CPU4 = amounts_of({"CPU": 4})
 HEAD = NodeType("headgroup", max_nodes=1)
 MASTER = Instance("head", "headgroup", Status.RAY_RUNNING, is_head=True, pod="head", node_id="id-head")
-NO_ROOM = UnavailableGroup("Unschedulable", "0/3 nodes are available", is_room_missing=True)
+NO_CAPACITY = UnavailableGroup("Unschedulable", "0/3 nodes are available", is_capacity_missing=True)
 
 
 def running(number: int, group: str, free: int) -> Instance:
@@ -66,7 +66,7 @@ def blocked(question: SchedulingRequest) -> FallbackResult:
     """What is chosen while the spot group has no room for any more."""
     stuck = tuple(i for i in question.instances if i.node_type == "spot" and i.status is Status.ALLOCATED)
     types = tuple(replace(one, available=0) if one.name == "spot" else one for one in question.types)
-    limits = Limits(types, (), stuck=stuck, blocked={"spot": NO_ROOM})
+    limits = Limits(types, (), stuck=stuck, blocked={"spot": NO_CAPACITY})
     return schedule_with_fallback(question, limits, schedule)
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from oracle_cases import Case
-from raytide.autoscaler.model import COUNTABLE, Cause, Instance, SchedulingRequest, Status, amounts_of
+from raytide.autoscaler.model import COUNTABLE, Instance, SchedulingRequest, Status, TerminationCause, amounts_of
 from raytide.autoscaler.scheduling.node_classes import NodeClasses
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
 from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, Vocabulary
@@ -48,12 +48,12 @@ def questions(draw: st.DrawFn) -> SchedulingRequest:
     return in_replicas(question, rng) if rng.random() < 0.5 else question
 
 
-def staying(question: SchedulingRequest) -> tuple[Counter[str], Counter[str], dict[str, Counter[Cause]]]:
+def staying(question: SchedulingRequest) -> tuple[Counter[str], Counter[str], dict[str, Counter[TerminationCause]]]:
     """Nodes by type that stay, that come, and that end by cause."""
     decision = schedule(question)
     cause = {one.instance_id: one.cause for one in decision.terminations}
     stays: Counter[str] = Counter()
-    ends: dict[str, Counter[Cause]] = {}
+    ends: dict[str, Counter[TerminationCause]] = {}
     for one in question.instances:
         if one.instance_id in cause:
             ends.setdefault(one.node_type, Counter())[cause[one.instance_id]] += 1

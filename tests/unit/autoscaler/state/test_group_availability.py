@@ -161,7 +161,7 @@ def test_the_wait_for_a_node_is_not_the_wait_for_ray():
 @pytest.mark.rule("SC:S2", "SC:S3")
 def test_a_refused_create_blocks_at_once_and_takes_what_is_asked_for_with_it():
     limits = Story().look(0, *at_work("a"), wanted={"spot": 5}, conditions=refused())
-    assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_room_missing) == ("QuotaExceeded", True)
+    assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_capacity_missing) == ("QuotaExceeded", True)
     assert (most(limits), names_of(limits.instances), len(limits.stuck)) == (1, ["a"], 4)
 
 
@@ -316,7 +316,7 @@ def blocked_story() -> Story:
 def test_a_blocked_group_rests_and_its_reason_stands():
     limits = blocked_story().look(20)
     assert (most(limits), limits.backoffs["spot"].n, limits.requeue_after_s) == (0, 1, 21)
-    assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_room_missing) == ("Unschedulable", True)
+    assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_capacity_missing) == ("Unschedulable", True)
 
 
 def test_without_a_reason_on_record_it_says_when_the_next_try_is():

@@ -8,7 +8,7 @@ autoscaler/reconcile.py.
 
 from dataclasses import dataclass, replace
 
-from raytide.autoscaler.model import Cause, Report, SchedulingReply
+from raytide.autoscaler.model import Report, SchedulingReply, TerminationCause
 from raytide.autoscaler.reporting.gcs_report import ReportInputs, build_report
 from raytide.autoscaler.reporting.messages import (
     ResizeFacts,
@@ -106,11 +106,11 @@ def _resize_summary(outcome: GroupResult) -> ResizeSummary:
 
 
 def _resize_facts(outcomes: Outcomes, reply: SchedulingReply) -> ResizeFacts:
-    removed: dict[tuple[str, Cause], int] = {}
+    removed: dict[tuple[str, TerminationCause], int] = {}
     causes = {end.instance_id: end.cause for end in reply.terminations}
     for outcome in outcomes.groups:
-        for unit in () if outcome.target is None else outcome.target.replica_states:
-            for host in unit.hosts:
+        for replica in () if outcome.target is None else outcome.target.replica_states:
+            for host in replica.hosts:
                 if host.instance_id in causes:
                     key = outcome.group.name, causes[host.instance_id]
                     removed[key] = removed.get(key, 0) + 1

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from raytide.api.autoscaler_decision import GroupDecision, Why
-from raytide.autoscaler.model import Amounts, Cause, Demand, SchedulingReply
+from raytide.autoscaler.model import Amounts, Demand, SchedulingReply, TerminationCause
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget
 from raytide.autoscaler.scaling.limit_reasons import NO_FITTING_GROUP, shape_of, whole
 from raytide.autoscaler.state.current_targets import CurrentTargets
 from raytide.autoscaler.state.snapshot import ClusterEvent, Level, LogLine
 
-WORDS_BY_CAUSE: Final[Mapping[Cause, str]] = {
-    Cause.IDLE: "idle",
-    Cause.MAX_NUM_NODE_PER_TYPE: "max number of worker nodes per type reached",
-    Cause.MAX_NUM_NODES: "max number of worker nodes reached",
-    Cause.OUTDATED: "outdated",
+TEXT_BY_CAUSE: Final[Mapping[TerminationCause, str]] = {
+    TerminationCause.IDLE: "idle",
+    TerminationCause.MAX_NUM_NODE_PER_TYPE: "max number of worker nodes per type reached",
+    TerminationCause.MAX_NUM_NODES: "max number of worker nodes reached",
+    TerminationCause.OUTDATED: "outdated",
 }
 LOUD: Final = frozenset({NO_FITTING_GROUP})
 """Reasons that need an action of the user."""
@@ -131,10 +131,10 @@ def counted(number: int, noun: str) -> str:
 
 def _leaving(target: GroupTarget) -> dict[str, int]:
     count_by_word: dict[str, int] = {}
-    for unit in target.replica_states:
-        if unit.disposition in (Disposition.LEAVES, Disposition.NAMED):
-            word = WORDS_BY_CAUSE[unit.cause] if unit.cause else "no longer needed"
-            count_by_word[word] = count_by_word.get(word, 0) + len(unit.hosts)
+    for replica in target.replica_states:
+        if replica.disposition in (Disposition.LEAVES, Disposition.NAMED):
+            word = TEXT_BY_CAUSE[replica.cause] if replica.cause else "no longer needed"
+            count_by_word[word] = count_by_word.get(word, 0) + len(replica.hosts)
     return count_by_word
 
 
@@ -152,7 +152,7 @@ class ResizeFacts:
 
     added: Mapping[str, int] = field(default_factory=dict)
     """By group, nodes."""
-    removed: Mapping[tuple[str, Cause], int] = field(default_factory=dict)
+    removed: Mapping[tuple[str, TerminationCause], int] = field(default_factory=dict)
     resources: Amounts = ()
     """Of the whole cluster after all these changes."""
 
@@ -162,7 +162,7 @@ def resize_events(facts: ResizeFacts) -> tuple[ClusterEvent, ...]:
     sentences = [
         *(f"Adding {count} node(s) of type {group}." for group, count in facts.added.items() if count),
         *(
-            f"Removing {count} nodes of type {group} ({WORDS_BY_CAUSE[cause]})."
+            f"Removing {count} nodes of type {group} ({TEXT_BY_CAUSE[cause]})."
             for (group, cause), count in facts.removed.items()
             if count
         ),

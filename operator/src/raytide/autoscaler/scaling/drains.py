@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from raytide.api.pod import PodView
-from raytide.autoscaler.model import Cause, DrainReason, Instance
+from raytide.autoscaler.model import DrainReason, Instance, TerminationCause
 from raytide.autoscaler.scaling.group_decisions import Outcomes
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget, ReplicaState
 from raytide.autoscaler.scaling.write_throttle import is_lowering_pending
@@ -76,12 +76,12 @@ def plan_drains(
 def drains_of(group: str, target: GroupTarget, terms: DrainTerms) -> tuple[Drain, ...]:
     """The drains of one group: whole replicas only, the first host of each before the others."""
     found: list[Drain] = []
-    for unit in target.with_disposition(Disposition.LEAVES):
-        if any(terms.is_resting(host.node_id) for host in unit.draining):
+    for replica in target.with_disposition(Disposition.LEAVES):
+        if any(terms.is_resting(host.node_id) for host in replica.draining):
             continue
-        if found and len(found) + len(unit.draining) > MOST_DRAINS:
+        if found and len(found) + len(replica.draining) > MOST_DRAINS:
             break
-        found += [_drain(group, unit, host, terms) for host in sorted(unit.draining, key=terms.host_index)]
+        found += [_drain(group, replica, host, terms) for host in sorted(replica.draining, key=terms.host_index)]
     return tuple(found)
 
 
@@ -89,7 +89,7 @@ def by_replica(drains: Iterable[Drain]) -> tuple[tuple[Drain, ...], ...]:
     """Drains grouped by replica, in order."""
     found: dict[tuple[str, str], list[Drain]] = {}
     for drain in drains:
-        found.setdefault((drain.group, drain.unit), []).append(drain)
+        found.setdefault((drain.group, drain.replica), []).append(drain)
     return tuple(tuple(hosts) for hosts in found.values())
 
 
@@ -101,20 +101,22 @@ def drains_of_removed(
     for host in found:
         is_removed = host.pod and host.node_id and not host.is_head and host.node_type and host.node_type not in groups
         if is_removed and host.node_id not in leaving_s and not terms.is_resting(host.node_id):
-            unit = ReplicaState(replica_of(host), (host,), Disposition.LEAVES)
-            drains.append(_drain(host.node_type, unit, host, terms))
+            replica = ReplicaState(replica_of(host), (host,), Disposition.LEAVES)
+            drains.append(_drain(host.node_type, replica, host, terms))
     return tuple(drains[:MOST_DRAINS])
 
 
-def _drain(group: str, unit: ReplicaState, host: Instance, terms: DrainTerms) -> Drain:
+def _drain(group: str, replica: ReplicaState, host: Instance, terms: DrainTerms) -> Drain:
     pod = terms.pods.get(host.pod)
-    is_idle = unit.cause is Cause.IDLE or (unit.cause is None and all(each.idle_ms for each in unit.draining))
+    is_idle = replica.cause is TerminationCause.IDLE or (
+        replica.cause is None and all(each.idle_ms for each in replica.draining)
+    )
     deadline = terms.now + timedelta(seconds=terms.grace_s)
     return Drain(
         node_id=host.node_id,
         pod=host.pod,
         group=group,
-        unit=unit.name,
+        replica=replica.name,
         reason=DrainReason.IDLE_TERMINATION if is_idle else DrainReason.PREEMPTION,
         message=(
             f"idle for {host.idle_ms / 1000:.0f} seconds"
@@ -135,8 +137,8 @@ def named_after(drains: Iterable[Drain], answers: Answers, hosts: Iterable[Insta
     A preempted node may be busy: it is named in a later tick, when it is dead or past its deadline (RM:I22).
     """
     drains = tuple(drains)
-    held = {(drain.group, drain.unit) for drain in drains if not _may_be_named(drain, answers)}
-    agreed = {(drain.group, drain.unit) for drain in drains} - held
+    held = {(drain.group, drain.replica) for drain in drains if not _may_be_named(drain, answers)}
+    agreed = {(drain.group, drain.replica) for drain in drains} - held
     names: dict[str, list[str]] = {}
     for host in hosts:
         if host.pod and (host.node_type, replica_of(host)) in agreed:

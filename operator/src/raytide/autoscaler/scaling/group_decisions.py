@@ -12,7 +12,7 @@ from typing import Final
 
 from raytide.api.autoscaler_decision import GroupDecision, Why
 from raytide.api.pod import PodView
-from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, STARTING, UNSEEN, Cause, Instance, Status
+from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, STARTING, UNSEEN, Instance, Status, TerminationCause
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupInputs, GroupTarget, group_target
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, head_down, reasons
 from raytide.autoscaler.scheduling.decide import SchedulingRound
@@ -54,7 +54,7 @@ class GroupResult:
         return (
             0
             if self.target is None
-            else sum(len(unit.hosts) for unit in self.target.with_disposition(Disposition.DRAINS))
+            else sum(len(replica.hosts) for replica in self.target.with_disposition(Disposition.DRAINS))
         )
 
 
@@ -241,8 +241,8 @@ class _GroupRound:
             mine = [i for i in by_group.get(kind.name, ()) if i.status in COUNTABLE]
             whole = complete_replicas(mine, due)
             may_go = [i.instance_id for i in mine if i.instance_id in whole]
-            room = max(0, len(mine) - kind.min_nodes) // kind.num_of_hosts * kind.num_of_hosts
-            found.update(sorted(may_go, key=lambda name: pending_s[name])[:room])
+            excess = max(0, len(mine) - kind.min_nodes) // kind.num_of_hosts * kind.num_of_hosts
+            found.update(sorted(may_go, key=lambda name: pending_s[name])[:excess])
         return frozenset(found)
 
     def _leaving_s(self, by_group: Mapping[str, Sequence[Instance]]) -> dict[str, float]:
@@ -292,6 +292,6 @@ class _GroupRound:
 class _Terminations:
     """Instances to remove, in all groups."""
 
-    to_terminate: Mapping[str, Cause]
+    to_terminate: Mapping[str, TerminationCause]
     ended: frozenset[str]
     leaving_s: Mapping[str, float]

@@ -13,7 +13,7 @@ from typing import Final
 
 from raytide.api.autoscaler_decision import MAX_NAMES_PER_GROUP
 from raytide.api.pod import PodView
-from raytide.autoscaler.model import COUNTABLE, UNSEEN, Cause, Instance, Status
+from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, Status, TerminationCause
 from raytide.autoscaler.state.replicas import hosts_by_replica
 from raytide.autoscaler.state.worker_groups import SpecGroup
 
@@ -37,13 +37,13 @@ class Disposition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """One replica with all its hosts and their fate."""
+    """One replica with all its hosts and their disposition."""
 
     name: str
     """Name of the replica, or of the pod in a single-host group."""
     hosts: tuple[Instance, ...]
     disposition: Disposition
-    cause: Cause | None = None
+    cause: TerminationCause | None = None
     """Why the scheduler terminates it; None if it failed or another actor drains it."""
 
     @property
@@ -64,7 +64,7 @@ class GroupInputs:
     """The names in force for deletion: spec and record together."""
     launches: int = 0
     """Additional hosts the scheduler launches."""
-    to_terminate: Mapping[str, Cause] = field(default_factory=dict)
+    to_terminate: Mapping[str, TerminationCause] = field(default_factory=dict)
     """By instance id, the scheduler's terminations."""
     kept: int = 0
     """Hosts that were requested, have no pod yet, and are not withdrawn."""
@@ -84,85 +84,91 @@ class GroupTarget:
     replica_states: tuple[ReplicaState, ...]
 
     def with_disposition(self, disposition: Disposition) -> tuple[ReplicaState, ...]:
-        """The replicas with this fate."""
-        return tuple(unit for unit in self.replica_states if unit.disposition is disposition)
+        """The replicas with this disposition."""
+        return tuple(replica for replica in self.replica_states if replica.disposition is disposition)
 
 
-def group_target(question: GroupInputs) -> GroupTarget:
+def group_target(inputs: GroupInputs) -> GroupTarget:
     """Compute the target of one group."""
-    hosts = (i for i in question.instances if i.pod and i.status not in UNSEEN)
-    units = tuple(_unit(name, tuple(mine), question) for name, mine in hosts_by_replica(hosts).items())
-    units = _within_names(question, units)
-    return GroupTarget(_replicas(question, units), _names(question, units), units)
+    hosts = (i for i in inputs.instances if i.pod and i.status not in UNSEEN)
+    replica_states = tuple(_replica_state(name, tuple(mine), inputs) for name, mine in hosts_by_replica(hosts).items())
+    replica_states = _within_names(inputs, replica_states)
+    return GroupTarget(_replicas(inputs, replica_states), _names(inputs, replica_states), replica_states)
 
 
-def _replicas(question: GroupInputs, units: Iterable[ReplicaState]) -> int:
-    per_replica = question.group.num_of_hosts
-    staying = sum(len(unit.hosts) for unit in units if unit.disposition is Disposition.STAYS)
-    coming = question.launches + question.kept
+def _replicas(inputs: GroupInputs, replica_states: Iterable[ReplicaState]) -> int:
+    per_replica = inputs.group.num_of_hosts
+    staying = sum(len(replica.hosts) for replica in replica_states if replica.disposition is Disposition.STAYS)
+    coming = inputs.launches + inputs.kept
     # A draining pod still counts in the operator's replica count, so each launch needs one more replica; without
     # launches it must not be counted, or it would be replaced as soon as it ends.
-    holding = sum(len(unit.hosts) for unit in units if unit.disposition is Disposition.DRAINS) if coming else 0
-    return question.group.clamp(-(-(staying + coming + holding) // per_replica))
+    holding = (
+        sum(len(replica.hosts) for replica in replica_states if replica.disposition is Disposition.DRAINS)
+        if coming
+        else 0
+    )
+    return inputs.group.clamp(-(-(staying + coming + holding) // per_replica))
 
 
-def _names(question: GroupInputs, units: Iterable[ReplicaState]) -> tuple[str, ...]:
-    due = [host.pod for unit in units if unit.disposition is Disposition.NAMED for host in unit.hosts]
-    current = [name for name in question.named if name in question.pods]
-    alive = (name for name in due if (pod := question.pods.get(name)) is not None and not pod.is_terminating)
+def _names(inputs: GroupInputs, replica_states: Iterable[ReplicaState]) -> tuple[str, ...]:
+    due = [host.pod for replica in replica_states if replica.disposition is Disposition.NAMED for host in replica.hosts]
+    current = [name for name in inputs.named if name in inputs.pods]
+    alive = (name for name in due if (pod := inputs.pods.get(name)) is not None and not pod.is_terminating)
     return tuple(dict.fromkeys([*current, *alive]))[:MAX_NAMES_PER_GROUP]
 
 
-def _within_names(question: GroupInputs, units: tuple[ReplicaState, ...]) -> tuple[ReplicaState, ...]:
+def _within_names(inputs: GroupInputs, replica_states: tuple[ReplicaState, ...]) -> tuple[ReplicaState, ...]:
     """Limit removals to the number of names the record can hold; the rest stay until the next tick.
 
     A replica larger than that is removed alone: one named host removes the whole replica.
     """
-    if not any(unit.disposition is Disposition.LEAVES for unit in units):
-        return units
-    left = MAX_NAMES_PER_GROUP - len(_names(question, units))
+    if not any(replica.disposition is Disposition.LEAVES for replica in replica_states):
+        return replica_states
+    left = MAX_NAMES_PER_GROUP - len(_names(inputs, replica_states))
     kept = []
-    for unit in units:
-        is_too_many = unit.disposition is Disposition.LEAVES and len(unit.hosts) > left and left < MAX_NAMES_PER_GROUP
-        if unit.disposition is Disposition.LEAVES and not is_too_many:
-            left -= len(unit.hosts)
-        kept.append(ReplicaState(unit.name, unit.hosts, Disposition.STAYS) if is_too_many else unit)
+    for replica in replica_states:
+        is_too_many = (
+            replica.disposition is Disposition.LEAVES and len(replica.hosts) > left and left < MAX_NAMES_PER_GROUP
+        )
+        if replica.disposition is Disposition.LEAVES and not is_too_many:
+            left -= len(replica.hosts)
+        kept.append(ReplicaState(replica.name, replica.hosts, Disposition.STAYS) if is_too_many else replica)
     return tuple(kept)
 
 
 # --- one replica -----------------------------------------------------------------------------------------------------
 
 
-def _unit(name: str, hosts: tuple[Instance, ...], question: GroupInputs) -> ReplicaState:
-    if len(hosts) == 1 and (disposition := _host_disposition(hosts[0], question)) is Disposition.STAYS:
+def _replica_state(name: str, hosts: tuple[Instance, ...], inputs: GroupInputs) -> ReplicaState:
+    if len(hosts) == 1 and (disposition := _host_disposition(hosts[0], inputs)) is Disposition.STAYS:
         return ReplicaState(name, hosts, disposition)
-    dispositions = [_host_disposition(host, question) for host in hosts]
+    dispositions = [_host_disposition(host, inputs) for host in hosts]
     cause = next(
-        (question.to_terminate[host.instance_id] for host in hosts if host.instance_id in question.to_terminate), None
+        (inputs.to_terminate[host.instance_id] for host in hosts if host.instance_id in inputs.to_terminate), None
     )
     disposition = _replica_disposition(dispositions, hosts)
     return ReplicaState(name, hosts, disposition, cause if disposition is not Disposition.STAYS else None)
 
 
-def _host_disposition(host: Instance, question: GroupInputs) -> Disposition:
-    pod = question.pods.get(host.pod)
+def _host_disposition(host: Instance, inputs: GroupInputs) -> Disposition:
+    pod = inputs.pods.get(host.pod)
     if pod is None or pod.is_terminating or pod.is_finished:
         return Disposition.GONE
-    if host.pod in question.named or host.pod in question.ended:
+    if host.pod in inputs.named or host.pod in inputs.ended:
         return Disposition.NAMED
-    if host.status is Status.RAY_RUNNING and host.instance_id not in question.to_terminate:
+    if host.status is Status.RAY_RUNNING and host.instance_id not in inputs.to_terminate:
         return Disposition.STAYS  # nearly all of thousands: hashing a status costs more than the checks above
     if host.status in LEAVING:
-        return Disposition.NAMED if host.node_id in question.overdue else Disposition.DRAINS
+        return Disposition.NAMED if host.node_id in inputs.overdue else Disposition.DRAINS
     if host.status not in COUNTABLE:  # dead, perhaps about to restart: no capacity, and not to be named yet
         return Disposition.DRAINS
-    if host.instance_id in question.to_terminate:
+    if host.instance_id in inputs.to_terminate:
         return Disposition.LEAVES if host.node_id else Disposition.NAMED
     return Disposition.STAYS
 
 
 def _replica_disposition(dispositions: Sequence[Disposition], hosts: Sequence[Instance]) -> Disposition:
-    """The fate of a replica from its hosts' fates: one host that does not stay removes the others too."""
+    """The disposition of a replica from its hosts' dispositions: one host that does not stay removes the others too."""
     found = set(dispositions)
     if len(found) == 1:
         return dispositions[0]

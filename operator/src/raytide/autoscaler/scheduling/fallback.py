@@ -50,7 +50,7 @@ def schedule_with_fallback(question: SchedulingRequest, limits: Limits, schedule
     """
     stuck_ids = {instance.instance_id for instance in limits.stuck}
     sound = tuple(i for i in question.instances if i.instance_id not in stuck_ids)
-    full = frozenset(name for name, blocked in limits.blocked.items() if blocked.is_room_missing)
+    full = frozenset(name for name, blocked in limits.blocked.items() if blocked.is_capacity_missing)
     asked = replace(
         question,
         types=limits.types,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from raytide.autoscaler.model import Amounts, Cause, Instance, Labels
+from raytide.autoscaler.model import Amounts, Instance, Labels, TerminationCause
 from raytide.autoscaler.scheduling.resource_shapes import Run, Shape, Vocabulary
 
 DEMAND: Final = 0
@@ -106,7 +106,7 @@ class Node:
         """Mean share in use, without what this decision places (AS:S-10)."""
         self.own = own
         """Totals that no request names and its class leaves out, such as its address."""
-        self.cause: Cause | None = None
+        self.cause: TerminationCause | None = None
         self.position = -1
         """Order in the fleet; negative before it belongs to one."""
 
@@ -208,7 +208,7 @@ class NodeClasses:
         return counts
 
     def like(self, node_class: NodeClass, *, disposition: NodeDisposition) -> NodeClass:
-        """The class of such nodes with that fate."""
+        """The class of such nodes with that disposition."""
         return self._intern(node_class.traits, node_class.free, node_class.labels, node_class.placed, disposition)
 
     def accept(self, plan: Plan) -> None:

@@ -17,11 +17,11 @@ from raytide.autoscaler.model import (
     COUNTABLE,
     UNIT,
     Amounts,
-    Cause,
     Instance,
     Labels,
     NodeType,
     Status,
+    TerminationCause,
     implicit_amount,
 )
 from raytide.autoscaler.scheduling.node_classes import (
@@ -64,7 +64,7 @@ class NodeFactory:
         self._traits: dict[tuple[object, ...], NodeClassSpec] = {}
 
     def nodes(self, instances: Iterable[Instance], pending: NodeDisposition = NodeDisposition.STAYS) -> list[Node]:
-        """Nodes that count, in instance order; `pending` is the fate of those not running yet."""
+        """Nodes that count, in instance order; `pending` is the disposition of those not running yet."""
         nodes = []
         instances = tuple(instances)
         self._find_first(instances)
@@ -191,7 +191,7 @@ class NodeFactory:
         node = Node(
             self._of_type(NodeType(instance.node_type), NodeDisposition.STAYS, is_head=instance.is_head), instance
         )
-        node.cause = Cause.OUTDATED
+        node.cause = TerminationCause.OUTDATED
         return node
 
     def _of_type(

@@ -25,24 +25,24 @@ from raytide.autoscaler.scheduling.scoring import Candidate, LaunchBudget, Launc
 
 
 def pack(
-    fleet: NodeClasses, runs: Sequence[Run], book: int, market: LaunchBudget, on_progress: OnProgress = unwatched
+    fleet: NodeClasses, runs: Sequence[Run], book: int, budget: LaunchBudget, on_progress: OnProgress = unwatched
 ) -> Plan:
     """Place the runs on the fleet's nodes, then on new ones; the rest is left over (AS §2.3).
 
     `on_progress` is called for every group of equal nodes examined and for every winner.
     """
     plan = Plan(book, [run.shape for run in runs])
-    contest = NodeScorer(runs, book, market, is_exact=fleet.is_exact)
+    scorer = NodeScorer(runs, book, budget, is_exact=fleet.is_exact)
     for tier in _tiers(fleet, plan):
         for members in tier:
             on_progress()
-            contest.admit(members[0].node_class, members[0].position, members=members)
-        while (winner := contest.best()) is not None:
+            scorer.admit(members[0].node_class, members[0].position, members=members)
+        while (winner := scorer.best()) is not None:
             on_progress()
-            _fill_existing(contest, winner, plan)
-    if contest.is_open:
-        _launch(contest, market, plan, on_progress)
-    plan.left = [Run(shape, n) for shape, n in zip(contest.shapes, contest.counts, strict=True) if n]
+            _fill_existing(scorer, winner, plan)
+    if scorer.is_open:
+        _launch(scorer, budget, plan, on_progress)
+    plan.left = [Run(shape, n) for shape, n in zip(scorer.shapes, scorer.counts, strict=True) if n]
     return plan
 
 
@@ -88,59 +88,59 @@ def _fits_any(free: Free, shapes: Sequence[Shape]) -> bool:
     return not shapes or any(all(free[r] >= amount for r, amount in shape.needs) for shape in reversed(shapes))
 
 
-def _fill_existing(contest: NodeScorer, winner: Candidate, plan: Plan) -> None:
+def _fill_existing(scorer: NodeScorer, winner: Candidate, plan: Plan) -> None:
     """Let a group of existing nodes win as often as it would."""
     members, first, placed = winner.members, winner.first, winner.node_class.placed[plan.book]
     end = first + 1
     while end < len(members) and members[end].node_class.placed[plan.book] is placed:
         end += 1
-    times = contest.repetitions(winner, end - first)
+    times = scorer.repetitions(winner, end - first)
     plan.moves.append(Move(members[first : first + times], winner.fill))
     winner.first = first = first + times
     if first == len(members):
-        contest.take(winner, times, has_more=False)
+        scorer.take(winner, times, has_more=False)
         return
     winner.position = members[first].position
     is_same = members[first].node_class.placed[plan.book] is placed
-    contest.take(winner, times, has_more=is_same)
+    scorer.take(winner, times, has_more=is_same)
     if not is_same:
         winner.node_class = members[first].node_class
-        contest.enter(winner)
+        scorer.enter(winner)
 
 
-def _launch(contest: NodeScorer, market: LaunchBudget, plan: Plan, on_progress: OnProgress) -> None:
+def _launch(scorer: NodeScorer, budget: LaunchBudget, plan: Plan, on_progress: OnProgress) -> None:
     """Repeatedly launch the best type and fill its node (AS:S-20); a begun replica is launched completely (B-8)."""
     numbers = counting()
     pools: dict[NodeClass, LaunchPool] = {}
     hosts_of: dict[LaunchPool, list[Candidate]] = {}
-    for pool in market.pools:
+    for pool in budget.pools:
         homes = [node_class for node_class in (pool.first, pool.node_class) if node_class is not None]
         pools.update((node_class, pool) for node_class in homes)
-        if pool.room >= pool.type.num_of_hosts:
-            hosts_of[pool] = [contest.admit(node_class, next(numbers), pool=pool) for node_class in homes]
-    while (winner := contest.best()) is not None or _begin_anew(contest, hosts_of, plan):
+        if pool.remaining >= pool.type.num_of_hosts:
+            hosts_of[pool] = [scorer.admit(node_class, next(numbers), pool=pool) for node_class in homes]
+    while (winner := scorer.best()) is not None or _begin_anew(scorer, hosts_of, plan):
         on_progress()
         if winner is None:
             continue
         pool = pools[winner.node_class]
-        plan.is_tied = plan.is_tied or contest.is_tied(winner)
-        if not pool.begun and market.room is not None and market.room < pool.type.num_of_hosts:
-            contest.dismiss(winner)
+        plan.is_tied = plan.is_tied or scorer.is_tied(winner)
+        if not pool.begun and budget.remaining is not None and budget.remaining < pool.type.num_of_hosts:
+            scorer.dismiss(winner)
             continue
         winner.position, fill = next(numbers), winner.fill
         if pool.type.num_of_hosts == 1:
-            room = pool.room if market.room is None else min(pool.room, market.room)
-            times = contest.repetitions(winner, room)
-            _reserve(pool, market, times)
-            contest.take(winner, times, has_more=pool.room > 0)
+            remaining = pool.remaining if budget.remaining is None else min(pool.remaining, budget.remaining)
+            times = scorer.repetitions(winner, remaining)
+            _reserve(pool, budget, times)
+            scorer.take(winner, times, has_more=pool.remaining > 0)
         else:
-            times = _launch_hosts(contest, winner, pool, market, hosts_of[pool])
+            times = _launch_hosts(scorer, winner, pool, budget, hosts_of[pool])
         plan.launches.append(Move([Node(winner.node_class) for _ in range(times)], fill))
-    for pool in market.pools:
+    for pool in budget.pools:
         plan.launches += _rest_of(pool, plan)
 
 
-def _begin_anew(contest: NodeScorer, hosts_of: Mapping[LaunchPool, Iterable[Candidate]], plan: Plan) -> bool:
+def _begin_anew(scorer: NodeScorer, hosts_of: Mapping[LaunchPool, Iterable[Candidate]], plan: Plan) -> bool:
     """Complete begun replicas whose first host differs from the others; return whether there was one.
 
     No demand needs their remaining hosts, but it may need a host of another replica: each TPU slice has one head.
@@ -150,9 +150,9 @@ def _begin_anew(contest: NodeScorer, hosts_of: Mapping[LaunchPool, Iterable[Cand
         plan.launches += _rest_of(pool, plan)
         pool.begun, pool.is_first_due = 0, False
         for host in hosts_of[pool]:
-            contest.dismiss(host)
+            scorer.dismiss(host)
             if pool.supply(host.node_class):
-                contest.enter(host)
+                scorer.enter(host)
     return bool(ended)
 
 
@@ -164,26 +164,26 @@ def _rest_of(pool: LaunchPool, plan: Plan) -> list[Move]:
 
 
 def _launch_hosts(
-    contest: NodeScorer, winner: Candidate, pool: LaunchPool, market: LaunchBudget, hosts: Iterable[Candidate]
+    scorer: NodeScorer, winner: Candidate, pool: LaunchPool, budget: LaunchBudget, hosts: Iterable[Candidate]
 ) -> int:
     """Let hosts of the begun replica win, or begin one; return how many. The scores of its other hosts may change."""
-    times = contest.repetitions(winner, pool.supply(winner.node_class))
+    times = scorer.repetitions(winner, pool.supply(winner.node_class))
     if not pool.begun:
-        _reserve(pool, market, pool.type.num_of_hosts)
+        _reserve(pool, budget, pool.type.num_of_hosts)
         pool.begin()
     pool.use(winner.node_class, times)
-    contest.take(winner, times, has_more=False)
+    scorer.take(winner, times, has_more=False)
     for host in hosts:
-        contest.dismiss(host)
+        scorer.dismiss(host)
         if pool.supply(host.node_class):
-            contest.enter(host)
+            scorer.enter(host)
     return times
 
 
-def _reserve(pool: LaunchPool, market: LaunchBudget, nodes: int) -> None:
-    pool.room -= nodes
-    if market.room is not None:
-        market.room -= nodes
+def _reserve(pool: LaunchPool, budget: LaunchBudget, nodes: int) -> None:
+    pool.remaining -= nodes
+    if budget.remaining is not None:
+        budget.remaining -= nodes
 
 
 def _position(node: Node) -> int:

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 
 from raytide.autoscaler.model import (
-    Cause,
     Demand,
     Gang,
     NodeType,
@@ -17,6 +16,7 @@ from raytide.autoscaler.model import (
     SchedulingRequest,
     Status,
     Termination,
+    TerminationCause,
 )
 from raytide.autoscaler.scheduling.node_classes import CONSTRAINT, DEMAND, Node, NodeDisposition
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
@@ -87,17 +87,17 @@ def _within_limits(question: SchedulingRequest, types: list[NodeType], reader: N
             raise RaySchedulingError("KeyError")
         excess = len(alike) - limits[name]
         if excess > 0:
-            ending += _end(alike, excess, Cause.MAX_NUM_NODE_PER_TYPE)
+            ending += _end(alike, excess, TerminationCause.MAX_NUM_NODE_PER_TYPE)
     nodes = ending + [node for alike in by_type.values() for node in alike]
     staying = [node for node in nodes if node.cause is None]
     excess = len(staying) - question.max_nodes
     if question.max_nodes and excess > 0:
         before = [node for node in nodes if node.cause is not None]
-        nodes = before + _end(staying, excess, Cause.MAX_NUM_NODES) + staying
+        nodes = before + _end(staying, excess, TerminationCause.MAX_NUM_NODES) + staying
     return _each_its_own(nodes)
 
 
-def _end(nodes: list[Node], excess: int, cause: Cause) -> list[Node]:
+def _end(nodes: list[Node], excess: int, cause: TerminationCause) -> list[Node]:
     """Mark `excess` nodes and remove them from `nodes`, which is left in the order of Ray's survivors (AS:S-10)."""
     nodes.sort(key=idle_key)
     head = next((node for node in nodes if node.is_head), None)
@@ -160,7 +160,7 @@ def _end_idle(session: Session, question: SchedulingRequest, types: list[NodeTyp
         if there[name] - ended[name] <= by_name[name].min_nodes:
             continue
         ended[name] += 1
-        node.cause = Cause.IDLE
+        node.cause = TerminationCause.IDLE
         node_class.members.remove(node)
         node.node_class = session.fleet.like(node_class, disposition=NodeDisposition.ENDS)
         node.node_class.members.append(node)

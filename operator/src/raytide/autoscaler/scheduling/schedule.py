@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from raytide.autoscaler.model import (
-    Cause,
     Demand,
     Gang,
     OnProgress,
@@ -21,6 +20,7 @@ from raytide.autoscaler.model import (
     SchedulingReply,
     SchedulingRequest,
     Termination,
+    TerminationCause,
     unwatched,
 )
 from raytide.autoscaler.scheduling.node_classes import CONSTRAINT, DEMAND, Node, NodeClass, NodeDisposition
@@ -91,7 +91,7 @@ class _Scheduler:
         self._occupied = hosts_of(self._replicas, question.types)
         self._occupied.update(node.type_name for node in self._nodes if node.is_head)
         # A cluster above its limit launches nothing until it is below: terminations may still be rejected.
-        self._occupied[""] = sum(node.cause is Cause.MAX_NUM_NODES for node in self._nodes)
+        self._occupied[""] = sum(node.cause is TerminationCause.MAX_NUM_NODES for node in self._nodes)
 
     def decide(self) -> SchedulingReply:
         """Pack until the launches suffice even when they compete as pending nodes in the next tick."""
@@ -228,12 +228,12 @@ class _Scheduler:
         well, but nothing of them is launched yet: those nodes would only wait.
         """
         question, full = self._question, self._question.full
-        with_room = [replace(one, available=None) if one.name in full else one for one in question.types]
+        with_capacity = [replace(one, available=None) if one.name in full else one for one in question.types]
         waiting, hosts = self._waiting()
-        session.widen([one for one in with_room if one.name in full], waiting, hosts)
+        session.widen([one for one in with_capacity if one.name in full], waiting, hosts)
         session.accept(session.plan(unmet, CONSTRAINT))
         gangs = [gang for gang in gangs if not self._place(gang, session)]
-        session.widen(with_room)
+        session.widen(with_capacity)
         gangs = [gang for gang in gangs if not self._place(gang, session)]
         session.accept(session.plan(tasks, DEMAND))
         return gangs

@@ -29,7 +29,7 @@ class LaunchPool:
 
     type: NodeType
     node_class: NodeClass
-    room: int
+    remaining: int
     """Nodes; whole replicas."""
     first: NodeClass | None = None
     """Class of the first host of each replica, if it differs from the others."""
@@ -42,7 +42,7 @@ class LaunchPool:
         """Hosts of this class in the begun replica, or in the next one if there is capacity for it."""
         if self.begun:
             return int(self.is_first_due) if node_class is self.first else self.begun - self.is_first_due
-        if self.room < self.type.num_of_hosts:
+        if self.remaining < self.type.num_of_hosts:
             return 0
         return 1 if node_class is self.first else self.type.num_of_hosts - (self.first is not None)
 
@@ -68,7 +68,7 @@ class LaunchBudget:
     """What may be launched, and the score values other than the fill."""
 
     pools: list[LaunchPool]
-    room: int | None
+    remaining: int | None
     """Of the whole cluster; None: no limit."""
     recoverable: Mapping[str, float]
     availability: Mapping[str, float]
@@ -96,11 +96,11 @@ class Candidate:
 class NodeScorer:
     """BEST of AS §2.4, updated while its winners take what they fill."""
 
-    def __init__(self, runs: Sequence[Run], book: int, market: LaunchBudget, *, is_exact: bool) -> None:
+    def __init__(self, runs: Sequence[Run], book: int, budget: LaunchBudget, *, is_exact: bool) -> None:
         self.shapes = [run.shape for run in runs]
         self.counts = [run.count for run in runs]
         self._book = book
-        self._market = market
+        self._budget = budget
         self._is_exact = is_exact
         self._heap: list[tuple[Key, int, int, Candidate]] = []
         self._users: list[list[tuple[int, int, int, Candidate]]] = [[] for _ in runs]
@@ -260,11 +260,11 @@ class NodeScorer:
         return False
 
     def _key(self, candidate: Candidate) -> Key:
-        node_class, market = candidate.node_class, self._market
+        node_class, budget = candidate.node_class, self._budget
         name = node_class.traits.type_name
         beside = self._beside.get(name)
         if beside is None:
-            recoverable, availability = market.recoverable.get(name, 1.0), market.availability.get(name, 1.0)
+            recoverable, availability = budget.recoverable.get(name, 1.0), budget.availability.get(name, 1.0)
             beside = self._beside[name] = (-recoverable, -node_class.traits.priority, -availability)
         is_begun = candidate.pool is not None and candidate.pool.begun > 0
         return (-is_begun, *self._score(node_class, candidate.fill), *beside)

@@ -64,8 +64,8 @@ class Session:
 
     def plan(self, demands: Iterable[Demand], book: int, *, is_launching: bool = True) -> Plan:
         """Plan the placement of these demands."""
-        market = self._market(is_launching=is_launching)
-        return pack(self.fleet, self.runs(demands), book, market, self._on_progress)
+        budget = self._budget(is_launching=is_launching)
+        return pack(self.fleet, self.runs(demands), book, budget, self._on_progress)
 
     def accept(self, plan: Plan) -> None:
         """Apply a plan and count its launches."""
@@ -75,23 +75,23 @@ class Session:
                 self.occupied[node.type_name] += len(launch.nodes)
                 self._launched[node.type_name] += len(launch.nodes)
 
-    def _market(self, *, is_launching: bool) -> LaunchBudget:
+    def _budget(self, *, is_launching: bool) -> LaunchBudget:
         question = self._question
         pools = []
         for one in self._types if is_launching else ():
             if one.is_head and not question.is_ray_exact:
                 continue
             hosts = one.num_of_hosts
-            room = one.max_nodes // hosts * hosts - self.occupied[one.name]
+            remaining = one.max_nodes // hosts * hosts - self.occupied[one.name]
             if one.available is not None:
-                room = min(room, one.available // hosts * hosts - self._launched[one.name])
-            if room > 0:
-                pools.append(LaunchPool(one, self._reader.fresh(one), room, self._reader.fresh_first(one)))
+                remaining = min(remaining, one.available // hosts * hosts - self._launched[one.name])
+            if remaining > 0:
+                pools.append(LaunchPool(one, self._reader.fresh(one), remaining, self._reader.fresh_first(one)))
         most = question.max_nodes or None
         if not question.is_ray_exact:
             most = min(most or MOST_NODES, MOST_NODES)
-        room_of_all = None if most is None else most - self.occupied.total()
-        return LaunchBudget(pools, room_of_all, question.recoverable, question.availability)
+        remaining_of_all = None if most is None else most - self.occupied.total()
+        return LaunchBudget(pools, remaining_of_all, question.recoverable, question.availability)
 
 
 def idle_key(node: Node) -> tuple[bool, int, float]:

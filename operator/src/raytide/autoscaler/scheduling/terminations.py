@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raytide.autoscaler.model import Cause, NodeType, SchedulingRequest
+from raytide.autoscaler.model import NodeType, SchedulingRequest, TerminationCause
 from raytide.autoscaler.scheduling.node_classes import Node, NodeDisposition
 from raytide.autoscaler.scheduling.session import idle_key
 
@@ -26,7 +26,7 @@ class Replica:
         """Sort key of the host that should be terminated last."""
         return max(idle_key(node) for node in self.nodes)
 
-    def end(self, cause: Cause) -> None:
+    def end(self, cause: TerminationCause) -> None:
         """Mark all its nodes."""
         for node in self.nodes:
             node.cause = cause
@@ -70,11 +70,11 @@ def end_excess(
     for name, replicas in found.items():
         node_type = types.get(name)
         if node_type is None:
-            _end_all(replicas, Cause.OUTDATED)
+            _end_all(replicas, TerminationCause.OUTDATED)
             continue
         excess = max(0, len(replicas) - node_type.max_nodes // node_type.num_of_hosts)
         ordered = sorted(replicas, key=lambda one: one.key) if excess else replicas
-        _end_all(ordered[:excess], Cause.MAX_NUM_NODE_PER_TYPE)
+        _end_all(ordered[:excess], TerminationCause.MAX_NUM_NODE_PER_TYPE)
         staying[name] = ordered[excess:]
     if most_nodes is None:
         return staying
@@ -83,7 +83,7 @@ def end_excess(
         left = {name: len(replicas) for name, replicas in staying.items()}
         for name, one in sorted(((n, r) for n, rs in staying.items() for r in rs), key=lambda pair: pair[1].key):
             if too_many > 0 and left[name] > least_replicas(types[name]):
-                one.end(Cause.MAX_NUM_NODES)
+                one.end(TerminationCause.MAX_NUM_NODES)
                 left[name] -= 1
                 too_many -= len(one.nodes)
     return {name: [one for one in replicas if one.nodes[0].cause is None] for name, replicas in staying.items()}
@@ -106,7 +106,7 @@ def end_idle(
         there = sum(any(node.node_class.disposition is NodeDisposition.STAYS for node in one.nodes) for one in replicas)
         spare = max(0, there - least_replicas(node_type))
         for one in sorted(idle, key=lambda replica: replica.key)[:spare]:
-            one.end(Cause.IDLE)
+            one.end(TerminationCause.IDLE)
 
 
 def least_replicas(node_type: NodeType) -> int:
@@ -130,6 +130,6 @@ def _is_idle(node: Node, timeout_ms: float) -> bool:
     )
 
 
-def _end_all(replicas: Iterable[Replica], cause: Cause) -> None:
+def _end_all(replicas: Iterable[Replica], cause: TerminationCause) -> None:
     for one in replicas:
         one.end(cause)

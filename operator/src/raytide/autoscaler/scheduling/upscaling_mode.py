@@ -30,7 +30,7 @@ def launches(choice: FallbackResult, schedule: Scheduler, *, is_conservative: bo
     at_once = schedule(replace(choice.question, tasks=(), gangs=(), idle_timeout_s=None)).launches
     kinds = {node_type.name: node_type for node_type in choice.question.types}
     now = {
-        name: min(count, max(at_once.get(name, 0), _room(kinds[name], choice.instances)))
+        name: min(count, max(at_once.get(name, 0), _may_launch(kinds[name], choice.instances)))
         for name, count in planned.items()
     }
     return Launches(
@@ -39,7 +39,7 @@ def launches(choice: FallbackResult, schedule: Scheduler, *, is_conservative: bo
     )
 
 
-def _room(node_type: NodeType, instances: tuple[Instance, ...]) -> int:
+def _may_launch(node_type: NodeType, instances: tuple[Instance, ...]) -> int:
     """How many more nodes may be launching, in whole replicas."""
     mine = [i for i in instances if i.node_type == node_type.name and i.status in COUNTABLE]
     running = sum(i.status in (Status.RAY_RUNNING, Status.RAY_STOP_REQUESTED) for i in mine)

@@ -40,7 +40,7 @@ class Stuck(StrEnum):
     NO_POD = "NoPodCreated"
 
 
-NO_ROOM: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Stuck.NO_POD, *NOT_PLACED})
+NO_CAPACITY: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Stuck.NO_POD, *NOT_PLACED})
 """Reasons that only mean missing capacity: the pod is sound and may stay pending while no other group fits its demand.
 """
 RESTING: Final = "Backoff"
@@ -56,7 +56,7 @@ class UnavailableGroup:
     detail: str
     count: int = 0
     """Number of stuck instances."""
-    is_room_missing: bool = False
+    is_capacity_missing: bool = False
     """Only capacity is missing: pending instances may keep waiting if no other group can take their demand."""
     since: datetime | None = None
     """When the group was last found blocked; None: now."""
@@ -215,12 +215,12 @@ def _blocked(
 ) -> UnavailableGroup:
     """The reason a group is blocked; the recorded one if the group is in backoff and nothing is stuck any more."""
     if proof is not None:
-        is_room_missing = proof.reason in NO_ROOM
-        return UnavailableGroup(proof.reason, proof.detail, count, is_room_missing, began(backoff))
+        is_capacity_missing = proof.reason in NO_CAPACITY
+        return UnavailableGroup(proof.reason, proof.detail, count, is_capacity_missing, began(backoff))
     said = next((why for why in evidence.whys.get(group, ()) if why.reason in REASONS), None)
     if said is not None:
-        is_room_missing = said.reason in NO_ROOM
-        return UnavailableGroup(said.reason, said.message, said.count, is_room_missing, began(backoff))
+        is_capacity_missing = said.reason in NO_CAPACITY
+        return UnavailableGroup(said.reason, said.message, said.count, is_capacity_missing, began(backoff))
     detail = f"its nodes did not start; one replica is retried at {timestamp(backoff.until)}"
     return UnavailableGroup(RESTING, detail, count, since=began(backoff))
 
@@ -290,7 +290,7 @@ class _Judge:
         node_s = wait_s(pod.name, self.node_autoscaler, self.limits, is_resting=self.is_resting)
         if self.now_s - stay.since_s <= limit_s(startup, self.limits, node_s=node_s) and not is_known:
             return None
-        is_groups_fault = startup.reason in NO_ROOM or self.last_joined_s <= stay.since_s
+        is_groups_fault = startup.reason in NO_CAPACITY or self.last_joined_s <= stay.since_s
         return _Sticking(instance, startup.reason, f"pod {pod.name}: {startup.detail}", is_groups_fault)
 
     def crash_loop(self, mine: Iterable[Instance], began_s: float) -> list[_Sticking]:

@@ -119,7 +119,7 @@ class Drain:
     node_id: str
     pod: str
     group: str
-    unit: str
+    replica: str
     """The replica, or the pod itself: named for deletion as a whole once every host of it accepted."""
     reason: DrainReason
     message: str
