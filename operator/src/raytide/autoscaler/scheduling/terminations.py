@@ -45,10 +45,11 @@ def replicas_by_type(nodes: Iterable[Node], types: Mapping[str, NodeType]) -> di
             continue
         hosts = types[name].num_of_hosts if name in types else 1
         label = node.instance.replica if node.instance else ""
-        which: Node | str | int = label
         if hosts == 1:
-            which = node
-        elif not label:
+            found[name][node] = Replica([node])
+            continue
+        which: str | int = label
+        if not label:
             which = nameless[name] // hosts
             nameless[name] += 1
         replica = found[name].get(which)
