@@ -19,13 +19,13 @@ SHORT = """
     import asyncio, sys, time
     from raytide.autoscaler import alarm
     from raytide.runtime.clock import Clock
-    alarm.STUCK_S, alarm.SELDOM_S = 0.5, 0.05
+    alarm.STUCK_S, alarm.SELDOM_S = 1.5, 0.05
 
     async def main():
         one = alarm.Alarm(Clock())
         beating = asyncio.create_task(one.beat())
         await asyncio.sleep(0)
-        ends_at = time.monotonic() + 2
+        ends_at = time.monotonic() + 4
         while time.monotonic() < ends_at:
             {body}
         beating.cancel()
@@ -35,7 +35,7 @@ SHORT = """
 
 
 def ended_with(body: str) -> int:
-    """The exit code of a process that blocks its event loop four times as long as the alarm allows."""
+    """The exit code of a process that blocks its event loop more than twice as long as the alarm allows."""
     program = textwrap.dedent(SHORT).format(body=body)
     return subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False).returncode
 
