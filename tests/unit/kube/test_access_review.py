@@ -1,4 +1,4 @@
-"""One test per bullet of `Rights`' contract."""
+"""One test per bullet of `AccessReviewer`' contract."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ import pytest
 from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import NODES, PODS, RAYCLUSTERS, TRAININGJOBS
 from raytide.api.rbac_rules import PERMISSIONS, Permission, Scope
-from raytide.kube.access_review import Rights, questions
+from raytide.kube.access_review import AccessReviewer, access_reviews
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from unit.kube.scripted import ScriptedTransport, answer, refusal
@@ -26,8 +26,8 @@ class World:
     def __init__(self, asked=None, is_served=lambda _kind: True) -> None:
         self.wire = ScriptedTransport(responder=self.review, takes_s=0.01)
         self.denied: set[tuple[str, str]] = set()
-        asked = asked or questions(ROWS, watched=(), own=None)
-        self.rights = Rights(Client(self.wire, clock=Clock()), asked, is_served=is_served)
+        asked = asked or access_reviews(ROWS, watched=(), own=None)
+        self.rights = AccessReviewer(Client(self.wire, clock=Clock()), asked, is_served=is_served)
 
     def review(self, call):
         asked = call.json["spec"]["resourceAttributes"]
@@ -35,7 +35,7 @@ class World:
 
 
 async def test_every_verb_is_asked_about_a_few_at_a_time():
-    world = World(questions(PERMISSIONS, watched=("a", "b"), own="system"))
+    world = World(access_reviews(PERMISSIONS, watched=("a", "b"), own="system"))
     await world.rights.ask()
     assert world.wire.most_in_flight == 8
     asked = [call.json["spec"]["resourceAttributes"] for call in world.wire.calls]
@@ -53,13 +53,15 @@ async def test_every_verb_is_asked_about_a_few_at_a_time():
 
 def test_about_all_namespaces_is_asked_only_where_some_are_watched():
     rows = (*ROWS, Permission(PODS, ("list",), "see what is on nodes", scope=Scope.EVERYWHERE, is_required=False))
-    watching_some = [q for q in questions(rows, watched=("a",), own=None) if q.permission.scope is Scope.EVERYWHERE]
+    watching_some = [
+        q for q in access_reviews(rows, watched=("a",), own=None) if q.permission.scope is Scope.EVERYWHERE
+    ]
     assert [(q.verb, q.namespace) for q in watching_some] == [("list", "")]
-    assert questions(rows, watched=(), own=None) == questions(ROWS, watched=(), own=None)
+    assert access_reviews(rows, watched=(), own=None) == access_reviews(ROWS, watched=(), own=None)
 
 
 def test_without_an_election_nobody_asks_about_leases():
-    asked = questions(PERMISSIONS, watched=(), own=None)
+    asked = access_reviews(PERMISSIONS, watched=(), own=None)
     assert {question.namespace for question in asked} == {""}
     assert all(question.permission.scope is not Scope.OWN for question in asked)
 
@@ -86,7 +88,7 @@ async def test_what_is_not_required_makes_nobody_unready():
 
 
 async def test_a_namespace_that_lacks_a_right_is_named():
-    world = World(questions(ROWS, watched=("a",), own=None))
+    world = World(access_reviews(ROWS, watched=("a",), own=None))
     world.denied = {("create", "pods")}
     await world.rights.ask()
     assert world.rights.check() == (False, "missing permissions: create pods in namespace a")
@@ -113,7 +115,7 @@ async def test_what_only_a_kind_needs_is_missed_while_it_is_served_and_named_whe
     caplog.set_level(logging.INFO)
     served = set()
     rows = (*ROWS, Permission(TRAININGJOBS, ("patch",), "report", subresource="status", kind=TRAININGJOBS))
-    world = World(questions(rows, watched=(), own=None), is_served=lambda kind: kind in served)
+    world = World(access_reviews(rows, watched=(), own=None), is_served=lambda kind: kind in served)
     world.denied = {("patch", "trainingjobs")}
     await world.rights.ask()
     assert world.rights.check() == (True, "all required permissions are granted")

@@ -66,7 +66,7 @@ class GroupDecision:
     """For a group removed from the spec: when its last workers are deleted; before that, only those in `delete`."""
 
     def foreign_raise(self, replicas: int | None) -> int | None:
-        """The spec's number if it must be adopted now: another writer's, higher, and not adopted before.
+        """The spec's replicas if another writer raised them and that raise has not been adopted yet, else None.
 
         A pure function of spec and record, used by operator and sidecar: neither keeps state, so a restart between the
         foreign write and the sidecar's next patch has no effect.

@@ -266,10 +266,10 @@ class TrainingJob(Value):
         return self.spec.trainer.clamp(self.requested_replicas())
 
     def requested_replicas(self) -> int:
-        """The size as ordered, possibly outside its bounds.
+        """The requested number of trainers, not clamped to minimum and maximum.
 
-        Without `replicas` in the spec the last order counts, from the sharing record or else from the status: replacing
-        a job by its manifest (`kubectl replace`, GitOps) must not scale down a running job.
+        Without `replicas` in the spec the last assigned size counts, from the sharing record or else from the status:
+        applying the manifest again (`kubectl replace`, GitOps) must not scale down a running job.
         """
         if self.spec.trainer.replicas is not None:
             return self.spec.trainer.replicas

@@ -163,7 +163,10 @@ class Cooldowns:
 
 
 def cooldowns_of(claim: JobDemand, now: datetime) -> Cooldowns:
-    """Cool-downs since its last resize, and its minimum run time since it started (TJ §7.10)."""
+    """When the job may grow and shrink again: cooldowns count from its last resize, the minimum run time from its start.
+
+    TJ §7.10.
+    """
     scaling, resized_at = claim.job.spec.scaling, _resized_at(claim, now)
     began_at = _moment(claim.job.status.get("startTime")) or now
     growth = max(

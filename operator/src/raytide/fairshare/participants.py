@@ -95,7 +95,7 @@ class ParticipantBuilder:
         return wanted - sum(standing.placed.values())
 
     def _companion(self) -> Companion | None:
-        """Parameter servers whose number follows the trainers."""
+        """The parameter servers if their number follows that of the trainers, else None."""
         pserver = self.claim.job.spec.pserver
         if pserver is None or not pserver.is_by_ratio:
             return None

@@ -67,7 +67,7 @@ class JobPatcher:
     def overlay_own_writes(
         self, jobs: Iterable[tuple[Key, TrainingJob | None]], version_in: Callable[[str], int]
     ) -> list[TrainingJob]:
-        """The informer's jobs, each replaced by the version written or read here if that is newer."""
+        """The informer's jobs, each overlaid with the version that this patcher wrote or read while the informer lags behind."""
         newest: dict[Key, TrainingJob] = {}
         for key, job in jobs:
             own = self._written.get(key)

@@ -19,12 +19,12 @@ from raytide.kube.client import Client
 
 log = logging.getLogger(__name__)
 
-ASK_EVERY_S: Final = 30.0
-AT_ONCE: Final = 8
+REVIEW_EVERY_S: Final = 30.0
+MAX_IN_FLIGHT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AccessReview:
     """One verb of one row in one namespace."""
 
     permission: Permission
@@ -37,7 +37,7 @@ class Question:
         where = f" in namespace {self.namespace}" if self.namespace else ""
         return f"{self.verb} {self.permission.resource}{group}{where}"
 
-    def review(self) -> Manifest:
+    def manifest(self) -> Manifest:
         """Build the SelfSubjectAccessReview."""
         attributes = {
             "verb": self.verb,
@@ -55,8 +55,10 @@ class Question:
         }
 
 
-def questions(permissions: Iterable[Permission], *, watched: tuple[str, ...], own: str | None) -> tuple[Question, ...]:
-    """Every verb of every row in every namespace where it is needed; rows of our own namespace only if it is known.
+def access_reviews(
+    permissions: Iterable[Permission], *, watched: tuple[str, ...], own: str | None
+) -> tuple[AccessReview, ...]:
+    """Each verb of each row in each namespace where it is needed; rows of our own namespace only if it is known.
 
     Rows of `Scope.EVERYWHERE` are included only if some namespaces are watched; otherwise the other rows cover them.
     """
@@ -67,14 +69,14 @@ def questions(permissions: Iterable[Permission], *, watched: tuple[str, ...], ow
         Scope.EVERYWHERE: ("",) if watched else (),
     }
     return tuple(
-        Question(permission, verb, namespace)
+        AccessReview(permission, verb, namespace)
         for permission in permissions
         for verb in permission.verbs
         for namespace in namespaces[permission.scope]
     )
 
 
-class Rights:
+class AccessReviewer:
     """Latest answers to the access reviews.
 
     - `ask` checks all permissions once and logs the missing ones if they changed.
@@ -86,73 +88,73 @@ class Rights:
     def __init__(
         self,
         client: Client,
-        asked: tuple[Question, ...],
+        reviews: tuple[AccessReview, ...],
         *,
-        is_served: Callable[[Resource], bool] = lambda _kind: True,
+        is_served: Callable[[Resource], bool] = lambda _resource: True,
     ) -> None:
-        """`is_served`: whether the API server serves the kind of a row."""
+        """`is_served`: whether the API server serves a resource; permissions on those it does not serve are not missed."""
         self._client = client
-        self._asked = asked
+        self._reviews = reviews
         self._is_served = is_served
-        self._denied: tuple[Question, ...] = ()
-        self._told: tuple[Question, ...] = ()
-        self._trouble = ""
+        self._denied: tuple[AccessReview, ...] = ()
+        self._logged: tuple[AccessReview, ...] = ()
+        self._last_error = ""
 
     async def run(self) -> None:
         """Repeat the checks while a permission is missing or the API server does not answer; until cancelled."""
         while True:
-            await asyncio.sleep(ASK_EVERY_S)
-            if self._trouble or not self.check()[0]:
+            await asyncio.sleep(REVIEW_EVERY_S)
+            if self._last_error or not self.check()[0]:
                 await self.ask()
 
     async def ask(self) -> None:
         """Check all permissions once."""
-        slots = asyncio.Semaphore(AT_ONCE)
+        slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         try:
-            allowed = await asyncio.gather(*(self._is_allowed(question, slots) for question in self._asked))
+            allowed = await asyncio.gather(*(self._is_allowed(review, slots) for review in self._reviews))
         except (ApiStatusError, ApiUnavailableError) as trouble:
-            self._tell_trouble(f"cannot review permissions: {trouble}")
+            self._log_error(f"cannot review permissions: {trouble}")
             return
-        self._trouble = ""
+        self._last_error = ""
         self._denied = tuple(
-            question for question, is_allowed in zip(self._asked, allowed, strict=True) if not is_allowed
+            review for review, is_allowed in zip(self._reviews, allowed, strict=True) if not is_allowed
         )
-        if self._missing != self._told:
-            self._tell(self._missing)
-        self._told = self._missing
+        if self._missing != self._logged:
+            self._log_missing(self._missing)
+        self._logged = self._missing
 
     def check(self) -> tuple[bool, str]:
         """Whether all required permissions are granted, and which are not."""
-        required = [str(question) for question in self._missing if question.permission.is_required]
+        required = [str(review) for review in self._missing if review.permission.is_required]
         if required:
             return False, f"missing permissions: {', '.join(required)}"
-        return True, self._trouble or "all required permissions are granted"
+        return True, self._last_error or "all required permissions are granted"
 
     @property
-    def _missing(self) -> tuple[Question, ...]:
+    def _missing(self) -> tuple[AccessReview, ...]:
         """Denied permissions of kinds that are served."""
         return tuple(
-            question
-            for question in self._denied
-            if question.permission.kind is None or self._is_served(question.permission.kind)
+            review
+            for review in self._denied
+            if review.permission.kind is None or self._is_served(review.permission.kind)
         )
 
-    async def _is_allowed(self, question: Question, slots: asyncio.Semaphore) -> bool:
+    async def _is_allowed(self, review: AccessReview, slots: asyncio.Semaphore) -> bool:
         async with slots:
-            answer = await self._client.create(ACCESS_REVIEWS, question.review())
+            answer = await self._client.create(ACCESS_REVIEWS, review.manifest())
         return bool((answer.get("status") or {}).get("allowed"))
 
-    def _tell(self, missing: tuple[Question, ...]) -> None:
-        for question in missing:
-            permission = question.permission
+    def _log_missing(self, missing: tuple[AccessReview, ...]) -> None:
+        for review in missing:
+            permission = review.permission
             if permission.is_required:
-                log.warning("missing permission: %s, needed to %s", question, permission.purpose)
+                log.warning("missing permission: %s, needed to %s", review, permission.purpose)
             else:
-                log.info("missing optional permission: %s, needed to %s", question, permission.purpose)
-        if not any(question.permission.is_required for question in missing):
+                log.info("missing optional permission: %s, needed to %s", review, permission.purpose)
+        if not any(review.permission.is_required for review in missing):
             log.info("all required permissions are granted")
 
-    def _tell_trouble(self, trouble: str) -> None:
-        if trouble != self._trouble:
+    def _log_error(self, trouble: str) -> None:
+        if trouble != self._last_error:
             log.warning("%s", trouble)
-        self._trouble = trouble
+        self._last_error = trouble

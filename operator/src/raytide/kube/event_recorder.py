@@ -53,7 +53,7 @@ class _Said:
     last_at: datetime | None = None
     sent_at: float | None = None
     """Monotonic moment of the last successful POST or PATCH."""
-    is_waiting: bool = False
+    is_queued: bool = False
 
 
 class Recorder:
@@ -77,10 +77,10 @@ class Recorder:
         self._clock = clock
         self._controller = controller
         self._instance = instance
-        self._waiting: deque[_Said] = deque()
-        self._waiting_about: Counter[str] = Counter()
+        self._queue: deque[_Said] = deque()
+        self._queued_by_object: Counter[str] = Counter()
         self._has_work = asyncio.Event()
-        self._is_posting = asyncio.Lock()
+        self._post_lock = asyncio.Lock()
         self._said: TTLCache[_Topic, _Said] = TTLCache(4096, SERIES_S, timer=clock.monotonic)
 
     def record(
@@ -108,11 +108,13 @@ class Recorder:
         try:
             while True:
                 await self._has_work.wait()
-                while self._waiting:
-                    said = self._waiting.popleft()
-                    said.is_waiting = False
-                    self._waiting_about -= Counter([_about(said)])  # drops objects without queued events
-                    async with self._is_posting:
+                while self._queue:
+                    said = self._queue.popleft()
+                    said.is_queued = False
+                    self._queued_by_object -= Counter(
+                        [_about(said)]
+                    )  # the subtraction removes objects whose count reaches 0
+                    async with self._post_lock:
                         await self._post(said)
                 self._has_work.clear()
         finally:
@@ -125,15 +127,15 @@ class Recorder:
         """
         self._drop_waiting()
         with suppress(TimeoutError):
-            async with asyncio.timeout(FINISH_S), self._is_posting:
+            async with asyncio.timeout(FINISH_S), self._post_lock:
                 pass
 
     def _drop_waiting(self) -> None:
-        self.dropped += len(self._waiting)
-        for said in self._waiting:
-            said.is_waiting = False
-        self._waiting.clear()
-        self._waiting_about.clear()
+        self.dropped += len(self._queue)
+        for said in self._queue:
+            said.is_queued = False
+        self._queue.clear()
+        self._queued_by_object.clear()
 
     def _tell(self, regarding: Manifest, topic: _Topic, note: str) -> None:
         now = self._clock.now()
@@ -146,14 +148,14 @@ class Recorder:
         self._said[key] = said  # restarts the six minutes
         said.last_at = now
         is_early = said.sent_at is not None and self._clock.monotonic() - said.sent_at < PATCH_INTERVAL_S
-        if said.is_waiting or is_early:
+        if said.is_queued or is_early:
             return
-        if len(self._waiting) >= QUEUE_LENGTH or self._waiting_about[_about(said)] >= MOST_OF_ONE:
+        if len(self._queue) >= QUEUE_LENGTH or self._queued_by_object[_about(said)] >= MOST_OF_ONE:
             self.dropped += 1
             return
-        self._waiting_about[_about(said)] += 1
-        said.is_waiting = True
-        self._waiting.append(said)
+        self._queued_by_object[_about(said)] += 1
+        said.is_queued = True
+        self._queue.append(said)
         self._has_work.set()
 
     def _build(self, regarding: Manifest, topic: _Topic, note: str, now: datetime) -> Manifest:

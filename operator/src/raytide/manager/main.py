@@ -25,7 +25,7 @@ from raytide.api.meta import Key
 from raytide.api.rbac_rules import permissions_for
 from raytide.controller.base import BaseController, ObjectView
 from raytide.controller.watch_lag import WatchLag
-from raytide.kube.access_review import Rights, questions
+from raytide.kube.access_review import AccessReviewer, access_reviews
 from raytide.kube.client import Client
 from raytide.kube.credentials import Access, NotConnectedError
 from raytide.kube.kubeconfig import find_access
@@ -92,8 +92,8 @@ class Operator:
         login = KopfLogin(access.server, access.open_session)
         self._kopf_source = KopfEventSource(login, kinds, clock=clock, namespaces=watched)
         own = lease_namespace(settings, access) if elector else None
-        asked = questions(permissions_for(settings.autoscaler_mode), watched=watched, own=own)
-        self._rights = Rights(free_client, asked, is_served=self._controllers.is_served)
+        asked = access_reviews(permissions_for(settings.autoscaler_mode), watched=watched, own=own)
+        self._rights = AccessReviewer(free_client, asked, is_served=self._controllers.is_served)
         self._health_checker = self._build_health_checker(settings.stream_silence_s)
         self._endpoints = self._build_endpoints(settings)
 

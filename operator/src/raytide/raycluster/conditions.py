@@ -186,7 +186,7 @@ def workers_missing(
         lack
         for group in cluster.spec.worker_group_specs
         if (
-            lack := _lack(
+            lack := _not_ready_reason(
                 group.group_name,
                 wanted_pods(group, scaling.desired_replicas_of(group)),
                 observed.group(group.group_name),
@@ -202,7 +202,7 @@ def workers_missing(
     )
 
 
-def _lack(group: str, wanted: int, pods: Sequence[PodView], refused: str | None) -> tuple[str, str] | None:
+def _not_ready_reason(group: str, wanted: int, pods: Sequence[PodView], refused: str | None) -> tuple[str, str] | None:
     missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
     if missing <= 0:
         return None
@@ -212,9 +212,9 @@ def _lack(group: str, wanted: int, pods: Sequence[PodView], refused: str | None)
     if not troubles:
         return WAITING, messages.workers_not_ready(group, missing, wanted)
     counts = Counter(trouble.cause for trouble in troubles)
-    worst, _ = counts.most_common(1)[0]
-    detail = next(trouble.detail for trouble in troubles if trouble.cause is worst)
-    return worst.value, messages.workers_not_ready(group, missing, wanted, worst.value, detail)
+    most_frequent, _ = counts.most_common(1)[0]
+    detail = next(trouble.detail for trouble in troubles if trouble.cause is most_frequent)
+    return most_frequent.value, messages.workers_not_ready(group, missing, wanted, most_frequent.value, detail)
 
 
 def unsupported_fields(cluster: RayCluster) -> ConditionUpdate | None:

@@ -35,7 +35,7 @@ def names_to_delete(cluster: RayCluster) -> frozenset[str]:
 
 
 def last_failures(pods: Iterable[PodView], groups: Collection[str], named: Collection[str]) -> tuple[PodView, ...]:
-    """In each of these groups the worker that failed last, is not terminating and is not `named` for deletion."""
+    """For each of these groups, the last failed worker that is neither terminating nor `named` in workersToDelete."""
     last: dict[str, PodView] = {}
     for pod in pods:
         is_failed_worker = pod.is_worker and pod.group in groups and pod.phase == FAILED

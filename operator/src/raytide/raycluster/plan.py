@@ -80,7 +80,7 @@ def leave_to_other_controller(ctx: PlanContext) -> RayClusterPlan:
 
 
 def end_suspended(ctx: PlanContext) -> RayClusterPlan:
-    """Delete all pods once the suspension is stored, before any step that can block the rest of the plan (RC §5.4).
+    """Delete all pods once the suspension is stored in the status, before any step that can block the rest of the plan (RC §5.4).
 
     An invalid or changed spec does not stop it: the user or queue controller waits for the capacity.
     """
@@ -88,7 +88,7 @@ def end_suspended(ctx: PlanContext) -> RayClusterPlan:
     if phase is Suspension.NONE:
         return NOTHING
     alive = [Victim(pod, messages.CLUSTER_SUSPENDED) for pod in ctx.observed.suspendable if not pod.is_terminating]
-    if not phase.ends_pods:  # creates in flight are not repeated
+    if not phase.ends_pods:  # before pods may be deleted, creates of unknown outcome are only not repeated
         alive = [victim for victim in alive if not victim.pod.uid]
     return replace(_end(alive, delete_suspended), is_status_gated=True)
 

@@ -70,7 +70,7 @@ def _gate_off(rule: str, field: str, gate: str) -> Violation:
 def _fault_tolerance(cluster: RayCluster, config: ClusterConfig) -> Iterator[Violation]:
     options, head = cluster.spec.gcs_fault_tolerance_options, cluster.spec.head_group_spec
     if options is not None:
-        yield from _ft_elsewhere(cluster)
+        yield from _conflicting_ft_settings(cluster)
         if options.get("backend") == "rocksdb":
             yield from _rocksdb(cluster, options, config)
         elif options.get("storage") is not None:
@@ -86,8 +86,8 @@ def _fault_tolerance(cluster: RayCluster, config: ClusterConfig) -> Iterator[Vio
         yield Violation("V-32", _HEAD_ENV, message)
 
 
-def _ft_elsewhere(cluster: RayCluster) -> Iterator[Violation]:
-    """Settings of fault tolerance that duplicate the options elsewhere."""
+def _conflicting_ft_settings(cluster: RayCluster) -> Iterator[Violation]:
+    """Annotations, start parameters and variables that conflict with the options of fault tolerance."""
     head, annotations = cluster.spec.head_group_spec, cluster.metadata.annotations
     if annotations.get(constants.FT_ENABLED_ANNOTATION):
         field = f"metadata.annotations[{constants.FT_ENABLED_ANNOTATION}]"

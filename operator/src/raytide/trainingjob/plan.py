@@ -64,8 +64,11 @@ def leave_to_garbage_collection(ctx: PlanContext) -> TrainingJobPlan:
     return TrainingJobPlan(is_reported=False, is_last=True) if ctx.job.metadata.deletion_timestamp else NOTHING
 
 
-def clean_up_after_the_end(ctx: PlanContext) -> TrainingJobPlan:
-    """Delete pods that still run after the end; ended pods stay for their logs until the job's TTL (TJ §7.12)."""
+def clean_up_finished(ctx: PlanContext) -> TrainingJobPlan:
+    """Delete pods that still run once the job has finished, and the job when its TTL expires (TJ §7.12).
+
+    Finished pods stay until then, for their logs.
+    """
     if not is_over(ctx.job.status):
         return NOTHING
     left_s = life_left_s(ctx.job, ctx.observed)
@@ -284,7 +287,7 @@ def _start(ctx: PlanContext, role: str, indices: Iterable[int], most: int = MOST
 
 STEPS: Final[tuple[Callable[[PlanContext], TrainingJobPlan], ...]] = (
     leave_to_garbage_collection,
-    clean_up_after_the_end,
+    clean_up_finished,
     end_suspended,
     refuse_invalid,
     report_events,

@@ -31,76 +31,76 @@ IN_PASSING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class _Lack:
+class _Reason:
     reason: str
     message: str
-    is_below: bool = True
+    is_below_minimum: bool = True
 
 
 def waiting_condition(ctx: PlanContext) -> ConditionUpdate | None:
     """The condition; None for a job that lacks nothing, is suspended or has ended."""
     if ctx.job.spec.suspend:
         return None
-    lack = _not_let_in(ctx) if not ctx.may_have_pods else _of_pods(ctx)
+    lack = _not_admitted(ctx) if not ctx.may_have_pods else _pods_not_ready(ctx)
     if lack is None:
         return None
-    return ConditionUpdate(constants.WAITING, status=lack.is_below, reason=lack.reason, message=lack.message)
+    return ConditionUpdate(constants.WAITING, status=lack.is_below_minimum, reason=lack.reason, message=lack.message)
 
 
 def late_text(ctx: PlanContext) -> str:
     """Why a job releases its capacity, with what kept its pods from starting, which is lost once they are deleted."""
-    lack = _refused(ctx) or _taken(ctx) or _troubled(ctx) or _in_order(ctx)
+    lack = _create_rejected(ctx) or _name_conflict(ctx) or _failing_pods(ctx) or _start_order(ctx)
     return messages.start_timed_out(int(start_limit_s(ctx.job, ctx.observed)), lack.message if lack else "")
 
 
-def _not_let_in(ctx: PlanContext) -> _Lack:
+def _not_admitted(ctx: PlanContext) -> _Reason:
     """What a gang without pods waits for."""
     waiting = ctx.record.waiting if ctx.record is not None else None
     before = find_condition(ctx.job.status.get("conditions") or (), constants.ADMITTED) or {}
     revoked = str(before.get("message", ""))
     until = may_be_admitted_at(ctx.job) if ctx.admission_revoked and gang_timeouts(ctx.job) > 0 else None
     if until is not None and (until > ctx.observed.seen_at or waiting is None):
-        return _Lack(constants.GANG_TIMEOUT, messages.not_admitted_before(revoked, timestamp(until)))
+        return _Reason(constants.GANG_TIMEOUT, messages.not_admitted_before(revoked, timestamp(until)))
     if ctx.admission_revoked and is_forbidden(ctx.job):
-        return _Lack(Cause.FORBIDDEN.value, messages.not_admitted_after_rejection(revoked))
+        return _Reason(Cause.FORBIDDEN.value, messages.not_admitted_after_rejection(revoked))
     if waiting is not None:
-        return _Lack(waiting.reason, waiting.message)
-    return _Lack(messages.NOT_ADMITTED, messages.not_admitted_yet())
+        return _Reason(waiting.reason, waiting.message)
+    return _Reason(messages.NOT_ADMITTED, messages.not_admitted_yet())
 
 
-def _of_pods(ctx: PlanContext) -> _Lack | None:
+def _pods_not_ready(ctx: PlanContext) -> _Reason | None:
     waiting = ctx.record.waiting if ctx.record is not None else None
-    is_small = not has_minimum(ctx.job, ctx.observed, ctx.counts)
-    if refused_roles(ctx.observed) and is_small:
-        return _refused(ctx)  # the API server's message is more specific than the sharing pass's reason
-    if waiting is not None and waiting.is_below_minimum and is_small:
-        return _Lack(waiting.reason, waiting.message)
-    found = _refused(ctx) or _taken(ctx) or _troubled(ctx) or _backing_off(ctx) or _in_order(ctx)
+    is_below_minimum = not has_minimum(ctx.job, ctx.observed, ctx.counts)
+    if refused_roles(ctx.observed) and is_below_minimum:
+        return _create_rejected(ctx)  # the API server's message is more specific than the sharing pass's reason
+    if waiting is not None and waiting.is_below_minimum and is_below_minimum:
+        return _Reason(waiting.reason, waiting.message)
+    found = _create_rejected(ctx) or _name_conflict(ctx) or _failing_pods(ctx) or _backing_off(ctx) or _start_order(ctx)
     if found is None and waiting is not None and not waiting.is_below_minimum:
-        return _Lack(waiting.reason, waiting.message, is_below=False)
+        return _Reason(waiting.reason, waiting.message, is_below_minimum=False)
     return found
 
 
-def _refused(ctx: PlanContext) -> _Lack | None:
+def _create_rejected(ctx: PlanContext) -> _Reason | None:
     """The first rejection by the API server."""
     if not ctx.observed.refusals:
         return None
     refusal = ctx.observed.refusals[0]
     trouble = trouble_of_refusal("", refusal.message)
-    return _Lack(trouble.cause.value, messages.create_rejected(refusal.group.strip("()"), trouble.detail))
+    return _Reason(trouble.cause.value, messages.create_rejected(refusal.group.strip("()"), trouble.detail))
 
 
-def _taken(ctx: PlanContext) -> _Lack | None:
+def _name_conflict(ctx: PlanContext) -> _Reason | None:
     """Names in use by children of an earlier job of this name, or by another owner's objects with our label."""
     job, roster = ctx.job, ctx.wanted.active
     needed = [service_name(job), membership_name(job), *([pod_name(job, constants.MASTER)] if job.has_master else ())]
     needed += [pod_name(job, constants.PSERVER, index) for index in range(min(ctx.pservers, MOST_LOOKED_AT))]
     needed += [pod_name(job, constants.TRAINER, index) for index in roster[:MOST_LOOKED_AT]]
-    taken = [name for name in needed if name in ctx.observed.foreign_names] if ctx.observed.foreign_names else []
-    return _Lack(Cause.NAME_TAKEN.value, messages.names_taken(taken)) if taken else None
+    conflicting = [name for name in needed if name in ctx.observed.foreign_names] if ctx.observed.foreign_names else []
+    return _Reason(Cause.NAME_TAKEN.value, messages.names_taken(conflicting)) if conflicting else None
 
 
-def _troubled(ctx: PlanContext) -> _Lack | None:
+def _failing_pods(ctx: PlanContext) -> _Reason | None:
     """What keeps pods from starting: the most frequent cause, with Kubernetes' message."""
     wanted = {
         constants.MASTER: int(ctx.job.has_master),
@@ -114,22 +114,22 @@ def _troubled(ctx: PlanContext) -> _Lack | None:
     return None
 
 
-def _trouble_of_role(role: str, pods: Sequence[JobPod], wanted: int) -> _Lack | None:
+def _trouble_of_role(role: str, pods: Sequence[JobPod], wanted: int) -> _Reason | None:
     troubles = [trouble for pod in pods if (trouble := trouble_of(pod))]
     if not troubles:
         return None
-    worst, number = Counter(trouble.cause for trouble in troubles).most_common(1)[0]
-    detail = next(trouble.detail for trouble in troubles if trouble.cause is worst)
-    return _Lack(worst.value, messages.pods_cannot_start(role, number, wanted, detail))
+    most_frequent, number = Counter(trouble.cause for trouble in troubles).most_common(1)[0]
+    detail = next(trouble.detail for trouble in troubles if trouble.cause is most_frequent)
+    return _Reason(most_frequent.value, messages.pods_cannot_start(role, number, wanted, detail))
 
 
-def _backing_off(ctx: PlanContext) -> _Lack | None:
+def _backing_off(ctx: PlanContext) -> _Reason | None:
     """The backoff after a failure; with its end as a time, because a number of seconds would change constantly."""
     until = ctx.counts.next_try_at
     if until is None or until <= ctx.observed.seen_at or not _lacks_pods(ctx):
         return None
     last = str(ctx.counts.fresh[-1]) if ctx.counts.fresh else ""
-    return _Lack(messages.BACKING_OFF, messages.backing_off(ctx.counts.in_a_row, last, timestamp(until)))
+    return _Reason(messages.BACKING_OFF, messages.backing_off(ctx.counts.in_a_row, last, timestamp(until)))
 
 
 def _lacks_pods(ctx: PlanContext) -> bool:
@@ -137,17 +137,17 @@ def _lacks_pods(ctx: PlanContext) -> bool:
     return len(alive) < int(ctx.job.has_master) + ctx.pservers + len(ctx.wanted.active)
 
 
-def _in_order(ctx: PlanContext) -> _Lack | None:
+def _start_order(ctx: PlanContext) -> _Reason | None:
     """What the next role waits for (TJ §6, #399)."""
     observed = ctx.observed
     has_trainers = any(map(is_alive, observed.trainers))
     if ctx.job.has_master and not any(pod.is_running_and_ready for pod in observed.masters if is_alive(pod)):
-        return None if has_trainers else _Lack(messages.WAITING_FOR_MASTER, messages.waiting_for_master())
+        return None if has_trainers else _Reason(messages.WAITING_FOR_MASTER, messages.waiting_for_master())
     ready = sum(pod.is_running_and_ready for pod in observed.pservers if is_alive(pod))
     if ready < ctx.pservers and not has_trainers:
-        return _Lack(messages.WAITING_FOR_PSERVERS, messages.waiting_for_pservers(ready, ctx.pservers))
+        return _Reason(messages.WAITING_FOR_PSERVERS, messages.waiting_for_pservers(ready, ctx.pservers))
     there = {pod.index for pod in observed.trainers if is_alive(pod)}
     going = sorted(
         pod.name for pod in observed.trainers if pod.is_terminating and pod.index in set(ctx.wanted.active) - there
     )
-    return _Lack(messages.POD_TERMINATING, messages.pods_terminating(going)) if going else None
+    return _Reason(messages.POD_TERMINATING, messages.pods_terminating(going)) if going else None

@@ -119,16 +119,16 @@ class _Reader:
         )
 
     def believable(self, resources: Mapping[str, float]) -> Amounts:
-        """A node's amounts without the invalid ones."""
+        """The resources of a node, with invalid amounts left out and noted as a problem."""
         if (amounts := _amounts(resources)) is not None:
             return amounts
-        sound = {}
+        valid = {}
         for name, amount in resources.items():
             if _amounts({name: amount}) is None:
                 self.problems.note("invalid resource amounts of nodes skipped", f"{name} = {amount}")
             else:
-                sound[name] = amount
-        return _amounts(sound) or ()
+                valid[name] = amount
+        return _amounts(valid) or ()
 
     def demands(self, found: Iterable[pb.ResourceRequestByCount], what: str) -> tuple[Demand, ...]:
         demands = []
