@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 from collections.abc import Callable
 
 import hypothesis
@@ -16,13 +17,17 @@ hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
 
+SEED = int(os.environ["RAYTIDE_SEED"]) if os.environ.get("RAYTIDE_SEED") else None
+"""Of everything that is drawn anew in each run: `.ci/run` derives it from the commit, so that a run can be repeated."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--histories", type=int, default=20, help="how many random histories the simulation tells")
     parser.addoption("--first-history", type=int, default=0, help="the seed of the first one")
     parser.addoption("--cloud-days", type=int, default=3, help="how many random days in a cloud are lived")
     parser.addoption("--specs-batches", type=int, default=2, help="of generated objects of each kind, 26 each")
-    parser.addoption("--specs-seed", type=int, default=None, help="of the first batch; drawn anew if absent")
-    parser.addoption("--cloud-seed", type=int, default=None, help="the first of their seeds; drawn anew if absent")
+    parser.addoption("--specs-seed", type=int, default=SEED, help="of the first batch; drawn anew if absent")
+    parser.addoption("--cloud-seed", type=int, default=SEED, help="the first of their seeds; drawn anew if absent")
     parser.addoption("--points", type=int, default=6, help="at how many points of each scenario a fault is tried")
     parser.addoption("--mutation", default="", help="break the product on purpose (see simulation/mutations.py)")
     parser.addoption(
@@ -32,7 +37,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record-probe", action="store_true", help="write down what the real control plane answers")
 
 
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its option
 def pytest_configure(config: pytest.Config) -> None:
+    if SEED is not None and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(SEED)
     if config.getoption("--clock-start") is not None:
         virtual_time.start_clocks_at(config.getoption("--clock-start"))
     if not hasattr(config, "workerinput"):
