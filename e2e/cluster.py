@@ -19,7 +19,7 @@ PATIENCE = float(os.environ.get("RAYTIDE_E2E_PATIENCE") or 1)
 """Every deadline is so many times longer: for a machine that has other things to do."""
 
 
-class Failed(AssertionError):
+class CommandError(AssertionError):
     """A program said no."""
 
 
@@ -29,9 +29,9 @@ def run(*words: str, deadline_s: float = 30.0, stdin: str | None = None) -> str:
     try:
         done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired as late:
-        raise Failed(f"not within {deadline_s:g} s: {' '.join(words)}\n{late.stdout}\n{late.stderr}") from None
+        raise CommandError(f"not within {deadline_s:g} s: {' '.join(words)}\n{late.stdout}\n{late.stderr}") from None
     if done.returncode:
-        raise Failed(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        raise CommandError(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
@@ -85,7 +85,7 @@ def eventually(look: Callable[[], tuple[Found, Any]], what: str, deadline_s: flo
         if found:
             return found
         if time.monotonic() >= end:
-            raise Failed(f"not within {deadline_s:g} s: {what}; last seen: {seen}")
+            raise CommandError(f"not within {deadline_s:g} s: {what}; last seen: {seen}")
         time.sleep(LOOK_EVERY_S)
 
 

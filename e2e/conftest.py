@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import Failed, helm, kubectl, setting
+from cluster import CommandError, helm, kubectl, setting
 from installation import Installation
 
 
@@ -26,10 +26,10 @@ def installation() -> Iterator[Installation]:
     kubectl("create", "namespace", made.namespace)
     kubectl("label", "namespace", made.namespace, "pod-security.kubernetes.io/enforce=restricted")
     yield made
-    with contextlib.suppress(Failed):
+    with contextlib.suppress(CommandError):
         helm("uninstall", made.release, "-n", made.namespace)
     for namespace in (made.ray_namespace, made.namespace):
-        with contextlib.suppress(Failed):
+        with contextlib.suppress(CommandError):
             kubectl("delete", "namespace", namespace, "--wait=false")
 
 
@@ -83,5 +83,5 @@ def look_around(installation: Installation) -> str:
 def _said(*words: str) -> str:
     try:
         return f"$ kubectl {' '.join(words)}\n{kubectl(*words)}"
-    except Failed as failed:
+    except CommandError as failed:
         return f"$ {failed}"

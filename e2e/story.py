@@ -6,7 +6,7 @@ as it is now, or waited for with a deadline. Used by the test files, which are r
 
 from collections.abc import Iterator
 
-from cluster import Failed, Json, eventually, is_ready, kubectl, listed, names
+from cluster import CommandError, Json, eventually, is_ready, kubectl, listed, names
 from installation import Installation
 
 STAYS = {"serviceaccounts/default", "configmaps/kube-root-ca.crt"}
@@ -67,7 +67,7 @@ def may(installation: Installation, verb: str, resource: str, *words: str) -> bo
     words += (f"--subresource={subresource}",)
     try:
         answer = kubectl("auth", "can-i", verb, resource, "--as", installation.user, *words)
-    except Failed as refused:
+    except CommandError as refused:
         if "no\n" not in str(refused):
             raise
         return False

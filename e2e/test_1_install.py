@@ -11,7 +11,7 @@ import time
 import pytest
 
 import audit
-from cluster import Failed, eventually, get, helm, is_ready, kubectl, listed, names, uids, within
+from cluster import CommandError, eventually, get, helm, is_ready, kubectl, listed, names, uids, within
 from installation import Installation
 from story import everything, in_head, may, of_cluster, operator_pods, wait_for_workers, workers
 
@@ -159,7 +159,7 @@ def test_the_operator_passes_on_what_autoscalers_need(installation):
     ids=["secrets", "patch pods", "exec", "delete clusters", "everything", "escalate", "bind to admin", "bind to edit"],
 )
 def test_the_operator_passes_on_nothing_that_it_has_not(installation, wish):
-    with pytest.raises(Failed, match="attempting to grant RBAC permissions not currently held"):
+    with pytest.raises(CommandError, match="attempting to grant RBAC permissions not currently held"):
         make_as_operator(installation, wish)
 
 

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from cluster import PATIENCE, Failed, eventually, get, kubectl, names, within
+from cluster import PATIENCE, CommandError, eventually, get, kubectl, names, within
 from story import everything, exec_words, head_of, in_head, wait_for_workers, workers
 
 CLUSTER = "autoscaled"
@@ -137,7 +137,7 @@ def ray_status(installation, *words, deadline_s=30):
     def look():
         try:
             told = in_head(installation, CLUSTER, "ray", "status")
-        except Failed as failed:
+        except CommandError as failed:
             return False, failed
         return all(word in told for word in words), told
 

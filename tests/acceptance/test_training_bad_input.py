@@ -9,7 +9,7 @@ import pytest
 from acceptance.job_stage import JobStage, sizes_by_job
 from acceptance.world import eventually
 from raytide.api import trainingjob_constants as constants
-from support.plane_admin import RBAC, ApiTrouble
+from support.plane_admin import RBAC, ApiStatusError
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
@@ -21,7 +21,7 @@ HUGE = {"resources": {"requests": {"cpu": "1000"}}}
 async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobStage):
     await jobs.nodes_ready(await jobs.node("cpus", cpu=str(SLOTS)))
     sharing = await jobs.shared(**SETTLE)
-    with pytest.raises(ApiTrouble, match="min-instance") as refused:
+    with pytest.raises(ApiStatusError, match="min-instance") as refused:
         await jobs.submit("reversed", 4, 2)
     assert refused.value.code == 422
     await jobs.submit("sound", 2, 6)

@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 
 from support.builders import group, raycluster
-from support.plane_admin import ApiTrouble, PlaneAdmin
+from support.plane_admin import ApiStatusError, PlaneAdmin
 
 Json = dict[str, Any]
 
@@ -59,7 +59,7 @@ async def allowing(codes: Iterable[int], call: Awaitable[Json]) -> Json | None:
     """Its answer; None when the API refused it for one of these reasons."""
     try:
         return await call
-    except ApiTrouble as trouble:
+    except ApiStatusError as trouble:
         if trouble.code not in codes:
             raise
         return None

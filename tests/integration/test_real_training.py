@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from paddle_env import IMAGE, Missing, provide_paddle
+from paddle_env import IMAGE, PaddleMissingError, provide_paddle
 from support.operator_process import OperatorProcess
 from support.sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
 
@@ -32,7 +32,7 @@ STARTED_S = 60.0
 def paddle() -> Path:
     try:
         return provide_paddle()
-    except Missing as missing:
+    except PaddleMissingError as missing:
         pytest.skip(str(missing))
 
 

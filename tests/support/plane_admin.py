@@ -33,7 +33,7 @@ FAKE_NODE = {"kwok.x-k8s.io/node": "fake"}
 Json = dict[str, Any]
 
 
-class ApiTrouble(Exception):  # noqa: N818 - an answer, not a bug
+class ApiStatusError(Exception):
     """The API server's answer was a refusal."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -64,13 +64,13 @@ class PlaneAdmin:
         await self.session.close()
 
     async def call(self, method: str, path: str, body: object = None, *, content: str = "application/json") -> Json:
-        """One request; raises ApiTrouble for a refusal."""
+        """One request; raises ApiStatusError for an error response."""
         sent = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content}
         async with self.session.request(method, self.server + path, data=sent, headers=headers) as answer:
             text = await answer.text()
             if answer.status >= 300:
-                raise ApiTrouble(answer.status, f"{method} {path}: {text[:500]}")
+                raise ApiStatusError(answer.status, f"{method} {path}: {text[:500]}")
             return json.loads(text) if text.startswith("{") else {}
 
     async def apply(self, path: str, manifest: Json) -> Json:
@@ -89,7 +89,7 @@ class PlaneAdmin:
     async def _is_served(self, path: str) -> bool:
         try:
             await self.call("GET", f"{path}?limit=1")
-        except ApiTrouble as trouble:
+        except ApiStatusError as trouble:
             if trouble.code != 404:
                 raise
             return False

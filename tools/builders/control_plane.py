@@ -22,7 +22,7 @@ PROGRAM = "controlplane"
 
 
 def provide(environ: Mapping[str, str] = os.environ, module: Path = go_build.MODULE) -> Path:
-    """The folder of programs or the one program; raises ControlPlaneError, GoMissing or BuildFailed."""
+    """The folder of programs or the one program; raises ControlPlaneError, GoMissingError or BuildError."""
     if assets := environ.get(ASSETS_VARIABLE):
         folder = checked_assets(Path(assets))
         check_parts(folder, PARTS)
@@ -43,11 +43,11 @@ def main() -> int:
     started = time.monotonic()
     try:
         found = provide()
-    except go_build.GoMissing as missing:
+    except go_build.GoMissingError as missing:
         folder = "a folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler"
         print(f"{missing}: install it (https://go.dev/dl), or set {ASSETS_VARIABLE} to {folder}", file=sys.stderr)
         return 2
-    except (ControlPlaneError, go_build.BuildFailed) as trouble:
+    except (ControlPlaneError, go_build.BuildError) as trouble:
         print(trouble, file=sys.stderr)
         return 2
     print(f"control plane: {found} ({time.monotonic() - started:.1f} s)")

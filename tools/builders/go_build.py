@@ -2,7 +2,7 @@
 
 Takes a module's folder and packages of it, builds them with the versions that go.mod and go.sum pin, and keeps the
 result under a digest of these files and Go's version, so that a second call only compares. A program appears whole or not
-at all, however the build ends, and two builds at once wait for each other. Without a Go that will do, `GoMissing` says in
+at all, however the build ends, and two builds at once wait for each other. Without a Go that will do, `GoMissingError` says in
 one line what to install. Used by control_plane.py and kube_tools.py.
 """
 
@@ -27,11 +27,11 @@ POINTER = "current"
 UNFINISHED = ".building-"
 
 
-class GoMissing(Exception):  # noqa: N818 - a sentence for the user
+class GoMissingError(Exception):
     """There is no Go, or one that is too old."""
 
 
-class BuildFailed(Exception):  # noqa: N818 - a sentence for the user
+class BuildError(Exception):
     """Go said no; the text ends with its words."""
 
 
@@ -41,10 +41,10 @@ def wanted_go(module: Path) -> str:
 
 
 def go_version(module: Path) -> str:
-    """The Go that would build this module, such as `go1.26.8 linux/amd64`; raises GoMissing."""
+    """The Go that would build this module, such as `go1.26.8 linux/amd64`; raises GoMissingError."""
     wanted = wanted_go(module)
     if shutil.which("go") is None:
-        raise GoMissing(f"Go {wanted} or newer is needed, and there is no go on PATH")
+        raise GoMissingError(f"Go {wanted} or newer is needed, and there is no go on PATH")
     names = ("GOVERSION", "GOOS", "GOARCH")
     asked = subprocess.run(
         ["go", "env", *names], cwd=module, env=_environ(), capture_output=True, text=True, check=False
@@ -52,7 +52,7 @@ def go_version(module: Path) -> str:
     found = asked.stdout.split()
     if asked.returncode or len(found) < len(names) or numbers(found[0]) < numbers(wanted):
         words = found[0] if found else (asked.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise GoMissing(f"Go {wanted} or newer is needed, and this one will not do ({words})")
+        raise GoMissingError(f"Go {wanted} or newer is needed, and this one will not do ({words})")
     return f"{found[0]} {found[1]}/{found[2]}"
 
 
@@ -86,7 +86,7 @@ def linker_flags(module: Path) -> str:
 
 
 def build(module: Path, package: str, target: Path) -> None:
-    """The package's program at `target`, whose folder is `locked`; raises BuildFailed."""
+    """The package's program at `target`, whose folder is `locked`; raises BuildError."""
     target.parent.mkdir(parents=True, exist_ok=True)
     for left in target.parent.glob(f"{UNFINISHED}*"):
         shutil.rmtree(left)
@@ -95,7 +95,7 @@ def build(module: Path, package: str, target: Path) -> None:
         command = ["go", "build", *FLAGS, linker_flags(module), "-o", str(made), package]
         done = subprocess.run(command, cwd=module, env=_environ(), stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode:
-            raise BuildFailed("\n".join([f"building {target.name} failed:", *done.stderr.strip().splitlines()[-10:]]))
+            raise BuildError("\n".join([f"building {target.name} failed:", *done.stderr.strip().splitlines()[-10:]]))
         made.replace(target)
 
 

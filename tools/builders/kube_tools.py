@@ -23,7 +23,7 @@ PACKAGES = {
 }
 
 
-class ToolMissing(Exception):  # noqa: N818 - a sentence for the user
+class ToolMissingError(Exception):
     """A program that is needed is not there; the message says what to do."""
 
 
@@ -33,18 +33,18 @@ def tools_cache(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_tool(name: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where that program is; raises ToolMissing."""
+    """Where that program is; raises ToolMissingError."""
     if found := shutil.which(name, path=environ.get("PATH", "")):
         return Path(found)
     pointer = tools_cache(environ) / go_build.POINTER
     built = Path(pointer.read_text().strip()) / name if pointer.exists() else None
     if built is None or not built.exists():
-        raise ToolMissing(f"no {name} on PATH: run `make tools` (builds it, needs Go), or install it")
+        raise ToolMissingError(f"no {name} on PATH: run `make tools` (builds it, needs Go), or install it")
     return built
 
 
 def provide(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """Every program's place, built where it is nowhere else; raises GoMissing or BuildFailed."""
+    """Every program's place, built where it is nowhere else; raises GoMissingError or BuildError."""
     found = {name: Path(path) for name in PACKAGES if (path := shutil.which(name, path=environ.get("PATH", "")))}
     missing = [name for name in PACKAGES if name not in found]
     return {**found, **_built(missing, tools_cache(environ))} if missing else found
@@ -77,10 +77,10 @@ def main() -> int:
             print(find_tool(asked.find))
             return 0
         found = provide()
-    except go_build.GoMissing as missing:
+    except go_build.GoMissingError as missing:
         print(f"{missing}: install it (https://go.dev/dl), or put {', '.join(PACKAGES)} on PATH", file=sys.stderr)
         return 2
-    except (ToolMissing, go_build.BuildFailed) as trouble:
+    except (ToolMissingError, go_build.BuildError) as trouble:
         print(trouble, file=sys.stderr)
         return 2
     for name, path in found.items():

@@ -22,16 +22,18 @@ IMAGE = "paddlepaddle/paddle"
 """What samples call it, and under which name the sandbox knows the environment."""
 
 
-class Missing(Exception):  # noqa: N818 - a sentence for a person
+class PaddleMissingError(Exception):
     """There is no PaddlePaddle with parameter servers for this Python or machine."""
 
 
 def check(version: tuple[int, ...] = sys.version_info[:2], machine: tuple[str, str] | None = None) -> None:
-    """Raise Missing where the locked wheels do not run."""
+    """Raise PaddleMissingError where the locked wheels do not run."""
     found = machine or (platform.system(), platform.machine())
     if version != PYTHON or found != MACHINE:
         here = f"Python {'.'.join(map(str, version))} on {' '.join(found)}"
-        raise Missing(f"PaddlePaddle with parameter servers needs Python 3.11 on Linux x86_64; this is {here}")
+        raise PaddleMissingError(
+            f"PaddlePaddle with parameter servers needs Python 3.11 on Linux x86_64; this is {here}"
+        )
 
 
 def folder() -> Path:
@@ -40,13 +42,13 @@ def folder() -> Path:
 
 
 def provide_paddle() -> Path:
-    """The folder of the environment, made where it is not there; raises Missing."""
+    """The folder of the environment, made where it is not there; raises PaddleMissingError."""
     check()
     wanted = folder()
     try:
         provide(wanted, "--require-hashes", "-r", LOCK)
     except subprocess.CalledProcessError as error:
-        raise Missing("PaddlePaddle could not be installed; uv's words stand above") from error
+        raise PaddleMissingError("PaddlePaddle could not be installed; uv's words stand above") from error
     return wanted
 
 
@@ -57,7 +59,7 @@ def main() -> int:
     is_required = parser.parse_args().require
     try:
         print(provide_paddle())
-    except Missing as missing:
+    except PaddleMissingError as missing:
         print(f"not run: {missing}", file=sys.stderr)
         return 1 if is_required else 0
     return 0

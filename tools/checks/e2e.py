@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from kube_tools import ToolMissing, find_tool
+from kube_tools import ToolMissingError, find_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 RAYTIDE = Path(sys.executable).parent / "raytide"
@@ -30,7 +30,7 @@ NODE_IMAGE = os.environ.get("RAYTIDE_E2E_NODE_IMAGE") or "kindest/node:v1.35.0"
 RAY_IMAGE = "rayproject/ray:2.60.0"
 
 
-class Trouble(Exception):  # noqa: N818 - a sentence for a person, no error of ours
+class E2eError(Exception):
     """What a person should read instead of a traceback."""
 
 
@@ -40,15 +40,15 @@ def run(*words: str | Path, deadline_s: float, is_shown: bool = True) -> subproc
     try:
         return subprocess.run(command, text=True, timeout=deadline_s, check=False, capture_output=not is_shown)
     except subprocess.TimeoutExpired as late:
-        raise Trouble(f"not within {deadline_s:g} s: {' '.join(command)}") from late
+        raise E2eError(f"not within {deadline_s:g} s: {' '.join(command)}") from late
 
 
 def run_suite(kubeconfig: Path, audit_log: str, wanted: list[str]) -> int:
     """Run pytest on e2e/; its exit code."""
     try:
         folders = {str(find_tool(name).parent) for name in ("helm", "kubectl")}
-    except ToolMissing as missing:
-        raise Trouble(str(missing)) from missing
+    except ToolMissingError as missing:
+        raise E2eError(str(missing)) from missing
     environ = os.environ | {
         "PATH": os.pathsep.join([*sorted(folders), os.environ.get("PATH", "")]),
         "KUBECONFIG": str(kubeconfig),
@@ -70,7 +70,7 @@ def on_sandbox(wanted: list[str], *, is_kept: bool) -> int:
     run(RAYTIDE, "sandbox", "down", "--state-dir", STATE, deadline_s=60, is_shown=False)
     up = run(RAYTIDE, "sandbox", "up", "--api", "kubernetes", "--audit", "--state-dir", STATE, deadline_s=180)
     if up.returncode:
-        raise Trouble("the control plane did not start")
+        raise E2eError("the control plane did not start")
     try:
         record = json.loads((STATE / "sandbox.json").read_text())
         code = run_suite(STATE / "kubeconfig", record["audit_log"], wanted)
@@ -133,7 +133,7 @@ def on_kind(wanted: list[str], *, is_kept: bool) -> int:
 def must(*words: str | Path) -> None:
     """One program that may take a while and has to succeed."""
     if run(*words, deadline_s=900).returncode:
-        raise Trouble(f"failed: {' '.join(map(str, words))}")
+        raise E2eError(f"failed: {' '.join(map(str, words))}")
 
 
 def why_no_kind() -> str:
@@ -152,7 +152,7 @@ def is_there(*words: str) -> bool:
     """Whether the question is answered without trouble."""
     try:
         return run(*words, deadline_s=600, is_shown=False).returncode == 0
-    except (OSError, Trouble):
+    except (OSError, E2eError):
         return False
 
 
@@ -169,7 +169,7 @@ def main() -> int:
             code = run_suite(chosen.kubeconfig, os.environ.get("RAYTIDE_E2E_AUDIT_LOG", ""), wanted)
         else:
             code = (on_kind if chosen.kind else on_sandbox)(wanted, is_kept=chosen.keep)
-    except Trouble as trouble:
+    except E2eError as trouble:
         print(f"e2e: {trouble}")
         return 1
     print(f"e2e: {time.monotonic() - started:.0f} s")

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from kube_tools import ToolMissing, find_tool
+from kube_tools import ToolMissingError, find_tool
 from raytide.api.config import AutoscalerMode
 from raytide_sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings, find_binary
 from support.golden_differences import Difference, compare
@@ -50,7 +50,7 @@ def main() -> int:
         return 2
     try:
         captured, is_steady = asyncio.run(capture_on_own_plane(files, options.autoscaler_mode))
-    except (ControlPlaneError, ToolMissing) as trouble:
+    except (ControlPlaneError, ToolMissingError) as trouble:
         print(trouble)
         return 2
     if options.out:

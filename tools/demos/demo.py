@@ -25,7 +25,7 @@ from rich.markup import escape
 from raytide.api.constants import DASHBOARD_PORT
 from raytide_sandbox.state_dir import AlreadyRunningError, StateDirectory
 
-from demo_cluster import DemoCluster, Failed
+from demo_cluster import DemoCluster, DemoError
 from demo_job import Job
 from demo_operator import DemoOperator
 from demo_scaling import Timeline
@@ -60,7 +60,7 @@ def call_sandbox(*words: str, state: Path = STATE) -> str:
         start_new_session=True,
     )
     if done.returncode:
-        raise Failed(f"raytide sandbox {words[0]}: {(done.stderr or done.stdout).strip()}")
+        raise DemoError(f"raytide sandbox {words[0]}: {(done.stderr or done.stdout).strip()}")
     return done.stdout
 
 
@@ -70,7 +70,7 @@ async def sandbox(*words: str, state: Path = STATE) -> str:
     try:
         return await asyncio.shield(call)
     except asyncio.CancelledError:
-        with contextlib.suppress(Failed):
+        with contextlib.suppress(DemoError):
             await call
         raise
 
@@ -144,7 +144,7 @@ async def play(story: Story, operator: DemoOperator, timeline: Timeline, isolati
         return ""
 
 
-def show_failure(console: Console, failure: Failed, state: Path = STATE) -> None:
+def show_failure(console: Console, failure: DemoError, state: Path = STATE) -> None:
     """Why it failed, and the last lines of those who may know more."""
     console.print(f"[red bold]failed:[/] {escape(str(failure))}", **PLAINLY)
     for log in (state / "operator.log", state / "sandbox.log"):
@@ -168,7 +168,7 @@ async def main(isolation: str, *, is_kept: bool) -> int:
         if await clear_up(operator):
             console.print("[dim]ended what an earlier demo left running[/]")
         address = await play(story, operator, timeline, isolation, is_kept=is_kept)
-    except Failed as failure:
+    except DemoError as failure:
         story.fail()
         show_failure(console, failure)
     except asyncio.CancelledError:
@@ -213,7 +213,7 @@ def alone(state: Path, play_it: Callable[[], Coroutine[Any, Any, int]]) -> int:
         print("This demo is running already for this user; wait for its end, or interrupt it.", file=sys.stderr)
     except OSError as error:
         print(f"cannot use {state}: {error.strerror}; set XDG_CACHE_HOME to a folder of yours", file=sys.stderr)
-    except Failed as failure:
+    except DemoError as failure:
         print(failure, file=sys.stderr)
     return 1
 

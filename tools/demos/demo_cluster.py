@@ -33,7 +33,7 @@ STDOUT, STDERR, ERROR = 1, 2, 3
 """Channels of `v5.channel.k8s.io`."""
 
 
-class Failed(Exception):  # noqa: N818 - a sentence for a person
+class DemoError(Exception):
     """The demo cannot go on; the message says why."""
 
 
@@ -73,7 +73,7 @@ class DemoCluster:
         try:
             await self._client.create(RAYCLUSTERS, manifest)
         except ApiStatusError as refused:
-            raise Failed(f"the API refused {manifest['metadata']['name']}: {refused}") from refused
+            raise DemoError(f"the API refused {manifest['metadata']['name']}: {refused}") from refused
 
     async def delete(self, name: str) -> None:
         """As `kubectl delete raycluster`."""
@@ -134,7 +134,7 @@ class DemoCluster:
                 elif channel == ERROR:
                     verdict = payload.decode()
         if not verdict:
-            raise Failed(f"exec in {pod} ended without a verdict: {output.decode(errors='replace')[-300:]}")
+            raise DemoError(f"exec in {pod} ended without a verdict: {output.decode(errors='replace')[-300:]}")
         return output.decode(errors="replace"), exit_code(verdict)
 
     # --- questions -------------------------------------------------------------------------------------------------

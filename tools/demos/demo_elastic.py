@@ -22,11 +22,11 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from paddle_env import IMAGE, Missing, provide_paddle
+from paddle_env import IMAGE, PaddleMissingError, provide_paddle
 from raytide.api.errors import ApiUnavailableError
 
 from demo import PLAINLY, RAYTIDE, alone, cancel_on_signals, clear_up, sandbox, show_failure
-from demo_cluster import Failed
+from demo_cluster import DemoError
 from demo_elastic_cluster import ElasticCluster
 from demo_elastic_picture import JobLook, Picture
 from demo_operator import DemoOperator
@@ -136,7 +136,7 @@ class Elastic:
         """Whether these jobs have succeeded."""
         phases = {name: self.now()[name].phase for name in names}
         if "Failed" in phases.values():
-            raise Failed(f"a job failed: {phases}")
+            raise DemoError(f"a job failed: {phases}")
         return set(phases.values()) == {"Succeeded"}, ", ".join(f"{name} {phase}" for name, phase in phases.items())
 
 
@@ -176,17 +176,17 @@ JOBS = (FIRST, SECOND, THIRD)
 
 
 def judge(name: str, state: Json) -> str:
-    """A sentence about a training that went well; raises Failed about any other."""
+    """A sentence about a training that went well; raises DemoError about any other."""
     done = sorted((one["pass"], one["task"]) for one in state["done"])
     passes = done[-1][0] + 1 if done else 0
     wanted = [(number, task) for number in range(passes) for task in range(TASKS)]
     if not state["finished"] or state["dropped"] or not done or done != wanted:
         missing = sorted(set(wanted) - set(done))
-        raise Failed(f"{name} has not done all its tasks: {missing or state['dropped'] or 'it is not finished'}")
+        raise DemoError(f"{name} has not done all its tasks: {missing or state['dropped'] or 'it is not finished'}")
     losses = [one["loss"] for one in state["done"]]
     first, last = sum(losses[:5]) / 5, sum(losses[-5:]) / 5
     if last > first / 2:
-        raise Failed(f"{name}: the loss went from {first:.4f} to {last:.4f}")
+        raise DemoError(f"{name}: the loss went from {first:.4f} to {last:.4f}")
     return f"{name} {passes} passes, loss {first:.2f} → {last:.4f}"
 
 
@@ -213,14 +213,14 @@ async def main(isolation: str, out: Path) -> int:
     story, picture, was_interrupted = Story(console), Picture(SLOTS), False
     try:
         paddle = await asyncio.to_thread(provide_paddle)
-    except Missing as missing:
+    except PaddleMissingError as missing:
         console.print(f"not run: {missing}", **PLAINLY)
         return 0
     try:
         if await clear_up(operator, STATE):
             console.print("[dim]ended what an earlier demo left running[/]")
         await play(story, operator, picture, isolation, paddle)
-    except Failed as failure:
+    except DemoError as failure:
         story.fail()
         show_failure(console, failure, STATE)
     except asyncio.CancelledError:

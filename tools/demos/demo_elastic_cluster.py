@@ -22,7 +22,7 @@ from raytide.kube.client import Client
 from raytide.kube.kubeconfig import connect
 from raytide.runtime.clock import Clock
 
-from demo_cluster import NAMESPACE, Failed
+from demo_cluster import NAMESPACE, DemoError
 from demo_elastic_picture import JobLook
 
 Json = dict[str, Any]
@@ -66,7 +66,7 @@ class ElasticCluster:
         try:
             await self._client.create(TRAININGJOBS, manifest)
         except ApiStatusError as refused:
-            raise Failed(f"the API refused {name}: {refused}") from refused
+            raise DemoError(f"the API refused {name}: {refused}") from refused
         service = {
             "apiVersion": "v1",
             "kind": "Service",

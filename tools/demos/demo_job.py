@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from demo_cluster import DemoCluster, Failed
+from demo_cluster import DemoCluster, DemoError
 from demo_scaling import Timeline
 
 SUBMIT = (
@@ -82,12 +82,12 @@ class Job:
             self._timeline.demand_ended(float(ended_at))
 
     def _check(self) -> None:
-        """Raises Failed when the job ended in any way but well."""
+        """Raises DemoError when the job ended in any way but well."""
         if self._call is None or not self._call.done():
             return
         output, code = self._call.result()
         if code:
-            raise Failed(f"the job ended with exit code {code}; its last words:\n{output[-LAST_WORDS:]}")
+            raise DemoError(f"the job ended with exit code {code}; its last words:\n{output[-LAST_WORDS:]}")
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class Job:
         self._check()
         workers = len(set(self._gang))
         if self._gang and workers != bundles:
-            raise Failed(f"the {bundles} bundles stood on {workers} workers: {', '.join(self._gang)}")
+            raise DemoError(f"the {bundles} bundles stood on {workers} workers: {', '.join(self._gang)}")
         return bool(self._gang), f"on {workers} workers" if workers else "the placement group is waiting"
 
     async def has_ended(self) -> tuple[bool, str]:

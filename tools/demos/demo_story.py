@@ -18,7 +18,7 @@ from rich.table import Table
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 
-from demo_cluster import Failed
+from demo_cluster import DemoError
 
 Seen = tuple[bool, str]
 """Whether the state is reached, and what was seen."""
@@ -88,7 +88,7 @@ class Story:
     async def step(
         self, title: str, *, deadline_s: float, beside: Callable[[], RenderableType] | None = None
     ) -> AsyncIterator[Step]:
-        """Tell one step; raises Failed with what was seen last when its time is over."""
+        """Tell one step; raises DemoError with what was seen last when its time is over."""
         step = Step(title, deadline_s)
         succeeded = False
         with Live(get_renderable=lambda: step.shown(beside), console=self._console, transient=True):
@@ -97,9 +97,11 @@ class Story:
                     yield step
                 succeeded = True
             except TimeoutError:
-                raise Failed(f"{title}: not within {deadline_s:.0f} s; last seen: {step.seen or 'nothing'}") from None
+                raise DemoError(
+                    f"{title}: not within {deadline_s:.0f} s; last seen: {step.seen or 'nothing'}"
+                ) from None
             except (ApiStatusError, ApiUnavailableError, ClientError) as error:
-                raise Failed(f"{title}: {error or type(error).__name__}") from error
+                raise DemoError(f"{title}: {error or type(error).__name__}") from error
             finally:
                 self._told.append((title, step.took_s, succeeded))
         self._console.print(

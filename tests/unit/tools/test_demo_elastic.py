@@ -12,7 +12,7 @@ import demo_elastic
 from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob.validation import violations
 
-from demo_cluster import Failed
+from demo_cluster import DemoError
 from demo_elastic_picture import COLOURS, JobLook, Picture
 
 
@@ -120,7 +120,7 @@ def test_a_training_that_did_all_and_learned_is_told_in_a_sentence():
     ],
 )
 def test_any_other_is_a_failure(found, words):
-    with pytest.raises(Failed, match=words):
+    with pytest.raises(DemoError, match=words):
         demo_elastic.judge("a", found)
 
 

@@ -6,7 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
-from demo_cluster import Failed
+from demo_cluster import DemoError
 from demo_job import Job
 from demo_scaling import Timeline
 
@@ -45,7 +45,7 @@ async def test_a_failed_job_ends_the_wait_with_its_last_words():
     job = job_of(cluster)
     async with job.running(2, 2):
         await cluster.is_heard.wait()
-        with pytest.raises(Failed, match=r"exit code 1; its last words:\nit broke"):
+        with pytest.raises(DemoError, match=r"exit code 1; its last words:\nit broke"):
             await job.has_done(2)
 
 
@@ -54,5 +54,5 @@ async def test_bundles_that_share_a_worker_are_a_failure():
     job = job_of(cluster)
     async with job.running(0, 3):
         await cluster.is_heard.wait()
-        with pytest.raises(Failed, match="the 3 bundles stood on 2 workers"):
+        with pytest.raises(DemoError, match="the 3 bundles stood on 2 workers"):
             await job.has_spread(3)

@@ -43,7 +43,7 @@ def test_one_that_is_complete_is_not_made_again(tmp_path: Path, monkeypatch: pyt
     ],
 )
 def test_paddle_says_plainly_where_it_does_not_run(version: tuple[int, int], machine: tuple[str, str]) -> None:
-    with pytest.raises(paddle_env.Missing, match=r"needs Python 3\.11 on Linux x86_64"):
+    with pytest.raises(paddle_env.PaddleMissingError, match=r"needs Python 3\.11 on Linux x86_64"):
         paddle_env.check(version, machine)
 
 
@@ -56,7 +56,7 @@ def test_paddle_is_no_failure_unless_it_is_required(
     words: list[str], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing() -> Path:
-        raise paddle_env.Missing("not here")
+        raise paddle_env.PaddleMissingError("not here")
 
     monkeypatch.setattr(paddle_env, "provide_paddle", missing)
     monkeypatch.setattr("sys.argv", ["paddle_env.py", *words])

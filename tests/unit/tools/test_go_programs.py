@@ -175,7 +175,7 @@ def test_a_go_that_refuses_the_module_is_too_old(world):
     world.put(
         "go", "#!/bin/sh\necho 'go: go.mod requires go >= 1.25.0 (running go 1.22.1; GOTOOLCHAIN=local)' >&2\nexit 1\n"
     )
-    with pytest.raises(go_build.GoMissing, match=r"running go 1\.22\.1"):
+    with pytest.raises(go_build.GoMissingError, match=r"running go 1\.22\.1"):
         world.provide()
 
 

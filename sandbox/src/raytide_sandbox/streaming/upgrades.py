@@ -36,10 +36,10 @@ def refuse(status: int, message: str) -> NoReturn:
         "reason": _REASONS.get(status, "InternalError"),
         "code": status,
     }
-    raise _Refusal(status, json.dumps(body))
+    raise _UpgradeError(status, json.dumps(body))
 
 
-class _Refusal(web.HTTPException):
+class _UpgradeError(web.HTTPException):
     def __init__(self, status: int, text: str) -> None:
         self.status_code = status
         super().__init__(text=text, content_type="application/json")
