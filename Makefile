@@ -29,7 +29,7 @@ not_run = { echo "$(1): not run ($(2))"; test -z "$$RAYTIDE_ALL_RUN"; }
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube bench mutate properties simulation cloud-days oracle golden crds gcs ray-versions chart e2e e2e-kind samples locks verify presubmit control-plane tools clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-kind samples locks verify presubmit control-plane tools clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ bench: setup ## one figure: make bench P=P6 (SB1, P1, P1B, P1C, P2, GANGS, GROWT
 
 oracle: setup ## our scheduler against Ray's own on random questions, all fields (SEED=n CASES=n)
 	@$(BIN)/python tools/checks/oracle.py $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
+
+ways: setup ## files that replicas, a Ray demand and a TrainingJob's size pass through from reading to the API call, in a real pass
+	@$(BIN)/python tools/checks/ways.py
 
 crds: setup ## write the CRDs from tools/generators/crds.py
 	@$(BIN)/python tools/generators/crds.py
