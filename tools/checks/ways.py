@@ -236,7 +236,7 @@ WAYS = (
             "autoscaler/scheduling/node_factory.py:NodeFactory.fresh",
             "autoscaler/scheduling/node_classes.py:NodeClasses.accept",
             "autoscaler/scheduling/session.py:launches_of",
-            "autoscaler/state/feasibility.py:EmptyNodes.could_hold",
+            "autoscaler/feasibility.py:EmptyNodes.could_hold",
             "autoscaler/scheduling/upscaling_mode.py:launches",
             "autoscaler/scaling/group_decisions.py:group_outcomes",
             "autoscaler/scaling/group_targets.py:group_target",

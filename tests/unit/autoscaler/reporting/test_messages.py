@@ -7,6 +7,7 @@ import pytest
 
 from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why
 from raytide.api.pod import PodCondition, PodView
+from raytide.autoscaler.feasibility import could_hold
 from raytide.autoscaler.gcs.messages import REPORTED_ONE_BY_ONE, encode_report
 from raytide.autoscaler.model import (
     Demand,
@@ -34,14 +35,14 @@ from raytide.autoscaler.reporting.messages import (
     resize_events,
     resizing_lines,
 )
+from raytide.autoscaler.request_text import shape_of
 from raytide.autoscaler.scaling.drains import FIRST_REST_S, LONGEST_REST_S, named_after, refusals_after
-from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons, shape_of
+from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
 from raytide.autoscaler.scaling.write_throttle import Change, change_between, since_last_write_s, wait_s
+from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.current_targets import CurrentTargets
-from raytide.autoscaler.state.feasibility import could_hold
 from raytide.autoscaler.state.group_availability import UnavailableGroup
 from raytide.autoscaler.state.snapshot import Drain, DrainRejection
-from raytide.autoscaler.state.worker_groups import SpecGroup
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HEAD = NodeType("headgroup", max_nodes=1)

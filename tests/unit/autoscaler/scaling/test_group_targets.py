@@ -10,7 +10,7 @@ from raytide.api.pod import PodView
 from raytide.autoscaler.model import Instance, Status, TerminationCause
 from raytide.autoscaler.scaling.drains import MOST_DRAINS, DrainTerms, drains_of
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupInputs, GroupTarget, ReplicaState, group_target
-from raytide.autoscaler.state.worker_groups import SpecGroup
+from raytide.autoscaler.spec_group import SpecGroup
 
 CPU = SpecGroup(0, "cpu", max_replicas=10)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from raytide.autoscaler.feasibility import could_hold
 from raytide.autoscaler.model import Demand, Gang, NodeType, Request, SchedulingReply, amounts_of
 from raytide.autoscaler.scaling import limit_reasons as module
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
-from raytide.autoscaler.state.feasibility import could_hold
 
 TWO_CPUS = amounts_of({"CPU": 2})
 

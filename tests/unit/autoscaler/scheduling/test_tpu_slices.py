@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raytide.autoscaler.feasibility import could_hold
 from raytide.autoscaler.model import (
     Demand,
     Gang,
@@ -21,7 +22,6 @@ from raytide.autoscaler.model import (
     labels_of,
 )
 from raytide.autoscaler.scheduling.schedule import schedule
-from raytide.autoscaler.state.feasibility import could_hold
 from raytide.autoscaler.state.node_types import node_types
 from support.builders import group, template
 from unit.autoscaler.scheduling.questions import HEAD, head, inside, needs, spread, tasks

@@ -14,6 +14,7 @@ from datetime import datetime
 
 from raytide.api.pod import PodView
 from raytide.api.pod_failure import trouble_of
+from raytide.autoscaler.feasibility import could_hold
 from raytide.autoscaler.model import (
     STARTING,
     Demand,
@@ -26,7 +27,6 @@ from raytide.autoscaler.model import (
     Report,
     SchedulingReply,
 )
-from raytide.autoscaler.state.feasibility import could_hold
 from raytide.autoscaler.state.group_availability import UnavailableGroup
 
 

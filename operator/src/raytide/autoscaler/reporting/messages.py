@@ -12,8 +12,9 @@ from typing import Final
 
 from raytide.api.autoscaler_decision import GroupDecision, Why
 from raytide.autoscaler.model import Amounts, Demand, SchedulingReply, TerminationCause
+from raytide.autoscaler.request_text import shape_of, whole
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget
-from raytide.autoscaler.scaling.limit_reasons import NO_FITTING_GROUP, shape_of, whole
+from raytide.autoscaler.scaling.limit_reasons import NO_FITTING_GROUP
 from raytide.autoscaler.state.current_targets import CurrentTargets
 from raytide.autoscaler.state.snapshot import ClusterEvent, Level, LogLine
 

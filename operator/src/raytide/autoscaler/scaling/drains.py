@@ -14,12 +14,12 @@ from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import DrainReason, Instance, TerminationCause
+from raytide.autoscaler.replicas import replica_of
 from raytide.autoscaler.scaling.group_decisions import Outcomes
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget, ReplicaState
 from raytide.autoscaler.scaling.write_throttle import is_lowering_pending
 from raytide.autoscaler.state.cluster_state import ClusterState
 from raytide.autoscaler.state.current_targets import is_paused
-from raytide.autoscaler.state.replicas import replica_of
 from raytide.autoscaler.state.snapshot import Answers, Drain, DrainRejection, ReconcilerState, Snapshot
 
 FIRST_REST_S: Final = 15.0

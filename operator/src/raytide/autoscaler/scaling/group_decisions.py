@@ -13,17 +13,17 @@ from typing import Final
 from raytide.api.autoscaler_decision import GroupDecision, Why
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, STARTING, UNSEEN, Instance, Status, TerminationCause
+from raytide.autoscaler.replicas import complete_replicas
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupInputs, GroupTarget, group_target
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, head_down, reasons
 from raytide.autoscaler.scheduling.decide import SchedulingRound
 from raytide.autoscaler.scheduling.fallback import FallbackResult
+from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.cluster_state import ClusterState
 from raytide.autoscaler.state.current_targets import CurrentTargets
 from raytide.autoscaler.state.group_availability import Limits
 from raytide.autoscaler.state.instance_lifecycle import Stage
-from raytide.autoscaler.state.replicas import complete_replicas
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
-from raytide.autoscaler.state.worker_groups import SpecGroup
 
 HOLD_S: Final = 10.0
 """How long requested replicas without a pod may lack demand before they are withdrawn."""

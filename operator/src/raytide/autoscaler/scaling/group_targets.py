@@ -14,8 +14,8 @@ from typing import Final
 from raytide.api.autoscaler_decision import MAX_NAMES_PER_GROUP
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, Status, TerminationCause
-from raytide.autoscaler.state.replicas import hosts_by_replica
-from raytide.autoscaler.state.worker_groups import SpecGroup
+from raytide.autoscaler.replicas import hosts_by_replica
+from raytide.autoscaler.spec_group import SpecGroup
 
 LEAVING: Final = frozenset({Status.RAY_STOP_REQUESTED, Status.RAY_STOPPING})
 """A drain was requested and the Ray node still exists."""

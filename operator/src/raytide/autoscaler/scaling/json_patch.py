@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from raytide.api import constants
+from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.snapshot import Operation
-from raytide.autoscaler.state.worker_groups import SpecGroup
 
 UID_PATH: Final = "/metadata/uid"
 GENERATION_PATH: Final = "/metadata/generation"

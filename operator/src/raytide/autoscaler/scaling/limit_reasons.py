@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from raytide.api.autoscaler_decision import Why
+from raytide.autoscaler.feasibility import could_hold
 from raytide.autoscaler.model import (
     HEAD_TYPE,
-    UNIT,
     Amounts,
     Demand,
     Gang,
@@ -23,7 +23,7 @@ from raytide.autoscaler.model import (
     SchedulingReply,
     Selector,
 )
-from raytide.autoscaler.state.feasibility import could_hold
+from raytide.autoscaler.request_text import shape_of
 
 MAX_REACHED: Final = "MaxReached"
 NO_FITTING_GROUP: Final = "NoFittingGroup"
@@ -145,25 +145,3 @@ def _shapes(demands: Iterable[Demand]) -> str:
     named = [f"{shape} x {count}" for shape, count in sorted(count_by_shape.items())]
     others = len(named) - MOST_SHAPES
     return ", ".join(named[:MOST_SHAPES]) + (f" and {others} other shapes" if others > 0 else "")
-
-
-def shape_of(request: Request) -> str:
-    """One request as text, labels included."""
-    resources = "{" + ", ".join(f"{name}: {_number(amount)}" for name, amount in request.amounts) + "}"
-    if not request.selectors or not any(request.selectors):
-        return resources
-    alternatives = (
-        " and ".join(f"{c.key} {'in' if c.is_in else 'not in'} [{', '.join(sorted(c.values))}]" for c in selector)
-        or "any node"
-        for selector in request.selectors
-    )
-    return f"{resources} where {' or else '.join(alternatives)}"
-
-
-def whole(amounts: Amounts, name: str) -> int:
-    """Amount of the resource in whole Ray units."""
-    return dict(amounts).get(name, 0) // UNIT
-
-
-def _number(amount: int) -> str:
-    return f"{amount / UNIT:g}" if amount % UNIT else str(amount // UNIT)

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Final
 
 from raytide.api.autoscaler_decision import GroupDecision, Why
+from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.current_targets import CurrentTargets
-from raytide.autoscaler.state.worker_groups import SpecGroup
 
 
 class Change(StrEnum):

@@ -20,8 +20,8 @@ from raytide.autoscaler.model import (
     SchedulingRequest,
     Status,
 )
+from raytide.autoscaler.replicas import touched_replicas
 from raytide.autoscaler.state.group_availability import Limits
-from raytide.autoscaler.state.replicas import touched_replicas
 
 Scheduler: TypeAlias = Callable[[SchedulingRequest], SchedulingReply]
 """`schedule.schedule`, or a function with the same guarantees."""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from raytide.autoscaler.feasibility import EmptyNode, EmptyNodes, empty_nodes
 from raytide.autoscaler.model import (
     Demand,
     Gang,
@@ -36,7 +37,6 @@ from raytide.autoscaler.scheduling.terminations import (
     least_replicas,
     replicas_by_type,
 )
-from raytide.autoscaler.state.feasibility import EmptyNode, EmptyNodes, empty_nodes
 
 MOST_ROUNDS = 16
 """Each round but the last adds launches; in practice the second round is the last."""

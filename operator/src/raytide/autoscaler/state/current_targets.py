@@ -13,8 +13,9 @@ from typing import Any
 from raytide.api import constants
 from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, parse_record
 from raytide.api.pod import PodView
+from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
-from raytide.autoscaler.state.worker_groups import SpecGroup, spec_groups
+from raytide.autoscaler.state.worker_groups import spec_groups
 
 
 @dataclass(frozen=True, slots=True)

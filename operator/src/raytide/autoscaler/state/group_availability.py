@@ -18,13 +18,13 @@ from raytide.api.conditions import ConditionJson, parse_timestamp, timestamp
 from raytide.api.pod import PodView
 from raytide.api.pod_failure import Cause
 from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, NodeType, Status
+from raytide.autoscaler.replicas import touched_replicas
 from raytide.autoscaler.state.instance_lifecycle import DEFAULT_LIMITS, NO_RAY_NODE, Deaths, Stay, TimeLimits
 from raytide.autoscaler.state.instances import Instances
 from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutoscaler, wait_s
 from raytide.autoscaler.state.node_types import NodeTypes
 from raytide.autoscaler.state.pod_startup import NOT_PLACED, Unready, limit_s, startup_of
 from raytide.autoscaler.state.replica_failures import refusal_of
-from raytide.autoscaler.state.replicas import touched_replicas
 
 FIRST_BACKOFF_S: Final = 30.0
 LONGEST_BACKOFF_S: Final = 300.0

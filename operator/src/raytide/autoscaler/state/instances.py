@@ -14,6 +14,7 @@ from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, Instance, NodeStatus, NodeType, RayNode, Status
+from raytide.autoscaler.replicas import replicas_to_fill
 from raytide.autoscaler.state.instance_cache import UNKNOWN, Known, Steady
 from raytide.autoscaler.state.instance_lifecycle import (
     DEFAULT_LIMITS,
@@ -35,7 +36,6 @@ from raytide.autoscaler.state.instance_lifecycle import (
 )
 from raytide.autoscaler.state.observation import InstanceInputs, ObservedState, head_of
 from raytide.autoscaler.state.pod_startup import restart_count, startup_of
-from raytide.autoscaler.state.replicas import replicas_to_fill
 
 MOST_ASKS: Final = 10_000
 """Per group: `replicas: 2000000000` must not exhaust memory."""

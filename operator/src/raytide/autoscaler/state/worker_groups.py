@@ -1,42 +1,15 @@
 """Worker groups of the RayCluster as they stand in the spec.
 
-Takes the object as JSON and returns a small frozen view per named entry of `workerGroupSpecs`, with values unchanged
-and absent ones as None, so that a patch can test them. Invalid input is tolerated: an entry without a name is left out,
-of a duplicate name the first entry counts, a non-number counts as absent (C-11, B-10). Read by current_targets.py
-and autoscaler/scaling.
+Takes the object as JSON and returns a `SpecGroup` per named entry of `workerGroupSpecs`. Invalid input is tolerated: an
+entry without a name is left out, of a duplicate name the first entry counts, a non-number counts as absent (C-11, B-10).
+Called by current_targets.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from raytide.api.autoscaler_decision import clamp_between
 from raytide.api.quantity import MAX_INT32
-
-
-@dataclass(frozen=True, slots=True)
-class SpecGroup:
-    """One worker group as it stands in the spec; `index` is its place in the list, for JSON pointers."""
-
-    index: int
-    name: str
-    replicas: int | None = None
-    min_replicas: int = 0
-    max_replicas: int = MAX_INT32
-    num_of_hosts: int = 1
-    is_suspended: bool = False
-    workers_to_delete: tuple[str, ...] | None = None
-    """None: the list is absent."""
-    has_scale_strategy: bool = False
-
-    @property
-    def spec_replicas(self) -> int:
-        """Replicas an operator derives from the spec alone (RC:WG-2)."""
-        return self.clamp(self.min_replicas if self.replicas is None else self.replicas)
-
-    def clamp(self, replicas: int) -> int:
-        """Limit replicas to min and max as the operator does (RC:WG-2)."""
-        return clamp_between(replicas, self.min_replicas, self.max_replicas)
+from raytide.autoscaler.spec_group import SpecGroup
 
 
 def spec_groups(cluster: Mapping[str, Any]) -> tuple[SpecGroup, ...]:

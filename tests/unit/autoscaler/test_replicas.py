@@ -3,7 +3,7 @@
 import pytest
 
 from raytide.autoscaler.model import Instance, NodeType, Status
-from raytide.autoscaler.state.replicas import complete_replicas, hosts_by_replica, replicas_to_fill, touched_replicas
+from raytide.autoscaler.replicas import complete_replicas, hosts_by_replica, replicas_to_fill, touched_replicas
 
 
 def host(name: str, replica: str = "") -> Instance:
