@@ -19,7 +19,7 @@ from raytide.autoscaler.scaling.group_decisions import HOLD_S, GroupResult, Outc
 from raytide.autoscaler.scaling.removed_groups import removed_decisions
 from raytide.autoscaler.scheduling.decide import run_scheduling
 from raytide.autoscaler.state.cluster_state import DEMAND_LAG_S, ClusterState, read_cluster_state
-from raytide.autoscaler.state.current_targets import is_head_leaving, is_paused, read_current_targets, with_own_pods
+from raytide.autoscaler.state.current_targets import is_head_leaving, read_current_targets, with_own_pods
 from raytide.autoscaler.state.snapshot import (
     Answers,
     Drain,
@@ -66,7 +66,7 @@ def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgres
         reply=None if scheduled is None else scheduled.choice.reply,
         instances=cluster.found.instances,
         types=cluster.types.types,
-        why_not="paused" if is_paused(snapshot.cluster) else cluster.why_not,
+        why_not="paused" if current.is_paused else cluster.why_not,
         record=writing.record or current.record,
     )
 
@@ -78,6 +78,7 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
     because its Ray node is dead while the pod exists.
     """
     now_s = snapshot.monotonic_s
+    current = read_current_targets(snapshot, plan.state)
     state = replace(
         plan.state,
         leaving_s=leaving_since(plan.state.leaving_s, answers, now_s),
@@ -90,7 +91,6 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
         decisions[group] = replace(decisions[group], delete=together)
     if not named:
         return NamesPlan(state=state, log=_refusal_lines(plan.drains, answers))
-    current = read_current_targets(snapshot, state)
     patch = patch_now(snapshot, current, decisions, plan.why)
     lines = tuple(
         LogLine(
@@ -166,7 +166,9 @@ def _refusals_of_those_there(state: ReconcilerState, cluster: ClusterState) -> M
 def _unrecorded(outcome: GroupResult) -> GroupDecision:
     """Substitute for the record: a count is written once the spec has it, whatever the outcome of the patch."""
     is_written = outcome.group.spec_replicas == outcome.desired.replicas
-    return replace(outcome.desired, replicas=outcome.desired.replicas if is_written else outcome.before.replicas)
+    return replace(
+        outcome.desired, replicas=outcome.desired.replicas if is_written else outcome.current.decision.replicas
+    )
 
 
 def _requeue_after_s(snapshot: Snapshot, cluster: ClusterState, outcomes: Outcomes, writing: PatchPlan) -> float | None:

@@ -40,7 +40,7 @@ from raytide.autoscaler.scaling.drains import FIRST_REST_S, LONGEST_REST_S, name
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
 from raytide.autoscaler.scaling.write_throttle import Change, change_between, since_last_write_s, wait_s
 from raytide.autoscaler.spec_group import SpecGroup
-from raytide.autoscaler.state.current_targets import CurrentTargets
+from raytide.autoscaler.state.current_targets import CurrentTargets, recorded_target
 from raytide.autoscaler.state.group_availability import UnavailableGroup
 from raytide.autoscaler.state.snapshot import Drain, DrainRejection
 
@@ -302,7 +302,7 @@ def standing(
     decision: GroupDecision | None = None, group: SpecGroup = GROUP, at: datetime = NOW, **extra: Any
 ) -> CurrentTargets:
     record = None if decision is None else DecisionRecord("uid", "head", at, {"cpu": decision})
-    return CurrentTargets((group,), "head", is_recorded=True, record=record, **extra)
+    return CurrentTargets((recorded_target(group, record),), "head", is_recorded=True, record=record, **extra)
 
 
 @pytest.mark.parametrize(

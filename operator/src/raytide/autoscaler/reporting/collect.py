@@ -74,16 +74,16 @@ def collect_messages(
     written: Change,
 ) -> Messages:
     """Log lines and events; `written` is the kind of change that is written now."""
-    decisions = outcomes.decisions()
     lines, said = reason_lines(
-        {**{name: decision.why for name, decision in decisions.items()}, "": outcomes.cluster_why}, state.words
+        {**{outcome.group.name: outcome.desired.why for outcome in outcomes.groups}, "": outcomes.cluster_why},
+        state.words,
     )
     late, overdue = overdue_lines(cluster.found.overdue, state.words)
     lines, said = (*lines, *late), said | overdue
     if written is Change.DECISION:
         lines = (*resizing_lines(_resize_summary(outcome) for outcome in outcomes.groups), *lines)
     elif written is Change.CONFLICT:
-        lines = (conflict_line(cluster.current, decisions), *lines)
+        lines = (conflict_line((outcome.group, outcome.desired) for outcome in outcomes.groups), *lines)
     if scheduled is None:
         return Messages(lines, (), said | state.words)
     reply = scheduled.choice.reply
@@ -94,14 +94,15 @@ def collect_messages(
 
 
 def _resize_summary(outcome: GroupResult) -> ResizeSummary:
+    before = outcome.current.decision
     return ResizeSummary(
         group=outcome.group.name,
-        before=replace(outcome.before, replicas=outcome.group.clamp(outcome.before.replicas)),
+        before=replace(before, replicas=outcome.group.clamp(before.replicas)),
         after=outcome.desired,
         target=outcome.target,
         launches=outcome.launches,
         withdrawn=outcome.withdrawn,
-        raised=outcome.raised,
+        raised=outcome.current.raised,
     )
 
 

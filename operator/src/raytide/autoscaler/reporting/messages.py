@@ -15,7 +15,7 @@ from raytide.autoscaler.model import Amounts, Demand, SchedulingReply, Terminati
 from raytide.autoscaler.request_text import shape_of, whole
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget
 from raytide.autoscaler.scaling.limit_reasons import NO_FITTING_GROUP
-from raytide.autoscaler.state.current_targets import CurrentTargets
+from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.snapshot import ClusterEvent, Level, LogLine
 
 TEXT_BY_CAUSE: Final[Mapping[TerminationCause, str]] = {
@@ -55,12 +55,12 @@ def resizing_lines(resizings: Iterable[ResizeSummary]) -> tuple[LogLine, ...]:
     return tuple(_line(one) for one in resizings if one.is_change)
 
 
-def conflict_line(current: CurrentTargets, decisions: Mapping[str, GroupDecision]) -> LogLine:
+def conflict_line(decisions: Iterable[tuple[SpecGroup, GroupDecision]]) -> LogLine:
     """The line for writing an unchanged decision again because another writer changed the spec."""
     differing = [
-        f"{group.name}: {group.spec_replicas} instead of {decisions[group.name].replicas}"
-        for group in current.groups
-        if group.name in decisions and group.spec_replicas != decisions[group.name].replicas
+        f"{group.name}: {group.spec_replicas} instead of {decision.replicas}"
+        for group, decision in decisions
+        if group.spec_replicas != decision.replicas
     ]
     message = "another writer changed spec.workerGroupSpecs, the autoscaler writes its decision again"
     return LogLine(Level.WARNING, message, (("found", ", ".join(differing) or "workersToDelete"),))

@@ -13,7 +13,7 @@ from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, 
 from raytide.autoscaler.scaling.json_patch import GroupChange, build_patch
 from raytide.autoscaler.scaling.write_throttle import Change, change_between, since_last_write_s, wait_s
 from raytide.autoscaler.state.cluster_state import DEMAND_LAG_S, ClusterState
-from raytide.autoscaler.state.current_targets import CurrentTargets, is_paused
+from raytide.autoscaler.state.current_targets import CurrentTargets
 from raytide.autoscaler.state.snapshot import Operation, ReconcilerState, Snapshot
 
 LONGEST_DOUBT_S: Final = 30.0
@@ -43,9 +43,9 @@ def plan_patch(
     why: tuple[Why, ...],
 ) -> PatchPlan:
     """The patch for these decisions; empty while the autoscaler is paused."""
-    if is_paused(snapshot.cluster):
-        return PatchPlan()
     current = cluster.current
+    if current.is_paused:
+        return PatchPlan()
     text = _record_text(current, decisions, why, snapshot)
     record = parse_record(text)
     change = change_between(current, _as_read(decisions, record), why if record is None else record.why)
@@ -79,7 +79,7 @@ def _doubt_s(joined_s: Mapping[str, float], since_last_s: float | None, now_s: f
 def _changes(current: CurrentTargets, decisions: Mapping[str, GroupDecision]) -> list[GroupChange]:
     """Spec changes for the decisions; an absent `replicas` whose default equals the decision stays absent."""
     changes = []
-    for group in current.groups:
+    for group in (target.group for target in current.targets):
         decision = decisions.get(group.name)
         if decision is not None:
             is_understood = group.replicas is None and group.spec_replicas == decision.replicas

@@ -17,9 +17,7 @@ from raytide.autoscaler.model import DrainReason, Instance, TerminationCause
 from raytide.autoscaler.replicas import replica_of
 from raytide.autoscaler.scaling.group_decisions import Outcomes
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget, ReplicaState
-from raytide.autoscaler.scaling.write_throttle import is_lowering_pending
 from raytide.autoscaler.state.cluster_state import ClusterState
-from raytide.autoscaler.state.current_targets import is_paused
 from raytide.autoscaler.state.snapshot import Answers, Drain, DrainRejection, ReconcilerState, Snapshot
 
 FIRST_REST_S: Final = 15.0
@@ -52,8 +50,11 @@ class DrainTerms:
 def plan_drains(
     snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState, outcomes: Outcomes, *, is_written: bool
 ) -> tuple[Drain, ...]:
-    """Drains only for groups whose count is lowered already or in this patch: else pods would be replaced (B-28)."""
-    if is_paused(snapshot.cluster):
+    """Drains only for groups whose count is lowered already or in this patch.
+
+    An operator that works towards a higher count would replace the pods of drained nodes (B-28).
+    """
+    if cluster.current.is_paused:
         return ()
     terms = DrainTerms(
         pods={pod.name: pod for pod in snapshot.pods},
@@ -65,11 +66,10 @@ def plan_drains(
     drains = tuple(
         drain
         for outcome in outcomes.groups
-        if outcome.target is not None
-        and (is_written or not is_lowering_pending(cluster.current, outcome.group, outcome.desired))
+        if outcome.target is not None and (is_written or outcome.current.replicas <= outcome.desired.replicas)
         for drain in drains_of(outcome.group.name, outcome.target, terms)
     )
-    in_spec = frozenset(group.name for group in cluster.current.groups)
+    in_spec = frozenset(each.group.name for each in cluster.current.targets)
     return (*drains, *drains_of_removed(cluster.found.instances, in_spec, state.leaving_s, terms))
 
 

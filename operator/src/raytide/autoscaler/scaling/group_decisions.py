@@ -20,7 +20,7 @@ from raytide.autoscaler.scheduling.decide import SchedulingRound
 from raytide.autoscaler.scheduling.fallback import FallbackResult
 from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.cluster_state import ClusterState
-from raytide.autoscaler.state.current_targets import CurrentTargets
+from raytide.autoscaler.state.current_targets import CurrentTarget
 from raytide.autoscaler.state.group_availability import Limits
 from raytide.autoscaler.state.instance_lifecycle import Stage
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
@@ -36,7 +36,8 @@ class GroupResult:
     """One group's decision and what led to it."""
 
     group: SpecGroup
-    before: GroupDecision
+    current: CurrentTarget
+    """The target in force before this decision."""
     desired: GroupDecision
     target: GroupTarget | None = None
     """None: the group is left as it is."""
@@ -45,8 +46,6 @@ class GroupResult:
     """Hosts requested earlier, without a pod yet, and still needed."""
     withdrawn: int = 0
     """Hosts requested earlier, without a pod yet, and withdrawn now."""
-    raised: int | None = None
-    """Another writer's replica count that is adopted now."""
 
     @property
     def draining(self) -> int:
@@ -89,24 +88,22 @@ def _hold(snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState, pod
     current = cluster.current
     silent_s = snapshot.monotonic_s - (snapshot.monotonic_s if state.silent_s is None else state.silent_s)
     is_long = silent_s >= SILENCE_S
-    groups = tuple(_left(group, current, pods, () if is_long else None) for group in current.groups)
+    groups = tuple(_left(target, pods, () if is_long else None) for target in current.targets)
     why = (head_down(cluster.why_not),) if is_long else current.why
     return Outcomes(groups, why, state.unneeded_s, state.pending_s, state.leaving_s)
 
 
-def _left(
-    group: SpecGroup, current: CurrentTargets, pods: Mapping[str, PodView], why: tuple[Why, ...] | None = None
-) -> GroupResult:
+def _left(current: CurrentTarget, pods: Mapping[str, PodView], why: tuple[Why, ...] | None = None) -> GroupResult:
     """Leave the group unchanged, except for names of pods that no longer exist."""
-    before = current.decision(group)
+    before = current.decision
     decision = replace(
         before,
-        replicas=before.replicas if group.is_suspended else current.replicas(group),
-        delete=tuple(name for name in current.named(group) if name in pods),
-        foreign=current.foreign(group),
+        replicas=before.replicas if current.group.is_suspended else current.replicas,
+        delete=tuple(name for name in current.named if name in pods),
+        foreign=current.foreign,
         why=before.why if why is None else why,
     )
-    return GroupResult(group, before, decision, raised=current.raised(group))
+    return GroupResult(current.group, current, decision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ class _GroupRound:
 
     def outcomes(self) -> Outcomes:
         """Compute the targets of all groups, then the reasons, which depend on all targets."""
-        by_group = self.cluster.found.by_group()
+        by_group = self.cluster.by_group
         pending_s = self._pending_since()
         exits = _Terminations(
             to_terminate={end.instance_id: end.cause for end in self.choice.reply.terminations},
@@ -136,12 +133,12 @@ class _GroupRound:
         )
         unneeded_s: dict[str, float] = {}
         groups: list[GroupResult] = []
-        for group in self.cluster.current.groups:
-            mine = by_group.get(group.name, [])
-            since_s = self._unneeded_since(group, mine)
+        for current in self.cluster.current.targets:
+            mine = by_group.get(current.group.name, ())
+            since_s = self._unneeded_since(current, mine)
             if since_s is not None:
-                unneeded_s[group.name] = since_s
-            groups.append(self._outcome(group, mine, exits, since_s))
+                unneeded_s[current.group.name] = since_s
+            groups.append(self._outcome(current, mine, exits, since_s))
         why = self._reasons(groups)
         return Outcomes(
             groups=tuple(
@@ -155,10 +152,11 @@ class _GroupRound:
         )
 
     def _outcome(
-        self, group: SpecGroup, mine: Sequence[Instance], exits: "_Terminations", unneeded_since_s: float | None
+        self, current: CurrentTarget, mine: Sequence[Instance], exits: "_Terminations", unneeded_since_s: float | None
     ) -> GroupResult:
+        group = current.group
         if group.is_suspended or group.name in self.cluster.types.skipped:
-            return _left(group, self.cluster.current, self.pods)
+            return _left(current, self.pods)
         launches = self.scheduled.launches.now.get(group.name, 0)
         unseen = [instance for instance in mine if instance.status in UNSEEN]
         kept = self._kept(unseen, unneeded_since_s)
@@ -167,7 +165,7 @@ class _GroupRound:
                 group=group,
                 instances=tuple(mine),
                 pods=self.pods,
-                named=self.cluster.current.named(group),
+                named=current.named,
                 launches=launches,
                 to_terminate=exits.to_terminate,
                 kept=kept,
@@ -178,11 +176,10 @@ class _GroupRound:
         decision = GroupDecision(
             replicas=target.replicas,
             delete=target.names,
-            foreign=self.cluster.current.foreign(group),
+            foreign=current.foreign,
             backoff=self.limits.backoffs.get(group.name),
         )
-        before, raised = self.cluster.current.decision(group), self.cluster.current.raised(group)
-        return GroupResult(group, before, decision, target, launches, kept, len(unseen) - kept, raised)
+        return GroupResult(group, current, decision, target, launches, kept, len(unseen) - kept)
 
     # --- requested hosts without a pod -------------------------------------------------------------------------------
 
@@ -193,13 +190,13 @@ class _GroupRound:
             return len(wanted)
         return sum(self._is_needed(instance) for instance in wanted)
 
-    def _unneeded_since(self, group: SpecGroup, mine: Iterable[Instance]) -> float | None:
+    def _unneeded_since(self, current: CurrentTarget, mine: Iterable[Instance]) -> float | None:
         """Since when some hosts have lacked demand; None if none do or another writer's count is in force."""
-        if self.cluster.current.is_prescaled(group):
+        if current.is_prescaled:
             return None
         if all(self._is_needed(i) for i in mine if i.status in UNSEEN and i.instance_id not in self.choice.withdrawn):
             return None
-        return self.state.unneeded_s.get(group.name, self.snapshot.monotonic_s)
+        return self.state.unneeded_s.get(current.group.name, self.snapshot.monotonic_s)
 
     def _is_needed(self, instance: Instance) -> bool:
         return instance.instance_id in self.choice.reply.needed or instance.instance_id in self.choice.kept
@@ -254,7 +251,7 @@ class _GroupRound:
         stays = self.cluster.found.timers.stays
         there = {stay.node_id for name, stay in stays.items() if name in self.pods}
         leaving_s = {node_id: since for node_id, since in self.state.leaving_s.items() if node_id in there}
-        for group in self.cluster.current.groups:
+        for group in (target.group for target in self.cluster.current.targets):
             mine = [i for i in by_group.get(group.name, ()) if i.pod]
             if len(mine) > group.clamp(group.max_replicas) * group.num_of_hosts:
                 for instance in mine:
@@ -281,7 +278,7 @@ class _GroupRound:
                     name: Why(blocked.reason, blocked.count, blocked.detail)
                     for name, blocked in self.limits.blocked.items()
                 },
-                problems=self.cluster.types.problems_by_group(),
+                problems=self.cluster.problems,
                 leaving={outcome.group.name: outcome.draining for outcome in groups},
                 held_back=self.scheduled.launches.held_back,
             )

@@ -20,7 +20,7 @@ def removed_decisions(
     """Decisions by removed group that still has pods; empty for an operator that reads no record."""
     if not current.is_recorded:
         return {}
-    in_spec = {group.name for group in current.groups}
+    in_spec = {each.group.name for each in current.targets}
     pods = {pod.name: pod for pod in snapshot.pods if pod.is_worker and not pod.is_terminating}
     hosts: dict[str, list[Instance]] = {}
     for instance in found:

@@ -3,7 +3,7 @@
 Takes the targets in force and the new decisions, and returns the kind of change between them and how long it must wait:
 a new decision at least 2 s after the last write, an unchanged decision against another writer's spec at least 10 s,
 reasons alone at least 10 s; without a change nothing is written (contract, "Written only on a change of mind"). After a
-restart the record's time replaces the time of the last write. Called by decision_patch.py and drains.py.
+restart the record's time replaces the time of the last write. Called by decision_patch.py.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from raytide.api.autoscaler_decision import GroupDecision, Why
-from raytide.autoscaler.spec_group import SpecGroup
-from raytide.autoscaler.state.current_targets import CurrentTargets
+from raytide.autoscaler.state.current_targets import CurrentTarget, CurrentTargets
 
 
 class Change(StrEnum):
@@ -33,7 +32,11 @@ def change_between(
     current: CurrentTargets, decisions: Mapping[str, GroupDecision], why: tuple[Why, ...] = ()
 ) -> Change:
     """The most urgent change of any group; `why` are the reasons that concern no single group."""
-    found = {_change_of(current, group, decisions[group.name]) for group in current.groups if group.name in decisions}
+    found = {
+        _change_of(target, decisions[target.group.name], is_recorded=current.is_recorded)
+        for target in current.targets
+        if target.group.name in decisions
+    }
     found |= {
         Change.DECISION
         for name, decision in decisions.items()
@@ -47,11 +50,6 @@ def change_between(
     return next(
         (change for change in (Change.DECISION, Change.CONFLICT, Change.MESSAGE) if change in found), Change.NONE
     )
-
-
-def is_lowering_pending(current: CurrentTargets, group: SpecGroup, decision: GroupDecision) -> bool:
-    """Whether an operator would still replace pods removed from the group: then drains must wait (B-28)."""
-    return current.replicas(group) > decision.replicas
 
 
 def wait_s(change: Change, since_last_s: float | None) -> float:
@@ -79,14 +77,14 @@ def _has_news(current: CurrentTargets, name: str, decision: GroupDecision) -> bo
     return before is None or before.deadline != decision.deadline or set(before.delete) != set(decision.delete)
 
 
-def _change_of(current: CurrentTargets, group: SpecGroup, decision: GroupDecision) -> Change:
-    before = current.decision(group)
+def _change_of(current: CurrentTarget, decision: GroupDecision, *, is_recorded: bool) -> Change:
+    group, before = current.group, current.decision
     if (decision.replicas, decision.foreign, decision.backoff) != (before.replicas, before.foreign, before.backoff):
         return Change.DECISION
-    if set(decision.delete) != set(current.named(group)):
+    if set(decision.delete) != set(current.named):
         return Change.DECISION
     if group.spec_replicas != group.clamp(decision.replicas) or set(decision.delete) != set(
         group.workers_to_delete or ()
     ):
         return Change.CONFLICT
-    return Change.MESSAGE if current.is_recorded and decision.why != before.why else Change.NONE
+    return Change.MESSAGE if is_recorded and decision.why != before.why else Change.NONE

@@ -5,8 +5,8 @@ the snapshot, or the reason why nothing can be scheduled. It only prepares the i
 group_availability.py. Called by autoscaler/reconcile.py.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from raytide.autoscaler.model import GcsState, Instance
@@ -28,6 +28,10 @@ class ClusterState:
     current: CurrentTargets
     types: NodeTypes
     found: Instances
+    by_group: Mapping[str, Sequence[Instance]]
+    """All instances by group, in order."""
+    problems: Mapping[str, str]
+    """Problems of the spec by group; an empty name means the whole cluster."""
     joined_s: Mapping[str, float]
     """By Ray node id, when it was first seen."""
     limits: Limits | None = None
@@ -42,14 +46,15 @@ def read_cluster_state(snapshot: Snapshot, state: ReconcilerState, current: Curr
     time_limits = snapshot.settings.time_limits
     inputs = _instance_inputs(snapshot, state, current, types, gcs)
     found = instances(inputs, state.timers, time_limits, state.known)
+    cluster = ClusterState(current, types, found, found.by_group(), types.problems_by_group(), state.joined_s)
     if snapshot.gcs is None:
-        return ClusterState(current, types, found, state.joined_s, why_not="the GCS does not answer")
-    joined_s = _joined(found.instances, state.joined_s, snapshot.monotonic_s)
+        return replace(cluster, why_not="the GCS does not answer")
+    cluster = replace(cluster, joined_s=_joined(found.instances, state.joined_s, snapshot.monotonic_s))
     if not found.is_head_running:
-        return ClusterState(current, types, found, joined_s, why_not="the head's Ray node is not running")
+        return replace(cluster, why_not="the head's Ray node is not running")
     evidence = _availability_inputs(snapshot, current)
     limits = assess_availability(found, types, evidence, time_limits, snapshot.settings.recovery_s)
-    return ClusterState(current, types, found, joined_s, limits)
+    return replace(cluster, limits=limits)
 
 
 def _instance_inputs(
@@ -60,8 +65,8 @@ def _instance_inputs(
         nodes=gcs.nodes,
         types=types,
         now_s=snapshot.monotonic_s,
-        wanted={group.name: current.replicas(group) * group.num_of_hosts for group in current.groups},
-        to_delete=frozenset(name for group in current.groups for name in current.named(group)),
+        wanted={each.group.name: each.replicas * each.group.num_of_hosts for each in current.targets},
+        to_delete=frozenset(name for each in current.targets for name in each.named),
         drains=frozenset(state.leaving_s),
     )
 
@@ -73,8 +78,8 @@ def _availability_inputs(snapshot: Snapshot, current: CurrentTargets) -> Availab
         now=snapshot.now,
         now_s=snapshot.monotonic_s,
         conditions=[c for c in conditions if isinstance(c, Mapping)] if isinstance(conditions, list) else (),
-        backoffs={group.name: current.decision(group).backoff for group in current.groups},
-        whys={group.name: current.decision(group).why for group in current.groups},
+        backoffs={each.group.name: each.decision.backoff for each in current.targets},
+        whys={each.group.name: each.decision.why for each in current.targets},
         node_autoscaler=snapshot.node_autoscaler,
     )
 

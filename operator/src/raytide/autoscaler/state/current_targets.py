@@ -1,13 +1,13 @@
 """Targets in force before this tick: replicas and names to delete per worker group.
 
-Takes the RayCluster and the reconciler's state. Returns per group the replica count in force, the names in
-`workersToDelete` and whether another writer raised the count. With Raytide's operator the decision record is in force
+Takes the RayCluster and the reconciler's state. Returns per group the decision and the replica count in force, the names
+in `workersToDelete` and whether another writer raised the count; later steps only read these fields. With Raytide's operator the decision record is in force
 and a higher count from another writer is adopted once (D19); with another operator the spec is. It only reads. Called
 by autoscaler/reconcile.py (contract, "The decision record").
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from raytide.api import constants
@@ -19,10 +19,29 @@ from raytide.autoscaler.state.worker_groups import spec_groups
 
 
 @dataclass(frozen=True, slots=True)
+class CurrentTarget:
+    """The target in force for one group."""
+
+    group: SpecGroup
+    decision: GroupDecision
+    """The decision in force, in the form of a recorded one."""
+    replicas: int
+    """The replica count the operator works towards."""
+    named: tuple[str, ...] = ()
+    """Pods named for deletion in the spec or the record."""
+    raised: int | None = None
+    """The higher replica count of another writer that is adopted in this tick, if any."""
+    foreign: int | None = None
+    """The replica count of another writer that was adopted last, including in this tick."""
+    is_prescaled: bool = False
+    """Whether the count in force comes from another writer; it is not lowered for lack of demand."""
+
+
+@dataclass(frozen=True, slots=True)
 class CurrentTargets:
     """The targets in force."""
 
-    groups: tuple[SpecGroup, ...]
+    targets: tuple[CurrentTarget, ...]
     """In spec order."""
     head: str
     """UID of the head pod this sidecar belongs to; empty if it is not visible."""
@@ -31,70 +50,69 @@ class CurrentTargets:
     """The record, if it was made for this cluster; one made beside an earlier head counts too."""
     is_record_foreign: bool = False
     """A record exists, but it was made for another cluster (a copied manifest) or beside another head."""
-    unrecorded: Mapping[str, GroupDecision] = field(default_factory=dict)
-    """The last decisions of this process by group, for an operator that reads no decision records."""
-
-    @property
-    def why(self) -> tuple[Why, ...]:
-        """The recorded reasons that concern no single group."""
-        return () if self.record is None else self.record.why
-
-    def decision(self, group: SpecGroup) -> GroupDecision:
-        """The decision in force for the group, in the form of a recorded one."""
-        recorded = None if self.record is None else self.record.groups.get(group.name)
-        if recorded is not None:
-            return recorded
-        names_there = group.workers_to_delete or ()
-        if not self.is_recorded:
-            known = self.unrecorded.get(group.name, GroupDecision(group.spec_replicas))
-            return replace(known, delete=names_there)
-        # Replicas that stood in the spec before the first record came from another writer and are already in force: a
-        # manifest applied again with the same number must not bring those workers back (SC:S6).
-        replicas = group.spec_replicas
-        return GroupDecision(replicas, names_there, foreign=group.replicas if replicas > group.min_replicas else None)
-
-    def raised(self, group: SpecGroup) -> int | None:
-        """The higher replica count of another writer that is adopted in this tick, if any."""
-        recorded = None if self.record is None else self.record.groups.get(group.name)
-        return None if recorded is None else recorded.foreign_raise(group.replicas)
-
-    def foreign(self, group: SpecGroup) -> int | None:
-        """The replica count of another writer that was adopted last, including in this tick."""
-        raised = self.raised(group)
-        return self.decision(group).foreign if raised is None else raised
-
-    def replicas(self, group: SpecGroup) -> int:
-        """The replica count the operator works towards."""
-        if not self.is_recorded:
-            return group.spec_replicas
-        raised = self.raised(group)
-        return group.clamp(self.decision(group).replicas if raised is None else raised)
-
-    def is_prescaled(self, group: SpecGroup) -> bool:
-        """Whether the count in force comes from another writer; it is not lowered for lack of demand."""
-        return self.foreign(group) is not None and self.foreign(group) == (
-            self.decision(group).replicas if self.raised(group) is None else self.raised(group)
-        )
-
-    def named(self, group: SpecGroup) -> tuple[str, ...]:
-        """Pods named for deletion in the spec or the record."""
-        return tuple(dict.fromkeys([*(group.workers_to_delete or ()), *self.decision(group).delete]))
+    why: tuple[Why, ...] = ()
+    """The recorded reasons that concern no single group."""
+    is_paused: bool = False
+    """Whether a user paused the autoscaler by annotation."""
 
 
 def read_current_targets(snapshot: Snapshot, state: ReconcilerState) -> CurrentTargets:
     """Read the targets in force from the snapshot."""
     metadata = snapshot.cluster["metadata"]
+    annotations = _annotations(metadata)
     head = _head_uid(snapshot)
     is_recorded = snapshot.settings.is_recorded
-    found = parse_record(_annotations(metadata).get(constants.AUTOSCALER_DECISION_ANNOTATION)) if is_recorded else None
+    found = parse_record(annotations.get(constants.AUTOSCALER_DECISION_ANNOTATION)) if is_recorded else None
     is_ours = found is not None and found.cluster == metadata["uid"]
+    record = found if is_ours else None
+    groups = spec_groups(snapshot.cluster)
     return CurrentTargets(
-        groups=spec_groups(snapshot.cluster),
+        targets=tuple(recorded_target(group, record) for group in groups)
+        if is_recorded
+        else tuple(_unrecorded_target(group, state.unrecorded.get(group.name)) for group in groups),
         head=head,
         is_recorded=is_recorded,
-        record=found if is_ours else None,
+        record=record,
         is_record_foreign=found is not None and not (is_ours and found.head == head),
-        unrecorded=state.unrecorded,
+        why=() if record is None else record.why,
+        is_paused=annotations.get(constants.AUTOSCALER_ANNOTATION) == constants.PAUSED,
+    )
+
+
+def recorded_target(group: SpecGroup, record: DecisionRecord | None) -> CurrentTarget:
+    """The target of a group under an operator that reads the record."""
+    recorded = None if record is None else record.groups.get(group.name)
+    # Replicas that stood in the spec before the first record came from another writer and are already in force: a
+    # manifest applied again with the same number must not bring those workers back (SC:S6).
+    is_set = group.spec_replicas > group.min_replicas
+    decision = recorded or GroupDecision(
+        group.spec_replicas, group.workers_to_delete or (), foreign=group.replicas if is_set else None
+    )
+    raised = None if recorded is None else recorded.foreign_raise(group.replicas)
+    replicas = decision.replicas if raised is None else raised
+    foreign = decision.foreign if raised is None else raised
+    return CurrentTarget(
+        group=group,
+        decision=decision,
+        replicas=group.clamp(replicas),
+        named=tuple(dict.fromkeys([*(group.workers_to_delete or ()), *decision.delete])),
+        raised=raised,
+        foreign=foreign,
+        is_prescaled=foreign is not None and foreign == replicas,
+    )
+
+
+def _unrecorded_target(group: SpecGroup, last: GroupDecision | None) -> CurrentTarget:
+    """The target of a group under another operator: the spec; `last` is this process's last decision."""
+    named = group.workers_to_delete or ()
+    decision = replace(last or GroupDecision(group.spec_replicas), delete=named)
+    return CurrentTarget(
+        group=group,
+        decision=decision,
+        replicas=group.spec_replicas,
+        named=tuple(dict.fromkeys(named)),
+        foreign=decision.foreign,
+        is_prescaled=decision.foreign is not None and decision.foreign == decision.replicas,
     )
 
 
@@ -112,11 +130,6 @@ def is_head_leaving(snapshot: Snapshot) -> bool:
     """
     settings = snapshot.settings
     return bool(settings.head_pod or settings.is_recorded) and not _own_heads(snapshot)
-
-
-def is_paused(cluster: Mapping[str, Any]) -> bool:
-    """Whether a user paused the autoscaler by annotation."""
-    return _annotations(cluster["metadata"]).get(constants.AUTOSCALER_ANNOTATION) == constants.PAUSED
 
 
 def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
