@@ -107,3 +107,10 @@ def test_the_exit_code_says_whether_all_ways_are_within_their_bars(monkeypatch, 
         "size: 0 files (at most 0)",
         f"  key function not called: {WRITTEN}",
     ]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("way", ways.WAYS, ids=lambda way: way.name)
+def test_a_real_pass_is_within_the_bars(way):
+    tracer = ways.trace(way)
+    assert tracer.is_within_bars, "\n".join(tracer.report())

@@ -36,9 +36,9 @@ from raytide.autoscaler.reporting.messages import (
     resizing_lines,
 )
 from raytide.autoscaler.request_text import shape_of
+from raytide.autoscaler.scaling.decision_patch import Change, change_between, since_last_write_s, wait_s
 from raytide.autoscaler.scaling.drains import FIRST_REST_S, LONGEST_REST_S, named_after, refusals_after
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
-from raytide.autoscaler.scaling.write_throttle import Change, change_between, since_last_write_s, wait_s
 from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.current_targets import CurrentTargets, recorded_target
 from raytide.autoscaler.state.group_availability import UnavailableGroup

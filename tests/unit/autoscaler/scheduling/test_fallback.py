@@ -18,9 +18,9 @@ from raytide.autoscaler.model import (
     Termination,
     amounts_of,
 )
+from raytide.autoscaler.scheduling.decide import launches
 from raytide.autoscaler.scheduling.fallback import FallbackResult, schedule_with_fallback
 from raytide.autoscaler.scheduling.schedule import schedule
-from raytide.autoscaler.scheduling.upscaling_mode import launches
 from raytide.autoscaler.state.group_availability import Limits, UnavailableGroup
 
 CPU4 = amounts_of({"CPU": 4})

@@ -20,8 +20,8 @@ from raytide.autoscaler.reporting.messages import (
     resize_events,
     resizing_lines,
 )
+from raytide.autoscaler.scaling.decision_patch import Change
 from raytide.autoscaler.scaling.group_decisions import GroupResult, Outcomes
-from raytide.autoscaler.scaling.write_throttle import Change
 from raytide.autoscaler.scheduling.decide import SchedulingRound
 from raytide.autoscaler.state.cluster_state import ClusterState
 from raytide.autoscaler.state.snapshot import ClusterEvent, LogLine, ReconcilerState, Snapshot

@@ -3,19 +3,40 @@
 Takes the snapshot, the state of the cluster and the timers. Returns the scheduler's decision and the launches to
 request now. It prepares the scheduler's input: blocked groups get no new nodes, a node that rejected a drain is not
 terminated as idle during its backoff, and a node that has just joined counts as empty while Ray's task demand lags
-behind (AS:G-6), so that tasks already running on it are not counted twice. Called by autoscaler/reconcile.py.
+behind (AS:G-6), so that tasks already running on it are not counted twice. Of the decision's launches the upscaling
+mode may defer some: `Default` and `Aggressive` set no limit, not even Ray's ten (B-11); with `Conservative` a group has
+at most as many launching as running nodes, at least one (AS:R-40, AS:C-5). What `minReplicas` and `request_resources()`
+need is launched at once (AS V-2). Called by autoscaler/reconcile.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from raytide.autoscaler.model import GcsState, Instance, OnProgress, SchedulingRequest, unwatched
-from raytide.autoscaler.scheduling.fallback import FallbackResult, schedule_with_fallback
+from raytide.autoscaler.model import (
+    COUNTABLE,
+    GcsState,
+    Instance,
+    NodeType,
+    OnProgress,
+    SchedulingRequest,
+    Status,
+    unwatched,
+)
+from raytide.autoscaler.scheduling.fallback import FallbackResult, Scheduler, schedule_with_fallback
 from raytide.autoscaler.scheduling.schedule import schedule
-from raytide.autoscaler.scheduling.upscaling_mode import Launches, launches
 from raytide.autoscaler.state.cluster_state import DEMAND_LAG_S, ClusterState
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """The launches of one tick."""
+
+    now: Mapping[str, int]
+    """By type, in nodes; whole replicas."""
+    held_back: Mapping[str, int] = field(default_factory=dict)
+    """By type, launches deferred until earlier ones are running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +82,32 @@ def _as_scheduled(instance: Instance, resting: set[str], joined_s: Mapping[str, 
         # Tasks it runs are still reported as pending, so it counts as empty; an idle one may be about to get tasks.
         instance = replace(instance, available=instance.total, is_idle_blocked=True)
     return instance
+
+
+# --- upscaling mode ---------------------------------------------------------------------------------------------------
+
+
+def launches(choice: FallbackResult, schedule: Scheduler, *, is_conservative: bool) -> Launches:
+    """The part of the decision's launches to request now."""
+    planned = choice.reply.launches
+    if not is_conservative or not planned:
+        return Launches(dict(planned))
+    at_once = schedule(replace(choice.question, tasks=(), gangs=(), idle_timeout_s=None)).launches
+    kinds = {node_type.name: node_type for node_type in choice.question.types}
+    now = {
+        name: min(count, max(at_once.get(name, 0), _may_launch(kinds[name], choice.instances)))
+        for name, count in planned.items()
+    }
+    return Launches(
+        {name: count for name, count in now.items() if count},
+        {name: count - now[name] for name, count in planned.items() if count > now[name]},
+    )
+
+
+def _may_launch(node_type: NodeType, instances: tuple[Instance, ...]) -> int:
+    """How many more nodes may be launching, in whole replicas."""
+    mine = [i for i in instances if i.node_type == node_type.name and i.status in COUNTABLE]
+    running = sum(i.status in (Status.RAY_RUNNING, Status.RAY_STOP_REQUESTED) for i in mine)
+    hosts = node_type.num_of_hosts
+    replicas = max(1, running // hosts) - -(-(len(mine) - running) // hosts)
+    return max(0, replicas) * hosts
