@@ -149,6 +149,12 @@ class OperatorUnderTest:
             following.cancel()
 
     @property
+    def controllers(self) -> Works:
+        """What runs in the process now."""
+        assert self._room is not None
+        return self._room
+
+    @property
     def is_leading(self) -> bool:
         """Whether this is the replica that works now."""
         return self._elector is None or self._elector.is_leading

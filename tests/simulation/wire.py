@@ -43,6 +43,11 @@ class InProcess:
         self.witness: Callable[[Request], None] = lambda _request: None
         """Sees every request at the instant at which it is carried out."""
 
+    @property
+    def open_watches(self) -> int:
+        """The number of open watches."""
+        return len(self._open)
+
     def cut(self) -> None:
         """Every open watch ends at once, as when a load balancer restarts; what was on its way still comes."""
         for cursor in tuple(self._open.values()):
