@@ -74,7 +74,7 @@ class AutoscaledStage(Stage):
         return SidecarUnderTest(
             door,
             self.ray.client(head_uid),
-            WorldClock(self.world.now),
+            WorldClock(self.skewed_now),
             Key(NAMESPACE, NAME),
             head=head_name,
             note=self.judge.note,

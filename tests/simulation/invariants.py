@@ -48,6 +48,8 @@ class Notes:
         self.writes: list[str] = []
         self.is_past_believed = False
         """A new process was shown a past that nobody could tell from the present: counts of pods are not judged."""
+        self.writer_now: Callable[[], datetime] = world.now
+        """Wall time of the machine on which the operator runs."""
         self.is_view_trusted = True
         """False where an operator is kept from seeing what there is, so that it may give room that is none any more."""
 

@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -61,7 +62,7 @@ class Replica:
         door = stage.judge.door(self.faulty, lambda: self.operator.identity)
         self.operator = self.kind(
             door,
-            WorldClock(stage.world.now),
+            WorldClock(stage.skewed_now),
             stage.rng,
             stage.judge.note,
             identity=f"operator-{number}",
@@ -85,7 +86,10 @@ class Stage:
         self.rng = random.Random(seed)
         self.loop = asyncio.get_running_loop()
         self.lag_s = 0.0
+        self.clock_ahead_s = 0.0
+        """How far the wall clocks of operators and autoscalers are ahead of the API server's (RM:F9)."""
         self._furnish(kubelets, self.holder if replicas > 1 else None)
+        self.judge.writer_now = self.skewed_now
         self.replicas = [self.replica(self, number, is_elected=replicas > 1) for number in range(replicas)]
         self.operator, self.script, self.wire = (
             self.replicas[0].operator,
@@ -110,6 +114,10 @@ class Stage:
     def lag(self) -> float:
         """How late the next watch line comes."""
         return self.rng.uniform(0.0, self.lag_s) if self.lag_s else 0.0
+
+    def skewed_now(self) -> datetime:
+        """Wall time of the machines on which operators and autoscalers run."""
+        return self.world.now() + timedelta(seconds=self.clock_ahead_s)
 
     def holder(self) -> str | None:
         """Whose lease it is at this instant."""

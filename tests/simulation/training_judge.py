@@ -200,7 +200,7 @@ class TrainingJudge(Notes):
 
     def _decided_at(self, uid: str, note: Mapping[str, Any]) -> float:
         """When the pass decided this, to the second: the rest begins then, however long the write was on its way."""
-        passed_s = (self.world.now() - datetime.fromisoformat(note["at"])).total_seconds()
+        passed_s = (self.writer_now() - datetime.fromisoformat(note["at"])).total_seconds()
         if not 0.0 <= passed_s <= LONGEST_WAY_S:
             self.note(f"{self.names[uid]} is resized now, and its record says {passed_s:.1f} s ago: {note}")
         return self._now_s() - max(0.0, passed_s - 1.0)

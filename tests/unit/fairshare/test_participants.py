@@ -15,7 +15,7 @@ from raytide.api.capacity import (
 from raytide.api.conditions import timestamp
 from raytide.api.config import JobConfig, SharingConfig
 from raytide.api.pod_requirements import pod_shape
-from raytide.api.sharing_record import ResizeNote, SharingRecord, encode_record
+from raytide.api.sharing_record import UNSCHEDULABLE, ResizeNote, SharingRecord, encode_record
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import size_for
 from raytide.fairshare.algorithm.allocate import allocate
@@ -562,9 +562,12 @@ def resized(seconds_ago, reason="Growing"):
             id="but after it",
         ),
         pytest.param({"scaling": {"minRuntimeSeconds": 60}}, (True, False), id="which begins when it runs"),
+        pytest.param({"record": resized(-10)}, (False, False), id="by a clock that is 10 s ahead"),
+        pytest.param({"record": resized(-3600)}, (True, True), id="by a clock that was an hour ahead: ignored"),
+        pytest.param({"record": resized(-3600, UNSCHEDULABLE)}, (True, True), id="also where it was in vain"),
     ],
 )
-@pytest.mark.rule("TJ:7.10")
+@pytest.mark.rule("TJ:7.10", "RM:F9")
 def test_rests(more, may):
     one = only(job(**{"replicas": 2, **more}), [pod_of(0, "n1"), pod_of(1, "n1")], [node()])
     assert (one.may_grow, one.may_shrink) == may

@@ -29,6 +29,7 @@ from raytide.api.sharing_record import (
     CREATION_FORBIDDEN,
     REACHING_MINIMUM,
     UNSCHEDULABLE,
+    ResizeNote,
     SharingRecord,
     parse_record,
 )
@@ -43,6 +44,8 @@ the last step a minute later (SC:S25), and each correction makes the next ones s
 _IN_VAIN: Final = frozenset({UNSCHEDULABLE, CREATION_FORBIDDEN})
 IN_A_ROW: Final = timedelta(seconds=2 * LONGEST_DISTANCE_S)
 """Failed attempts further apart than this do not lengthen the wait."""
+CLOCK_TOLERANCE: Final = timedelta(minutes=1)
+"""Resizes further in the future than this are ignored: a clock that was set back since then recorded them (RM:F9)."""
 _NO_RESIZE: Final = frozenset({ADMITTED, REACHING_MINIMUM})
 """Reasons that start no cool-down: a starting job may grow as soon as its pods exist."""
 
@@ -170,7 +173,7 @@ def cooldowns_of(claim: JobDemand, now: datetime) -> Cooldowns:
     scaling, resized_at = claim.job.spec.scaling, _resized_at(claim, now)
     began_at = _moment(claim.job.status.get("startTime")) or now
     growth = max(
-        filter(None, (_later(resized_at, scaling.grow_cooldown_seconds), _tries_again_at(claim))), default=None
+        filter(None, (_later(resized_at, scaling.grow_cooldown_seconds), _tries_again_at(claim, now))), default=None
     )
     shrinking = [_later(resized_at, scaling.shrink_cooldown_seconds)]
     if scaling.min_runtime_seconds > 0:
@@ -178,13 +181,12 @@ def cooldowns_of(claim: JobDemand, now: datetime) -> Cooldowns:
     return Cooldowns(_future([growth], now), _future(shrinking, now), _future([_later(resized_at, FRESH_S)], now))
 
 
-def _tries_again_at(claim: JobDemand) -> datetime | None:
+def _tries_again_at(claim: JobDemand, now: datetime) -> datetime | None:
     """When it may grow again after releasing instances it could not use; the wait doubles each time (FD:SH-B6).
 
     Failures before a gap of more than `IN_A_ROW` do not count: the nodes of today may differ.
     """
-    notes = claim.record.resizes if claim.record is not None else ()
-    in_vain = sorted((note.at for note in notes if note.reason in _IN_VAIN), reverse=True)
+    in_vain = sorted((note.at for note in _resizes(claim, now) if note.reason in _IN_VAIN), reverse=True)
     if not in_vain:
         return None
     times = 1
@@ -198,8 +200,12 @@ def _tries_again_at(claim: JobDemand) -> datetime | None:
 def _resized_at(claim: JobDemand, now: datetime) -> datetime | None:
     if claim.is_requested:
         return now
+    return next((note.at for note in reversed(_resizes(claim, now)) if note.reason not in _NO_RESIZE), None)
+
+
+def _resizes(claim: JobDemand, now: datetime) -> tuple[ResizeNote, ...]:
     notes = claim.record.resizes if claim.record is not None else ()
-    return next((note.at for note in reversed(notes) if note.reason not in _NO_RESIZE), None)
+    return tuple(note for note in notes if note.at <= now + CLOCK_TOLERANCE)
 
 
 def _later(moment: datetime | None, seconds: int) -> datetime | None:

@@ -1,0 +1,66 @@
+"""Wall clocks that are wrong, or jump, change nothing (RM:F9).
+
+The clocks of operator and autoscaler differ from the API server's by 10 s or an hour, from the start or from the middle of a
+life on. Each life must end as with the right time, as soon, with the same pods.
+"""
+
+import random
+
+import pytest
+
+from support import virtual_time
+
+from simulation.autoscaled_scenarios import AUTOSCALED
+from simulation.demand_scenarios import BY_DEMAND
+from simulation.matrix import KUBELETS, SEED, Told, learn, look_again, until_like
+from simulation.scenarios import SCENARIOS, Scenario
+from simulation.stage import heard_by
+from simulation.suspension_scenarios import SUSPENSION
+from simulation.training_scenarios import TRAINING
+
+pytestmark = pytest.mark.looptime
+
+AHEAD_S = (-3_600.0, -10.0, 10.0, 3_600.0)
+CLOCKS = tuple((ahead_s, is_jump) for ahead_s in AHEAD_S for is_jump in (False, True))
+HOUR_AHEAD = {("scaled-by-hand", clock) for clock in CLOCKS if clock[0] > 60.0}
+"""Not told: for how long a pod has had no node is the API server's timestamp against the operator's clock, so that an operator
+whose clock is an hour ahead releases trainers that the scheduler has only just rejected."""
+
+
+def live_with_clock(scenario: Scenario, reference: Told, ahead_s: float, *, is_jump: bool) -> list[str]:
+    """What is wrong with a life whose clocks are so far ahead of the API server's, from its middle on if they jump."""
+
+    async def tell() -> list[str]:
+        stage = scenario.stage(SEED, kubelets=KUBELETS)
+        if is_jump:
+            stage.on_begin = lambda: setattr(stage, "clock_ahead_s", ahead_s)
+        else:
+            stage.clock_ahead_s = ahead_s
+        with heard_by(stage.judge):
+            stage.open()
+            await scenario.tell(stage)
+            await until_like(stage, reference)
+            if scenario.has_exact_counts and stage.counts() != reference.counts:
+                stage.judge.note(f"other pods were made and ended: {stage.counts()}, not {reference.counts}")
+            await look_again(stage)
+            await stage.close()
+        return stage.judge.violations
+
+    return virtual_time.run(tell())
+
+
+@pytest.mark.rule("RM:F9", "RM:I14", "RM:I19")
+@pytest.mark.parametrize(
+    "scenario", [*SCENARIOS, *SUSPENSION, *AUTOSCALED, *BY_DEMAND, *TRAINING], ids=lambda scenario: scenario.name
+)
+def test_a_life_ends_the_same_whatever_the_clock_says(scenario: Scenario, request: pytest.FixtureRequest) -> None:
+    """A sample of the clocks, the same in every run; `--points 48` tells all of them."""
+    reference = learn(scenario)
+    most = request.config.getoption("--points") // 6
+    clocks = [clock for clock in CLOCKS if (scenario.name, clock) not in HOUR_AHEAD]
+    red = {
+        f"{ahead_s:+.0f} s {'from the middle' if is_jump else 'from the start'}": found
+        for ahead_s, is_jump in random.Random(scenario.name).sample(clocks, min(len(clocks), most))
+        if (found := live_with_clock(scenario, reference, ahead_s, is_jump=is_jump))
+    }
+    assert red == {}, "\n--- violations\n" + "\n".join(f"{clock}: {found}" for clock, found in red.items())
