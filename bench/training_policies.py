@@ -161,7 +161,7 @@ class Raytide:
         jobs = [self._manifests[name] for name, job in self._jobs.items() if job.ended_s is None]
         pods = [self._view(pod) for pod in self._world.pods.values()]
         shared = self._pools.build(jobs, pods, self._nodes, now=now)
-        orders = plan_patches(jobs, shared, allocate(shared), now)
+        orders = plan_patches(jobs, shared, allocate(shared), now, trainers=self._pools.trainers)
         self._is_settled = not orders.patches and not orders.has_stale_message
         self._change = self._pools.changes_at
         left_s = self._config.period_s if self._change is None else (self._change - now).total_seconds()
@@ -170,7 +170,8 @@ class Raytide:
             name = order.job.key.name
             self._manifests[name] = patched(order.job, order.patch("1"))
             if order.replicas is not None:
-                self._world.resize(self._jobs[name], order.replicas)
+                victims = {int(victim.rpartition("-")[2]) for victim in order.record.victims}
+                self._world.resize(self._jobs[name], order.replicas, victims)
 
     def _view(self, pod: Pod) -> CapacityPod:
         state = (pod.node.name if pod.node else "", pod.is_running, pod.is_terminating)

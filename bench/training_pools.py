@@ -5,6 +5,7 @@ the room. `passes(crowd)` carries the plan out, pass after pass, until nothing c
 calm day. All values are those the sharing pass gets from its informers, and the same for the same numbers.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -15,11 +16,14 @@ from raytide.api.capacity import CapacityNode, CapacityPod, NodeTaint
 from raytide.api.config import SharingConfig
 from raytide.api.meta import Manifest
 from raytide.api.pod_requirements import PodConstraints
+from raytide.api.sharing_record import victims_of
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare.algorithm.allocate import allocate
-from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, Shape
+from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Shape
+from raytide.fairshare.eligibility import record_of
 from raytide.fairshare.participants import role_shapes
 from raytide.fairshare.patch_plan import plan_patches
+from raytide.fairshare.pod_placement import RolePods
 from raytide.fairshare.snapshot import SnapshotBuilder
 
 GIB = 1 << 30
@@ -168,7 +172,7 @@ def passes(start: Crowd) -> Iterator[Crowd]:
         division = allocate(before)
         if not division.resizes and now is not start:
             return
-        now = carried_out(now, before, division)
+        now = carried_out(now, before, division, pools.trainers)
     message = f"not settled after {PASSES} passes"
     raise AssertionError(message)
 
@@ -178,9 +182,12 @@ def settled(start: Crowd) -> Crowd:
     return list(passes(start))[-1]
 
 
-def carried_out(now: Crowd, before: ClusterSnapshot, division: Allocation) -> Crowd:
+def carried_out(
+    now: Crowd, before: ClusterSnapshot, division: Allocation, trainers: Mapping[ParticipantId, RolePods]
+) -> Crowd:
     """With the orders written and their pods there, an hour later, when nobody cools down any more."""
-    orders = {order.job.key: order.patch("1") for order in plan_patches(now.jobs, before, division, now.at).patches}
+    plan = plan_patches(now.jobs, before, division, now.at, trainers=trainers)
+    orders = {order.job.key: order.patch("1") for order in plan.patches}
     jobs = [_patched(job, orders.get(job.key)) for job in now.jobs]
     pods = _placed(now, jobs)
     return replace(now, jobs=jobs, pods=pods, at=now.at + timedelta(hours=1))
@@ -197,17 +204,19 @@ def _patched(job: TrainingJob, patch: Manifest | None) -> TrainingJob:
 
 def _placed(now: Crowd, jobs: Sequence[TrainingJob]) -> list[CapacityPod]:
     """The pods that the jobs want, kept where they are; who is new goes where the planner itself would put it."""
-    known = {(pod.owner_uid, pod.role, pod.index): pod for pod in now.pods}
+    known: dict[tuple[str, str], dict[int, CapacityPod]] = {}
+    for pod in now.pods:
+        known.setdefault((pod.owner_uid, pod.role), {})[pod.index or 0] = pod
     room = Room(now.nodes, [*now.pods, *now.strangers])
     found: list[CapacityPod] = []
     for job in jobs:
-        shapes = role_shapes(job)
+        shapes, victims = role_shapes(job), victims_of(record_of(job), job.spec.trainer.replicas)
         for role, count in _wanted(job).items():
-            shape = shapes[role]
-            for index in range(count):
-                pod = known.get((job.metadata.uid, role, index)) or room.pod(job, role, index, shape)
-                if pod is not None:
-                    found.append(pod)
+            own = known.get((job.metadata.uid, role), {})
+            kept = [own[index] for index in sorted(own) if own[index].name not in victims][:count]
+            free = (index for index in itertools.count() if index not in own)
+            new = (room.pod(job, role, next(free), shapes[role]) for _ in range(count - len(kept)))
+            found += [*kept, *(pod for pod in new if pod is not None)]
     return found
 
 

@@ -8,7 +8,7 @@ again after a back-off that doubles (Kubernetes 1.6), or as soon as something is
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
@@ -201,13 +201,13 @@ class World:
         self._follow(job)
         self._policy.submitted(job)
 
-    def resize(self, job: Job, wanted: int) -> None:
-        """So many trainers from now on; who is not running leaves first, then the highest index."""
+    def resize(self, job: Job, wanted: int, victims: Collection[int] = ()) -> None:
+        """So many trainers from now on; victims leave first, then who is not running, then the highest index."""
         if job.ended_s is not None or wanted == job.wanted:
             return
         job.wanted = wanted
         job.resizes += 1
-        self._follow(job)
+        self._follow(job, victims)
 
     def end(self, job: Job) -> None:
         """It is over, and all its pods leave."""
@@ -217,14 +217,16 @@ class World:
                 self.remove(pod)
             self._policy.changed()
 
-    def _follow(self, job: Job) -> None:
+    def _follow(self, job: Job, victims: Collection[int] = ()) -> None:
         trainers = job.live(TRAINER)
         taken = {pod.index for pod in job.pods if pod.role == TRAINER}
         free = (index for index in itertools.count() if index not in taken)
         for _ in range(job.wanted - len(trainers)):
             self._create(job, TRAINER, next(free), job.of.trainer)
         surplus = len(trainers) - job.wanted
-        for pod in sorted(trainers, key=_first_to_go)[: max(0, surplus)]:
+        for pod in sorted(trainers, key=lambda each: (each.index not in victims, *_first_to_go(each)))[
+            : max(0, surplus)
+        ]:
             self.remove(pod)
 
     # --- pods ----------------------------------------------------------------------------------------------------------

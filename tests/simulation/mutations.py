@@ -171,7 +171,9 @@ def no_cooldown(patch: pytest.MonkeyPatch) -> None:
 
 def zero_goes_first(patch: pytest.MonkeyPatch) -> None:
     """A job that shrinks loses its lowest indices."""
-    patch.setattr(trainer_indices, "_first", lambda alive, number: set(sorted(alive, reverse=True)[: max(0, number)]))
+    patch.setattr(
+        trainer_indices, "_first", lambda alive, number, _named: set(sorted(alive, reverse=True)[: max(0, number)])
+    )
 
 
 def comes_too_early(patch: pytest.MonkeyPatch) -> None:

@@ -208,12 +208,21 @@ class JobWorld:
     def pass_time(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
-    def order(self, replicas: int, reason: str = "Growing", message: str = "", for_job: str = "") -> None:
+    def order(
+        self,
+        replicas: int,
+        reason: str = "Growing",
+        message: str = "",
+        for_job: str = "",
+        *,
+        victims: Sequence[str] = (),
+    ) -> None:
         """The sharing pass writes a size, as it does: spec and record in one patch."""
         before = self.obj["spec"]["trainer"].get("replicas") or 0
         record = self.record or SharingRecord(JOB_UID, replicas)
         note = ResizeNote(self.now, before, replicas, reason, message, for_job)
-        self._write(replace(record, replicas=replicas, resizes=(*record.resizes, note)))
+        names = tuple(f"demo-{short}" for short in victims)
+        self._write(replace(record, replicas=replicas, resizes=(*record.resizes, note), victims=names))
         self.resize(replicas)
 
     def admit(self, replicas: int = 2) -> None:

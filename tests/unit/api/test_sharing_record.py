@@ -9,11 +9,13 @@ from raytide.api.sharing_record import (
     MAX_MESSAGE_LENGTH,
     MAX_RECORD_BYTES,
     MAX_RESIZES,
+    MAX_VICTIMS,
     ResizeNote,
     SharingRecord,
     WaitingNote,
     encode_record,
     parse_record,
+    victims_of,
 )
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -26,6 +28,7 @@ FULL = SharingRecord(
     admitted_at=NOW,
     waiting=WaitingNote("Fragmented", "best node lacks 1 CPU", is_below_minimum=False),
     resizes=(NOTE,),
+    victims=("j-trainer-3", "j-trainer-1"),
     at=NOW,
 )
 
@@ -75,6 +78,10 @@ def test_nonsense_is_no_record(text):
         ),
         pytest.param('"resizes": [{"at": "x"}, 7, null]', SharingRecord("u", 1), id="and notes that make none"),
         pytest.param('"admitted": "yes"', SharingRecord("u", 1), id="only true admits"),
+        pytest.param('"victims": "j-trainer-1"', SharingRecord("u", 1), id="victims are a list"),
+        pytest.param(
+            '"victims": [7, null, "", "j-trainer-1"]', SharingRecord("u", 1, victims=("j-trainer-1",)), id="of names"
+        ),
     ],
 )
 def test_what_makes_no_sense_is_left_out(extra, expected):
@@ -99,3 +106,29 @@ def test_it_stays_small():
     read = parse_record(text)
     assert [note.before for note in read.resizes] == list(range(50 - MAX_RESIZES, 50))
     assert len(read.waiting.message) == len(read.resizes[0].message) == MAX_MESSAGE_LENGTH
+
+
+def test_a_record_names_at_most_a_thousand_victims():
+    names = tuple(f"j-trainer-{i}" for i in range(MAX_VICTIMS + 5))
+    assert parse_record(encode_record(SharingRecord("u", 1, victims=names))).victims == names[:MAX_VICTIMS]
+    listed = ", ".join(f'"{name}"' for name in names)
+    assert parse_record('{"uid": "u", "replicas": 1, "victims": [' + listed + "]}").victims == names[:MAX_VICTIMS]
+
+
+def test_a_record_that_would_be_too_long_to_be_read_names_no_victims():
+    names = tuple(f"{'n' * 60}-trainer-{i}" for i in range(MAX_VICTIMS))
+    record = SharingRecord("u", 1, resizes=(NOTE,), victims=names)
+    assert parse_record(encode_record(record)) == SharingRecord("u", 1, resizes=(NOTE,))
+
+
+@pytest.mark.parametrize(
+    ("record", "replicas", "expected"),
+    [
+        pytest.param(FULL, 6, {"j-trainer-1", "j-trainer-3"}, id="at the size of the record"),
+        pytest.param(FULL, 5, set(), id="another client wrote a size"),
+        pytest.param(FULL, None, set(), id="another client removed the size"),
+        pytest.param(None, 6, set(), id="no record"),
+    ],
+)
+def test_victims_count_at_the_size_for_which_they_were_named(record, replicas, expected):
+    assert victims_of(record, replicas) == expected

@@ -257,6 +257,29 @@ def test_what_is_leaving(pods, placed, leaving):
     assert there.used["pods"] == sum(1 for pod in pods if pod.node)
 
 
+@pytest.mark.rule("FD:SH-B3")
+@pytest.mark.parametrize(
+    ("victims", "replicas", "leaving"),
+    [
+        pytest.param(("j-trainer-1",), 2, 1000, id="the named one"),
+        pytest.param((), 2, 4000, id="without names the highest index"),
+        pytest.param(("j-trainer-0",), 2, 4000, id="trainer 0 last"),
+        pytest.param(("j-trainer-1",), 3, None, id="none while there are as many as wanted"),
+    ],
+)
+def test_named_victims_leave_first(victims, replicas, leaving):
+    pods = [pod_of(0, "n1"), pod_of(1, "n1"), pod_of(2, "n1", cpu="4")]
+    found = made(job(replicas=replicas, record=ordered(replicas, victims=victims)), pods, [node()])
+    assert found.nodes[0].leaving.get("cpu") == leaving
+
+
+@pytest.mark.rule("FD:SH-B3", "TJ:3.21")
+def test_at_a_size_that_a_user_wrote_the_highest_index_leaves():
+    pods = [pod_of(0, "n1"), pod_of(1, "n1"), pod_of(2, "n1"), pod_of(3, "n1", cpu="4")]
+    found = made(job(replicas=3, record=ordered(2, victims=("j-trainer-1", "j-trainer-2"))), pods, [node()])
+    assert found.nodes[0].leaving.get("cpu") == 4000
+
+
 def test_pods_of_an_earlier_job_of_the_name_are_somebody_elses():
     found = made(job(), [pod_of(0, "n1", uid="earlier"), pod_of(1, uid="earlier")], [node()])
     assert found.participants[0].placed == {}

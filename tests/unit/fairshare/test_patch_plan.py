@@ -3,9 +3,11 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from raytide.api import trainingjob_constants as constants
+from raytide.api.config import SharingConfig
 from raytide.api.sharing_record import (
     ABOVE_MAXIMUM,
     ADMITTED,
@@ -23,17 +25,20 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare.algorithm.model import CAPACITY_UNKNOWN, FRAGMENTED, Allocation, Resize, Waiting
 from raytide.fairshare.participants import id_of
 from raytide.fairshare.patch_plan import plan_patches
+from raytide.fairshare.snapshot import SnapshotBuilder
 from raytide.fairshare.unknown_capacity import clamp_to_bounds
-from unit.fairshare.test_participants import UID, job, made
+from unit.fairshare.test_participants import UID, job, made, pod_of
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 700_000, tzinfo=UTC)
 SECOND = NOW.replace(microsecond=0)
 KNOWN = SharingRecord(UID, 4, is_admitted=True, admitted_at=SECOND - timedelta(hours=1), at=SECOND - timedelta(hours=1))
 
 
-def given(jobs, *resizes, waiting=()):
+def given(jobs, *resizes, waiting=(), pods=()):
     jobs = [jobs] if isinstance(jobs, TrainingJob) else jobs
-    return plan_patches(jobs, made(jobs, now=NOW), Allocation(resizes, tuple(waiting)), NOW)
+    pools = SnapshotBuilder(SharingConfig())
+    pool = pools.build(jobs, pods, (), now=NOW)
+    return plan_patches(jobs, pool, Allocation(resizes, tuple(waiting)), NOW, trainers=pools.trainers)
 
 
 def resize(before, after, reason=GROWING, *, of="j", **more):
@@ -223,6 +228,74 @@ def test_a_gang_that_timed_out_is_told_when_it_may_come_back():
 @pytest.mark.parametrize("more", [{"suspend": True}, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}])
 def test_who_takes_no_part_is_left_alone(more):
     assert given(job(record=KNOWN, **more)).patches == ()
+
+
+# --- victims ---------------------------------------------------------------------------------------------------------------
+
+OF_FOUR = [pod_of(0, "n1"), pod_of(1, "n2"), pod_of(2, "n1"), pod_of(3, "n2")]
+
+
+@pytest.mark.rule("FD:SH-B3")
+@pytest.mark.parametrize(
+    ("pods", "after", "nodes", "victims"),
+    [
+        pytest.param(OF_FOUR, 3, {"n1": -1}, [2], id="on the planned node, although the highest index is elsewhere"),
+        pytest.param(OF_FOUR, 2, {"n2": -2}, [3, 1], id="all of a node"),
+        pytest.param(OF_FOUR, 2, {"n1": -2}, [2, 3], id="trainer 0 stays, and the highest index goes in its place"),
+        pytest.param(OF_FOUR, 2, {}, [3, 2], id="where no node is planned the highest index"),
+        pytest.param([*OF_FOUR[:3], pod_of(3)], 2, {"n1": -1}, [2, 3], id="the rest: what has no node first"),
+        pytest.param(
+            [*OF_FOUR[:1], pod_of(1, "n2", phase="Pending"), *OF_FOUR[2:]], 3, {"n2": -1}, [1], id="what does not run"
+        ),
+        pytest.param(OF_FOUR[:3], 3, {}, [], id="only one that has no pod yet"),
+        pytest.param(OF_FOUR, 0, {"n1": -2, "n2": -2}, [3, 2, 1, 0], id="all"),
+    ],
+)
+def test_a_scale_down_names_its_victims(pods, after, nodes, victims):
+    order = only(job(floor=0, record=KNOWN, replicas=4), resize(4, after, RECLAIMED, nodes=nodes), pods=pods)
+    _, record = written(order)
+    assert list(record.victims) == [f"j-trainer-{i}" for i in victims]
+
+
+@pytest.mark.rule("FD:SH-B3")
+def test_victims_of_an_unfinished_scale_down_are_named_again():
+    """Otherwise the job's controller would keep them and remove others in their place."""
+    before = replace(KNOWN, replicas=3, victims=("j-trainer-1",))
+    one = job(floor=1, record=before, replicas=3)
+    _, record = written(only(one, resize(3, 2, RECLAIMED, nodes={"n1": -1}), pods=OF_FOUR))
+    assert record.victims == ("j-trainer-1", "j-trainer-2")
+    ending = msgspec.structs.replace(OF_FOUR[1], is_terminating=True)
+    pods = [OF_FOUR[0], ending, *OF_FOUR[2:]]
+    _, record = written(only(one, resize(3, 2, RECLAIMED, nodes={"n1": -1}), pods=pods))
+    assert record.victims == ("j-trainer-2",), "one that is terminating needs no name"
+
+
+@pytest.mark.rule("FD:SH-B3")
+def test_messages_leave_the_victims_alone():
+    named = replace(KNOWN, victims=("j-trainer-9",))
+    _, record = written(only(job(record=named, replicas=4), waiting=[waits(FRAGMENTED, below=False)], pods=OF_FOUR))
+    assert record.victims == named.victims
+    assert (
+        given(job(record=replace(record, victims=()), replicas=4), waiting=[waits(FRAGMENTED, below=False)]).patches
+        == ()
+    )
+
+
+@pytest.mark.rule("FD:SH-B3")
+def test_growth_and_other_clients_clear_the_victims():
+    named = replace(KNOWN, victims=("j-trainer-9",))
+    _, record = written(only(job(record=named, replicas=4), resize(4, 5), pods=OF_FOUR))
+    assert record.victims == ()
+    _, record = written(only(job(record=named, replicas=3), pods=OF_FOUR))
+    assert (record.replicas, record.victims) == (3, ())
+
+
+@pytest.mark.rule("FD:SH-B3")
+def test_trainers_that_failed_for_good_are_no_victims():
+    lost = job(record=KNOWN, replicas=4, status={"trainer": {"failedIndexes": "1"}})
+    pods = [OF_FOUR[0], *OF_FOUR[2:]]
+    replicas, record = written(only(lost, resize(3, 2, RECLAIMED, nodes={"n1": -1}), pods=pods))
+    assert (replicas, record.victims) == (3, ("j-trainer-2",))
 
 
 # --- whether a decision still holds --------------------------------------------------------------------------------------------

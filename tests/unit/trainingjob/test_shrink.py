@@ -1,11 +1,15 @@
 """Which trainers stay when a job shrinks, which come when it grows, and that none of it counts as a failure."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import Create, Delete
+from raytide.api.config import JobConfig
 from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
+from raytide.trainingjob.plan_context import build_context
 from raytide.trainingjob.restart_policy import count_terminations
 from raytide.trainingjob.trainer_indices import assign_trainers
 from support.job_world import JobWorld
@@ -222,3 +226,118 @@ def test_what_keeps_a_pod_from_starting_makes_it_cheapest():
     world.pod("trainer-1", containers=(image,))
     world.resize(2)
     assert world.settle().trainers == [0, 2]
+
+
+# --- victims that the sharing pass named ------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("FD:SH-B3", "TJ:7.5")
+@pytest.mark.parametrize(
+    ("looks", "size", "victims", "staying"),
+    [
+        pytest.param({}, 3, ["trainer-1", "trainer-3"], [0, 2, 4], id="exactly the named ones"),
+        pytest.param({2: "pending"}, 3, ["trainer-1", "trainer-3"], [0, 2, 4], id="even beside one that pends"),
+        pytest.param({}, 2, ["trainer-1"], [0, 2], id="beyond the names by cost"),
+        pytest.param({}, 4, ["trainer-1", "trainer-3"], [0, 1, 2, 4], id="more names than the size needs"),
+        pytest.param({}, 3, ["trainer-0", "trainer-1"], [0, 2, 3], id="trainer 0 goes last, named or not"),
+        pytest.param({}, 3, ["trainer-9", "../other", "pserver-0"], [0, 1, 2], id="names of no trainer of the job"),
+        pytest.param({}, 3, [], [0, 1, 2], id="a record of an earlier version names none"),
+    ],
+)
+def test_named_victims_go_first(looks, size, victims, staying):
+    world = of_size(5)
+    look(world, looks)
+    world.order(size, "Reclaimed", victims=victims)
+    world.settle()
+    assert world.trainers == staying
+    assert world.plan().actions == ()
+
+
+@pytest.mark.rule("FD:SH-B3", "RM:I5")
+def test_a_forged_record_harms_no_pod_of_another_job():
+    world = of_size(3)
+    foreign = msgspec.structs.replace(
+        world.pods["demo-trainer-2"], name="other-trainer-0", uid="foreign", index=0, owner_uid="other-uid"
+    )
+    world.pods["other-trainer-0"] = foreign
+    world.order(2, "Reclaimed", victims=["trainer-1"])
+    world.record = replace(world.record, victims=("other-trainer-0", "demo-trainer-1"))
+    assert [action.name for action in world.plan().actions if isinstance(action, Delete)] == ["demo-trainer-1"]
+
+
+@pytest.mark.rule("FD:SH-B3")
+def test_the_operator_that_comes_after_a_crash_removes_the_rest_of_the_named_victims():
+    world = of_size(6)
+    world.order(3, "Reclaimed", victims=["trainer-1", "trainer-2", "trainer-4"])
+    world.pod("trainer-4", deletion_timestamp="2026-01-01T00:00:00Z")
+    assert sorted(action.name for action in world.plan().actions if isinstance(action, Delete)) == [
+        "demo-trainer-1",
+        "demo-trainer-2",
+    ]
+
+
+@pytest.mark.rule("FD:SH-B3")
+def test_a_named_victim_that_failed_meanwhile_is_not_removed_twice():
+    world = of_size(5)
+    world.end("trainer-3", 1)
+    world.order(3, "Reclaimed", victims=["trainer-1", "trainer-3"])
+    world.settle()
+    world.pass_time(10)
+    world.settle()
+    assert world.trainers == [0, 2, 4]
+
+
+@pytest.mark.rule("FD:SH-B3")
+def test_of_two_named_victims_one_stays_for_another_that_failed():
+    world = of_size(5)
+    world.end("trainer-4", 1)
+    world.order(3, "Reclaimed", victims=["trainer-1", "trainer-3"])
+    world.settle()
+    assert world.trainers == [0, 1, 2]
+
+
+@pytest.mark.rule("FD:SH-B3")
+def test_a_trainer_with_the_name_of_an_earlier_victim_stays():
+    world = of_size(5)
+    world.order(4, "Reclaimed", victims=["trainer-2"])
+    world.settle()
+    world.let_go()
+    assert world.trainers == [0, 1, 3, 4]
+    world.end("trainer-4", 137)
+    world.settle()
+    world.pass_time(10)
+    world.settle()
+    world.let_go()
+    assert world.run().trainers == [0, 1, 2, 3], "index 2 was free"
+    assert world.plan().actions == ()
+    world.end("trainer-0", 137)
+    assert not any(isinstance(action, Delete) and action.name == "demo-trainer-2" for action in world.plan().actions)
+
+
+@pytest.mark.rule("FD:SH-B3", "TJ:3.21")
+def test_a_size_that_a_user_wrote_has_no_named_victims():
+    world = of_size(5)
+    world.order(4, "Reclaimed", victims=["trainer-1"])
+    world.resize(3)
+    world.settle()
+    assert world.trainers == [0, 1, 2]
+
+
+@pytest.mark.rule("FD:SH-B3", "TJ:7.7")
+def test_growth_fills_the_indices_of_named_victims_first():
+    world = of_size(6)
+    world.order(4, "Reclaimed", victims=["trainer-1", "trainer-2"])
+    world.settle()
+    world.let_go()
+    assert world.trainers == [0, 3, 4, 5]
+    world.order(7)
+    assert world.run().trainers == [0, 1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.rule("FD:SH-B3", "TJ:7.5")
+def test_ranks_have_no_holes_where_victims_were():
+    world = of_size(5)
+    world.order(3, "Reclaimed", victims=["trainer-1", "trainer-2"])
+    members = build_context(world.job, world.observed, JobConfig()).size
+    assert [members.rank_of(index) for index in (0, 3, 4)] == [0, 1, 2]
+    assert members.trainers == 3

@@ -1,12 +1,12 @@
 """The sharing record: fair sharing's decision for one job and its reasons.
 
 Fair sharing writes it as one annotation in the same patch as `spec.trainer.replicas`: whether the job is admitted, why
-it waits, and its last resizes. The TrainingJob controller follows it and copies its messages into conditions, events
-and status, so that neither controller keeps state in memory (as D19). Parsing is lenient: unknown fields are skipped,
-and an unreadable text yields None.
+it waits, its last resizes, and which trainers the last scale-down removes. The TrainingJob controller follows it and
+copies its messages into conditions, events and status, so that neither controller keeps state in memory (as D19).
+Parsing is lenient: unknown fields are skipped, and an unreadable text yields None.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ MAX_RESIZES: Final = 10
 MAX_MESSAGE_LENGTH: Final = 1000
 MAX_NAME_LENGTH: Final = 512
 MAX_RECORD_BYTES: Final = 64 * 1024
+MAX_VICTIMS: Final = 1000
 ADMITTED: Final = "Admitted"
 """A gang is admitted: from 0 to its floor."""
 REACHING_MINIMUM: Final = "ReachingMinimum"
@@ -90,8 +91,15 @@ class SharingRecord:
     waiting: WaitingNote | None = None
     resizes: tuple[ResizeNote, ...] = ()
     """The last ten, oldest first."""
+    victims: tuple[str, ...] = ()
+    """Names of the trainer pods that the last scale-down removes; the job's controller chooses those not named here."""
     at: datetime | None = None
     """When the record last changed (whole seconds)."""
+
+
+def victims_of(record: SharingRecord | None, replicas: int | None) -> frozenset[str]:
+    """The named victims; none if `replicas`, the size in the spec, is not the record's: another client wrote it."""
+    return frozenset(record.victims) if record is not None and record.replicas == replicas else frozenset()
 
 
 # --- read ------------------------------------------------------------------------------------------------------------
@@ -118,6 +126,7 @@ def parse_record(text: str | None) -> SharingRecord | None:
         admitted_at=_moment(document.get("admittedAt")),
         waiting=_waiting(document.get("waiting")),
         resizes=_resizes(document.get("resizes")),
+        victims=_victims(document.get("victims")),
         at=_moment(document.get("at")),
     )
 
@@ -131,6 +140,11 @@ def _waiting(entry: Any) -> WaitingNote | None:
 def _resizes(entries: Any) -> tuple[ResizeNote, ...]:
     found = [_resize(entry) for entry in entries] if isinstance(entries, list) else []
     return tuple(note for note in found if note is not None)[-MAX_RESIZES:]
+
+
+def _victims(entries: Any) -> tuple[str, ...]:
+    found = [_text(entry) for entry in entries] if isinstance(entries, list) else []
+    return tuple(name for name in found if name)[:MAX_VICTIMS]
 
 
 def _resize(entry: Any) -> ResizeNote | None:
@@ -165,7 +179,15 @@ def _moment(found: Any) -> datetime | None:
 
 
 def encode_record(record: SharingRecord) -> str:
-    """The annotation's text: the last ten resizes, messages cut to 1,000 characters."""
+    """The annotation's text: the last ten resizes, messages cut to 1,000 characters, at most 1,000 victims.
+
+    Without the victims, if it would be too long with them: the job's controller then chooses them.
+    """
+    text = _encoded(record)
+    return text if len(text) <= MAX_RECORD_BYTES else _encoded(replace(record, victims=()))
+
+
+def _encoded(record: SharingRecord) -> str:
     document: dict[str, Any] = {"v": VERSION, "uid": record.uid, "replicas": record.replicas}
     if record.pservers is not None:
         document["pservers"] = record.pservers
@@ -182,6 +204,8 @@ def encode_record(record: SharingRecord) -> str:
         }
     if record.resizes:
         document["resizes"] = [_entry(note) for note in record.resizes[-MAX_RESIZES:]]
+    if record.victims:
+        document["victims"] = record.victims[:MAX_VICTIMS]
     return msgspec.json.encode(document).decode()
 
 

@@ -1,9 +1,9 @@
 """Patch plan: what is written on each job to carry out a division.
 
-Input: the jobs, the pool they were in and the division. Output: one `JobPatch` per job whose size or record changes:
-scale-downs first, then scale-ups, then messages only. A scale-up that is not released is not written; a message that
-only became outdated is rewritten when the last one is 30 s old; a size that another client wrote is recorded as
-`Requested`. Pure; carried out by reconciler.py (TJ §3 rows 19 and 21, §4 step 4).
+Input: the jobs, the pool they were in, their trainers and the division. Output: one `JobPatch` per job whose size or
+record changes: scale-downs first, then scale-ups, then messages only. A scale-down names its victims. A scale-up that is
+not released is not written; a message that only became outdated is rewritten when the last one is 30 s old; a size that
+another client wrote is recorded as `Requested`. Pure; carried out by reconciler.py (TJ §3 rows 19 and 21, §4 step 4).
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,6 +21,8 @@ from raytide.fairshare import messages
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, Participant, ParticipantId, Resize, Waiting
 from raytide.fairshare.eligibility import admission_waits_until, given_up, is_eligible, record_of, requested_replicas
 from raytide.fairshare.participants import id_of
+from raytide.fairshare.pod_placement import NO_PODS, RolePods
+from raytide.fairshare.victims import name_victims
 
 WORDS_LAST_S: Final = 30.0
 """Seconds after which a message with the same reason and other numbers is written again."""
@@ -75,8 +77,15 @@ class _Later(Enum):
 _LATER: Final = _Later.LATER
 
 
-def plan_patches(jobs: Iterable[TrainingJob], pool: ClusterSnapshot, division: Allocation, now: datetime) -> PatchPlan:
-    """The orders that carry out the division."""
+def plan_patches(
+    jobs: Iterable[TrainingJob],
+    pool: ClusterSnapshot,
+    division: Allocation,
+    now: datetime,
+    *,
+    trainers: Mapping[ParticipantId, RolePods],
+) -> PatchPlan:
+    """The orders that carry out the division; `trainers` are those of the jobs in the pool."""
     now = now.replace(microsecond=0)
     participants = {each.id: each for each in pool.participants}
     resizes: dict[ParticipantId, list[Resize]] = {}
@@ -84,7 +93,15 @@ def plan_patches(jobs: Iterable[TrainingJob], pool: ClusterSnapshot, division: A
         resizes.setdefault(resize.id, []).append(resize)
     waiting = {each.id: each for each in division.waiting}
     found = [
-        _job_patch(job, participants.get(id_of(job.key)), resizes.get(id_of(job.key), []), waiting, now) for job in jobs
+        _job_patch(
+            job,
+            participants.get(id_of(job.key)),
+            resizes.get(id_of(job.key), []),
+            waiting,
+            trainers=trainers.get(id_of(job.key), NO_PODS),
+            now=now,
+        )
+        for job in jobs
     ]
     places = {id_: place for place, id_ in enumerate(resizes)}
 
@@ -104,6 +121,8 @@ def _job_patch(
     participant: Participant | None,
     resizes: list[Resize],
     waiting: Mapping[ParticipantId, Waiting],
+    *,
+    trainers: RolePods,
     now: datetime,
 ) -> JobPatch | _Later | None:
     if participant is None:
@@ -114,7 +133,8 @@ def _job_patch(
     released = _released(resizes)
     after = released[-1].after if released else ordered
     if after > 0 or participant.current > 0 or not participant.is_gang:
-        changed = _begun(job, record, participant, ordered, released=released, now=now)
+        victims = _victims(record, trainers, ordered, released, after - lost)
+        changed = _begun(job, record, participant, ordered, released=released, victims=victims, now=now)
     else:
         changed = SharingRecord(uid=job.metadata.uid, replicas=0, resizes=record.resizes if record else ())
     note = _note(waiting.get(participant.id), resizes[len(released) :], participant)
@@ -143,6 +163,7 @@ def _begun(
     ordered: int,
     *,
     released: list[Resize],
+    victims: tuple[str, ...],
     now: datetime,
 ) -> SharingRecord:
     notes = list(record.resizes) if record else []
@@ -166,7 +187,17 @@ def _begun(
         is_admitted=True,
         admitted_at=now if is_new or record is None else record.admitted_at,
         resizes=tuple(notes[-MAX_RESIZES:]),
+        victims=victims,
     )
+
+
+def _victims(
+    record: SharingRecord | None, trainers: RolePods, ordered: int, released: list[Resize], size: int
+) -> tuple[str, ...]:
+    """The trainers that the last scale-down removes; none after a scale-up or at a size that another client wrote."""
+    if released:
+        return name_victims(trainers, released, size)
+    return record.victims if record is not None and record.replicas == ordered else ()
 
 
 def _begins(job: TrainingJob, record: SharingRecord) -> bool:

@@ -1,13 +1,14 @@
 """Pod placement: which pods of a job count, on which nodes, which are leaving, and how many have no pod yet.
 
-Input: the live pods of one job and the wanted number per role. Surplus pods leave in the order in which the job's
-controller removes them: without a node first, then not running, not ready, the highest index, and trainer 0 last. Pure;
-called by snapshot.py (TJ §3 row 17).
+Input: the live pods of one job, the wanted number per role and the named victims. Surplus pods leave in the order in
+which the job's controller removes them: named victims first, then without a node, not running, not ready, the highest
+index, and trainer 0 last. Pure; called by snapshot.py (TJ §3 row 17).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from raytide.api.capacity import CapacityPod
 from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
@@ -48,23 +49,40 @@ class RolePods:
         return len(self.kept) == self.wanted and not self.leaving
 
 
-def group_pods_by_role(pods: Iterable[CapacityPod], wanted_by_role: Mapping[str, int]) -> dict[str, RolePods]:
-    """Role -> placement of its pods; for every role, including pods of roles that are not wanted."""
+NO_PODS: Final = RolePods(wanted=0)
+
+
+def group_pods_by_role(
+    pods: Iterable[CapacityPod], wanted_by_role: Mapping[str, int], victims: Collection[str] = ()
+) -> dict[str, RolePods]:
+    """Role -> placement of its pods; for every role, including pods of roles that are not wanted.
+
+    `victims` are names of trainers that leave first while there are more than wanted.
+    """
     by_role: dict[str, list[CapacityPod]] = {role: [] for role in (MASTER, PSERVER, TRAINER)}
     for pod in pods:
         by_role.setdefault(pod.role, []).append(pod)
-    return {role: _role_pods(found, wanted_by_role.get(role, 0)) for role, found in by_role.items()}
+    return {
+        role: _role_pods(found, wanted_by_role.get(role, 0), victims if role == TRAINER else ())
+        for role, found in by_role.items()
+    }
 
 
-def _role_pods(pods: list[CapacityPod], wanted: int) -> RolePods:
+def _role_pods(pods: list[CapacityPod], wanted: int, victims: Collection[str]) -> RolePods:
     if not pods:
         return RolePods(wanted)
     going = [pod for pod in pods if pod.is_terminating]
     staying = sorted((pod for pod in pods if not pod.is_terminating), key=_first_to_go)
     surplus = max(0, len(staying) - max(0, wanted))
-    return RolePods(wanted, tuple(staying[surplus:]), (*going, *staying[:surplus]))
+    leaving = sorted(staying, key=lambda pod: (is_meeting_place(pod), pod.name not in victims))[:surplus]
+    gone = {pod.name for pod in leaving}
+    return RolePods(wanted, tuple(pod for pod in staying if pod.name not in gone), (*going, *leaving))
+
+
+def is_meeting_place(pod: CapacityPod) -> bool:
+    """Whether it is trainer 0, where the other trainers meet."""
+    return pod.role == TRAINER and pod.index == 0
 
 
 def _first_to_go(pod: CapacityPod) -> tuple[bool, bool, bool, bool, int, str]:
-    is_meeting_place = pod.role == TRAINER and pod.index == 0
-    return is_meeting_place, bool(pod.node), pod.is_running, pod.is_ready, -(pod.index or 0), pod.name
+    return is_meeting_place(pod), bool(pod.node), pod.is_running, pod.is_ready, -(pod.index or 0), pod.name

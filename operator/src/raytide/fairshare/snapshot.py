@@ -15,14 +15,23 @@ from typing import Final, TypeAlias
 
 from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota
 from raytide.api.config import SharingConfig
+from raytide.api.sharing_record import victims_of
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import TRAINER
 from raytide.api.trainingjob_pods import priority_class_of
-from raytide.fairshare.algorithm.model import AllocationOptions, Amounts, ClusterSnapshot, Participant, Quota, Shape
+from raytide.fairshare.algorithm.model import (
+    AllocationOptions,
+    Amounts,
+    ClusterSnapshot,
+    Participant,
+    ParticipantId,
+    Quota,
+    Shape,
+)
 from raytide.fairshare.eligibility import cooldowns_of, is_eligible, is_going
 from raytide.fairshare.node_usage import NodeUsage, PodUsage, external_pods
 from raytide.fairshare.participants import ParticipantBuilder, claimed, role_shapes, wanted_pods
-from raytide.fairshare.pod_placement import group_pods_by_role
+from raytide.fairshare.pod_placement import RolePods, group_pods_by_role
 from raytide.fairshare.quotas import Ordered, quotas_left
 
 Owner: TypeAlias = tuple[str, str, str]
@@ -60,6 +69,7 @@ class _Known:
     shapes: Mapping[str, Shape]
     holding: PodUsage
     participant: Participant | None = None
+    trainers: RolePods | None = None
     uncreated: Amounts = field(default_factory=dict)
 
     def holds_for(self, job: TrainingJob, pods: Sequence[CapacityPod], now: datetime) -> bool:
@@ -116,6 +126,15 @@ class SnapshotBuilder:
         )
 
     @property
+    def trainers(self) -> dict[ParticipantId, RolePods]:
+        """The trainers of each participant of the last snapshot: the planner knows only their numbers."""
+        return {
+            known.participant.id: known.trainers
+            for known in self._jobs.values()
+            if known.participant is not None and known.trainers is not None
+        }
+
+    @property
     def changes_at(self) -> datetime | None:
         """When time alone changes the last snapshot (a cool-down ends, a pod has waited for long); None if never."""
         return min((known.until for known in self._jobs.values() if known.until is not None), default=None)
@@ -144,14 +163,16 @@ class SnapshotBuilder:
         if claim is None:
             holding.hold(pods, is_leaving=is_going(job) or is_eligible(job))
             return _Known(job, pods, now, until, shapes, holding)
-        sharer = ParticipantBuilder(claim, group_pods_by_role(pods, wanted_pods(claim)), shapes)
+        victims = victims_of(claim.record, job.spec.trainer.replicas)
+        sharer = ParticipantBuilder(claim, group_pods_by_role(pods, wanted_pods(claim), victims), shapes)
         for role, standing in sharer.standings.items():
             holding.keep(standing, shapes.get(role), is_forbidden=claim.is_forbidden and role != TRAINER)
         rest = cooldowns_of(claim, now)
         unplaced, until = sharer.unplaced(now)
         until = min((moment for moment in (rest.until, until) if moment is not None), default=None)
         participant = sharer.participant(self._priorities, rest, unplaced)
-        return _Known(job, pods, now, until, shapes, holding, participant, sharer.uncreated())
+        trainers = sharer.standings[TRAINER]
+        return _Known(job, pods, now, until, shapes, holding, participant, trainers, sharer.uncreated())
 
     # --- pods of other workloads ---------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from raytide.api import trainingjob_constants as constants
 from raytide.api.config import JobConfig
 from raytide.api.gang_admission import admission_revoked_at, is_admitted
-from raytide.api.sharing_record import SharingRecord, parse_record
+from raytide.api.sharing_record import SharingRecord, parse_record, victims_of
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import Size
@@ -55,7 +55,7 @@ def build_context(job: TrainingJob, observed: Observed, config: JobConfig) -> Pl
     record = found if found is not None and found.uid == job.metadata.uid else None
     gang = is_gang(job, config.gpus)
     counts = count_terminations(job, observed, record)
-    wanted = assign_trainers(job, observed, counts)
+    wanted = assign_trainers(job, observed, counts, victims_of(record, job.spec.trainer.replicas))
     return PlanContext(
         job=job,
         observed=observed,

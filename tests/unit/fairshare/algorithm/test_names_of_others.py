@@ -88,7 +88,7 @@ def test_whom_trainers_are_behind_is_told_without_a_name():
 def test_the_record_on_a_job_has_the_name_of_nobody_elses():
     world = World([node(cpu=10)], [job("a", 1, 10, 10), other("merger", 4, 4, 0, is_gang=True)])
     mine = job_object("a", 1, 10, replicas=10, namespace="default")
-    (order,) = plan_patches([mine], world.pool(), allocate(world.pool()), NOW).patches
+    (order,) = plan_patches([mine], world.pool(), allocate(world.pool()), NOW, trainers={}).patches
     note = order.record.resizes[-1]
     assert (note.reason, note.for_job) == (RECLAIMED, "")
     assert SECRET not in str(order.patch("1"))
