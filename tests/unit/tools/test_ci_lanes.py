@@ -1,0 +1,76 @@
+"""`.ci/run` with a `make` that only prints its target: each level runs once, and a lane that fails ends the run."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / ".ci" / "run"
+LANES = {"kube", "sandbox", "computing"}
+MAKE = """\
+#!/bin/sh
+echo "fake $*"
+case $1 in
+"$SLOW") sleep 60 ;;
+"$FAILING") exit 7 ;;
+"$KILLED") kill -9 $PPID ;;
+esac
+"""
+
+
+def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What the script does in a copy of the repository with that `make`."""
+    (folder / ".ci").mkdir()
+    (folder / ".ci" / "run").write_text(SCRIPT.read_text())
+    (folder / "bin").mkdir()
+    for name, text in (("make", MAKE), ("go", "#!/bin/sh\n")):
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    command = ["bash", str(folder / ".ci" / "run")]
+    environ = {"PATH": path, "TMPDIR": str(temporary), "RAYTIDE_SEED": "1", **environment}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=30, check=False)
+    assert not list(temporary.iterdir()), "the logs of the lanes are removed"
+    return done
+
+
+def test_each_level_of_each_lane_runs_once_and_is_printed(tmp_path):
+    done = run(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    levels = re.findall(r"^    level (?:nice -n 19 )?make ([a-z0-9-]+)", SCRIPT.read_text(), re.MULTILINE)
+    assert len(levels) == 14
+    levels += re.findall(r"^level make ([a-z0-9-]+)", SCRIPT.read_text(), re.MULTILINE)
+    assert sorted(re.findall(r"^fake ([a-z0-9-]+)", done.stdout, re.MULTILINE)) == sorted(levels)
+    assert len(re.findall(r"^=== .*make .* took \d+ s$", done.stdout, re.MULTILINE)) == len(levels)
+    ended = re.findall(r"^=== lane (\w+) ended with exit code 0 after \d+ s$", done.stdout, re.MULTILINE)
+    assert set(ended) == LANES
+    assert len(ended) == len(LANES)
+    assert re.fullmatch(r"=== all levels took \d+ s", done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("failing", "slow", "skipped"),
+    [("golden", "e2e", "demo"), ("test-ray", "simulation", "demo"), ("mutate", "test-kube", "test-uptime")],
+)
+def test_the_first_lane_that_fails_ends_the_run_with_its_code(tmp_path, failing, slow, skipped):
+    done = run(tmp_path, FAILING=failing, SLOW=slow)
+    assert done.returncode == 7
+    lines = done.stdout.splitlines()
+    assert f"fake {failing}" in {" ".join(line.split()[:2]) for line in lines}
+    assert re.fullmatch(r"=== lane \w+ ended with exit code 7 after \d+ s", lines[-1])
+    assert f"fake {skipped}" not in done.stdout
+
+
+def test_a_lane_that_is_killed_fails_the_run(tmp_path):
+    done = run(tmp_path, KILLED="golden", SLOW="simulation")
+    assert done.returncode == 137
+
+
+def test_a_level_before_the_lanes_that_fails_ends_the_run(tmp_path):
+    done = run(tmp_path, FAILING="lint")
+    assert done.returncode == 7
+    assert "lane" not in done.stdout
