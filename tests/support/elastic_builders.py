@@ -108,10 +108,15 @@ def quota(namespace: str = "default", **free: int) -> Quota:
 
 def added(*many: Amounts) -> dict[str, int]:
     """The sum, resource by resource."""
-    total: Counter[str] = Counter()
+    total: dict[str, int] = {}
     for one in many:
-        total.update(one)
-    return dict(total)
+        _add_to(total, one)
+    return total
+
+
+def _add_to(total: dict[str, int], one: Amounts) -> None:
+    for name, amount in one.items():
+        total[name] = total.get(name, 0) + amount
 
 
 def times(one: Amounts, count: int) -> dict[str, int]:
@@ -297,9 +302,9 @@ class World:
         for pods in self.jobs.values():
             for wanted, where, i in pods.all():
                 if where[i]:
-                    used[where[i]] = added(used[where[i]], wanted.requests)
+                    _add_to(used[where[i]], wanted.requests)
         for name, wanted in self.leaving:
-            used[name] = added(used[name], wanted.requests)
+            _add_to(used[name], wanted.requests)
         return used
 
     def _leaving(self, name: str) -> dict[str, int]:
@@ -320,7 +325,7 @@ class World:
                 fitting = [
                     there.name
                     for there in self.nodes
-                    if may_run_on(there, wanted) and has_room(free[there.name], wanted.requests)
+                    if has_room(free[there.name], wanted.requests) and may_run_on(there, wanted)
                 ]
                 if fitting:
                     where[i] = choose(fitting)
