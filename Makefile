@@ -10,6 +10,9 @@ WORKERS ?= 4
 SHARED := $(if $(filter-out 0 1,$(WORKERS)),--numprocesses $(WORKERS) --dist worksteal)
 KUBE_WORKERS ?= 3
 KUBE_SHARED := $(if $(filter-out 0 1,$(KUBE_WORKERS)),--numprocesses $(KUBE_WORKERS) --dist loadfile --no-loadscope-reorder)
+# The acceptance scenarios have bars in seconds: one of two processes runs those that take most of a processor, as
+# tests/acceptance/conftest.py says.
+SCENARIOS_SHARED := $(if $(filter-out 0 1,$(KUBE_WORKERS)),--numprocesses 2)
 # kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
 BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
 # Without bytecode on disk each of the hundreds of operators that tests start compiles all of its modules again.
@@ -69,9 +72,9 @@ test-paddle: setup ## an elastic training with real PaddlePaddle on the sandbox 
 ray-versions: setup ## the sidecar's questions to the GCS, with two older versions of Ray (downloads them once)
 	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/ray_versions.py
 
-test-kube: setup control-plane tools ## the integration suite, the probe and acceptance scenarios on a real control plane (the suite in three processes, KUBE_WORKERS=n; the scenarios alone, because they have bars in seconds)
+test-kube: setup control-plane tools ## the integration suite, the probe and acceptance scenarios on real control planes (the suite in three processes, KUBE_WORKERS=n; the scenarios in two, because they have bars in seconds)
 	@$(PYTEST) $(KUBE_SHARED) -m kube --timeout 300 --at-least 570 tests/integration
-	@$(PYTEST) -m kube --timeout 300 --at-least 22 tests/acceptance
+	@$(PYTEST) $(SCENARIOS_SHARED) -m kube --timeout 300 --at-least 22 tests/acceptance
 
 simulation: setup ## 1,000 random histories, 60 of jobs, 100 launches under faults, faults at a sample of points of each scenario (SEED=n, POINTS=all)
 	@$(BIN)/python tools/checks/simulate.py $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(LAUNCHES),--launches $(LAUNCHES)) $(if $(JOB_HISTORIES),--job-histories $(JOB_HISTORIES)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(POINTS),--points $(POINTS)) $(if $(SEED),--seed $(SEED)) $(if $(POINT),--point $(POINT))
