@@ -13,6 +13,9 @@ KUBE_SHARED := $(if $(filter-out 0 1,$(KUBE_WORKERS)),--numprocesses $(KUBE_WORK
 # The acceptance scenarios have bars in seconds: one of two processes runs those that take most of a processor, as
 # tests/acceptance/conftest.py says.
 SCENARIOS_SHARED := $(if $(filter-out 0 1,$(KUBE_WORKERS)),--numprocesses 2)
+# Real Ray waits too: two processes, each with one file after the other, because the tests of a file share a cluster.
+RAY_WORKERS ?= 2
+RAY_SHARED := $(if $(filter-out 0 1,$(RAY_WORKERS)),--numprocesses $(RAY_WORKERS) --dist loadfile)
 # kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
 BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
 # Without bytecode on disk each of the hundreds of operators that tests start compiles all of its modules again.
@@ -62,9 +65,9 @@ lint: setup ## ruff, formatting, types, import rules and circular imports
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 	@$(BIN)/python tools/checks/import_graph.py
 
-test-ray: setup ## tests with real Ray and with kubectl where it is installed
-	@$(PYTEST) -m "ray and not kube" --timeout 300 --at-least 22 tests/integration
-	@if command -v kubectl >/dev/null; then $(PYTEST) -m "kubectl and not kube" --timeout 300 --at-least 46 tests/integration; else $(call not_run,kubectl tests,no kubectl on PATH); fi
+test-ray: setup ## tests with real Ray and with kubectl where it is installed (in two processes, RAY_WORKERS=n)
+	@if command -v kubectl >/dev/null; then $(PYTEST) $(RAY_SHARED) -m "(ray or kubectl) and not kube" --timeout 300 --at-least 68 tests/integration; \
+	else $(PYTEST) $(RAY_SHARED) -m "ray and not kube" --timeout 300 --at-least 22 tests/integration && $(call not_run,kubectl tests,no kubectl on PATH); fi
 
 test-paddle: setup ## an elastic training with real PaddlePaddle on the sandbox (Python 3.11 on Linux x86-64; downloads it once)
 	@paddle=$$($(BIN)/python tools/builders/paddle_env.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$paddle" ]; then $(PYTEST) -m "paddle and not kube" --timeout 300 --at-least 2 tests/integration; fi
