@@ -6,6 +6,7 @@ decisions. Created by autoscaler/gcs/client.py (from Ray), node_types.py and ins
 schedule.py and everything after it (AS §2, D5).
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -56,6 +57,9 @@ class Status(StrEnum):
     RAY_INSTALL_FAILED = "RAY_INSTALL_FAILED"
     TERMINATION_FAILED = "TERMINATION_FAILED"
     ALLOCATION_TIMEOUT = "ALLOCATION_TIMEOUT"
+
+    __hash__ = str.__hash__
+    """Enum's own is a Python function, and each tick looks up the status of every node in sets of them."""
 
 
 COUNTABLE: Final = frozenset(
@@ -335,12 +339,21 @@ class SchedulingReply:
     unplaced_gangs: tuple[Gang, ...] = ()
     impossible_gangs: tuple[Gang, ...] = ()
     is_constraint_unmet: bool = False
-    cluster_resources: Amounts = ()
-    """Totals of all nodes after this decision, launches included (AS:S-32)."""
+    totals: tuple[Amounts, ...] = ()
+    """Of each node after this decision, launches included."""
     needed: frozenset[str] = frozenset()
     """Ids of instances that hold a request or a bundle of this decision, in either book."""
     error: str = ""
     """Only with `is_ray_exact`: the exception Ray's scheduler raises on this input (B-1)."""
+
+    @property
+    def cluster_resources(self) -> Amounts:
+        """Sum of all totals (AS:S-32); computed where it is read, because few ticks report it."""
+        sums: Counter[str] = Counter()
+        for total in self.totals:
+            for name, amount in total:
+                sums[name] += amount
+        return tuple(sorted(sums.items()))
 
 
 # --- report to the GCS (AS §5.3) -------------------------------------------------------------------------------------

@@ -95,17 +95,11 @@ class NodeClass:
 class Node:
     """One node that exists, is launching, or is to be launched."""
 
-    __slots__ = ("_first_home", "cause", "instance", "node_class", "own", "position", "use")
+    __slots__ = ("_first_home", "cause", "instance", "node_class", "position")
 
-    def __init__(
-        self, node_class: NodeClass, instance: Instance | None = None, use: float = 0.0, own: Amounts = ()
-    ) -> None:
+    def __init__(self, node_class: NodeClass, instance: Instance | None = None) -> None:
         self.node_class = self._first_home = node_class
         self.instance = instance
-        self.use = use
-        """Mean share in use, without what this decision places (AS:S-10)."""
-        self.own = own
-        """Totals that no request names and its class leaves out, such as its address."""
         self.cause: TerminationCause | None = None
         self.position = -1
         """Order in the fleet; negative before it belongs to one."""
@@ -117,7 +111,7 @@ class Node:
 
     def twin(self) -> "Node":
         """A copy in the state before packing."""
-        twin = Node(self._first_home, self.instance, self.use, self.own)
+        twin = Node(self._first_home, self.instance)
         twin.cause = self.cause
         return twin
 

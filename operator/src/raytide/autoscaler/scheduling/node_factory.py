@@ -54,8 +54,7 @@ class NodeFactory:
         self._is_exact = is_exact
         # Ray's own scheduler conserves GPUs only.
         self._conserved = 0 if not is_conserving else ACCELERATORS["GPU"] if is_exact else -1
-        self._running: dict[_Alike, tuple[NodeClass, float]] = {}
-        self._homes: dict[_Alike, NodeClass] = {}
+        self._running: dict[_Alike, NodeClass] = {}
         self._typed: dict[tuple[str, bool, NodeDisposition, bool], NodeClass] = {}
         self._replicas_with_first: set[tuple[str, str]] = set()
         """(type, replica) with a host known to be the first."""
@@ -123,34 +122,24 @@ class NodeFactory:
 
     def _read_asked(self, instance: Instance) -> Node:
         """Classify by what requests name only; one pass, because hardly any two nodes report the same amounts."""
-        index, free = self.vocabulary.index, dict(instance.available)
-        used, kinds, unused = 0.0, 0, 0
+        index = self.vocabulary.index
+        unused = accelerators = 0
         asked: list[tuple[str, int]] = []
-        left: list[tuple[str, int]] = []
-        own: list[tuple[str, int]] = []
-        accelerators = 0
         for pair in instance.total:
             name, amount = pair
-            if amount > 0:
-                kinds += 1
-                there = free.get(name, 0)
-                if there < amount:
-                    used += (amount / UNIT - there / UNIT) / (amount / UNIT)
-                accelerators |= ACCELERATORS.get(name, 0)
-            if name not in index:
-                own.append(pair)
-                unused += amount > 0 and _PLACEMENT_GROUP not in name
-                continue
-            asked.append(pair)
-            if name in free:
-                left.append((name, min(amount, free[name])))
-        total, available, labels = tuple(asked), tuple(left), self._asked_labels(instance)
+            if name in index:
+                asked.append(pair)
+            elif amount > 0 and _PLACEMENT_GROUP not in name:
+                unused += 1
+            if amount > 0 and name in ACCELERATORS:
+                accelerators |= ACCELERATORS[name]
+        free = dict(instance.available) if asked else {}
+        available = tuple((name, min(amount, free[name])) for name, amount in asked if name in free)
         accelerators &= self._conserved
-        key = (instance.node_type, instance.is_head, accelerators, total, available, labels, unused)
-        node_class = self._homes.get(key)
-        if node_class is None:
-            node_class = self._homes[key] = self._running_class(key)
-        return Node(node_class, instance, used / kinds if kinds else 0.0, tuple(own))
+        labels = self._asked_labels(instance)
+        return self._running_node(
+            instance, (instance.node_type, instance.is_head, accelerators, tuple(asked), available, labels, unused)
+        )
 
     def _read_as_ray(self, instance: Instance) -> Node:
         """Classify by everything Ray reports, except for the address if no request names one."""
@@ -168,11 +157,15 @@ class NodeFactory:
             own = ()
         accelerators = self._kept_for(total)
         labels = self._asked_labels(instance)
-        key = (instance.node_type, instance.is_head, accelerators, total, available, labels, len(own))
-        known = self._running.get(key)
-        if known is None:
-            known = self._running[key] = (self._running_class(key), _use(total, available, len(own)))
-        return Node(known[0], instance, known[1], own)
+        return self._running_node(
+            instance, (instance.node_type, instance.is_head, accelerators, total, available, labels, len(own))
+        )
+
+    def _running_node(self, instance: Instance, key: _Alike) -> Node:
+        node_class = self._running.get(key)
+        if node_class is None:
+            node_class = self._running[key] = self._running_class(key)
+        return Node(node_class, instance)
 
     def _running_class(self, key: _Alike) -> NodeClass:
         type_name, is_head, accelerators, total, available, labels, zeros = key
@@ -276,10 +269,3 @@ class NodeFactory:
             else:
                 terms.append((whole, resource, term))
         return ResourceBook(tuple(terms), zeros, is_broken)
-
-
-def _use(total: Amounts, available: Amounts, zeros: int) -> float:
-    """Mean share in use over all resources, further unused ones included (AS:S-10)."""
-    free = dict(available)
-    shares = [(amount / UNIT - free.get(name, 0) / UNIT) / (amount / UNIT) for name, amount in total if amount > 0]
-    return sum(shares) / (len(shares) + zeros) if shares else 0.0

@@ -21,7 +21,7 @@ from raytide.autoscaler.model import (
 from raytide.autoscaler.scheduling.node_classes import CONSTRAINT, DEMAND, Node, NodeDisposition
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
 from raytide.autoscaler.scheduling.resource_shapes import RaySchedulingError, Vocabulary, merged_by_affinity
-from raytide.autoscaler.scheduling.session import Session, demands_of, idle_key, launches_of, resources_of
+from raytide.autoscaler.scheduling.session import Session, demands_of, idle_key, launches_of, total_of
 
 _WITHOUT_TIMEOUT = frozenset({Status.QUEUED, Status.ALLOCATED, Status.RAY_INSTALLING})
 """Pending nodes are terminated as idle only by a setting that is off by default (AS:S-33)."""
@@ -65,7 +65,7 @@ def _schedule(question: SchedulingRequest) -> SchedulingReply:
         unplaced=demands_of(plan.left),
         unplaced_gangs=tuple(unplaced_gangs),
         is_constraint_unmet=is_unmet,
-        cluster_resources=resources_of([node for node in settled if node.cause is None]),
+        totals=tuple(total_of(node) for node in settled if node.cause is None),
     )
 
 

@@ -28,7 +28,7 @@ from raytide.autoscaler.scheduling.node_classes import CONSTRAINT, DEMAND, Node,
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
 from raytide.autoscaler.scheduling.ray_compat import schedule_as_ray
 from raytide.autoscaler.scheduling.resource_shapes import Vocabulary, merged_by_affinity
-from raytide.autoscaler.scheduling.session import MOST_NODES, Session, demands_of, launches_of, resources_of
+from raytide.autoscaler.scheduling.session import MOST_NODES, Session, demands_of, launches_of, total_of
 from raytide.autoscaler.scheduling.terminations import (
     Replica,
     end_excess,
@@ -201,7 +201,7 @@ class _Scheduler:
             unplaced_gangs=draft.unplaced_gangs,
             impossible_gangs=impossible_gangs,
             is_constraint_unmet=bool(draft.unmet),
-            cluster_resources=resources_of([node for node in planned if node.cause is None]),
+            totals=tuple(total_of(node) for node in planned if node.cause is None),
             needed=frozenset(
                 node.instance.instance_id
                 for one in session.fleet.classes()

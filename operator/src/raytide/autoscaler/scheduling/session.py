@@ -6,11 +6,20 @@ schedule.py and ray_compat.py.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from raytide.autoscaler.model import Amounts, Demand, NodeType, OnProgress, SchedulingRequest, unwatched
+from raytide.autoscaler.model import (
+    UNIT,
+    Amounts,
+    Demand,
+    Instance,
+    NodeType,
+    OnProgress,
+    SchedulingRequest,
+    unwatched,
+)
 from raytide.autoscaler.scheduling.node_classes import Node, NodeClasses, NodeDisposition, Plan
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
 from raytide.autoscaler.scheduling.packing import pack
@@ -97,10 +106,18 @@ class Session:
 def idle_key(node: Node) -> tuple[bool, int, float]:
     """Sort key, ascending, of nodes to terminate (AS:S-10): not joined yet, longest idle, least used."""
     instance = node.instance
-    if instance is None:
-        return (False, 0, node.use)
-    is_running = node.node_class.traits.is_running
-    return (bool(instance.node_id) and is_running, -instance.idle_ms if is_running else 0, node.use)
+    if instance is None or not node.node_class.traits.is_running:
+        return (False, 0, 0.0)
+    return (bool(instance.node_id), -instance.idle_ms, _share_in_use(instance))
+
+
+def _share_in_use(instance: Instance) -> float:
+    """Mean over its resources, without what this decision places (AS:S-10)."""
+    free = dict(instance.available)
+    shares = [
+        (amount / UNIT - free.get(name, 0) / UNIT) / (amount / UNIT) for name, amount in instance.total if amount > 0
+    ]
+    return sum(shares) / len(shares) if shares else 0.0
 
 
 def demands_of(runs: Iterable[Run]) -> tuple[Demand, ...]:
@@ -122,14 +139,7 @@ def launches_of(fleet: NodeClasses, types: Sequence[NodeType]) -> dict[str, int]
     return {one.name: counts[one.name] for one in types if counts[one.name]}
 
 
-def resources_of(nodes: Collection[Node]) -> Amounts:
-    """Totals of all these nodes (AS:S-32)."""
-    alike = Counter(node.node_class.traits for node in nodes)
-    sums: Counter[str] = Counter()
-    for traits, count in alike.items():
-        for name, amount in traits.total:
-            sums[name] += amount * count
-    for node in nodes:
-        for name, amount in node.own:
-            sums[name] += amount
-    return tuple(sorted(sums.items()))
+def total_of(node: Node) -> Amounts:
+    """Its resources: those Ray reports of a running node, those of its type for any other (AS:S-3, AS:S-4)."""
+    traits = node.node_class.traits
+    return node.instance.total if traits.is_running and node.instance is not None else traits.total

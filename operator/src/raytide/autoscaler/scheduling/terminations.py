@@ -37,26 +37,28 @@ def replicas_by_type(nodes: Iterable[Node], types: Mapping[str, NodeType]) -> di
 
     Hosts of a multi-host group that name no replica fill replicas one after the other.
     """
-    found: dict[str, dict[Node | str | int, Replica]] = defaultdict(dict)
+    found: defaultdict[str, list[Replica]] = defaultdict(list)
+    multi_host: dict[tuple[str, str | int], Replica] = {}
     nameless: Counter[str] = Counter()
     for node in nodes:
-        name = node.type_name
-        if not name or node.is_head or node.cause is not None:
+        traits = node.node_class.traits
+        name = traits.type_name
+        if not name or traits.is_head or node.cause is not None:
             continue
         hosts = types[name].num_of_hosts if name in types else 1
-        label = node.instance.replica if node.instance else ""
         if hosts == 1:
-            found[name][node] = Replica([node])
+            found[name].append(Replica([node]))
             continue
-        which: str | int = label
-        if not label:
+        which: str | int = node.instance.replica if node.instance else ""
+        if not which:
             which = nameless[name] // hosts
             nameless[name] += 1
-        replica = found[name].get(which)
+        replica = multi_host.get((name, which))
         if replica is None:
-            replica = found[name][which] = Replica([])
+            replica = multi_host[name, which] = Replica([])
+            found[name].append(replica)
         replica.nodes.append(node)
-    return {name: list(replicas.values()) for name, replicas in found.items()}
+    return dict(found)
 
 
 def end_excess(
@@ -99,11 +101,9 @@ def end_idle(
         replicas = found.get(node_type.name, ())
         if timeout_s is None or not replicas:
             continue
-        idle = [
-            one
-            for one in replicas
-            if all(_is_idle(node, timeout_s * 1000) for node in one.nodes) and not any(map(is_needed, one.nodes))
-        ]
+        idle = [one for one in replicas if _is_idle(one, timeout_s * 1000) and not any(map(is_needed, one.nodes))]
+        if not idle:
+            continue
         there = sum(any(node.node_class.disposition is NodeDisposition.STAYS for node in one.nodes) for one in replicas)
         spare = max(0, there - least_replicas(node_type))
         for one in sorted(idle, key=lambda replica: replica.key)[:spare]:
@@ -121,14 +121,15 @@ def hosts_of(found: Mapping[str, Sequence[Replica]], types: Iterable[NodeType]) 
     return Counter({one.name: len(found.get(one.name, ())) * one.num_of_hosts for one in types})
 
 
-def _is_idle(node: Node, timeout_ms: float) -> bool:
-    instance = node.instance
-    return (
-        instance is not None
-        and instance.idle_ms > timeout_ms
-        and node.node_class.traits.is_running
-        and not instance.is_idle_blocked
-    )
+def _is_idle(replica: Replica, timeout_ms: float) -> bool:
+    """Whether all hosts are idle beyond the timeout."""
+    for node in replica.nodes:  # a generator for `all` would take longer than the check, for each of thousands
+        instance = node.instance
+        if instance is None or instance.idle_ms <= timeout_ms:
+            return False
+        if instance.is_idle_blocked or not node.node_class.traits.is_running:
+            return False
+    return True
 
 
 def _end_all(replicas: Iterable[Replica], cause: TerminationCause) -> None:

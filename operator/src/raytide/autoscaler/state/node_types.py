@@ -341,18 +341,21 @@ def _amounts(whole: Mapping[str, int]) -> Amounts:
 
 def _learnt_resources(spec: NodeResources, live: Sequence[RayNode], asked: frozenset[str]) -> dict[str, int]:
     """Resources all live nodes of the group have, at their minimum; amounts the spec passes to Ray take precedence."""
-    if not live:
+    wanted = [
+        name
+        for name, _ in (live[0].total if live else ())
+        if not OWN_RESOURCES.fullmatch(name)
+        and (name in spec.guessed or (name not in spec.amounts and (name in asked or name == CPU)))
+    ]
+    if not wanted:
         return {}
     totals = [dict(node.total) for node in live]
-    shared = set(totals[0]).intersection(*totals[1:])
     # Ray gives the hosts of a TPU slice a resource named after their slice; no other slice will have it.
     own = {value for node in live for key, value in node.labels if key == TPU_SLICE_NAME} | spec.first.keys()
     return {
         name: min(total[name] for total in totals)
-        for name in shared
-        if name not in own
-        and not OWN_RESOURCES.fullmatch(name)
-        and (name in spec.guessed or (name not in spec.amounts and (name in asked or name == CPU)))
+        for name in wanted
+        if name not in own and all(name in total for total in totals)
     }
 
 
