@@ -1,6 +1,8 @@
 """The subcommands of `raytide`: our own, and the sandbox's by its entry point."""
 
 import importlib.metadata
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -34,6 +36,13 @@ def test_a_command_is_found_by_its_name(name):
 def test_an_unknown_command_is_a_usage_error():
     result = call("cluster")
     assert (result.exit_code, "No such command 'cluster'" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["autoscaler", "plan"])
+def test_no_other_command_searches_the_installed_distributions_for_the_sandbox(name):
+    asked = f"raytide.cli.main.get_command(None, {name!r}); print('importlib.metadata' in sys.modules)"
+    program = [sys.executable, "-c", f"import sys, raytide.cli; {asked}"]
+    assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @pytest.mark.rule("D22")

@@ -4,8 +4,7 @@ The sandbox is a distribution of its own. Its subcommand is an entry point of th
 """
 
 import importlib
-import importlib.metadata
-from typing import Final, NoReturn
+from typing import Final
 
 import click
 
@@ -13,50 +12,29 @@ COMMANDS: Final = {
     "autoscaler": "run the autoscaler of one RayCluster, in its head pod",
     "operator": "run the operator (RayCluster and TrainingJob controllers)",
     "plan": "show what the next sharing pass would do, and why",
+    "sandbox": "run a Kubernetes cluster on this machine, with pods as processes",
 }
-SANDBOX: Final = "sandbox"
-ENTRY_POINTS: Final = "raytide.commands"
-_HELP: Final = sorted({**COMMANDS, SANDBOX: "run a Kubernetes cluster on this machine, with pods as processes"}.items())
 
 
 class LazyGroup(click.Group):
-    """Imports the command of a name when it is asked for."""
+    """Imports `raytide.cli.<name>` when the command of that name is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Names of all subcommands."""
-        return [name for name, _ in _HELP]
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """Import and return the subcommand; None if the name is unknown."""
-        if cmd_name == SANDBOX:
-            return _find_sandbox()
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"raytide.cli.{cmd_name}").command
+        module = importlib.import_module(f"raytide.cli.{cmd_name}")
+        command: click.Command = module.find_command() if cmd_name == "sandbox" else module.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the command list without importing the commands."""
         with formatter.section("Commands"):
-            formatter.write_dl(_HELP)
-
-
-def _find_sandbox() -> click.Command:
-    """The sandbox's command, or one that says how to install it."""
-    for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=SANDBOX):
-        command: click.Command = entry_point.load()
-        return command
-    return click.Command(
-        SANDBOX,
-        callback=_report_missing_sandbox,
-        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
-        context_settings={"ignore_unknown_options": True},
-        add_help_option=False,
-    )
-
-
-def _report_missing_sandbox(arguments: tuple[str, ...]) -> NoReturn:  # noqa: ARG001 - any arguments of the missing command
-    raise click.ClickException("the sandbox is not installed; run `pip install . ./sandbox` in the checkout of Raytide")
+            formatter.write_dl(sorted(COMMANDS.items()))
 
 
 @click.group(cls=LazyGroup)
