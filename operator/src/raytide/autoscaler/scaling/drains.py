@@ -7,9 +7,10 @@ derives the replicas to name for deletion: every host accepted, or did not answe
 the group flap. Called by autoscaler/reconcile.py.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain, groupby
 from typing import Final
 
 from raytide.api.pod import PodView
@@ -23,7 +24,7 @@ from raytide.autoscaler.state.snapshot import Answers, Drain, DrainRejection, Re
 FIRST_REST_S: Final = 15.0
 LONGEST_REST_S: Final = 600.0
 MOST_DRAINS: Final = 200
-"""Drains sent in one tick, unless a single replica has more hosts; the rest follow in the next tick."""
+"""Drains sent in one tick for all groups, unless a single replica has more hosts; the rest follow in later ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +64,33 @@ def plan_drains(
         grace_s=snapshot.settings.preemption_grace_s,
         refusals=state.refusals,
     )
-    drains = tuple(
+    drains = (
         drain
         for outcome in outcomes.groups
         if outcome.target is not None and (is_written or outcome.current.replicas <= outcome.desired.replicas)
         for drain in drains_of(outcome.group.name, outcome.target, terms)
     )
     in_spec = frozenset(each.group.name for each in cluster.current.targets)
-    return (*drains, *drains_of_removed(cluster.found.instances, in_spec, state.leaving_s, terms))
+    return within_limit(chain(drains, drains_of_removed(cluster.found.instances, in_spec, state.leaving_s, terms)))
 
 
-def drains_of(group: str, target: GroupTarget, terms: DrainTerms) -> tuple[Drain, ...]:
-    """The drains of one group: whole replicas only, the first host of each before the others."""
+def within_limit(drains: Iterable[Drain]) -> tuple[Drain, ...]:
+    """The drains of this tick: whole replicas up to `MOST_DRAINS`, and at least one."""
     found: list[Drain] = []
-    for replica in target.with_disposition(Disposition.LEAVES):
-        if any(terms.is_resting(host.node_id) for host in replica.draining):
-            continue
-        if found and len(found) + len(replica.draining) > MOST_DRAINS:
+    for _, hosts in groupby(drains, key=lambda drain: (drain.group, drain.replica)):
+        replica = tuple(hosts)
+        if found and len(found) + len(replica) > MOST_DRAINS:
             break
-        found += [_drain(group, replica, host, terms) for host in sorted(replica.draining, key=terms.host_index)]
+        found += replica
     return tuple(found)
+
+
+def drains_of(group: str, target: GroupTarget, terms: DrainTerms) -> Iterator[Drain]:
+    """The drains of one group: whole replicas only, the first host of each before the others."""
+    for replica in target.with_disposition(Disposition.LEAVES):
+        if not any(terms.is_resting(host.node_id) for host in replica.draining):
+            for host in sorted(replica.draining, key=terms.host_index):
+                yield _drain(group, replica, host, terms)
 
 
 def by_replica(drains: Iterable[Drain]) -> tuple[tuple[Drain, ...], ...]:
@@ -95,15 +103,13 @@ def by_replica(drains: Iterable[Drain]) -> tuple[tuple[Drain, ...], ...]:
 
 def drains_of_removed(
     found: Iterable[Instance], groups: Collection[str], leaving_s: Mapping[str, float], terms: DrainTerms
-) -> tuple[Drain, ...]:
+) -> Iterator[Drain]:
     """Drains for nodes of groups removed from the spec: they cannot be named and end after the drain (B-1)."""
-    drains: list[Drain] = []
     for host in found:
         is_removed = host.pod and host.node_id and not host.is_head and host.node_type and host.node_type not in groups
         if is_removed and host.node_id not in leaving_s and not terms.is_resting(host.node_id):
             replica = ReplicaState(replica_of(host), (host,), Disposition.LEAVES)
-            drains.append(_drain(host.node_type, replica, host, terms))
-    return tuple(drains[:MOST_DRAINS])
+            yield _drain(host.node_type, replica, host, terms)
 
 
 def _drain(group: str, replica: ReplicaState, host: Instance, terms: DrainTerms) -> Drain:
