@@ -168,7 +168,9 @@ class TrainingStage(Stage):
             for _, entry in self.world.store.entries("pods")
             if job["metadata"]["uid"] in entry.owners and not entry.is_terminating
         ]
-        homeless = {pod["metadata"]["labels"][constants.ROLE_LABEL] for pod in pods if not pod["spec"].get("nodeName")}
+        homeless = {
+            pod["metadata"]["labels"].get(constants.ROLE_LABEL) for pod in pods if not pod["spec"].get("nodeName")
+        }
         first = next((place for place, role in enumerate(START_ORDER) if role in homeless), len(START_ORDER))
         return START_ORDER[first + 1 :]
 

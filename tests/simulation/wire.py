@@ -40,6 +40,8 @@ class InProcess:
         self._open: dict[int, WatchCursor] = {}
         self.admission: Callable[[Request], types.Answer | None] = lambda _request: None
         """What a quota, a webhook or the rights of the cluster say to a request."""
+        self.mutate: Callable[[Request], Request] = lambda request: request
+        """What a mutating webhook makes of a request."""
         self.witness: Callable[[Request], None] = lambda _request: None
         """Sees every request at the instant at which it is carried out."""
 
@@ -68,7 +70,7 @@ class InProcess:
         request = Request(method, path, dict(query or {}), dict(headers or {}), body or b"")
         self.witness(request)
         refusal = self.admission(request)
-        answer = self._api.handle(request) if refusal is None else types.answer(refusal)
+        answer = self._api.handle(self.mutate(request)) if refusal is None else types.answer(refusal)
         assert isinstance(answer, Answered), "watches go through stream()"
         await asyncio.sleep(self._latency_s)
         return Response(answer.status, answer.body, answer.headers)

@@ -28,11 +28,13 @@ class View:
     uid: str
     is_terminating: bool = False
     version: str = field(default="", compare=False)
+    group: str = field(default="", compare=False)
 
 
 def view_of(manifest) -> View:
     metadata = manifest["metadata"]
-    return View(metadata["name"], metadata.get("uid", ""), version=metadata.get("resourceVersion", ""))
+    group = metadata.get("labels", {}).get("group", "")
+    return View(metadata["name"], metadata.get("uid", ""), version=metadata.get("resourceVersion", ""), group=group)
 
 
 class World:
@@ -108,6 +110,30 @@ async def test_every_action_has_one_outcome_in_the_order_of_the_plan(world):
     assert [outcome.action for outcome in done.outcomes] == actions
     assert {outcome.result for outcome in done.outcomes} == {Result.DONE}
     assert [view.uid for view in world.in_flight()] == ["uid-a", "uid-c"]
+
+
+@pytest.mark.rule("RM:F11", "RM:I1")
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["the pod is deleted", "the delete is not answered"])
+async def test_a_created_pod_without_its_labels_is_deleted_again_and_rejected(world, *, is_deleted):
+    """A webhook removed a label: no informer shows the pod, and each pass would create another one."""
+
+    def unlabeled(call: Call):
+        if call.method == "DELETE" and not is_deleted:
+            raise ApiUnavailableError("no answer", is_outcome_unknown=True)
+        if call.method == "DELETE":
+            return stored(call)
+        metadata = {name: value for name, value in call.json["metadata"].items() if name != "labels"}
+        return answer({"metadata": {**metadata, "uid": "uid-a", "resourceVersion": "50"}})
+
+    world.overlay.reader = replace(world.overlay.reader, identity_of=lambda view: {"group": view.group})
+    world.wire.responder = unlabeled
+    done = await world.apply(create("a"))
+    outcome = done.outcomes[0]
+    assert (outcome.result, outcome.reason) == (Result.REFUSED, "Invalid")
+    assert outcome.message.startswith("admission removed or changed group of Pod a")
+    assert world.in_flight() == ()
+    delete_call = world.wire.calls[-1]
+    assert (delete_call.method, delete_call.json["preconditions"]) == ("DELETE", {"uid": "uid-a"})
 
 
 async def test_a_pass_opens_slowly_up_to_32_at_a_time(world):

@@ -128,6 +128,19 @@ class PodView(ManagedPod, frozen=True, gc=False, kw_only=True):
         return Key(self.namespace, self.cluster)
 
     @property
+    def identity(self) -> Mapping[str, object]:
+        """Labels and owner by which the controller finds the pod again, by name."""
+        return {
+            constants.CLUSTER_LABEL: self.cluster,
+            constants.NODE_TYPE_LABEL: self.node_type,
+            constants.GROUP_LABEL: self.group,
+            constants.REPLICA_INDEX_LABEL: self.replica_index,
+            constants.REPLICA_NAME_LABEL: self.replica_name,
+            constants.HOST_INDEX_LABEL: self.host_index,
+            "ownerReferences": self.owner_uid,
+        }
+
+    @property
     def is_head(self) -> bool:
         """Whether its node type label is `head`."""
         return self.node_type == constants.HEAD

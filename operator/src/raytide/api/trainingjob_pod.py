@@ -64,6 +64,16 @@ class JobPod(ManagedPod, frozen=True, gc=False, kw_only=True):
         return Key(self.namespace, self.job)
 
     @property
+    def identity(self) -> Mapping[str, object]:
+        """Labels and owner by which the controller finds the pod again, by name."""
+        return {
+            constants.JOB_LABEL: self.job,
+            constants.ROLE_LABEL: self.role,
+            constants.INDEX_LABEL: self.index,
+            "ownerReferences": self.owner_uid,
+        }
+
+    @property
     def is_finished(self) -> bool:
         """Whether it has ended, successfully or not."""
         return self.phase in FINISHED_PHASES

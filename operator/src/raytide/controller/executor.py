@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -99,6 +100,8 @@ class Executor:
     - Creates and deletes are in the expectations before they are sent, and while their outcome is unknown.
     - `look_for` settles a create of unknown outcome with a GET instead of a second POST.
     - A create answered with Conflict, or NotFound for something it refers to, is retried soon and is no rejection.
+    - A create answered with an object that lacks our labels or owner (a webhook removed them) is rejected, and the object
+      is deleted: no informer would show it, and it would be created again without end.
     - A create answered with AlreadyExists is done if the object has our owner and group and is not terminating (D15).
     - A delete of an absent object, or of another object of that name, is done.
     - A patch carries the uid, and the resourceVersion if it has one; its result is recorded in the expectations.
@@ -236,7 +239,7 @@ class Executor:
     async def _create(self, reader: ViewDecoder[Any], run: _Pass, action: Create) -> Any:
         """Create the object; returns its current view."""
         try:
-            return await self._client.create_as(reader.read, action.resource, action.manifest)
+            live = await self._client.create_as(reader.read, action.resource, action.manifest)
         except ApiStatusError as refused:
             if not refused.is_already_exists:
                 # Concurrent creates conflicted on a ResourceQuota, or a new Role has not reached all API servers yet:
@@ -254,6 +257,11 @@ class Executor:
                     f"{action.resource.kind} {action.name} already exists and is terminating"
                 ) from refused
             return reader.view_of(live)
+        if lost := _lost_identity(reader, action, live):
+            with suppress(ApiStatusError, ApiUnavailableError):
+                await self._client.delete(action.resource, _key(action), live.uid)
+            raise ApiStatusError(422, "Invalid", _without_identity(action, lost))
+        return live
 
     async def _delete(self, reader: ViewDecoder[Any], action: Delete) -> Any:
         """Delete the object; returns its current view, None when it is gone."""
@@ -334,6 +342,19 @@ def _whose(refused: ApiStatusError, live: Manifest) -> str:
     owner = next((owner for owner in live["metadata"].get("ownerReferences", ()) if owner.get("controller")), None)
     whose = f"it is controlled by {owner.get('kind')} {owner.get('name')}" if owner else "it has no controller"
     return f"{refused.message}, {NOT_OURS}: {whose}"
+
+
+def _lost_identity(reader: ViewDecoder[Any], action: Create, live: Any) -> list[str]:
+    """Names of the labels, or of the owner, by which the created object would be found again and which it lacks."""
+    wanted, found = reader.identity_of(reader.view_of(action.manifest)), reader.identity_of(live)
+    return [name for name, value in wanted.items() if value not in ("", None) and found.get(name) != value]
+
+
+def _without_identity(action: Create, lost: Sequence[str]) -> str:
+    return (
+        f"admission removed or changed {', '.join(lost)} of {action.resource.kind} {action.name}, which was deleted again; "
+        "exempt it from the mutating webhook or policy"
+    )
 
 
 def _is_same_intention(action: Create, live: Manifest, owner_uid: str) -> bool:

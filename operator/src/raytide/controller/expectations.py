@@ -49,6 +49,8 @@ class ViewDecoder(Generic[V]):
 
     read: Callable[[bytes], V]
     view_of: Callable[[Manifest], V]
+    identity_of: Callable[[V], Mapping[str, object]] = lambda _view: {}
+    """Labels and owner by which the controller finds its object again, by name."""
 
 
 @dataclass(slots=True)

@@ -78,7 +78,7 @@ class RayClusterController(BaseController):
         self.streams = (self.objects, self.pods, self.services, self.headless_services)
         self._lookups = ObjectLookupCache(client, clock=clock)
         sources = RayClusterSources(
-            pods=ChildLister(clock, ViewDecoder(decode_pod, pod_from_manifest), self.pods),
+            pods=ChildLister(clock, ViewDecoder(decode_pod, pod_from_manifest, attrgetter("identity")), self.pods),
             services=ChildLister(
                 clock, ViewDecoder(decode_service, service_from_manifest), self.services, self.headless_services
             ),

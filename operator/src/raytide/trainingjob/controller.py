@@ -54,7 +54,9 @@ class TrainingJobController(BaseController):
         self.measures = Measures(clock)
         object_views = ViewDecoder(decode_job_object, job_object_from_manifest)
         sources = TrainingJobSources(
-            pods=ChildLister(clock, ViewDecoder(decode_job_pod, job_pod_from_manifest), self.pods),
+            pods=ChildLister(
+                clock, ViewDecoder(decode_job_pod, job_pod_from_manifest, attrgetter("identity")), self.pods
+            ),
             services=ChildLister(clock, object_views, self.services),
             config_maps=ChildLister(clock, object_views, self.config_maps),
             unready_nodes=self.unready_nodes_of,
