@@ -77,7 +77,7 @@ ray-versions: setup ## the sidecar's questions to the GCS, with two older versio
 
 test-kube: setup control-plane tools ## the integration suite, the probe and acceptance scenarios on real control planes (the suite in three processes, KUBE_WORKERS=n; the scenarios in two, because they have bars in seconds)
 	@$(PYTEST) $(KUBE_SHARED) -m kube --timeout 300 --at-least 570 tests/integration
-	@$(PYTEST) $(SCENARIOS_SHARED) -m kube --timeout 300 --at-least 22 tests/acceptance
+	@$(PYTEST) $(SCENARIOS_SHARED) -m kube --timeout 300 --at-least 25 tests/acceptance
 
 simulation: setup ## 1,000 random histories, 60 of jobs, 100 launches under faults, faults at a sample of points of each scenario (SEED=n, POINTS=all)
 	@$(BIN)/python tools/checks/simulate.py $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(LAUNCHES),--launches $(LAUNCHES)) $(if $(JOB_HISTORIES),--job-histories $(JOB_HISTORIES)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(POINTS),--points $(POINTS)) $(if $(SEED),--seed $(SEED)) $(if $(POINT),--point $(POINT))
