@@ -328,6 +328,30 @@ async def test_a_job_that_cannot_be_read_is_told_so_and_others_go_on(here):
     assert here.wire.times("PATCH", "status") == [], "said once"
 
 
+@pytest.mark.parametrize("limit", ["six", -3], ids=["cannot be parsed", "is parsed"])
+@pytest.mark.rule("D13")
+async def test_an_invalid_job_is_suspended_its_pods_are_deleted_and_it_is_reported_once(here, limit):
+    """A queue controller suspends it and waits for the capacity, whatever else is in the spec."""
+    create(here)
+    await asyncio.sleep(5)
+    assert here.world.store.count("pods") == 2
+    with_any_schema(here.world)
+    invalid = {"suspend": True, "backoffLimit": limit}
+    here.world.edit(JOBS, "demo", None, lambda obj: obj["spec"].update(invalid))
+    await asyncio.sleep(30)
+    told = here.world.store.find(JOBS, *KEY).obj()["status"]
+    conditions = {each["type"]: each["status"] for each in told["conditions"]}
+    assert pods(here) == {}
+    assert (told["phase"], conditions["Suspended"], conditions[constants.INVALID]) == ("Suspended", "True", "True")
+    assert "backoffLimit" in next(each["message"] for each in told["conditions"] if each["type"] == constants.INVALID)
+    before = len(here.wire.writes)
+    await asyncio.sleep(3600)
+    assert here.wire.writes[before:] == []
+    here.world.edit(JOBS, "demo", None, lambda obj: obj["spec"].update(suspend=False, backoffLimit=6))
+    await asyncio.sleep(60)
+    assert len(pods(here)) == 2
+
+
 async def test_without_its_crd_only_the_kind_is_asked_for_and_it_begins_when_it_appears():
     async with room_in(IdleWorld(random.Random(0))) as here:
         await asyncio.sleep(120)

@@ -7,7 +7,7 @@ pass; what has to survive a crash (counted pods, the verdict, a gang's time-out)
 deleted for it. Called by the reconciler; rules TJ §3, §6, §7, D5.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -24,6 +24,7 @@ from raytide.api.plan import earliest, run_steps
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
 from raytide.api.trainingjob_pods import role_spec
+from raytide.api.violations import Violation
 from raytide.trainingjob import messages
 from raytide.trainingjob.events import events_of
 from raytide.trainingjob.lifecycle import (
@@ -54,6 +55,16 @@ def plan(job: TrainingJob, observed: Observed, config: JobConfig) -> TrainingJob
     """Run the steps in order; each may add writes, and may be the last."""
     now = build_context(job, observed, config)
     return replace(run_steps(STEPS, now), config=config)
+
+
+def plan_unreadable(
+    job: TrainingJob, observed: Observed, config: JobConfig, faults: Sequence[Violation]
+) -> TrainingJobPlan:
+    """Plan of a suspended job whose spec cannot be parsed: its pods are deleted, and the violations are reported."""
+    events = tuple(EventSpec(constants.INVALID_SPEC, str(fault)) for fault in faults)
+    reported = TrainingJobPlan(violations=tuple(faults), events=events)
+    steps = (leave_to_garbage_collection, end_suspended, lambda _: reported)
+    return replace(run_steps(steps, build_context(job, observed, config)), config=config)
 
 
 # --- steps before anything runs --------------------------------------------------------------------------------------

@@ -29,10 +29,10 @@ from raytide.runtime.backoff import backoff_s
 from raytide.trainingjob import messages
 from raytide.trainingjob.metrics import Measures
 from raytide.trainingjob.observed import Observed, observe
-from raytide.trainingjob.plan import plan
+from raytide.trainingjob.plan import plan, plan_unreadable
 from raytide.trainingjob.plan_types import TrainingJobPlan
 from raytide.trainingjob.status import requeue_after_s, status
-from raytide.trainingjob.unreadable import unreadable_patch
+from raytide.trainingjob.unreadable import as_suspended, unreadable_patch
 
 log = logging.getLogger(__name__)
 
@@ -70,21 +70,25 @@ class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPla
         try:
             job = TrainingJob.parse(obj)
         except ValidationError as error:
-            await self._hold_unreadable(obj, key, faults_of(error))
-            return None
+            return await self._hold_unreadable(obj, key, faults_of(error))
         await asyncio.sleep(0)  # parsing a large object takes as long as planning: let other tasks run in between
         seen_at = self._clock.now()
         planned = plan(job, self._observe(job, seen_at), self._config)
         return await self._carry_out(job, seen_at, planned)
 
-    async def _hold_unreadable(self, obj: Manifest, key: Key, faults: Sequence[Violation]) -> None:
-        """Report a job that cannot be parsed, unless it is being deleted."""
+    async def _hold_unreadable(self, obj: Manifest, key: Key, faults: Sequence[Violation]) -> float | None:
+        """Report a job that cannot be parsed, unless it is being deleted; only a suspension is carried out."""
         if obj["metadata"].get("deletionTimestamp"):
             self._deps.ignore_resource_version(key, obj["metadata"].get("resourceVersion", ""))
-            return
+            return None
         log.warning(messages.CANNOT_BE_PARSED, key, "; ".join(str(fault) for fault in faults))
+        job, seen_at = as_suspended(obj), self._clock.now()
+        if job is not None:
+            planned = plan_unreadable(job, self._observe(job, seen_at), self._config, faults)
+            return await self._carry_out(job, seen_at, planned)
         events = [EventSpec(constants.INVALID_SPEC, str(fault)) for fault in faults]
-        await self._report_unreadable(obj, key, unreadable_patch(obj, faults, self._clock.now()), events)
+        await self._report_unreadable(obj, key, unreadable_patch(obj, faults, seen_at), events)
+        return None
 
     def _observe(self, job: TrainingJob, seen_at: datetime) -> Observed:
         key, uid, sources = job.key, job.metadata.uid, self._sources

@@ -95,12 +95,16 @@ def _of_invalid(ctx: PlanContext, planned: TrainingJobPlan, at: datetime) -> Sta
     new: Status = {"phase": old.get("phase") or constants.PHASE_PENDING, "waiting": constants.INVALID_SPEC}
     conditions = old.get("conditions") or ()
     if ctx.job.spec.suspend:
+        invalid = find_condition(conditions, constants.INVALID)
         conditions = conditions_of(ctx, planned, None, at)
         new |= {
             "phase": constants.PHASE_SUSPENDED,
             "startTime": None,
             "admission": _admission(ctx, planned, conditions),
         }
+        conditions = (
+            [*conditions, invalid] if invalid else conditions
+        )  # else its transition time would be that of each pass
     return {**new, "conditions": invalid_conditions(conditions, planned.violations, at)}
 
 
