@@ -213,7 +213,11 @@ def restarted(count, name="log-agent"):
     return (PULLING, ContainerView(name, "running", restart_count=count))
 
 
-BACKING_OFF = (PULLING, ContainerView("log-agent", "waiting", "CrashLoopBackOff", restart_count=1))
+def backing_off(count):
+    return (PULLING, ContainerView("log-agent", "waiting", "CrashLoopBackOff", restart_count=count))
+
+
+BACKING_OFF = backing_off(1)
 HISTORIES = {
     "restarted once, and the image takes long": ({0: (PULLING,), 60: restarted(1)}, None),
     "restarted twice, with half an hour between": ({0: restarted(0), 60: restarted(1), 1860: restarted(2)}, None),
@@ -225,6 +229,16 @@ HISTORIES = {
         {second: restarted(1 + second // 100) for second in range(0, 3000, 100)},
         505,
     ),
+    "it crashes every 280 s": ({second: restarted(second // 280) for second in range(0, 3000, 280)}, 1120),
+    "it crashes every 280 s, and waits to be restarted": (
+        {
+            second: shown
+            for period in range(280, 3000, 280)
+            for second, shown in ((period - 20, backing_off(period // 280 - 1)), (period, restarted(period // 280)))
+        },
+        820,
+    ),
+    "it crashes every 310 s": ({second: restarted(second // 310) for second in range(0, 3000, 310)}, None),
     "Ray starts again and again": (
         {
             second: (ContainerView("ray-worker", "running", restart_count=second // 200),)

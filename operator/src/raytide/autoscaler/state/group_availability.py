@@ -288,7 +288,10 @@ class _Judge:
         startup = startup_of(pod, is_crash_loop=stay.restarts.is_crash_loop(self.now_s, self.limits.broken_s))
         is_known = self.is_resting and isinstance(startup.reason, Cause) and startup.reason != Cause.UNSCHEDULABLE
         node_s = wait_s(pod.name, self.node_autoscaler, self.limits, is_resting=self.is_resting)
-        if self.now_s - stay.since_s <= limit_s(startup, self.limits, node_s=node_s) and not is_known:
+        lasted_s = self.now_s - stay.since_s
+        if startup.reason == Cause.CRASH:  # it may have run for a while between two crashes
+            lasted_s = max(lasted_s, stay.restarts.crashing_for_s)
+        if lasted_s <= limit_s(startup, self.limits, node_s=node_s) and not is_known:
             return None
         is_groups_fault = startup.reason in NO_CAPACITY or self.last_joined_s <= stay.since_s
         return _Sticking(instance, startup.reason, f"pod {pod.name}: {startup.detail}", is_groups_fault)

@@ -86,6 +86,8 @@ class Stage(StrEnum):
     """Its pod is terminating or finished, is named for deletion, or its group was removed or suspended."""
 
 
+LONGEST_CRASH_BACKOFF_S: Final = 300.0
+"""Longest wait of the kubelet before it restarts a container; one that ran longer has recovered."""
 NO_RAY_NODE: Final = frozenset({Stage.UNPLACED, Stage.STARTING})
 
 
@@ -98,6 +100,15 @@ class Restarts:
     """None: it happened before the pod was first seen."""
     before_s: float | None = None
     """The restart before that."""
+    crashing_s: float | None = None
+    """Since when containers crash again, without running longer than `LONGEST_CRASH_BACKOFF_S` in between."""
+    crashed_s: float | None = None
+    """When one was last seen to wait for its restart or to be restarted."""
+
+    @property
+    def crashing_for_s(self) -> float:
+        """From `crashing_s` to the last crash seen; 0 if there was at most one."""
+        return 0.0 if self.crashing_s is None or self.crashed_s is None else self.crashed_s - self.crashing_s
 
     def is_crash_loop(self, now_s: float, patience_s: float) -> bool:
         """Whether two restarts happened within `patience_s`; a single restart is no crash loop."""
@@ -107,15 +118,25 @@ class Restarts:
 NO_RESTARTS: Final = Restarts(0)
 
 
-def next_restarts(old: Restarts | None, count: int, now_s: float) -> Restarts:
-    """Update the restart count; `old` is None for a pod seen for the first time."""
-    if old is None:
-        return Restarts(count)
+def next_restarts(old: Restarts | None, count: int, now_s: float, *, is_crashed: bool = False) -> Restarts:
+    """Update the restart count; `old` is None for a pod seen for the first time.
+
+    `is_crashed`: a container waits to be restarted.
+    """
+    restarts = Restarts(count) if old is None else _counted(old, count, now_s)
+    if not is_crashed and (old is None or count <= old.count):
+        return restarts
+    if restarts.crashed_s is None or now_s - restarts.crashed_s > LONGEST_CRASH_BACKOFF_S:
+        return replace(restarts, crashing_s=None, crashed_s=now_s)
+    return replace(restarts, crashing_s=now_s if restarts.crashing_s is None else restarts.crashing_s, crashed_s=now_s)
+
+
+def _counted(old: Restarts, count: int, now_s: float) -> Restarts:
     if count == old.count:
         return old
     if count < old.count:  # the container with the most restarts has completed
         return replace(old, count=count)
-    return Restarts(count, now_s, now_s if count > old.count + 1 else old.last_s)
+    return replace(old, count=count, last_s=now_s, before_s=now_s if count > old.count + 1 else old.last_s)
 
 
 @dataclass(frozen=True, slots=True)

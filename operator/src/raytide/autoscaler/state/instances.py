@@ -35,7 +35,7 @@ from raytide.autoscaler.state.instance_lifecycle import (
     status_of,
 )
 from raytide.autoscaler.state.observation import InstanceInputs, ObservedState, head_of
-from raytide.autoscaler.state.pod_startup import restart_count, startup_of
+from raytide.autoscaler.state.pod_startup import is_crashed, restart_count, startup_of
 
 MOST_ASKS: Final = 10_000
 """Per group: `replicas: 2000000000` must not exhaust memory."""
@@ -146,7 +146,8 @@ class _Look:
         stage = _stage(pod, node, self.inputs, self.seen)
         old, node_id, step, restarts = self.timers.stays.get(pod.name), node.node_id if node else "", "", NO_RESTARTS
         if stage in NO_RAY_NODE:
-            restarts = next_restarts(old.restarts if old else None, restart_count(pod), now_s)
+            known = old.restarts if old else None
+            restarts = next_restarts(known, restart_count(pod), now_s, is_crashed=is_crashed(pod))
             step = startup_of(pod, is_crash_loop=restarts.is_crash_loop(now_s, self.limits.broken_s)).step
         stay = next_stay(old, stage, node_id, now_s, step, restarts=restarts)
         stay = stay if self.is_head_running else paused(stay, now_s)

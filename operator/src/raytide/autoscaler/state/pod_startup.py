@@ -3,7 +3,8 @@
 Takes the view of a pod whose Ray node has not registered. Returns its current step: waiting for a scheduler, a node,
 init containers or images, failing, or running without Ray. Each step has its own limit and clock, so that a slow image
 pull is not counted against Ray and a pod that makes progress is never given up (SC:S13, B-16). A single container
-restart is no failure; waiting to be restarted, or another restart within the limit, is. An init container is waited
+restart is no failure; waiting to be restarted, or another restart within the limit, is. The clock of crashes starts over
+only after a container ran longer than the kubelet's longest back-off. An init container is waited
 for until it has finished, a native sidecar until it has started. Pure; used by instances.py, which keeps the clocks,
 and by group_availability.py.
 """
@@ -71,6 +72,12 @@ def startup_of(pod: PodView, *, is_crash_loop: bool = False) -> Startup:
     if waiting is not None:
         return Startup(Unready.NOT_INITIALIZED, _not_initialized(waiting), finished)
     return Startup(Unready.NOT_STARTED, "its images are being pulled or its volumes mounted", finished)
+
+
+def is_crashed(pod: PodView) -> bool:
+    """Whether a container waits to be restarted after a crash."""
+    trouble = trouble_of(pod)
+    return trouble is not None and trouble.cause is Cause.CRASH
 
 
 def restart_count(pod: PodView) -> int:
