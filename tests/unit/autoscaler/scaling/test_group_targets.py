@@ -8,7 +8,7 @@ import pytest
 
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import Instance, Status, TerminationCause
-from raytide.autoscaler.scaling.drains import MOST_DRAINS, DrainTerms, drains_of, within_limit
+from raytide.autoscaler.scaling.drains import MOST_DRAINS, DrainTerms, drains_of, drains_of_removed, within_limit
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupInputs, GroupTarget, ReplicaState, group_target
 from raytide.autoscaler.spec_group import SpecGroup
 
@@ -165,3 +165,15 @@ def test_a_replica_of_more_hosts_than_are_drained_at_once_is_drained_all_the_sam
     target = GroupTarget(0, (), (ReplicaState("r", hosts, Disposition.LEAVES, TerminationCause.IDLE),))
     terms = DrainTerms(pods={}, now=datetime(2026, 1, 1, tzinfo=UTC), monotonic_s=0.0, grace_s=300.0, refusals={})
     assert len(within_limit(drains_of("slice", target, terms))) == MOST_DRAINS + 1
+
+
+@pytest.mark.rule("FD:AS-A12")
+def test_hosts_of_a_removed_group_are_drained_first_host_first():
+    order = (("r", 2), ("q", 1), ("r", 0), ("q", 0), ("r", 1))
+    hosts = [
+        Instance(f"{replica}{n}", "old", Status.RAY_RUNNING, pod=f"{replica}{n}", replica=replica, node_id=f"id{n}")
+        for replica, n in order
+    ]
+    pods = {f"{replica}{n}": pod(f"{replica}{n}", host_index=n) for replica, n in order}
+    terms = DrainTerms(pods=pods, now=datetime(2026, 1, 1, tzinfo=UTC), monotonic_s=0.0, grace_s=300.0, refusals={})
+    assert [drain.pod for drain in drains_of_removed(hosts, (), {}, terms)] == ["r0", "r1", "r2", "q0", "q1"]

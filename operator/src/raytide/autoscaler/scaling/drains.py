@@ -15,7 +15,7 @@ from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import DrainReason, Instance, TerminationCause
-from raytide.autoscaler.replicas import replica_of
+from raytide.autoscaler.replicas import hosts_by_replica, replica_of
 from raytide.autoscaler.scaling.group_decisions import Outcomes
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget, ReplicaState
 from raytide.autoscaler.state.cluster_state import ClusterState
@@ -104,12 +104,20 @@ def by_replica(drains: Iterable[Drain]) -> tuple[tuple[Drain, ...], ...]:
 def drains_of_removed(
     found: Iterable[Instance], groups: Collection[str], leaving_s: Mapping[str, float], terms: DrainTerms
 ) -> Iterator[Drain]:
-    """Drains for nodes of groups removed from the spec: they cannot be named and end after the drain (B-1)."""
-    for host in found:
-        is_removed = host.pod and host.node_id and not host.is_head and host.node_type and host.node_type not in groups
-        if is_removed and host.node_id not in leaving_s and not terms.is_resting(host.node_id):
-            replica = ReplicaState(replica_of(host), (host,), Disposition.LEAVES)
-            yield _drain(host.node_type, replica, host, terms)
+    """Drains for nodes of groups removed from the spec: they cannot be named and end after the drain (B-1).
+
+    The first host of a replica comes before the others, as in `drains_of`.
+    """
+    leaving = (
+        host
+        for host in found
+        if (host.pod and host.node_id and not host.is_head and host.node_type and host.node_type not in groups)
+        and host.node_id not in leaving_s
+        and not terms.is_resting(host.node_id)
+    )
+    for name, hosts in hosts_by_replica(leaving).items():
+        for host in sorted(hosts, key=terms.host_index):
+            yield _drain(host.node_type, ReplicaState(name, (host,), Disposition.LEAVES), host, terms)
 
 
 def _drain(group: str, replica: ReplicaState, host: Instance, terms: DrainTerms) -> Drain:
