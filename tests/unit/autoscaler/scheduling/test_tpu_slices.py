@@ -194,6 +194,15 @@ def test_what_live_hosts_have_of_their_own_is_not_promised_of_all(workers):
 
 
 @pytest.mark.rule("FD:AS-A12")
+def test_a_head_resource_that_the_user_sets_too_counts_once():
+    written = spec()
+    written["workerGroupSpecs"][0]["rayStartParams"] = {"resources": f'"{{\\"{SLICE_HEAD}\\": 1}}"'}
+    kind = node_types(written, (), ASKED).by_name()["tpu"]
+    assert dict(kind.resources)[SLICE_HEAD] == 10_000
+    assert [amount for name, amount in kind.first_resources if name == SLICE_HEAD] == [10_000]
+
+
+@pytest.mark.rule("FD:AS-A12")
 def test_a_slice_of_one_host_is_its_own_head():
     kind = node_types(spec(hosts=1), (), ASKED).by_name()["tpu"]
     assert dict(kind.resources)[SLICE_HEAD] == 10_000

@@ -291,7 +291,8 @@ class _Reading:
         live = self._live.get(name, ())
         is_labelled = not live or any(key == TPU_WORKER_ID for node in live for key, _ in node.labels)
         worker = {TPU_WORKER_ID: "0"} if is_labelled else {}
-        return tuple(sorted((*resources, *_amounts(found.first)))), labels_of({**dict(labels), **worker})
+        first = {**dict(resources), **dict(_amounts(found.first))}
+        return tuple(sorted(first.items())), labels_of({**dict(labels), **worker})
 
     def _labels(
         self, name: str, group: Mapping[str, Any], hosts: int, found: NodeResources, resources: Mapping[str, int]
