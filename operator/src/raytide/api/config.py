@@ -91,7 +91,6 @@ class JobConfig:
 
     operator_version: str = "raytide-dev"
     cluster_domain: str = "cluster.local"
-    resync_s: float = 1800.0
     gpus: frozenset[str] = DEFAULT_GPUS
     """The same as in `SharingConfig`: both controllers must agree on which jobs are gangs."""
     etcd_image: str = DEFAULT_ETCD_IMAGE
