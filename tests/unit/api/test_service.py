@@ -64,3 +64,36 @@ def test_a_service_of_other_labels_is_not_the_head_service():
     other = service()
     other["metadata"]["labels"]["ray.io/identifier"] = "x"
     assert not service_from_manifest(other).is_head_service
+
+
+SELECTOR = {
+    "ray.io/cluster": "demo",
+    "ray.io/node-type": "head",
+    "ray.io/identifier": "demo-head",
+    "app.kubernetes.io/name": "kuberay",
+    "app.kubernetes.io/created-by": "kuberay-operator",
+}
+
+
+@pytest.mark.rule("RC:HS-3")
+@pytest.mark.parametrize(
+    ("selector", "is_changed"),
+    [
+        pytest.param(SELECTOR, False, id="as created"),
+        pytest.param(
+            {**SELECTOR, "app.kubernetes.io/name": "mine"}, False, id="with the name from the head's template"
+        ),
+        pytest.param({**SELECTOR, "ray.io/cluster": "other"}, True, id="of another cluster"),
+        pytest.param({**SELECTOR, "ray.io/node-type": "worker"}, True, id="of workers"),
+        pytest.param({**SELECTOR, "team": "a"}, True, id="with another label"),
+        pytest.param({"ray.io/cluster": "demo"}, True, id="of all pods of the cluster"),
+        pytest.param(None, True, id="none"),
+    ],
+)
+def test_whether_the_head_services_selector_was_changed(selector, is_changed):
+    assert service_from_manifest(service(selector=selector)).has_changed_selector is is_changed
+
+
+def test_selectors_of_other_services_do_not_matter():
+    headless = {"metadata": {"name": "s", "labels": {"ray.io/headless-worker-svc": "demo"}}, "spec": {}}
+    assert not service_from_manifest(headless).has_changed_selector

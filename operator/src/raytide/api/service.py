@@ -1,19 +1,30 @@
 """View of a service of a RayCluster.
 
-Decodes a service's JSON into a small frozen view: owner, labels, address and ports. It keeps nothing else, because the
-operator creates services once and never updates them (RC:HS-1). Created by the informer, read by plan and status (RC
+Decodes a service's JSON into a small frozen view: owner, labels, address, ports, and whether a head service's selector
+was changed. It keeps nothing else, because the operator creates services once and never updates them (RC:HS-1). Created by the informer, read by plan and status (RC
 §1.5 endpoints, head.serviceIP).
 """
 
 from collections.abc import Mapping
 from sys import intern
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from raytide.api import constants
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
+
+HEAD_SELECTOR_KEYS: Final = frozenset(
+    {
+        constants.CLUSTER_LABEL,
+        constants.NODE_TYPE_LABEL,
+        constants.IDENTIFIER_LABEL,
+        constants.APP_NAME_LABEL,
+        constants.CREATED_BY_LABEL,
+    }
+)
+"""Labels in the selector of a head service (RC:HS-3)."""
 
 
 class ServicePort(msgspec.Struct, frozen=True, gc=False):
@@ -37,6 +48,8 @@ class ServiceView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whether it has the label by which the headless worker service is looked up (RC:HL-1)."""
     node_type: str = ""
     identifier: str = ""
+    has_changed_selector: bool = False
+    """Whether it is a head service that selects other pods than the head of its cluster, or only some of these."""
     cluster_ip: str = ""
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
@@ -82,6 +95,7 @@ class _Port(msgspec.Struct, gc=False, rename="camel"):
 class _Spec(msgspec.Struct, gc=False):
     cluster_ip: str | None = msgspec.field(default=None, name="clusterIP")
     ports: list[_Port] | None = None
+    selector: dict[str, str] | None = None
 
 
 class ServiceDocument(msgspec.Struct, gc=False):
@@ -110,7 +124,7 @@ def view_of(service: ServiceDocument) -> ServiceView:
     labels = meta.labels or {}
     headless_of = labels.get(constants.HEADLESS_WORKER_SERVICE_LABEL, "")
     cluster = labels.get(constants.CLUSTER_LABEL) or headless_of
-    return ServiceView(
+    view = ServiceView(
         namespace=intern(meta.namespace),
         name=meta.name,
         uid=meta.uid,
@@ -125,3 +139,18 @@ def view_of(service: ServiceDocument) -> ServiceView:
         deletion_timestamp=meta.deletion_timestamp or "",
         ports=tuple(ServicePort(intern(p.name), p.endpoint) for p in spec.ports or () if p.name),
     )
+    is_changed = view.is_head_service and not _selects_head(spec.selector or {}, view)
+    return msgspec.structs.replace(view, has_changed_selector=True) if is_changed else view
+
+
+def _selects_head(selector: Mapping[str, str], service: ServiceView) -> bool:
+    """Whether only the labels of RC:HS-3 are selected, and those that identify the head have its values.
+
+    The other two depend on the head's template at the time of the create.
+    """
+    head = {
+        constants.CLUSTER_LABEL: service.cluster,
+        constants.NODE_TYPE_LABEL: service.node_type,
+        constants.IDENTIFIER_LABEL: service.identifier,
+    }
+    return head.items() <= selector.items() and selector.keys() <= HEAD_SELECTOR_KEYS

@@ -224,6 +224,15 @@ def unknown_waiver(word: str, known: Iterable[str]) -> EventSpec:
     return EventSpec(constants.INVALID_SPEC, note)
 
 
+def head_service_changed(name: str) -> EventSpec:
+    """HeadServiceChanged: services are not updated (RC:HS-1), so the user has to act."""
+    return EventSpec(
+        constants.HEAD_SERVICE_CHANGED,
+        f"the selector of service {name} was changed and may not select the head pod: "
+        "delete the service, the operator creates it again",
+    )
+
+
 def replicas_clamped(index: int, group: str, replicas: int, used: int, more_groups: int) -> EventSpec:
     """`replicas` of the group with that index, and of `more_groups` others, is outside its bounds."""
     bound = "above maxReplicas" if replicas > used else "below minReplicas"

@@ -110,6 +110,14 @@ def ensure_owned_objects(ctx: PlanContext) -> RayClusterPlan:
     return replace(RayClusterPlan.joined(creates), is_last=is_last, is_continued=is_awaited)
 
 
+def report_changed_service(ctx: PlanContext) -> RayClusterPlan:
+    """Report a head service that does not select the head; like KubeRay, the operator never updates services."""
+    service = ctx.observed.head_service
+    if service is None or not service.has_changed_selector:
+        return NOTHING
+    return RayClusterPlan(events=(messages.head_service_changed(service.name),))
+
+
 def await_service_account(ctx: PlanContext) -> RayClusterPlan:
     """Wait for the service account that the head's template names; a first head needs it, a running one does not."""
     account = missing_named_account(ctx.cluster, ctx.observed)
@@ -198,6 +206,7 @@ STEPS: Final[tuple[Callable[[PlanContext], RayClusterPlan], ...]] = (
     end_suspended,
     refuse_invalid,
     ensure_owned_objects,
+    report_changed_service,
     await_service_account,
     hold_unprotected,
     hold_while_suspended,
