@@ -14,7 +14,7 @@ from raytide.autoscaler.model import OnProgress, unwatched
 from raytide.autoscaler.reporting.collect import collect_messages, report_of
 from raytide.autoscaler.reporting.messages import counted
 from raytide.autoscaler.scaling.decision_patch import PatchPlan, patch_now, plan_patch
-from raytide.autoscaler.scaling.drains import leaving_since, named_after, plan_drains, refusals_after
+from raytide.autoscaler.scaling.drains import leaving_since, names_to_delete_after, plan_drains, refusals_after
 from raytide.autoscaler.scaling.group_decisions import HOLD_S, GroupResult, Outcomes, group_outcomes
 from raytide.autoscaler.scaling.removed_groups import removed_decisions
 from raytide.autoscaler.scheduling.decide import run_scheduling
@@ -85,11 +85,12 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
         refusals=refusals_after(plan.state.refusals, plan.drains, answers, now_s),
     )
     decisions = dict(plan.decisions)
-    named = {g: names for g, names in named_after(plan.drains, answers, plan.instances).items() if g in decisions}
-    for group, names in named.items():
+    names_by_group = names_to_delete_after(plan.drains, answers, plan.instances)
+    names_by_group = {group: names for group, names in names_by_group.items() if group in decisions}
+    for group, names in names_by_group.items():
         together = tuple(dict.fromkeys([*decisions[group].delete, *names]))[:MAX_NAMES_PER_GROUP]
         decisions[group] = replace(decisions[group], delete=together)
-    if not named:
+    if not names_by_group:
         return NamesPlan(state=state, log=_refusal_lines(plan.drains, answers))
     patch = patch_now(snapshot, current, decisions, plan.why)
     lines = tuple(
@@ -98,7 +99,7 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
             f"group {group}: {counted(len(names), 'node')} accepted the drain, the operator deletes the pods",
             (("group", group), ("named", len(names))),
         )
-        for group, names in named.items()
+        for group, names in names_by_group.items()
     )
     return NamesPlan(patch, replace(state, wrote_s=now_s), (*lines, *_refusal_lines(plan.drains, answers)))
 

@@ -37,7 +37,7 @@ from raytide.autoscaler.reporting.messages import (
 )
 from raytide.autoscaler.request_text import shape_of
 from raytide.autoscaler.scaling.decision_patch import Change, change_between, since_last_write_s, wait_s
-from raytide.autoscaler.scaling.drains import FIRST_REST_S, LONGEST_REST_S, named_after, refusals_after
+from raytide.autoscaler.scaling.drains import FIRST_REST_S, LONGEST_REST_S, names_to_delete_after, refusals_after
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
 from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.current_targets import CurrentTargets, recorded_target
@@ -382,18 +382,18 @@ HOSTS = tuple(Instance(f"pod-{n}", "cpu", Status.RAY_RUNNING, pod=f"pod-{n}", re
 @pytest.mark.rule("AS:B-8")
 def test_a_replica_is_named_when(drains: tuple[str, ...], answers: dict[str, bool | None], named: tuple[str, ...]):
     said = {node: None if yes is None else Drained(yes) for node, yes in answers.items()}
-    assert named_after([drain(node, "r") for node in drains], said, HOSTS).get("cpu", ()) == named
+    assert names_to_delete_after([drain(node, "r") for node in drains], said, HOSTS).get("cpu", ()) == named
 
 
 def test_without_an_answer_only_a_pod_that_is_not_ready_is_named():
-    found = named_after([drain("a", "r", is_ready=False), drain("b", "r", is_ready=False)], {}, HOSTS)
+    found = names_to_delete_after([drain("a", "r", is_ready=False), drain("b", "r", is_ready=False)], {}, HOSTS)
     assert found == {"cpu": ("pod-a", "pod-b")}
 
 
 @pytest.mark.rule("RM:I22")
 def test_a_node_under_preemption_is_never_named_at_once():
     asked = [drain(node, "r", reason=DrainReason.PREEMPTION) for node in "ab"]
-    assert named_after(asked, {"a": Drained(True), "b": Drained(True)}, HOSTS) == {}
+    assert names_to_delete_after(asked, {"a": Drained(True), "b": Drained(True)}, HOSTS) == {}
 
 
 def test_each_refusal_in_a_row_doubles_the_rest_and_an_agreement_ends_it():

@@ -96,7 +96,7 @@ def test_a_dying_or_ended_pod_does_not_count_and_is_not_named():
 
 def test_names_stay_until_their_pods_are_gone():
     pods = {"a": pod("a", deletion_timestamp="2026-01-01T00:00:00Z")}
-    target = group_target(question(instance("a", Status.TERMINATING), pods=pods, named=("a", "gone")))
+    target = group_target(question(instance("a", Status.TERMINATING), pods=pods, names_to_delete=("a", "gone")))
     assert target.names == ("a",)
 
 

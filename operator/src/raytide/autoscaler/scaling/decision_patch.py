@@ -169,7 +169,7 @@ def _change_of(current: CurrentTarget, decision: GroupDecision, *, is_recorded: 
     group, before = current.group, current.decision
     if (decision.replicas, decision.foreign, decision.backoff) != (before.replicas, before.foreign, before.backoff):
         return Change.DECISION
-    if set(decision.delete) != set(current.named):
+    if set(decision.delete) != set(current.names_to_delete):
         return Change.DECISION
     if group.spec_replicas != group.clamp(decision.replicas) or set(decision.delete) != set(
         group.workers_to_delete or ()

@@ -145,7 +145,9 @@ def _drain(group: str, replica: ReplicaState, host: Instance, terms: DrainTerms)
 # --- after the drain results -----------------------------------------------------------------------------------------
 
 
-def named_after(drains: Iterable[Drain], answers: Answers, hosts: Iterable[Instance]) -> dict[str, tuple[str, ...]]:
+def names_to_delete_after(
+    drains: Iterable[Drain], answers: Answers, hosts: Iterable[Instance]
+) -> dict[str, tuple[str, ...]]:
     """Names of all pods in replicas that may be named for deletion now, by group.
 
     A preempted node may be busy: it is named in a later tick, when it is dead or past its deadline (RM:I22).

@@ -99,7 +99,7 @@ def _left(current: CurrentTarget, pods: Mapping[str, PodView], why: tuple[Why, .
     decision = replace(
         before,
         replicas=before.replicas if current.group.is_suspended else current.replicas,
-        delete=tuple(name for name in current.named if name in pods),
+        delete=tuple(name for name in current.names_to_delete if name in pods),
         foreign=current.foreign,
         why=before.why if why is None else why,
     )
@@ -165,7 +165,7 @@ class _GroupRound:
                 group=group,
                 instances=tuple(mine),
                 pods=self.pods,
-                named=current.named,
+                names_to_delete=current.names_to_delete,
                 launches=launches,
                 to_terminate=exits.to_terminate,
                 kept=kept,

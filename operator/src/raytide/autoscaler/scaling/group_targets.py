@@ -61,8 +61,8 @@ class GroupInputs:
     instances: tuple[Instance, ...]
     pods: Mapping[str, PodView]
     """By name."""
-    named: tuple[str, ...] = ()
-    """The names in force for deletion: spec and record together."""
+    names_to_delete: tuple[str, ...] = ()
+    """The names in force: spec and record together."""
     launches: int = 0
     """Additional hosts the scheduler launches."""
     to_terminate: Mapping[str, TerminationCause] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def _replicas(inputs: GroupInputs, replica_states: Iterable[ReplicaState]) -> in
 
 def _names(inputs: GroupInputs, replica_states: Iterable[ReplicaState]) -> tuple[str, ...]:
     due = [host.pod for replica in replica_states if replica.disposition is Disposition.NAMED for host in replica.hosts]
-    current = [name for name in inputs.named if name in inputs.pods]
+    current = [name for name in inputs.names_to_delete if name in inputs.pods]
     alive = (name for name in due if (pod := inputs.pods.get(name)) is not None and not pod.is_terminating)
     return tuple(dict.fromkeys([*current, *alive]))[:MAX_NAMES_PER_GROUP]
 
@@ -155,7 +155,7 @@ def _host_disposition(host: Instance, inputs: GroupInputs) -> Disposition:
     pod = inputs.pods.get(host.pod)
     if pod is None or pod.is_terminating or pod.is_finished:
         return Disposition.GONE
-    if host.pod in inputs.named or host.pod in inputs.ended:
+    if host.pod in inputs.names_to_delete or host.pod in inputs.ended:
         return Disposition.NAMED
     if host.status is Status.RAY_RUNNING and host.instance_id not in inputs.to_terminate:
         return Disposition.STAYS  # nearly all of thousands: hashing a status costs more than the checks above

@@ -34,9 +34,11 @@ def _decision(hosts: list[Instance], group: str, snapshot: Snapshot, current: Cu
     deadline = None if before is None else before.deadline
     if deadline is None:
         deadline = snapshot.now.replace(microsecond=0) + timedelta(seconds=snapshot.settings.preemption_grace_s)
-    named = () if before is None else before.delete
+    names_to_delete = () if before is None else before.delete
     is_over = snapshot.now >= deadline
     may_go = [
-        host.pod for host in hosts if host.pod in named or is_over or (not host.node_id and snapshot.gcs is not None)
+        host.pod
+        for host in hosts
+        if host.pod in names_to_delete or is_over or (not host.node_id and snapshot.gcs is not None)
     ]
     return GroupDecision(0, tuple(may_go[:MAX_NAMES_PER_GROUP]), deadline=deadline)

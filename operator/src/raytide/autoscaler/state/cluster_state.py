@@ -66,7 +66,7 @@ def _instance_inputs(
         types=types,
         now_s=snapshot.monotonic_s,
         wanted={each.group.name: each.replicas * each.group.num_of_hosts for each in current.targets},
-        to_delete=frozenset(name for each in current.targets for name in each.named),
+        to_delete=frozenset(name for each in current.targets for name in each.names_to_delete),
         drains=frozenset(state.leaving_s),
     )
 

@@ -27,8 +27,8 @@ class CurrentTarget:
     """The decision in force, in the form of a recorded one."""
     replicas: int
     """The replica count the operator works towards."""
-    named: tuple[str, ...] = ()
-    """Pods named for deletion in the spec or the record."""
+    names_to_delete: tuple[str, ...] = ()
+    """Of pods, in the spec and the record."""
     raised: int | None = None
     """The higher replica count of another writer that is adopted in this tick, if any."""
     foreign: int | None = None
@@ -95,7 +95,7 @@ def recorded_target(group: SpecGroup, record: DecisionRecord | None) -> CurrentT
         group=group,
         decision=decision,
         replicas=group.clamp(replicas),
-        named=tuple(dict.fromkeys([*(group.workers_to_delete or ()), *decision.delete])),
+        names_to_delete=tuple(dict.fromkeys([*(group.workers_to_delete or ()), *decision.delete])),
         raised=raised,
         foreign=foreign,
         is_prescaled=foreign is not None and foreign == replicas,
@@ -104,13 +104,13 @@ def recorded_target(group: SpecGroup, record: DecisionRecord | None) -> CurrentT
 
 def _unrecorded_target(group: SpecGroup, last: GroupDecision | None) -> CurrentTarget:
     """The target of a group under another operator: the spec; `last` is this process's last decision."""
-    named = group.workers_to_delete or ()
-    decision = replace(last or GroupDecision(group.spec_replicas), delete=named)
+    in_spec = group.workers_to_delete or ()
+    decision = replace(last or GroupDecision(group.spec_replicas), delete=in_spec)
     return CurrentTarget(
         group=group,
         decision=decision,
         replicas=group.spec_replicas,
-        named=tuple(dict.fromkeys(named)),
+        names_to_delete=tuple(dict.fromkeys(in_spec)),
         foreign=decision.foreign,
         is_prescaled=decision.foreign is not None and decision.foreign == decision.replicas,
     )
