@@ -28,8 +28,8 @@ def run(*words: str, deadline_s: float = 30.0, stdin: str | None = None) -> str:
     deadline_s *= PATIENCE
     try:
         done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=deadline_s, check=False)
-    except subprocess.TimeoutExpired as late:
-        raise CommandError(f"not within {deadline_s:g} s: {' '.join(words)}\n{late.stdout}\n{late.stderr}") from None
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(f"not within {deadline_s:g} s: {' '.join(words)}\n{error.stdout}\n{error.stderr}") from None
     if done.returncode:
         raise CommandError(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -83,5 +83,5 @@ def look_around(installation: Installation) -> str:
 def _said(*words: str) -> str:
     try:
         return f"$ kubectl {' '.join(words)}\n{kubectl(*words)}"
-    except CommandError as failed:
-        return f"$ {failed}"
+    except CommandError as error:
+        return f"$ {error}"

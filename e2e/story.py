@@ -67,8 +67,8 @@ def may(installation: Installation, verb: str, resource: str, *words: str) -> bo
     words += (f"--subresource={subresource}",)
     try:
         answer = kubectl("auth", "can-i", verb, resource, "--as", installation.user, *words)
-    except CommandError as refused:
-        if "no\n" not in str(refused):
+    except CommandError as error:
+        if "no\n" not in str(error):
             raise
         return False
     return answer.startswith("yes")

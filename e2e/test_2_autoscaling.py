@@ -137,8 +137,8 @@ def ray_status(installation, *words, deadline_s=30):
     def look():
         try:
             told = in_head(installation, CLUSTER, "ray", "status")
-        except CommandError as failed:
-            return False, failed
+        except CommandError as error:
+            return False, error
         return all(word in told for word in words), told
 
     eventually(look, f"`ray status` says {words}", deadline_s)

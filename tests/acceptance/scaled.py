@@ -245,9 +245,9 @@ class Scaled:
 
         try:
             await eventually(f"{workers} workers for {tasks} tasks", are_there, within_s=within_s)
-        except AssertionError as late:
+        except AssertionError as error:
             last = "\n".join(self.sidecar.log.read_text().splitlines()[-15:])
-            raise AssertionError(f"{late}; there are {len(self.workers(group))}; its autoscaler:\n{last}") from None
+            raise AssertionError(f"{error}; there are {len(self.workers(group))}; its autoscaler:\n{last}") from None
         return asyncio.get_running_loop().time() - began
 
     async def condition(self, kind: str) -> Json:

@@ -61,8 +61,8 @@ async def settled(stage: JobStage, step: str, strangers: frozenset[str] = frozen
         await eventually(
             f"{step}: load of {LEAST_LOAD:.0%}, every job with its minimum", is_settled, within_s=SETTLED_S
         )
-    except AssertionError as late:
-        raise AssertionError(f"{late}; {stage.placed()} of {SLOTS} slots, trainers {dict(stage.running())}") from None
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {stage.placed()} of {SLOTS} slots, trainers {dict(stage.running())}") from None
     return stage.placed() / SLOTS
 
 

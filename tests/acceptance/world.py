@@ -59,8 +59,8 @@ async def allowing(codes: Iterable[int], call: Awaitable[Json]) -> Json | None:
     """Its answer; None when the API refused it for one of these reasons."""
     try:
         return await call
-    except ApiStatusError as trouble:
-        if trouble.code not in codes:
+    except ApiStatusError as error:
+        if error.code not in codes:
             raise
         return None
 
@@ -277,7 +277,7 @@ class Fleet:
             await eventually("all pods are as ordered", self._are_pods_as_ordered, within_s=within_s)
             pods_s = loop.time() - began
             await eventually("all statuses say so", self.is_told, within_s=within_s - pods_s / PATIENCE)
-        except AssertionError as late:
+        except AssertionError as error:
             differing = {k: (v, self.targets[k]) for k, v in self.counts().items() if v != self.targets[k]}
-            raise AssertionError(f"{late}; (has, wanted): {differing}; pods: {len(self.pods.by_name)}") from None
+            raise AssertionError(f"{error}; (has, wanted): {differing}; pods: {len(self.pods.by_name)}") from None
         return pods_s, loop.time() - began

@@ -70,8 +70,8 @@ class Peer:
             process = await asyncio.create_subprocess_exec(self._program, *flags, stdout=log, stderr=log)
             try:
                 await settled(port, THEIR_PASSES, clusters, cluster)
-            except AssertionError as late:
-                raise AssertionError(f"{late}\n{self._log.read_text()[-3000:]}") from None
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self._log.read_text()[-3000:]}") from None
             finally:
                 process.terminate()
                 await process.wait()

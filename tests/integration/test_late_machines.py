@@ -145,10 +145,10 @@ async def all_run(scaled, *, within_s):
 
     try:
         await eventually(f"{DEMAND} tasks run", do_run, within_s=within_s)
-    except AssertionError as late:
+    except AssertionError as error:
         last = "\n".join(scaled.sidecar.log.read_text().splitlines()[-15:])
         raise AssertionError(
-            f"{late}; {scaled.ray.running} do; made: {made(scaled)}; its autoscaler:\n{last}"
+            f"{error}; {scaled.ray.running} do; made: {made(scaled)}; its autoscaler:\n{last}"
         ) from None
     return asyncio.get_running_loop().time() - began
 

@@ -32,8 +32,8 @@ STARTED_S = 60.0
 def paddle() -> Path:
     try:
         return provide_paddle()
-    except PaddleMissingError as missing:
-        pytest.skip(str(missing))
+    except PaddleMissingError as error:
+        pytest.skip(str(error))
 
 
 class Training:

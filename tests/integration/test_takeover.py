@@ -141,8 +141,8 @@ async def for_all(taken, chosen, story: Callable[[Taken], Awaitable[None]]) -> N
         async with slots:
             try:
                 await story(taken[start])
-            except Exception as trouble:  # noqa: BLE001 - of each start, whatever it is
-                troubles[start] = f"{type(trouble).__name__}: {trouble}"
+            except Exception as error:  # noqa: BLE001 - of each start, whatever it is
+                troubles[start] = f"{type(error).__name__}: {error}"
 
     await asyncio.gather(*map(tell, chosen))
     assert troubles == {}

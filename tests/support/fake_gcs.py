@@ -363,8 +363,8 @@ class GcsServer(grpc.GenericRpcHandler):  # type: ignore[misc]
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "InvalidAuthToken: Authentication token is wrong")
             try:
                 return await self.world.answer(rpc, request)
-            except ApiStatusError as refused:
-                await context.abort(CODES.get(refused.status, grpc.StatusCode.DATA_LOSS), refused.message)
+            except ApiStatusError as error:
+                await context.abort(CODES.get(error.status, grpc.StatusCode.DATA_LOSS), error.message)
             except ApiUnavailableError as unavailable:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(unavailable))
             raise AssertionError

@@ -153,8 +153,8 @@ def find_plane_binary(environ: Mapping[str, str] = os.environ) -> Path:
     """Where the control plane is, or one line that fails the test."""
     try:
         return find_binary(environ)
-    except ControlPlaneError as trouble:
-        missing = str(trouble)
+    except ControlPlaneError as error:
+        missing = str(error)
     pytest.fail(f"{missing}, or {KUBECONFIG_VARIABLE} to a kubeconfig of a test cluster", pytrace=False)
 
 

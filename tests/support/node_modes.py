@@ -27,8 +27,8 @@ def trouble_with_namespaces() -> str:
     with tempfile.TemporaryDirectory(prefix="rt") as state_dir:
         try:
             asyncio.run(attempt(state_dir))
-        except ContainerRuntimeError as trouble:
-            return str(trouble)
+        except ContainerRuntimeError as error:
+            return str(error)
     return ""
 
 

@@ -89,8 +89,8 @@ class PlaneAdmin:
     async def _is_served(self, path: str) -> bool:
         try:
             await self.call("GET", f"{path}?limit=1")
-        except ApiStatusError as trouble:
-            if trouble.code != 404:
+        except ApiStatusError as error:
+            if error.code != 404:
                 raise
             return False
         return True

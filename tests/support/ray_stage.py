@@ -97,8 +97,8 @@ class RayStage:
         """The first true thing that `look` finds; else what stands."""
         try:
             return eventually(look, what, deadline_s)
-        except AssertionError as late:
-            raise AssertionError(f"{late}\n{self.state()}") from None
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.state()}") from None
 
     def state(self) -> str:
         """For a person who asks why not."""

@@ -100,9 +100,9 @@ class SandboxProcess:
         try:
             with urllib.request.urlopen(request, timeout=10, context=context) as answer:
                 status, content = answer.status, answer.read()
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                status, content = refusal.code, refusal.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                status, content = error.code, error.read()
         try:
             return status, json.loads(content)
         except ValueError:

@@ -43,12 +43,12 @@ def main() -> int:
     started = time.monotonic()
     try:
         found = provide()
-    except go_build.GoMissingError as missing:
+    except go_build.GoMissingError as error:
         folder = "a folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler"
-        print(f"{missing}: install it (https://go.dev/dl), or set {ASSETS_VARIABLE} to {folder}", file=sys.stderr)
+        print(f"{error}: install it (https://go.dev/dl), or set {ASSETS_VARIABLE} to {folder}", file=sys.stderr)
         return 2
-    except (ControlPlaneError, go_build.BuildError) as trouble:
-        print(trouble, file=sys.stderr)
+    except (ControlPlaneError, go_build.BuildError) as error:
+        print(error, file=sys.stderr)
         return 2
     print(f"control plane: {found} ({time.monotonic() - started:.1f} s)")
     return 0

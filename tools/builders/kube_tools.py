@@ -77,11 +77,11 @@ def main() -> int:
             print(find_tool(asked.find))
             return 0
         found = provide()
-    except go_build.GoMissingError as missing:
-        print(f"{missing}: install it (https://go.dev/dl), or put {', '.join(PACKAGES)} on PATH", file=sys.stderr)
+    except go_build.GoMissingError as error:
+        print(f"{error}: install it (https://go.dev/dl), or put {', '.join(PACKAGES)} on PATH", file=sys.stderr)
         return 2
-    except (ToolMissingError, go_build.BuildError) as trouble:
-        print(trouble, file=sys.stderr)
+    except (ToolMissingError, go_build.BuildError) as error:
+        print(error, file=sys.stderr)
         return 2
     for name, path in found.items():
         print(f"{name}: {path}")

@@ -59,8 +59,8 @@ def main() -> int:
     is_required = parser.parse_args().require
     try:
         print(provide_paddle())
-    except PaddleMissingError as missing:
-        print(f"not run: {missing}", file=sys.stderr)
+    except PaddleMissingError as error:
+        print(f"not run: {error}", file=sys.stderr)
         return 1 if is_required else 0
     return 0
 

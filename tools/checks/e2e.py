@@ -39,16 +39,16 @@ def run(*words: str | Path, deadline_s: float, is_shown: bool = True) -> subproc
     command = [str(word) for word in words]
     try:
         return subprocess.run(command, text=True, timeout=deadline_s, check=False, capture_output=not is_shown)
-    except subprocess.TimeoutExpired as late:
-        raise E2eError(f"not within {deadline_s:g} s: {' '.join(command)}") from late
+    except subprocess.TimeoutExpired as error:
+        raise E2eError(f"not within {deadline_s:g} s: {' '.join(command)}") from error
 
 
 def run_suite(kubeconfig: Path, audit_log: str, wanted: list[str]) -> int:
     """Run pytest on e2e/; its exit code."""
     try:
         folders = {str(find_tool(name).parent) for name in ("helm", "kubectl")}
-    except ToolMissingError as missing:
-        raise E2eError(str(missing)) from missing
+    except ToolMissingError as error:
+        raise E2eError(str(error)) from error
     environ = os.environ | {
         "PATH": os.pathsep.join([*sorted(folders), os.environ.get("PATH", "")]),
         "KUBECONFIG": str(kubeconfig),
@@ -169,8 +169,8 @@ def main() -> int:
             code = run_suite(chosen.kubeconfig, os.environ.get("RAYTIDE_E2E_AUDIT_LOG", ""), wanted)
         else:
             code = (on_kind if chosen.kind else on_sandbox)(wanted, is_kept=chosen.keep)
-    except E2eError as trouble:
-        print(f"e2e: {trouble}")
+    except E2eError as error:
+        print(f"e2e: {error}")
         return 1
     print(f"e2e: {time.monotonic() - started:.0f} s")
     return code

@@ -50,8 +50,8 @@ def main() -> int:
         return 2
     try:
         captured, is_steady = asyncio.run(capture_on_own_plane(files, options.autoscaler_mode))
-    except (ControlPlaneError, ToolMissingError) as trouble:
-        print(trouble)
+    except (ControlPlaneError, ToolMissingError) as error:
+        print(error)
         return 2
     if options.out:
         write_records(options.out, captured)

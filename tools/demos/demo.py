@@ -168,9 +168,9 @@ async def main(isolation: str, *, is_kept: bool) -> int:
         if await clear_up(operator):
             console.print("[dim]ended what an earlier demo left running[/]")
         address = await play(story, operator, timeline, isolation, is_kept=is_kept)
-    except DemoError as failure:
+    except DemoError as error:
         story.fail()
-        show_failure(console, failure)
+        show_failure(console, error)
     except asyncio.CancelledError:
         interrupted = True
         console.print("[yellow]interrupted:[/] ending what the demo started", highlight=False)
@@ -213,8 +213,8 @@ def alone(state: Path, play_it: Callable[[], Coroutine[Any, Any, int]]) -> int:
         print("This demo is running already for this user; wait for its end, or interrupt it.", file=sys.stderr)
     except OSError as error:
         print(f"cannot use {state}: {error.strerror}; set XDG_CACHE_HOME to a folder of yours", file=sys.stderr)
-    except DemoError as failure:
-        print(failure, file=sys.stderr)
+    except DemoError as error:
+        print(error, file=sys.stderr)
     return 1
 
 

@@ -72,8 +72,8 @@ class DemoCluster:
         manifest["metadata"]["namespace"] = NAMESPACE
         try:
             await self._client.create(RAYCLUSTERS, manifest)
-        except ApiStatusError as refused:
-            raise DemoError(f"the API refused {manifest['metadata']['name']}: {refused}") from refused
+        except ApiStatusError as error:
+            raise DemoError(f"the API server rejected {manifest['metadata']['name']}: {error}") from error
 
     async def delete(self, name: str) -> None:
         """As `kubectl delete raycluster`."""

@@ -213,16 +213,16 @@ async def main(isolation: str, out: Path) -> int:
     story, picture, was_interrupted = Story(console), Picture(SLOTS), False
     try:
         paddle = await asyncio.to_thread(provide_paddle)
-    except PaddleMissingError as missing:
-        console.print(f"not run: {missing}", **PLAINLY)
+    except PaddleMissingError as error:
+        console.print(f"not run: {error}", **PLAINLY)
         return 0
     try:
         if await clear_up(operator, STATE):
             console.print("[dim]ended what an earlier demo left running[/]")
         await play(story, operator, picture, isolation, paddle)
-    except DemoError as failure:
+    except DemoError as error:
         story.fail()
-        show_failure(console, failure, STATE)
+        show_failure(console, error, STATE)
     except asyncio.CancelledError:
         was_interrupted = True
         console.print("[yellow]interrupted:[/] ending what the demo started", highlight=False)

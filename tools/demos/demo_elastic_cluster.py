@@ -65,8 +65,8 @@ class ElasticCluster:
         manifest["metadata"]["namespace"] = NAMESPACE
         try:
             await self._client.create(TRAININGJOBS, manifest)
-        except ApiStatusError as refused:
-            raise DemoError(f"the API refused {name}: {refused}") from refused
+        except ApiStatusError as error:
+            raise DemoError(f"the API server rejected {name}: {error}") from error
         service = {
             "apiVersion": "v1",
             "kind": "Service",

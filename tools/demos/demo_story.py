@@ -54,8 +54,8 @@ class Step:
         while True:
             try:
                 is_reached, seen = await look()
-            except ApiUnavailableError as trouble:
-                is_reached, seen = False, f"the API does not answer: {trouble}"
+            except ApiUnavailableError as error:
+                is_reached, seen = False, f"the API does not answer: {error}"
             self.note(seen)
             if is_reached:
                 return

@@ -130,8 +130,8 @@ def up(state: StateDirectory, **options: Any) -> None:
     except AlreadyRunningError:
         _tell_running(state)
         return
-    except daemonize.LaunchError as trouble:
-        raise click.ClickException(str(trouble)) from None
+    except daemonize.LaunchError as error:
+        raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(
             f"cannot use {state.path}: {error.strerror}; choose another with --state-dir"
@@ -163,8 +163,8 @@ def down(state: StateDirectory) -> None:
 
     try:
         was_running = daemonize.stop(state)
-    except daemonize.LaunchError as trouble:
-        raise click.ClickException(str(trouble)) from None
+    except daemonize.LaunchError as error:
+        raise click.ClickException(str(error)) from None
     click.echo("The sandbox is down." if was_running else "No sandbox is running.")
 
 

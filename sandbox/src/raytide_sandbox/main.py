@@ -50,9 +50,9 @@ def serve(settings: Settings, state: StateDirectory, *, ready_fd: int | None) ->
     except AlreadyRunningError:
         tell_parent(ready_fd, error=ALREADY_RUNNING)
         return 1
-    except (ControlPlaneError, PortError, ContainerRuntimeError, PermissionError) as trouble:
-        _log.error("the sandbox ends: %s", trouble)
-        tell_parent(ready_fd, error=str(trouble))
+    except (ControlPlaneError, PortError, ContainerRuntimeError, PermissionError) as error:
+        _log.error("the sandbox ends: %s", error)
+        tell_parent(ready_fd, error=str(error))
         return 1
     except BaseException as error:
         leaf = _first_leaf(error)

@@ -44,8 +44,8 @@ ONLY_VIOLATIONS = {
 def faults_of(cluster):
     try:
         return violations(RayCluster.parse(cluster), ClusterConfig())
-    except ValidationError as unreadable:
-        return unreadable.errors()
+    except ValidationError as error:
+        return error.errors()
 
 
 @pytest.mark.parametrize("case", CREATES, ids=lambda case: case["says"])

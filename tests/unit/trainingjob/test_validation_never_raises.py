@@ -85,8 +85,8 @@ def read(obj):
     """The job, or the complaints about it."""
     try:
         return TrainingJob.parse(obj), ()
-    except ValidationError as unreadable:
-        return None, faults_of(unreadable)
+    except ValidationError as error:
+        return None, faults_of(error)
 
 
 @pytest.mark.rule("RM:I9")

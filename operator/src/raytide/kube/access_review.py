@@ -112,8 +112,8 @@ class AccessReviewer:
         slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         try:
             allowed = await asyncio.gather(*(self._is_allowed(review, slots) for review in self._reviews))
-        except (ApiStatusError, ApiUnavailableError) as trouble:
-            self._log_error(f"cannot review permissions: {trouble}")
+        except (ApiStatusError, ApiUnavailableError) as error:
+            self._log_error(f"cannot review permissions: {error}")
             return
         self._last_error = ""
         self._denied = tuple(

@@ -167,8 +167,8 @@ class Client:
         """Return the object, or None if it does not exist."""
         try:
             return _decoded(await self._read(resource.path(key.namespace, key.name)), as_object)
-        except ApiStatusError as refused:
-            if refused.is_not_found:
+        except ApiStatusError as error:
+            if error.is_not_found:
                 return None
             raise
 
@@ -294,11 +294,11 @@ class Client:
             try:
                 async for chunk in chunks:
                     yield chunk
-            except StreamStatusError as refused:
-                _accept(refused.response)
+            except StreamStatusError as error:
+                _accept(error.response)
                 raise ApiUnavailableError(
-                    f"the watch request was answered with HTTP status {refused.response.status}"
-                ) from refused
+                    f"the watch request was answered with HTTP status {error.response.status}"
+                ) from error
 
     async def _read(self, path: str, *, query: Mapping[str, str] | None = None) -> Response:
         """GET, retried on `ApiUnavailableError` until the deadline of the whole call."""
@@ -312,11 +312,11 @@ class Client:
                 return _accept(response)
             except TooLargeError:
                 raise
-            except ApiUnavailableError as trouble:
-                wait_s = trouble.retry_after_s if trouble.retry_after_s is not None else 0.1 * 2**attempt
+            except ApiUnavailableError as error:
+                wait_s = error.retry_after_s if error.retry_after_s is not None else 0.1 * 2**attempt
                 left_s = ends_at - self._clock.monotonic()
                 if attempt == READ_ATTEMPTS or wait_s > min(left_s, LONGEST_WAIT_S):
-                    trouble.is_outcome_unknown = False  # a read has no outcome
+                    error.is_outcome_unknown = False  # a read has no outcome
                     raise
                 await asyncio.sleep(wait_s)
         raise AssertionError("the last attempt returns or raises")
@@ -348,8 +348,8 @@ class Client:
         except asyncio.CancelledError:
             self._in_doubt_until = max(self._in_doubt_until, ends_at)
             raise
-        except ApiUnavailableError as trouble:
-            if trouble.is_outcome_unknown:
+        except ApiUnavailableError as error:
+            if error.is_outcome_unknown:
                 self._in_doubt_until = max(self._in_doubt_until, ends_at)
             raise
 

@@ -198,13 +198,13 @@ class Recorder:
             else:
                 await self._patch(said)
             said.sent_at = self._clock.monotonic()
-        except ApiUnavailableError as trouble:
+        except ApiUnavailableError as error:
             self.dropped += 1
-            log.debug("event %s not recorded: %s", said.manifest["reason"], trouble)
-        except ApiStatusError as refused:
+            log.debug("event %s not recorded: %s", said.manifest["reason"], error)
+        except ApiStatusError as error:
             self.dropped += 1
-            level = logging.DEBUG if refused.is_namespace_terminating or refused.is_not_found else logging.WARNING
-            log.log(level, "API server rejected event %s: %s", said.manifest["reason"], refused)
+            level = logging.DEBUG if error.is_namespace_terminating or error.is_not_found else logging.WARNING
+            log.log(level, "API server rejected event %s: %s", said.manifest["reason"], error)
 
     async def _patch(self, said: _Said) -> None:
         metadata = said.manifest["metadata"]
@@ -216,8 +216,8 @@ class Recorder:
         }
         try:
             await self._client.patch(EVENTS, Key(metadata["namespace"], metadata["name"]), change)
-        except ApiStatusError as refused:
-            if not refused.is_not_found:
+        except ApiStatusError as error:
+            if not error.is_not_found:
                 raise
             said.count = 1  # it expired: start a new series
             moment = timestamp(last_at)

@@ -165,9 +165,9 @@ class Elector:
         self._turn_at = self._clock.boottime()
         try:
             is_ours = await self._turn()
-        except (ApiStatusError, ApiUnavailableError) as trouble:
+        except (ApiStatusError, ApiUnavailableError) as error:
             self._held = None
-            self._note(trouble)
+            self._note(error)
             return self._is_leading
         self._trouble = ""
         self._reminded_at = None
@@ -209,8 +209,8 @@ class Elector:
                 stored = await self._client.create(LEASES, body)
             else:
                 stored = await self._client.replace(LEASES, self._key, body)
-        except ApiStatusError as refused:
-            if refused.status in (404, 409):
+        except ApiStatusError as error:
+            if error.status in (404, 409):
                 return False
             raise
         self._held = stored
@@ -235,8 +235,8 @@ class Elector:
             if lease is None or record_of(lease, default_s=0).holder != self.identity:
                 return
             await self._client.replace(LEASES, self._key, build_released(lease, micro_time(self._clock.now())))
-        except (ApiStatusError, ApiUnavailableError) as trouble:
-            log.warning("lease %s not released, other replicas wait until it expires: %s", self._key, trouble)
+        except (ApiStatusError, ApiUnavailableError) as error:
+            log.warning("lease %s not released, other replicas wait until it expires: %s", self._key, error)
         else:
             log.info("released lease %s", self._key)
         finally:

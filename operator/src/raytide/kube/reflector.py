@@ -304,14 +304,14 @@ class Reflector:
                 for items in _portions(page.items):
                     self._sink.collect(items)
                     await asyncio.sleep(0)  # decoding megabytes must not block the event loop
-        except (ApiUnavailableError, ApiStatusError, *GARBAGE) as trouble:
+        except (ApiUnavailableError, ApiStatusError, *GARBAGE) as error:
             self._must_list, self._listed_at = True, self._clock.monotonic()
-            self._note_answer(trouble)
-            if isinstance(trouble, ApiStatusError) and trouble.status in (403, 404):
+            self._note_answer(error)
+            if isinstance(error, ApiStatusError) and error.status in (403, 404):
                 self.is_listable = False
-            if isinstance(trouble, ApiStatusError) and trouble.is_not_found:
+            if isinstance(error, ApiStatusError) and error.is_not_found:
                 return self._is_absent()
-            return self._refused("list", trouble) or self._wait_s("cannot list", trouble)
+            return self._refused("list", error) or self._wait_s("cannot list", error)
         finally:
             self.phase = Phase.WAITING
         self._sink.replace()

@@ -68,9 +68,9 @@ async def run_operator(settings: Settings) -> int:
         operator = await Operator.connected(settings, access, connections)
         try:
             return await operator.run()
-        except BaseExceptionGroup as trouble:
+        except BaseExceptionGroup as error:
             log.exception("a component of the operator failed")
-            log.critical("raytide exits, because a component failed: %r", _first(trouble))
+            log.critical("raytide exits, because a component failed: %r", _first(error))
             return 1
 
 
@@ -218,8 +218,8 @@ class Operator:
         """None when the API server answers with a status below 500, otherwise the reason."""
         try:
             response = await self._client.transport.request("GET", "/version", timeout_s=5.0)
-        except ApiUnavailableError as trouble:
-            return str(trouble)
+        except ApiUnavailableError as error:
+            return str(error)
         return f"status {response.status}" if response.status >= 500 else None
 
     # --- health, metrics ----------------------------------------------------------------------------------------------

@@ -106,8 +106,8 @@ class ObjectLookupCache:
     async def _is_there(self, key: Key, uid: str, lookup: Lookup) -> bool:
         try:
             live = await self._client.get(lookup.resource, Key(key.namespace, lookup.name))
-        except ApiStatusError as refused:
-            log.info("cannot look for %s %s: %s", lookup.resource.kind, lookup.name, refused)
+        except ApiStatusError as error:
+            log.info("cannot look for %s %s: %s", lookup.resource.kind, lookup.name, error)
             return False
         if live is None or not lookup.has_to_be_ours:
             return live is not None

@@ -62,7 +62,7 @@ class QuotaLookup:
     async def _has_room(self, key: Key, shortage: Shortage, hosts: int) -> bool | None:
         try:
             quota = await self._client.get(RESOURCE_QUOTAS, Key(key.namespace, shortage.quota))
-        except (ApiStatusError, ApiUnavailableError) as trouble:
-            log.debug("cannot look at quota %s: %s", shortage.quota, trouble)
+        except (ApiStatusError, ApiUnavailableError) as error:
+            log.debug("cannot look at quota %s: %s", shortage.quota, error)
             return None
         return has_room(shortage, quota, hosts)

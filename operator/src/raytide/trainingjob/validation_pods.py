@@ -107,8 +107,8 @@ def _one_amount(name: str, amount: str | float, field: str) -> Iterator[Violatio
         return
     try:
         quantity = Quantity.parse(amount)
-    except QuantityError as trouble:
-        yield _fault("TJ:2.1", field, str(trouble))
+    except QuantityError as error:
+        yield _fault("TJ:2.1", field, str(error))
         return
     if quantity.nanos < 0:
         yield _fault("TJ:2.1", field, f"is {amount}; write 0 or more")

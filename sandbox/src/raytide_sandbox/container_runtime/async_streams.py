@@ -47,8 +47,8 @@ class FdReader:
                 return os.read(self._fd, limit_bytes)
             except BlockingIOError:
                 await _wait_until(self._fd, loop.add_reader, loop.remove_reader)
-            except OSError as trouble:
-                if trouble.errno == errno.EIO:  # a terminal whose other side is closed
+            except OSError as error:
+                if error.errno == errno.EIO:  # a terminal whose other side is closed
                     return b""
                 raise
         return b""

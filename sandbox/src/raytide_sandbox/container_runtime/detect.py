@@ -41,12 +41,12 @@ async def choose_runtime(
         return Choice(await _started(PlainRuntime(state_dir, now=now, given_images=given_images)), "plain: asked for")
     try:
         runtime = await _started(NamespaceRuntime(state_dir, now=now, given_images=given_images))
-    except (ContainerRuntimeError, OSError) as trouble:
+    except (ContainerRuntimeError, OSError) as error:
         if requested == "ns":
-            raise ContainerRuntimeError(f"mode ns does not work on this machine: {trouble}") from trouble
+            raise ContainerRuntimeError(f"mode ns does not work on this machine: {error}") from error
         return Choice(
             await _started(PlainRuntime(state_dir, now=now, given_images=given_images)),
-            f"plain: unprivileged namespaces do not work on this machine ({trouble})",
+            f"plain: unprivileged namespaces do not work on this machine ({error})",
         )
     return Choice(runtime, "ns: a trial pod in unprivileged namespaces worked")
 

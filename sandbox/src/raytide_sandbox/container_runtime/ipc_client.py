@@ -58,8 +58,8 @@ class Link:
             ipc_protocol.send(self._end, message, fds, is_waiting=False)
         except BlockingIOError:
             raise ContainerRuntimeError(f"{self._partner} does not take requests any more") from None
-        except OSError as trouble:
-            raise ContainerRuntimeError(f"{self._partner} has ended") from trouble
+        except OSError as error:
+            raise ContainerRuntimeError(f"{self._partner} has ended") from error
 
     def hang_up(self) -> None:
         """Close the connection; the partner reads end of file."""

@@ -125,8 +125,8 @@ def _provide(inside: str, covers: list[str], *, is_directory: bool) -> str:
             os.makedirs(target if is_directory else os.path.dirname(target), exist_ok=True)
             if not is_directory:
                 os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-        except OSError as trouble:
-            if trouble.errno not in {errno.EROFS, errno.EACCES, errno.EPERM}:
+        except OSError as error:
+            if error.errno not in {errno.EROFS, errno.EACCES, errno.EPERM}:
                 raise
             covers.append(_make_creatable_below(target))
     return target

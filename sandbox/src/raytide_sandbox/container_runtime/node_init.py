@@ -62,8 +62,8 @@ class Holder:
         message, fds = received
         try:
             getattr(self, f"_on_{message['op']}")(message, fds)
-        except OSError as trouble:
-            ipc_protocol.send(self._control, {"event": "refused", "id": message["id"], "why": str(trouble)})
+        except OSError as error:
+            ipc_protocol.send(self._control, {"event": "refused", "id": message["id"], "why": str(error)})
         finally:
             for fd in fds:
                 os.close(fd)
@@ -114,8 +114,8 @@ class Holder:
             os.close(pid_fd)
             self._control.close()
             pod_init.main(plan, socket.socket(fileno=os.dup(kubelet_fd)), network)
-        except OSError as trouble:
-            os.write(pid_fd, str(trouble).encode())
+        except OSError as error:
+            os.write(pid_fd, str(error).encode())
         finally:
             os._exit(1)
 
@@ -189,8 +189,8 @@ def main(control: socket.socket, plan: dict[str, Any], sandbox_pid: int) -> None
             _enter_namespaces()
             _make_bridge(plan["bridge"], plan["gateway"], plan["prefix_length"])
         syscalls.adopt_orphans()
-    except OSError as trouble:
-        ipc_protocol.send(control, {"event": "failed", "why": _explain(trouble)})
+    except OSError as error:
+        ipc_protocol.send(control, {"event": "failed", "why": _explain(error)})
         return
     syscalls.set_title("raytide-node")
     holder = Holder(control, plan["state_dir"], has_namespaces=plan["has_namespaces"])

@@ -115,8 +115,8 @@ class PodInit:
         message, fds = received
         try:
             getattr(self, f"_on_{message['op']}")(message, fds)
-        except OSError as trouble:
-            self._say(event="refused", id=message["id"], why=str(trouble))
+        except OSError as error:
+            self._say(event="refused", id=message["id"], why=str(error))
         finally:
             for fd in fds:
                 os.close(fd)
@@ -207,8 +207,8 @@ def _become(message: dict[str, Any], fds: list[int], trouble_fd: int, parent: in
         os.chdir(message["working_dir"])
         argv = _within_limits(message["argv"])
         os.execvpe(argv[0], argv, message["env"])  # noqa: S606 - running commands is the point
-    except OSError as trouble:
-        os.write(trouble_fd, _explain(trouble, message).encode())
+    except OSError as error:
+        os.write(trouble_fd, _explain(error, message).encode())
     finally:
         os._exit(_COMMAND_NOT_RUN)
 
@@ -257,9 +257,9 @@ def main(plan: PodPlan, kubelet: socket.socket, node_network: netlink.Netlink | 
         if node_network is not None:
             prepare(plan, node_network)
             node_network.close()
-    except OSError as trouble:
-        print(f"{plan.name}: {trouble}", file=sys.stderr, flush=True)  # noqa: T201 - stderr is the holder's log file
-        ipc_protocol.send(kubelet, {"event": "failed", "why": str(trouble)})
+    except OSError as error:
+        print(f"{plan.name}: {error}", file=sys.stderr, flush=True)  # noqa: T201 - stderr is the holder's log file
+        ipc_protocol.send(kubelet, {"event": "failed", "why": str(error)})
         os._exit(1)
     ipc_protocol.send(kubelet, {"event": "ready"})
     PodInit(plan, kubelet).run()

@@ -210,10 +210,10 @@ class Engine(ABC):
             directory.mkdir(parents=True)
             tmpfs = self.prepare(sandbox)
             await self._start_first(sandbox, number, tmpfs)
-        except BaseException as trouble:
+        except BaseException as error:
             await self._abandon(sandbox)
-            if isinstance(trouble, OSError):
-                raise ContainerRuntimeError(f"sandbox of pod {config.name}: {trouble}") from trouble
+            if isinstance(error, OSError):
+                raise ContainerRuntimeError(f"sandbox of pod {config.name}: {error}") from error
             raise
         return sandbox
 

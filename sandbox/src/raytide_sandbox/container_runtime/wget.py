@@ -28,10 +28,10 @@ def main(argv: list[str]) -> int:
         try:
             with urllib.request.urlopen(options.url, timeout=options.timeout) as answer:  # noqa: S310 - http by the lines above
                 sys.stdout.buffer.write(answer.read())
-        except urllib.error.HTTPError as refusal:
-            return _fail(options.quiet, refusal, 8)
-        except (OSError, http.client.HTTPException) as failure:
-            trouble = failure
+        except urllib.error.HTTPError as error:
+            return _fail(options.quiet, error, 8)
+        except (OSError, http.client.HTTPException) as error:
+            trouble = error
         else:
             return 0
     return _fail(options.quiet, trouble, 4)

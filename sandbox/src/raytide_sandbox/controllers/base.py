@@ -70,8 +70,8 @@ def attempt(write: Callable[[], object]) -> bool:
     """Run a write; False when the API rejected it because the state has changed meanwhile."""
     try:
         write()
-    except ApiStatusError as refusal:
-        if refusal.code in _PASSING:
+    except ApiStatusError as error:
+        if error.code in _PASSING:
             return False
         raise
     return True

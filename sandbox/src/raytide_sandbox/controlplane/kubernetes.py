@@ -220,9 +220,9 @@ async def _install_crds(api: ApiClient) -> None:
     for name, manifest in crds:
         try:
             await api.request("POST", CRD_PATH, body=manifest)
-        except ApiStatusError as refusal:
-            if refusal.status != 409:
-                raise ControlPlaneError(f"{name} is refused by the API server: {refusal}") from refusal
+        except ApiStatusError as error:
+            if error.status != 409:
+                raise ControlPlaneError(f"{name} is refused by the API server: {error}") from error
     for _, manifest in crds:
         path = f"{CRD_PATH}/{manifest['metadata']['name']}"
         while not _is_established(await api.get(path)):  # noqa: ASYNC110 - of another program

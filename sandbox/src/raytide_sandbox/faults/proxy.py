@@ -252,8 +252,8 @@ class FaultProxy:
                 async for line in lines:
                     await response.write(line)
             await response.write_eof()
-        except StreamRejectedError as refused:
-            said = refused.response
+        except StreamRejectedError as error:
+            said = error.response
             self._note(call, said.status)
             return web.Response(status=said.status, body=said.body, headers=said.headers)
         except (ConnectionLostError, *_AWAY):

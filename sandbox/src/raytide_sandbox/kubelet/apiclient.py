@@ -115,8 +115,8 @@ class ApiClient:
                 timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
             ) as response:
                 answer = await response.read()
-        except (aiohttp.ClientError, OSError) as trouble:
-            raise ApiUnavailableError(f"{method} {path}: {trouble!r}") from trouble
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiUnavailableError(f"{method} {path}: {error!r}") from error
         decoded = _decode(answer)
         if response.status >= 400:
             raise ApiStatusError(response.status, str(decoded.get("message") or answer[:200].decode(errors="replace")))
@@ -173,8 +173,8 @@ class ApiClient:
                     if event.get("type") == "ERROR" or "metadata" not in (event.get("object") or {}):
                         raise ApiStatusError(410, str(event)[:200])
                     yield WatchEvent(str(event["type"]), event["object"])
-        except (aiohttp.ClientError, OSError, ValueError) as trouble:
-            raise ApiUnavailableError(f"watch {path}: {trouble!r}") from trouble
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ApiUnavailableError(f"watch {path}: {error!r}") from error
 
 
 def _decode(answer: bytes) -> Manifest:

@@ -240,5 +240,5 @@ def _divided(amount: Any, divisor: Any) -> int:
     try:
         unit = Quantity.parse(divisor or "1").nanos or Quantity.parse("1").nanos
         return -(-Quantity.parse(amount).nanos // unit)
-    except QuantityError as trouble:
-        raise PodSpecError(str(trouble)) from trouble
+    except QuantityError as error:
+        raise PodSpecError(str(error)) from error

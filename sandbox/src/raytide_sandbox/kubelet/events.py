@@ -68,10 +68,8 @@ class EventRecorder:
             event = await self._queue.get()
             try:
                 await self._write(event)
-            except (ApiStatusError, ApiUnavailableError) as trouble:
-                _log.debug(
-                    "event not written pod=%s/%s reason=%s: %s", event.namespace, event.pod, event.reason, trouble
-                )
+            except (ApiStatusError, ApiUnavailableError) as error:
+                _log.debug("event not written pod=%s/%s reason=%s: %s", event.namespace, event.pod, event.reason, error)
 
     def _put(self, pod: PodSpec, kind: str, reason: str, message: str, container: str) -> None:
         event = _Event(

@@ -21,6 +21,6 @@ async def ask_health(connect: Connect, service: str, timeout_s: float) -> tuple[
     async with relay(connect) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         try:
             answer = await channel.unary_unary(_METHOD)(question, timeout=timeout_s)
-        except grpc.aio.AioRpcError as trouble:
-            return False, f"gRPC probe failed: {trouble.code().name}: {trouble.details()}"
+        except grpc.aio.AioRpcError as error:
+            return False, f"gRPC probe failed: {error.code().name}: {error.details()}"
     return bytes(answer) == _SERVING, "gRPC probe failed: the service is not SERVING"

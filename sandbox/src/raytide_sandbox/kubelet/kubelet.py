@@ -233,5 +233,5 @@ class Kubelet:
 def _build_worker(host: Host, raw: Manifest) -> _Worker:
     try:
         return PodWorker(host, read_pod(raw))
-    except PodSpecError as trouble:
-        return RefusedPod(host, raw, str(trouble))
+    except PodSpecError as error:
+        return RefusedPod(host, raw, str(error))

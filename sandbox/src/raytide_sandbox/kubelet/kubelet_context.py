@@ -58,8 +58,8 @@ class Host:
         try:
             path = f"/api/v1/namespaces/{namespace}/{_PLURALS.get(kind, 'secrets')}/{name}"
             return await _insist(lambda: self.api.get(path))
-        except ApiStatusError as refusal:
-            if refusal.status == 404:
+        except ApiStatusError as error:
+            if error.status == 404:
                 return None
             raise
 
@@ -78,8 +78,8 @@ async def _insist(ask: Callable[[], Awaitable[Manifest]]) -> Manifest:
     for delay_s in _PATIENCE_S:
         try:
             return await ask()
-        except ApiStatusError as refusal:
-            if refusal.status != _FORBIDDEN:
+        except ApiStatusError as error:
+            if error.status != _FORBIDDEN:
                 raise
         await asyncio.sleep(delay_s)
     return await ask()

@@ -43,8 +43,8 @@ class Heartbeat:
         while True:
             try:
                 await asyncio.gather(*(self._register(node) for node in self._nodes))
-            except (ApiStatusError, ApiUnavailableError) as trouble:
-                _log.info("nodes not registered yet: %s", trouble)
+            except (ApiStatusError, ApiUnavailableError) as error:
+                _log.info("nodes not registered yet: %s", error)
                 await asyncio.sleep(_RETRY_S)
             else:
                 return
@@ -56,11 +56,11 @@ class Heartbeat:
             for node in self._nodes:
                 try:
                     await self._renew(node)
-                except ApiStatusError as refusal:
-                    if refusal.status == 404:
+                except ApiStatusError as error:
+                    if error.status == 404:
                         await self._register_again(node)
-                except ApiUnavailableError as trouble:
-                    _log.info("node not renewed node=%s: %s", node.name, trouble)
+                except ApiUnavailableError as error:
+                    _log.info("node not renewed node=%s: %s", node.name, error)
 
     async def _register(self, node: NodeFacts) -> None:
         status = build_node_status(node, self._since, self._now())
@@ -73,8 +73,8 @@ class Heartbeat:
     async def _register_again(self, node: NodeFacts) -> None:
         try:
             await self._register(node)
-        except (ApiStatusError, ApiUnavailableError) as trouble:
-            _log.info("node not registered node=%s: %s", node.name, trouble)
+        except (ApiStatusError, ApiUnavailableError) as error:
+            _log.info("node not registered node=%s: %s", node.name, error)
 
     async def _renew(self, node: NodeFacts) -> None:
         now = self._now()
@@ -83,8 +83,8 @@ class Heartbeat:
         spec = build_lease_spec(node.name, now)
         try:
             await self._api.merge_patch(f"{_LEASES}/{node.name}", {"spec": spec})
-        except ApiStatusError as refusal:
-            if refusal.status != 404:
+        except ApiStatusError as error:
+            if error.status != 404:
                 raise
             await self._create(_LEASES, build_lease(node.name, self._uids[node.name], now))
 
@@ -92,7 +92,7 @@ class Heartbeat:
         """Create an object and return it; None when it exists already."""
         try:
             return await self._api.request("POST", path, body=manifest)
-        except ApiStatusError as refusal:
-            if refusal.status != 409:
+        except ApiStatusError as error:
+            if error.status != 409:
                 raise
             return None

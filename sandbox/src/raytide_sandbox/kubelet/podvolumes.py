@@ -73,8 +73,8 @@ class PodVolumes:
             await asyncio.sleep(_REFRESH_S)
             try:
                 refresh_files(await self._plan(pod), self._files.volumes)
-            except TROUBLE as trouble:
-                _log.info("volumes not refreshed pod=%s/%s: %s", pod.namespace, pod.name, trouble)
+            except TROUBLE as error:
+                _log.info("volumes not refreshed pod=%s/%s: %s", pod.namespace, pod.name, error)
 
     async def _plan(self, pod: PodSpec) -> tuple[Volume, ...]:
         sources = await self._host.read_sources(pod, volume_references(pod))

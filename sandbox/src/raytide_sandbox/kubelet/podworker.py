@@ -168,15 +168,15 @@ class PodWorker:
             return True
         try:
             await self._volumes.prepare(self.pod)
-        except TROUBLE as trouble:
-            self._host.events.warning(self.pod, "FailedMount", f"MountVolume.SetUp failed: {trouble}")
+        except TROUBLE as error:
+            self._host.events.warning(self.pod, "FailedMount", f"MountVolume.SetUp failed: {error}")
             return False
         try:
             self.sandbox = await self._host.runtime.create_sandbox(
                 build_sandbox_config(self.pod, self._volumes.in_memory)
             )
-        except (ContainerRuntimeError, OSError) as trouble:
-            self._host.events.warning(self.pod, "FailedCreatePodSandBox", f"Failed to create pod sandbox: {trouble}")
+        except (ContainerRuntimeError, OSError) as error:
+            self._host.events.warning(self.pod, "FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
             return False
         self._facts = replace(self._facts, pod_ip=self.sandbox.ip, has_sandbox=True)
         self._spawn(self._watch_sandbox(self.sandbox))
@@ -188,18 +188,18 @@ class PodWorker:
         attempt = before.restart_count + (1 if before.end else 0)
         try:
             self._begin(spec, await self._launch(spec, attempt))
-        except ImageMissingError as missing:
-            self.records[spec.name] = record.cannot_pull(before, str(missing), self._host.now())
-            self._host.events.warning(self.pod, "Failed", f'Failed to pull image "{spec.image}": {missing}', spec.name)
+        except ImageMissingError as error:
+            self.records[spec.name] = record.cannot_pull(before, str(error), self._host.now())
+            self._host.events.warning(self.pod, "Failed", f'Failed to pull image "{spec.image}": {error}', spec.name)
             self._host.events.warning(self.pod, "Failed", f"Error: {record.ERR_IMAGE_PULL}", spec.name)
-        except StartContainerError as trouble:
+        except StartContainerError as error:
             now = self._host.now()
-            self.records[spec.name] = record.cannot_configure(before, trouble.reason, trouble.message, now)
-            self._host.events.warning(self.pod, "Failed", f"Error: {trouble.message}", spec.name)
-        except ContainerRuntimeError as trouble:
-            end = record.Terminated(128, self._host.now(), reason=record.START_ERROR, message=str(trouble))
+            self.records[spec.name] = record.cannot_configure(before, error.reason, error.message, now)
+            self._host.events.warning(self.pod, "Failed", f"Error: {error.message}", spec.name)
+        except ContainerRuntimeError as error:
+            end = record.Terminated(128, self._host.now(), reason=record.START_ERROR, message=str(error))
             self.records[spec.name] = record.never_began(before, end)
-            self._host.events.warning(self.pod, "Failed", f"Error: {trouble}", spec.name)
+            self._host.events.warning(self.pod, "Failed", f"Error: {error}", spec.name)
         self._report()
 
     async def _launch(self, spec: ContainerSpec, attempt: int) -> tuple[Container, Image]:

@@ -134,8 +134,8 @@ class Checker:
             ValueError,
             EOFError,
             asyncio.LimitOverrunError,
-        ) as trouble:
-            return CheckResult(is_success=False, message=str(trouble) or type(trouble).__name__)
+        ) as error:
+            return CheckResult(is_success=False, message=str(error) or type(error).__name__)
 
     async def _exec(self, action: ExecAction) -> CheckResult:
         command = await self._runtime.exec(self._container, ExecConfig(argv=action.command))

@@ -103,8 +103,8 @@ class KubeletServer:
         attempt = _log_attempt(worker, spec, is_previous=is_true(request.query.get("previous")))
         try:
             options = read_options(request.query, self._now())
-        except ValueError as trouble:
-            refuse(400, str(trouble))
+        except ValueError as error:
+            refuse(400, str(error))
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
         lines = read_log(

@@ -62,8 +62,8 @@ async def start_container(host: Host, start: Start, image: Image) -> Container:
     """Start the container; raises StartContainerError and ContainerRuntimeError."""
     try:
         config = await _configure(host, start, image)
-    except (ConfigMissingError, PodSpecError, ApiStatusError, ApiUnavailableError, OSError, ValueError) as trouble:
-        raise StartContainerError(CONFIG_ERROR, str(trouble)) from trouble
+    except (ConfigMissingError, PodSpecError, ApiStatusError, ApiUnavailableError, OSError, ValueError) as error:
+        raise StartContainerError(CONFIG_ERROR, str(error)) from error
     if not config.argv:
         raise StartContainerError("CreateContainerError", "no command specified")
     return await host.runtime.start_container(start.sandbox, config)

@@ -79,12 +79,12 @@ class Reporter:
         while True:
             try:
                 await self._send(method, path, body)
-            except ApiUnavailableError as trouble:
-                _log.debug("%s %s: %s", method, path, trouble)
-            except ApiStatusError as refusal:
-                if refusal.status in _GONE:
+            except ApiUnavailableError as error:
+                _log.debug("%s %s: %s", method, path, error)
+            except ApiStatusError as error:
+                if error.status in _GONE:
                     return False
-                _log.warning("%s %s refused: %s", method, path, refusal)
+                _log.warning("%s %s refused: %s", method, path, error)
             else:
                 return True
             await asyncio.sleep(delay_s)

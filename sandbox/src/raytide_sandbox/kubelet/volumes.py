@@ -159,8 +159,8 @@ def _empty_volume(name: str, raw: Manifest) -> EmptyVolume:
     limit = raw.get("sizeLimit")
     try:
         size_bytes = None if limit is None else to_bytes(limit)
-    except QuantityError as trouble:
-        raise PodSpecError(f'volume "{name}": sizeLimit {trouble}') from trouble
+    except QuantityError as error:
+        raise PodSpecError(f'volume "{name}": sizeLimit {error}') from error
     return EmptyVolume(name=name, is_memory=text(raw.get("medium")) == "Memory", size_bytes=size_bytes)
 
 

@@ -68,8 +68,8 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dia
         except ValueError:
             writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
             return
-        except OSError as trouble:
-            why = str(trouble).replace("\n", " ").encode()
+        except OSError as error:
+            why = str(error).replace("\n", " ").encode()
             writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: %d\r\n\r\n%s" % (len(why), why))
             return
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")

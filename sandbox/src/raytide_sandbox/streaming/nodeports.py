@@ -96,8 +96,8 @@ class NodePorts:
         stack = contextlib.AsyncExitStack()
         try:
             await stack.enter_async_context(relay(lambda: self._to_a_pod(port), port=port))
-        except OSError as trouble:
-            _log.warning("node port %d cannot be served on this machine: %s", port, trouble)
+        except OSError as error:
+            _log.warning("node port %d cannot be served on this machine: %s", port, error)
             return
         self._open[port] = stack
 

@@ -102,20 +102,22 @@ async def _forward(data: SpdyStream, error: SpdyStream, runtime: Runtime, sandbo
         error.stop_reading()
 
 
-async def _copy_stream(data: SpdyStream, error: SpdyStream, port_text: str, runtime: Runtime, sandbox: Sandbox) -> None:
+async def _copy_stream(
+    data: SpdyStream, errors: SpdyStream, port_text: str, runtime: Runtime, sandbox: Sandbox
+) -> None:
     try:
         reader, writer = await open_pod_connection(runtime, sandbox, int(port_text))
-    except (OSError, ValueError) as trouble:
+    except (OSError, ValueError) as error:
         pod = sandbox.config.uid
-        message = f"error forwarding port {port_text} to pod {pod}, uid : failed to connect: {trouble}"
-        await error.write(message.encode())
+        message = f"error forwarding port {port_text} to pod {pod}, uid : failed to connect: {error}"
+        await errors.write(message.encode())
         return
     upward = asyncio.create_task(_feed(data, writer))
     try:
         while chunk := await reader.read(_CHUNK):
             await data.write(chunk)
-    except OSError as trouble:
-        await error.write(f"error forwarding port {port_text}: {trouble}".encode())
+    except OSError as error:
+        await errors.write(f"error forwarding port {port_text}: {error}".encode())
     finally:
         upward.cancel()
         await asyncio.gather(upward, return_exceptions=True)
@@ -141,16 +143,16 @@ async def _serve_channels(socket: web.WebSocketResponse, ports: list[int], runti
                 await socket.send_bytes(bytes([channel]) + struct.pack("<H", port))
             try:
                 reader, writers[2 * index] = await open_pod_connection(runtime, sandbox, port)
-            except OSError as trouble:
-                await socket.send_bytes(bytes([2 * index + 1]) + f"error forwarding port {port}: {trouble}".encode())
+            except OSError as error:
+                await socket.send_bytes(bytes([2 * index + 1]) + f"error forwarding port {port}: {error}".encode())
                 continue
             copies.append(asyncio.create_task(_copy_channel(reader, socket, 2 * index)))
         async for message in socket:
             if message.type is WSMsgType.BINARY and message.data and message.data[0] in writers:
                 writers[message.data[0]].write(message.data[1:])
                 await writers[message.data[0]].drain()
-    except OSError as trouble:
-        _log.info("port-forward ended: %s", trouble)
+    except OSError as error:
+        _log.info("port-forward ended: %s", error)
     finally:
         for task in copies:
             task.cancel()

@@ -41,8 +41,8 @@ async def relay_http(
                 request.method, url, headers=headers, data=body or None, allow_redirects=False
             ) as answer:
                 return await _pass_on(request, answer)
-        except aiohttp.ClientError as trouble:
-            refuse(503, f"error trying to reach port {port} of the pod: {trouble}")
+        except aiohttp.ClientError as error:
+            refuse(503, f"error trying to reach port {port} of the pod: {error}")
 
 
 async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

@@ -37,8 +37,8 @@ async def serve_exec(
     config = ExecConfig(argv=wanted.command, has_stdin=wanted.has_stdin, is_tty=wanted.is_tty)
     try:
         command = await runtime.exec(container, config)
-    except ContainerRuntimeError as trouble:
-        await streams.finish(_internal_error(str(trouble)))
+    except ContainerRuntimeError as error:
+        await streams.finish(_internal_error(str(error)))
         return streams.response
     await streams.finish(await _run(command, streams))
     return streams.response

@@ -199,8 +199,8 @@ class SpdyConnection:
     def _read_headers(self, packed: bytes) -> dict[str, str]:
         try:
             return _unpack_headers(self._inflate.decompress(packed))
-        except (zlib.error, struct.error) as trouble:
-            raise SpdyError(f"unreadable headers: {trouble}") from trouble
+        except (zlib.error, struct.error) as error:
+            raise SpdyError(f"unreadable headers: {error}") from error
 
     def _packed_headers(self, headers: Headers) -> bytes:
         plain = struct.pack(">I", len(headers))

@@ -108,8 +108,8 @@ async def heard(wire: Faulty, path: str = PATH) -> list[tuple[float, bytes | str
     try:
         async for piece in wire.stream(path, silence_s=SILENCE_S):
             pieces.append((now() - begun_at, piece))
-    except (LostError, RefusedError) as trouble:
-        return [*pieces, (now() - begun_at, str(trouble))]
+    except (LostError, RefusedError) as error:
+        return [*pieces, (now() - begun_at, str(error))]
     return [*pieces, (now() - begun_at, "end")]
 
 

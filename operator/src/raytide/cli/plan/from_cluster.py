@@ -88,15 +88,15 @@ class ClusterReader:
     ) -> tuple[Any, ...]:
         try:
             return tuple([read(item) async for page in self._client.pages(resource) for item in page.items])
-        except ApiStatusError as refused:
-            if refused.is_not_found and resource is meta.TRAININGJOBS:
+        except ApiStatusError as error:
+            if error.is_not_found and resource is meta.TRAININGJOBS:
                 self._remarks.append("the CRD of TrainingJobs is not installed, so the plan has no jobs")
                 return ()
             if is_needed:
-                raise SnapshotError(f"{resource.plural} cannot be listed: {refused}") from refused
-            self._remarks.append(f"the plan ignores {resource.plural}, because they cannot be listed: {refused}")
+                raise SnapshotError(f"{resource.plural} cannot be listed: {error}") from error
+            self._remarks.append(f"the plan ignores {resource.plural}, because they cannot be listed: {error}")
             return ()
-        except ApiUnavailableError as trouble:
-            raise SnapshotError(f"{resource.plural} cannot be listed: {trouble}") from trouble
+        except ApiUnavailableError as error:
+            raise SnapshotError(f"{resource.plural} cannot be listed: {error}") from error
         except (msgspec.MsgspecError, QuantityError) as error:
             raise SnapshotError(f"{resource.plural}: one object cannot be decoded: {error}") from error

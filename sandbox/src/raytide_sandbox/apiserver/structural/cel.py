@@ -72,8 +72,8 @@ class Rule:
         context = scope.optional if self.is_old_self_optional else scope.plain
         try:
             answer = self.program.execute(context)
-        except Exception as broken:  # noqa: BLE001 - the library raises many types; all are "the rule failed"
-            return RuleViolation(f"{_fault(broken)} evaluating rule: {self.message or self.text}", is_broken=True)
+        except Exception as error:  # noqa: BLE001 - the library raises many types; all are "the rule failed"
+            return RuleViolation(f"{_fault(error)} evaluating rule: {self.message or self.text}", is_broken=True)
         return None if answer is True else RuleViolation(self._detail(context))
 
     def _detail(self, context: cel.Context) -> str:
@@ -128,8 +128,8 @@ def _fault(broken: BaseException) -> str:
 def _compile(text: str, word: str) -> cel.Program:
     try:
         program = cel.compile(text)
-    except Exception as broken:  # noqa: BLE001 - the library documents ValueError only, its parser raises others too
-        raise RuleError(f"{word}: Invalid value: {text!r}: compilation failed: {broken}") from None
+    except Exception as error:  # noqa: BLE001 - the library documents ValueError only, its parser raises others too
+        raise RuleError(f"{word}: Invalid value: {text!r}: compilation failed: {error}") from None
     unknown = sorted(set(program.functions()) - _CORE - _EXTRAS)
     if unknown:
         raise RuleError(f"{word}: Invalid value: {text!r}: function not implemented by this API server: {unknown[0]}")

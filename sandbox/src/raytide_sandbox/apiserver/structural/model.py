@@ -173,8 +173,8 @@ def compile_pattern(text: str, path: str) -> re.Pattern[str]:
     is_anchored = text.endswith("$") and not text.endswith(r"\$")
     try:
         return re.compile(text[:-1] + r"\Z" if is_anchored else text)
-    except re.error as broken:
-        raise SchemaError(f"{path}.pattern: not a regular expression: {broken}") from None
+    except re.error as error:
+        raise SchemaError(f"{path}.pattern: not a regular expression: {error}") from None
 
 
 def build_node(schema: Mapping[str, Json], path: str, *, is_branch: bool = False) -> Node:
@@ -254,5 +254,5 @@ def _build_rules(schema: Mapping[str, Json], path: str) -> tuple[Rule, ...]:
     rules = schema.get("x-kubernetes-validations") or ()
     try:
         return tuple(compile_rule(rule) for rule in rules)
-    except RuleError as refused:
-        raise SchemaError(f"{path}.x-kubernetes-validations: {refused}") from None
+    except RuleError as error:
+        raise SchemaError(f"{path}.x-kubernetes-validations: {error}") from None
