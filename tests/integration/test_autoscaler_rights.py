@@ -185,7 +185,7 @@ MORE_GROUPS = [
     {"op": "replace", "path": "/spec/workerGroupSpecs/1/groupName", "value": "more"},
 ]
 OF_A_GROUP, OF_SPEC = "only replicas and scaleStrategy of a worker group", "nothing in spec but replicas"
-REFUSED = {
+REJECTED = {
     "a worker's image": (patched(f"{GROUP}/template/spec/containers/0/image", "evil"), OF_A_GROUP),
     "a worker's account": (patched(f"{GROUP}/template/spec/serviceAccountName", "admin"), OF_A_GROUP),
     "a group's bounds": (patched(f"{GROUP}/maxReplicas", 1000), OF_A_GROUP),
@@ -204,10 +204,10 @@ REFUSED = {
 
 
 @pytest.mark.rule("FD:SEC-F8")
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("what", REJECTED)
 @pytest.mark.parametrize("user", ["token", "bound"])
 def test_of_its_own_raycluster_it_may_not_change(scene, what, user):
-    order, words = REFUSED[what]
+    order, words = REJECTED[what]
     code, answer = scene.order(order, scene.token if user == "token" else scene.token_of_head())
     assert code == 403, answer
     assert words in answer["message"]

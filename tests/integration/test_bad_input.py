@@ -62,7 +62,7 @@ def send(world, method, path, body=None, **query):
 
 # --- at admission ------------------------------------------------------------------------------------------------------
 
-REFUSED = {
+REJECTED = {
     "replicas as a word": (worker(replicas="many"), "spec.workerGroupSpecs[0].replicas"),
     "a quantity of no unit": (
         head(**pod(resources={"limits": {"cpu": "lots"}})),
@@ -109,7 +109,7 @@ def ask(request):
     client.close()
 
 
-@pytest.mark.parametrize(("spec", "field"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("spec", "field"), REJECTED.values(), ids=REJECTED)
 def test_refused_at_admission_with_the_field(ask, spec, field):
     status, answer, _ = ask("POST", CLUSTERS, written("bad", spec))
     assert status == 422
@@ -184,7 +184,7 @@ KubeRay's own CRD would not have let any of these in.
 UNTOLD_ON_A_REAL_SERVER = {*UNTOLD_BY_CONDITION, "env-map", "managed-number"}
 """A real server's rules also stumble over these; the emulator's see that the value did not change."""
 
-REFUSED_BY_POD_ADMISSION = {
+DENIED_BY_POD_SECURITY = {
     "quantity-word": (head(**pod(resources={"limits": {"cpu": "lots"}})), "quantities must match"),
     "group-name-64": (worker(groupName="x" * 64), "metadata.labels"),
 }
@@ -219,7 +219,7 @@ def store(world, name, spec, status=None):
 
 
 EVERYTHING = {
-    **{name: spec for name, (spec, _) in {**STORED, **REFUSED_BY_POD_ADMISSION}.items()},
+    **{name: spec for name, (spec, _) in {**STORED, **DENIED_BY_POD_SECURITY}.items()},
     **CLAMPED,
     "healthy": {},
 }
@@ -307,7 +307,7 @@ def is_settled(cluster, namespace):
     clusters = by_name(cluster.all("rayclusters.ray.io", namespace))
     told = {event["regarding"]["name"] for event in cluster.all("events.events.k8s.io", namespace)}
     ready = {name for name, obj in clusters.items() if obj.get("status", {}).get("state") == "ready"}
-    return told >= {*STORED, *REFUSED_BY_POD_ADMISSION} and ready >= {"healthy", *BROKEN_STATUS, *CLAMPED}
+    return told >= {*STORED, *DENIED_BY_POD_SECURITY} and ready >= {"healthy", *BROKEN_STATUS, *CLAMPED}
 
 
 @pytest.fixture(scope="module", params=APIS)
@@ -350,7 +350,7 @@ def test_what_is_stored_and_cannot_be_is_told_with_its_field(switched, name, fie
 
 
 @pytest.mark.parametrize(
-    ("name", "field"), [(name, field) for name, (_, field) in REFUSED_BY_POD_ADMISSION.items()], ids=lambda text: text
+    ("name", "field"), [(name, field) for name, (_, field) in DENIED_BY_POD_SECURITY.items()], ids=lambda text: text
 )
 def test_a_pod_the_api_server_does_not_want_is_told_in_its_words(switched, name, field):
     failure = switched.condition(name, constants.REPLICA_FAILURE)

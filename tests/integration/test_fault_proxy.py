@@ -37,7 +37,7 @@ from raytide_sandbox.faults.types import (
     LoseAnswer,
     LoseRequest,
     Overtake,
-    Refuse,
+    RefuseConnection,
     Reset,
     Stale,
     Stall,
@@ -200,7 +200,7 @@ async def test_a_late_commit_comes_after_everybody_gave_up(wire):
 
 
 async def test_a_refused_connection_ends_at_once_and_nothing_happened(wire):
-    wire.script.of_calls.append(Rule(Refuse()))
+    wire.script.of_calls.append(Rule(RefuseConnection()))
     with pytest.raises(ApiUnavailableError, match=r"Disconnected|Reset|ClientOSError"):
         await wire.create("a")
     assert wire.names() == set()

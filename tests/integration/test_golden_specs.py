@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from raytide.api import constants
-from support.golden_differences import REFUSED, compare, lacking
+from support.golden_differences import REJECTED, compare, lacking
 from support.golden_records import read_record, spec_files
 from support.golden_world import seen_of, seen_of_all
 
@@ -23,7 +23,7 @@ INVALID = ("Warning", constants.INVALID_SPEC)
 REPORTED = {"09-ft-rocksdb": "spec.gcsFaultToleranceOptions.backend"}
 """Refused by the operator, because a feature gate is its affair: condition, event, and the field both name."""
 
-NOT_BUILT = {
+UNSUPPORTED_FIELDS = {
     "08-ft-redis": {"spec.gcsFaultToleranceOptions"},
     "10-ft-annotation": {"metadata.annotations[ray.io/ft-enabled]"},
     "16-ingress": {"spec.headGroupSpec.enableIngress"},
@@ -95,7 +95,7 @@ LISTED = {
 03 names a Ray with which our autoscaler is not tested; 04 mounts one volume at two places and has a security context of its own; 05 brings an image and a command of its own.
 """
 
-SAME = [file for file in spec_files() if file not in {*REFUSED, *REPORTED, *NOT_BUILT, *FAILS_CLOSED}]
+SAME = [file for file in spec_files() if file not in {*REJECTED, *REPORTED, *UNSUPPORTED_FIELDS, *FAILS_CLOSED}]
 MUST_BE_SAME = {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 14, 15, 19, 20, 23, 24, 25, 26, 27, 28, 29, 31, 33, 38}
 
 
@@ -124,7 +124,7 @@ def test_every_difference_has_its_reason(seen, file):
     assert unlisted(file, seen[file]) == []
 
 
-@pytest.mark.parametrize(("file", "field"), REFUSED.items(), ids=REFUSED)
+@pytest.mark.parametrize(("file", "field"), REJECTED.items(), ids=REJECTED)
 def test_the_api_server_names_the_field_it_refuses(seen, file, field):
     assert field in seen[file].refused
     assert seen[file].objects == {}
@@ -173,14 +173,14 @@ def test_our_autoscaler_may_write_to_its_own_raycluster_and_to_nothing_else(seen
     assert written == [own]
 
 
-@pytest.mark.parametrize("file", NOT_BUILT)
+@pytest.mark.parametrize("file", UNSUPPORTED_FIELDS)
 def test_every_field_of_what_is_not_built_is_named(seen, file):
     fate = seen[file].fate_beside(read_record(file))
-    assert set(fate.unsupported) == NOT_BUILT[file]
+    assert set(fate.unsupported) == UNSUPPORTED_FIELDS[file]
     assert lacking(fate)
 
 
-@pytest.mark.parametrize("file", NOT_BUILT)
+@pytest.mark.parametrize("file", UNSUPPORTED_FIELDS)
 def test_what_is_built_runs_meanwhile(seen, file):
     assert seen[file].raw_status["state"] == "ready"
     assert seen[file].condition(constants.HEAD_POD_READY)["status"] == "True"

@@ -43,7 +43,7 @@ STEADY = [name for name in starts() if name not in (TWO_HEADS, *NEEDS_NEW_SERVIC
 """Nothing whatever is to be done for these."""
 STAMPED_ANEW = ("30-recreate", "30-recreate~old-stamps")
 """With upgrade strategy Recreate, KubeRay writes its version and hash into a head pod that another version of it made."""
-REFUSED = {
+REJECTED = {
     "09-ft-rocksdb": "KubeRay made nothing of it either: the feature gate is off",
     "17-auth-token": "authentication by token is not built",
     "18-auth-secret-autoscaling": "authentication by token is not built",
@@ -51,7 +51,7 @@ REFUSED = {
 """Nothing may be added to these, and what runs stays."""
 WITHOUT_PODS = ("21-suspend",)
 HELD_BY_A_FINALIZER = [name for name in STEADY if name.startswith(("08-", "10-"))]
-LIVING = [name for name in STEADY if name not in (*REFUSED, *WITHOUT_PODS)]
+LIVING = [name for name in STEADY if name not in (*REJECTED, *WITHOUT_PODS)]
 FULL = ("02-head-only",)
 """There is no group to scale."""
 AT_ONCE = 8
@@ -64,7 +64,7 @@ SAME = (
 """What KubeRay had written and stays as it is."""
 OURS = {
     "Unsupported": STEADY,
-    "Invalid": tuple(REFUSED),
+    "Invalid": tuple(REJECTED),
     "WorkersMissing": ("13-custom-resources",),
     "ReplicaFailure": SERVICES_WITHOUT_OWNER,
 }
@@ -249,7 +249,7 @@ def taken_node(loaded: Loaded) -> str:
 @pytest.mark.rule("FD:RC-B3")
 async def test_nothing_is_added_to_what_is_refused(taken):
     """Whoever asks for more is told why there is none, and what runs stays as it is."""
-    await for_all(taken, REFUSED, ask_for_more)
+    await for_all(taken, REJECTED, ask_for_more)
 
 
 async def ask_for_more(taken: Taken) -> None:

@@ -133,7 +133,7 @@ def test_taken_without_losing_a_field(api, spec):
 
 # --- what it refuses -----------------------------------------------------------------------------------------------------
 
-REFUSED = {
+REJECTED = {
     "no trainer": (changed(trainer=...), "spec.trainer"),
     "no minimum": (changed(**{"trainer__min-instance": ...}), "spec.trainer.min-instance"),
     "no trainers at all": (changed(**{"trainer__min-instance": 0}), "spec.trainer.min-instance"),
@@ -163,7 +163,7 @@ REFUSED = {
 
 
 @pytest.mark.rule("TJ:3-2")
-@pytest.mark.parametrize(("obj", "field"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("obj", "field"), REJECTED.values(), ids=REJECTED)
 def test_refused_with_the_field(api, obj, field):
     answer = api.post(JOBS, obj, **DRY)
     assert answer.status == 422, answer.body

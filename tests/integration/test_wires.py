@@ -358,7 +358,7 @@ async def test_the_very_same_create_sent_twice_makes_one_pod(following, server):
     assert [done.outcomes[0].result for done in (first, again)] == [Result.DONE, Result.DONE]
     assert [pod.uid for pod in following.pods()] == [made.uid]
     foreign = await following.apply(server.create("a", group="other"))
-    assert foreign.outcomes[0].result is Result.REFUSED
+    assert foreign.outcomes[0].result is Result.REJECTED
     assert foreign.outcomes[0].reason == "AlreadyExists"
 
 
@@ -366,7 +366,7 @@ async def test_the_very_same_create_sent_twice_makes_one_pod(following, server):
 async def test_a_patch_of_a_namesake_is_refused(client, following, server):
     await client.create(PODS, server.pod("a"))
     done = await following.apply(Patch(PODS, server.home, "a", "another-uid", {"metadata": {"labels": {"x": "y"}}}))
-    assert done.outcomes[0].result is Result.REFUSED
+    assert done.outcomes[0].result is Result.REJECTED
     live = await client.get(PODS, Key(server.home, "a"))
     assert live is not None
     assert "x" not in live["metadata"]["labels"]

@@ -27,7 +27,7 @@ from raytide_sandbox.faults.types import (
     Kill,
     LoseAnswer,
     LoseRequest,
-    Refuse,
+    RefuseConnection,
     Reset,
     Stall,
     WatchFault,
@@ -204,7 +204,7 @@ class Life:
             replica.script.of_calls.insert(0, Rule(fault, matches, times=None, until_s=until_s))
 
     def away(self) -> None:
-        self._for_a_while(Refuse(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is away")
+        self._for_a_while(RefuseConnection(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is away")
         self.cut()
 
     def lease_away(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import Answer, CallFault, Refuse
+from raytide_sandbox.faults.types import Answer, CallFault, RefuseConnection
 
 from simulation.history import FAULTS, SPOILS, is_write
 from simulation.matrix import done
@@ -184,7 +184,7 @@ class JobLife:
         self.stage.script.of_lines.extend(Rule(fault) for fault in how)
 
     def away(self) -> None:
-        self._for_a_while(Refuse(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is away")
+        self._for_a_while(RefuseConnection(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is away")
         self.stage.wire.cut()
 
     def quota(self) -> None:

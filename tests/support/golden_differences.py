@@ -15,7 +15,7 @@ from support.golden_records import differences, without_hash, without_version
 
 Json = dict[str, Any]
 
-REFUSED: Final = {
+REJECTED: Final = {
     "34-invalid-duplicate-groups": "spec.workerGroupSpecs",
     "35-invalid-min-above-max": "spec.workerGroupSpecs[0].minReplicas",
     "36-invalid-name": "metadata.name",
@@ -143,7 +143,7 @@ class Known:
 
 def _is_refused_earlier(fate: Fate, _place: str) -> bool:
     names_a_field = re.search(r"spec\.|workerGroupSpecs|metadata\.name|metadata\.annotations", fate.refusal)
-    wanted = REFUSED.get(fate.recorded["file"], "")
+    wanted = REJECTED.get(fate.recorded["file"], "")
     return bool(names_a_field) and wanted in fate.refusal and (fate.is_recorded_as_invalid or _has_one_name_twice(fate))
 
 

@@ -43,7 +43,7 @@ class JobWorld:
         self.pods: dict[str, JobPod] = {}
         self.services: dict[str, JobObject] = {}
         self.config_maps: dict[str, JobObject] = {}
-        self.refusals: tuple[PendingRetry, ...] = ()
+        self.pending_retries: tuple[PendingRetry, ...] = ()
         self.unready_nodes: frozenset[str] = frozenset()
         self.known_for_s = float("inf")
         self.is_deleted = False
@@ -89,7 +89,7 @@ class JobWorld:
             services=self.services.values(),
             config_maps=self.config_maps.values(),
             unready_nodes=self.unready_nodes,
-            refusals=self.refusals,
+            pending_retries=self.pending_retries,
             seen_at=self.now,
             known_for_s=self.known_for_s,
         )

@@ -3,7 +3,7 @@
 import pytest
 
 from raytide.api.pod import ContainerView, PodCondition
-from raytide.api.pod_failure import Cause, is_namespace_terminating, trouble_of, trouble_of_refusal
+from raytide.api.pod_failure import Cause, failure_of, failure_of_rejection, is_namespace_terminating
 from support.builders import NOT_READY, pending, pod, waiting
 
 
@@ -33,12 +33,12 @@ from support.builders import NOT_READY, pending, pod, waiting
     ],
 )
 def test_causes(view, cause):
-    trouble = trouble_of(view)
+    trouble = failure_of(view)
     assert (trouble.cause if trouble else None) is cause
 
 
 def test_the_words_of_kubernetes_are_kept():
-    assert trouble_of(pending("a", containers=(waiting("ray", "ErrImagePull", "not found"),))).detail == (
+    assert failure_of(pending("a", containers=(waiting("ray", "ErrImagePull", "not found"),))).detail == (
         "container ray: ErrImagePull: not found"
     )
 
@@ -52,7 +52,7 @@ def test_the_words_of_kubernetes_are_kept():
     ],
 )
 def test_refusals(message, cause):
-    assert trouble_of_refusal("Forbidden", message).cause is cause
+    assert failure_of_rejection("Forbidden", message).cause is cause
 
 
 def test_a_namespace_on_its_way_out_is_recognised():

@@ -10,7 +10,7 @@ from raytide.api.errors import ApiUnavailableError
 from raytide.autoscaler.provider import FORBIDDEN_S, Written
 from support.builders import group
 from unit.autoscaler.harness import CLUSTERS, KEY, Stage
-from unit.kube.scripted import answer, refusal
+from unit.kube.scripted import answer, status_error
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("FD:AS-A16")]
 
@@ -26,11 +26,11 @@ async def stage():
 
 def kuberays_role(method, path, _body):
     """It may get and patch its RayCluster, neither list nor watch it."""
-    return refusal(403, "Forbidden") if path.endswith("/rayclusters") and method in ("GET", "WATCH") else None
+    return status_error(403, "Forbidden") if path.endswith("/rayclusters") and method in ("GET", "WATCH") else None
 
 
 def without_watch(method, path, _body):
-    return refusal(403, "Forbidden") if path.endswith("/rayclusters") and method == "WATCH" else None
+    return status_error(403, "Forbidden") if path.endswith("/rayclusters") and method == "WATCH" else None
 
 
 def cut_off(method, path, _body):

@@ -17,7 +17,7 @@ from raytide.autoscaler.state.snapshot import ReconcilerState
 from support.builders import group
 from support.fake_gcs import fake_gcs
 from unit.autoscaler.harness import CLUSTERS, KEY, Stage
-from unit.kube.scripted import refusal
+from unit.kube.scripted import status_error
 
 pytestmark = pytest.mark.looptime
 
@@ -204,7 +204,7 @@ async def test_a_patch_that_was_outrun_is_decided_anew(stage, status):
         if method == "PATCH" and not refused:
             refused.append(path)
             stage.edit(lambda obj: obj["spec"]["workerGroupSpecs"][0].update(maxReplicas=2))
-            return refusal(status, "Invalid", "the server rejected our request")
+            return status_error(status, "Invalid", "the server rejected our request")
         return None
 
     stage.front.intercept = outrun
@@ -218,7 +218,7 @@ async def test_without_the_first_patch_nobody_is_drained(stage):
     await scaled_up(stage, 2)
     for number in range(2):
         stage.gcs.make_idle(f"demo-cpu-worker-{number}")
-    stage.front.intercept = lambda method, _path, _body: refusal(422, "Invalid") if method == "PATCH" else None
+    stage.front.intercept = lambda method, _path, _body: status_error(422, "Invalid") if method == "PATCH" else None
     async with stage.running():
         await asyncio.sleep(120)
     assert stage.count("PATCH") > 1
@@ -358,7 +358,9 @@ async def test_a_gcs_that_does_not_take_the_report_changes_nothing(stage):
 
 
 async def test_a_slow_api_server_and_a_slow_gcs_are_read_side_by_side(stage):
-    stage.front.intercept = lambda _m, path, _b: refusal(403) if path.endswith("/rayclusters") else None  # no watch
+    stage.front.intercept = lambda _m, path, _b: (
+        status_error(403) if path.endswith("/rayclusters") else None
+    )  # no watch
     stage.front.delay_s = stage.gcs.delay_s = 2.0
     async with stage.running():
         await stage.until("two ticks", lambda: len(stage.ticks) >= 3)
@@ -396,7 +398,7 @@ async def test_the_state_of_two_ticks_does_not_share_a_snapshot(stage, monkeypat
 
 async def test_a_patch_that_is_refused_again_and_again_is_tried_less_and_less(stage):
     stage.ask_for(3)
-    stage.front.intercept = lambda method, *_: refusal(403, "Forbidden") if method == "PATCH" else None
+    stage.front.intercept = lambda method, *_: status_error(403, "Forbidden") if method == "PATCH" else None
     async with stage.running():
         await asyncio.sleep(300)
     assert 5 <= stage.count("PATCH") <= 20

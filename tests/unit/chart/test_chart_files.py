@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES
-from raytide.manager.settings import GATES_NOT_BUILT
+from raytide.manager.settings import UNSUPPORTED_GATES
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "helm/raytide/values.schema.json").read_text())
@@ -85,7 +85,7 @@ def test_every_default_is_in_the_schema_and_every_value_has_a_default():
 def test_its_gates_are_the_operators():
     gates = SCHEMA["properties"]["featureGates"]["properties"]
     assert set(gates) == DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES
-    assert {name for name, rule in gates.items() if rule == {"const": False}} == GATES_NOT_BUILT
+    assert {name for name, rule in gates.items() if rule == {"const": False}} == UNSUPPORTED_GATES
 
 
 # --- the image -----------------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def test_a_remark_that_was_gone_for_ten_minutes_is_news(correlator, ears, clock,
 def test_an_object_with_ever_new_remarks_and_refusals_takes_bounded_memory(correlator, ears, clock):
     for clock.at in range(500):
         remarks = [EventSpec("InvalidRayClusterSpec", f"spec.x[{clock.at}] is wrong"), REMARK]
-        correlator.emit(raycluster(), [outcome(Result.REFUSED, f"group-{clock.at}")], remarks)
+        correlator.emit(raycluster(), [outcome(Result.REJECTED, f"group-{clock.at}")], remarks)
     (told,) = correlator._reported.values()
     assert len(told.remarks) == MOST_TOPICS
     assert len(told.refusals) <= MOST_TOPICS
@@ -110,15 +110,15 @@ def test_other_clusters_have_remarks_of_their_own(correlator, ears):
 @pytest.mark.rule("SC:S3")
 def test_a_refusal_is_told_once_a_minute_per_group(correlator, ears, clock):
     for clock.at in (0.0, 30.0):
-        correlator.emit(raycluster(), [outcome(Result.REFUSED, "a"), outcome(Result.REFUSED, "b")], ())
+        correlator.emit(raycluster(), [outcome(Result.REJECTED, "a"), outcome(Result.REJECTED, "b")], ())
     assert [group for _, group, _ in ears.heard] == ["a", "b"]
     clock.at = 60.0
-    correlator.emit(raycluster(), [outcome(Result.REFUSED, "a")], ())
+    correlator.emit(raycluster(), [outcome(Result.REJECTED, "a")], ())
     assert [group for _, group, _ in ears.heard] == ["a", "b", "a"]
 
 
 def test_all_refusals_of_one_pass_go_together(correlator, ears):
-    correlator.emit(raycluster(), [outcome(Result.REFUSED, name=str(i)) for i in range(3)], ())
+    correlator.emit(raycluster(), [outcome(Result.REJECTED, name=str(i)) for i in range(3)], ())
     assert len(ears.heard) == 3, "the recorder counts them"
 
 

@@ -16,7 +16,7 @@ from raytide.controller.expectations import Expectations, ViewDecoder
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from support import virtual_time
-from unit.kube.scripted import Call, ScriptedTransport, answer, refusal
+from unit.kube.scripted import Call, ScriptedTransport, answer, status_error
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D7")]
 KEY, OTHER, OWNER = Key("ns", "c"), Key("ns", "d"), "owner-1"
@@ -182,12 +182,12 @@ async def test_keys_share_the_slots_in_turn(world):
 async def test_a_refusal_skips_further_creates_of_its_group_and_nothing_else(world):
     def quota(call: Call):
         is_g = call.method == "POST" and call.json["metadata"]["labels"]["group"] == "g"
-        return refusal(403, "Forbidden", "exceeded quota") if is_g else stored(call)
+        return status_error(403, "Forbidden", "exceeded quota") if is_g else stored(call)
 
     world.wire.responder = quota
     done = await world.apply(create("a"), create("b"), create("c"), create("x", "h"), delete("y"))
     assert [outcome.result for outcome in done.outcomes] == [
-        Result.REFUSED,
+        Result.REJECTED,
         Result.SKIPPED,
         Result.SKIPPED,
         Result.DONE,
@@ -201,10 +201,10 @@ async def test_a_refusal_skips_further_creates_of_its_group_and_nothing_else(wor
 @pytest.mark.rule("RM:I13")
 async def test_deletes_that_are_refused_are_no_reason_for_haste_and_hold_up_nobody_else(world):
     world.wire.takes_s = 0.1
-    world.wire.responder = lambda call: refusal(403, "Forbidden") if call.method == "DELETE" else stored(call)
+    world.wire.responder = lambda call: status_error(403, "Forbidden") if call.method == "DELETE" else stored(call)
     done = await world.apply(*(delete(f"p{i}", f"u{i}") for i in range(300)))
     results = [outcome.result for outcome in done.outcomes]
-    assert results == [Result.REFUSED] * 10 + [Result.SKIPPED] * 290
+    assert results == [Result.REJECTED] * 10 + [Result.SKIPPED] * 290
     assert not done.is_cut_short
     done = await world.apply(*(delete(f"p{i}", f"u{i}") for i in range(300)), create("x", "h"))
     assert done.outcomes[-1].result is Result.DONE
@@ -213,14 +213,14 @@ async def test_deletes_that_are_refused_are_no_reason_for_haste_and_hold_up_nobo
 @pytest.mark.rule("RM:I13")
 async def test_a_pass_that_achieved_nothing_is_not_called_cut_short(world):
     world.wire.takes_s = 0.5
-    world.wire.responder = lambda _call: refusal(403, "Forbidden")
+    world.wire.responder = lambda _call: status_error(403, "Forbidden")
     done = await world.apply(*(create(f"p{i}", f"g{i}") for i in range(50)))
     assert done.outcomes[-1].result is Result.SKIPPED
     assert not done.is_cut_short
 
 
 async def test_a_create_that_met_another_at_a_quota_is_no_refusal(world):
-    world.wire.answers.append(refusal(409, "Conflict", "resourcequotas: the object has been modified"))
+    world.wire.answers.append(status_error(409, "Conflict", "resourcequotas: the object has been modified"))
     done = await world.apply(create("a"), create("b"))
     assert [outcome.result for outcome in done.outcomes] == [Result.UNAVAILABLE, Result.DONE]
     assert [view.name for view in world.in_flight()] == ["b"]
@@ -228,7 +228,7 @@ async def test_a_create_that_met_another_at_a_quota_is_no_refusal(world):
 
 async def test_a_thousand_skipped_creates_do_not_use_up_the_budget_of_the_next_group(world):
     def quota(call: Call):
-        return refusal(403, "Forbidden") if call.json["metadata"]["labels"]["group"] == "g" else stored(call)
+        return status_error(403, "Forbidden") if call.json["metadata"]["labels"]["group"] == "g" else stored(call)
 
     world.wire.responder = quota
     done = await world.apply(*(create(f"p{i}") for i in range(1000)), create("x", "h"))
@@ -237,7 +237,7 @@ async def test_a_thousand_skipped_creates_do_not_use_up_the_budget_of_the_next_g
 
 
 async def test_three_calls_without_an_answer_end_the_pass_without_haste(world):
-    world.wire.responder = lambda call: refusal(429, headers={"retry-after": "9"})
+    world.wire.responder = lambda call: status_error(429, headers={"retry-after": "9"})
     done = await world.apply(*(create(f"p{i}", f"g{i}") for i in range(10)))
     results = [outcome.result for outcome in done.outcomes]
     assert results == [Result.UNAVAILABLE] * 3 + [Result.SKIPPED] * 7
@@ -247,7 +247,7 @@ async def test_three_calls_without_an_answer_end_the_pass_without_haste(world):
 
 
 async def test_a_terminating_namespace_ends_the_pass_quietly(world):
-    world.wire.responder = lambda call: refusal(
+    world.wire.responder = lambda call: status_error(
         403, "Forbidden", "gone", details={"causes": [{"reason": "NamespaceTerminating"}]}
     )
     done = await world.apply(create("a"), delete("b"))
@@ -285,7 +285,7 @@ async def test_a_pass_that_spent_its_time_waiting_in_vain_is_not_called_cut_shor
 
 @pytest.mark.rule("FD:REL-11", "RM:I13")
 async def test_a_pass_with_an_unanswered_call_backs_off_although_its_budget_ended_and_others_succeeded(world):
-    world.wire.answers.append(refusal(429))
+    world.wire.answers.append(status_error(429))
     done = await world.apply(*(create(f"p{i}") for i in range(600)))
     assert [done.outcomes[0].result, done.outcomes[1].result] == [Result.UNAVAILABLE, Result.DONE]
     assert done.outcomes[-1].result is Result.SKIPPED
@@ -313,7 +313,7 @@ async def test_an_unknown_outcome_stays_in_the_overlay_and_is_repeated_under_the
     assert done.outcomes[0].result is Result.UNKNOWN
     assert world.in_flight() == (View("a", ""),)
     (again,) = world.overlay.due(KEY, OWNER)
-    world.wire.answers += [refusal(409, "AlreadyExists"), exists("a")]
+    world.wire.answers += [status_error(409, "AlreadyExists"), exists("a")]
     done = await world.apply(again)
     assert done.outcomes[0].result is Result.DONE
     assert world.in_flight() == (View("a", "live"),)
@@ -333,14 +333,14 @@ async def test_a_cancelled_pass_leaves_its_writes_in_doubt(world):
 async def test_a_repeat_that_is_refused_does_not_hide_that_the_first_one_worked(world):
     world.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
     await world.apply(create("a"))
-    world.wire.answers += [refusal(403, "Forbidden", "exceeded quota"), exists("a")]
+    world.wire.answers += [status_error(403, "Forbidden", "exceeded quota"), exists("a")]
     await world.apply(create("a"))
     assert [view.name for view in world.in_flight()] == ["a"]
 
 
 @pytest.mark.rule("D15")
 async def test_a_repeat_that_is_refused_ends_the_first_one_once_it_can_no_longer_be_carried_out(world):
-    refused = [refusal(403, "Forbidden", "exceeded quota"), refusal(404, "NotFound")]
+    refused = [status_error(403, "Forbidden", "exceeded quota"), status_error(404, "NotFound")]
     world.wire.answers += [ApiUnavailableError("reset", is_outcome_unknown=True), *refused]
     await world.apply(create("a"))
     await world.apply(create("a"))
@@ -355,7 +355,7 @@ async def test_a_repeat_that_is_refused_ends_the_first_one_once_it_can_no_longer
 async def test_a_repeat_that_did_not_happen_leaves_the_first_one_in_doubt(world):
     world.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
     await world.apply(create("a"))
-    world.wire.answers.append(refusal(429))
+    world.wire.answers.append(status_error(429))
     await world.apply(create("a"))
     assert [view.name for view in world.in_flight()] == ["a"]
 
@@ -365,10 +365,10 @@ async def test_a_repeat_that_did_not_happen_leaves_the_first_one_in_doubt(world)
     ("live", "result", "in_flight"),
     [
         pytest.param(exists("a"), Result.DONE, ["live"], id="ours: its uid enters the overlay"),
-        pytest.param(exists("a", owner="stranger"), Result.REFUSED, [], id="another owner's"),
-        pytest.param(exists("a", group="h"), Result.REFUSED, [], id="another group's"),
+        pytest.param(exists("a", owner="stranger"), Result.REJECTED, [], id="another owner's"),
+        pytest.param(exists("a", group="h"), Result.REJECTED, [], id="another group's"),
         pytest.param(exists("a", deletionTimestamp="now"), Result.UNAVAILABLE, [], id="terminating"),
-        pytest.param(refusal(404, "NotFound"), Result.UNAVAILABLE, [], id="gone in between"),
+        pytest.param(status_error(404, "NotFound"), Result.UNAVAILABLE, [], id="gone in between"),
     ],
 )
 @pytest.mark.parametrize("is_repeat", [False, True], ids=["first time", "repeated"])
@@ -376,8 +376,8 @@ async def test_a_create_that_finds_its_name_taken(world, live, result, in_flight
     if is_repeat:
         world.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
         await world.apply(create("a"))
-    world.wire.answers += [refusal(409, "AlreadyExists", "pods a already exists"), live]
-    if is_repeat and result is Result.REFUSED:
+    world.wire.answers += [status_error(409, "AlreadyExists", "pods a already exists"), live]
+    if is_repeat and result is Result.REJECTED:
         world.wire.answers.append(live)
     done = await world.apply(create("a"))
     assert done.outcomes[0].result is result
@@ -388,11 +388,17 @@ async def test_a_create_that_finds_its_name_taken(world, live, result, in_flight
 @pytest.mark.parametrize(
     ("answers", "result"),
     [
-        pytest.param([refusal(404, "NotFound")], Result.DONE, id="what is gone is done"),
-        pytest.param([refusal(409, "Conflict"), exists("a")], Result.DONE, id="what is another object by now is done"),
-        pytest.param([refusal(409, "Conflict"), refusal(404)], Result.DONE, id="what vanished meanwhile is done"),
-        pytest.param([refusal(409, "Conflict"), exists("a", uid="u")], Result.UNAVAILABLE, id="a real conflict is not"),
-        pytest.param([refusal(403, "Forbidden")], Result.REFUSED, id="what is forbidden is not"),
+        pytest.param([status_error(404, "NotFound")], Result.DONE, id="what is gone is done"),
+        pytest.param(
+            [status_error(409, "Conflict"), exists("a")], Result.DONE, id="what is another object by now is done"
+        ),
+        pytest.param(
+            [status_error(409, "Conflict"), status_error(404)], Result.DONE, id="what vanished meanwhile is done"
+        ),
+        pytest.param(
+            [status_error(409, "Conflict"), exists("a", uid="u")], Result.UNAVAILABLE, id="a real conflict is not"
+        ),
+        pytest.param([status_error(403, "Forbidden")], Result.REJECTED, id="what is forbidden is not"),
     ],
 )
 async def test_a_delete(world, answers, result):
@@ -417,11 +423,11 @@ async def test_a_patch_carries_the_version_from_which_it_was_computed(world):
 @pytest.mark.parametrize(
     ("version", "said", "result"),
     [
-        pytest.param("7", refusal(409, "Conflict"), Result.UNAVAILABLE, id="a conflict means: look again"),
-        pytest.param("", refusal(409, "Conflict"), Result.UNAVAILABLE, id="so it does without a version"),
-        pytest.param("7", refusal(404, "NotFound"), Result.UNAVAILABLE, id="the version is gone: look again"),
-        pytest.param("", refusal(404, "NotFound"), Result.REFUSED, id="what is gone cannot be patched"),
-        pytest.param("7", refusal(403, "Forbidden"), Result.REFUSED, id="what is forbidden is refused"),
+        pytest.param("7", status_error(409, "Conflict"), Result.UNAVAILABLE, id="a conflict means: look again"),
+        pytest.param("", status_error(409, "Conflict"), Result.UNAVAILABLE, id="so it does without a version"),
+        pytest.param("7", status_error(404, "NotFound"), Result.UNAVAILABLE, id="the version is gone: look again"),
+        pytest.param("", status_error(404, "NotFound"), Result.REJECTED, id="what is gone cannot be patched"),
+        pytest.param("7", status_error(403, "Forbidden"), Result.REJECTED, id="what is forbidden is refused"),
     ],
 )
 async def test_a_patch_that_meets_another_write(world, version, said, result):
@@ -444,10 +450,12 @@ async def test_what_a_patch_made_of_an_object_is_in_the_overlay(world):
     [
         pytest.param(exists("a"), 0, ["live"], id="it happened: it counts, and can be deleted by its uid"),
         pytest.param(
-            refusal(404, "NotFound"), 0, [""], id="not there, but it may still be carried out: it stays in doubt"
+            status_error(404, "NotFound"), 0, [""], id="not there, but it may still be carried out: it stays in doubt"
         ),
-        pytest.param(refusal(404, "NotFound"), 59, [""], id="not there a minute later, not quite"),
-        pytest.param(refusal(404, "NotFound"), 61, [], id="not there, and too late: nothing is in flight any more"),
+        pytest.param(status_error(404, "NotFound"), 59, [""], id="not there a minute later, not quite"),
+        pytest.param(
+            status_error(404, "NotFound"), 61, [], id="not there, and too late: nothing is in flight any more"
+        ),
         pytest.param(exists("a", owner="else"), 0, [], id="the name is another owner's: nothing of ours is in flight"),
         pytest.param(ApiUnavailableError("away"), 0, [""], id="no answer: it stays in doubt"),
         pytest.param(ApiUnavailableError("away"), 61, [""], id="no answer a minute later: it stays in doubt"),
@@ -470,7 +478,7 @@ async def test_a_doubtful_create_that_is_unwanted_is_looked_for_not_repeated(wor
 async def test_a_doubtful_create_is_looked_for_every_30_seconds_until_a_minute_has_passed(world):
     world.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
     await world.apply(create("a"))
-    world.wire.responder = lambda call: refusal(404, "NotFound")
+    world.wire.responder = lambda call: status_error(404, "NotFound")
     looks = 0
     while world.in_flight():
         await asyncio.sleep(world.overlay.requeue_after_s(KEY))
@@ -499,7 +507,7 @@ async def test_a_create_that_is_given_up_for_good_is_planned_without_at_once(wor
     runner = ActionRunner(Client(world.wire, clock=Clock()), clock=Clock(), overlays={PODS: world.overlay})
     world.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
     await runner.apply(KEY, OWNER, [create("a")])
-    world.wire.responder = lambda call: refusal(404, "NotFound")
+    world.wire.responder = lambda call: status_error(404, "NotFound")
     await runner.due_retries(KEY, OWNER, [], {"a"})
     assert runner.requeue_after_s(KEY, ApplyResult(()), (), is_continued=False) == 30
     await asyncio.sleep(61)

@@ -12,7 +12,7 @@ from raytide.kube.client import Client
 from raytide.raycluster.controller import RayClusterController, RayClusterControllerOptions
 from raytide.runtime.clock import Clock
 from support import virtual_time
-from unit.kube.scripted import ScriptedTransport, answer, line, refusal
+from unit.kube.scripted import ScriptedTransport, answer, line, status_error
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D2", "FD:REL-C")]
 KEY = Key("ns", "demo")
@@ -42,7 +42,7 @@ class LaggingServer(ScriptedTransport):
             items = list(self.there.values()) if call.path == collection else []
             return answer({"metadata": {"resourceVersion": "5000"}, "items": items})
         found = self.there.get(call.path.rpartition("/")[2])
-        return answer(found) if found else refusal(404, "NotFound")
+        return answer(found) if found else status_error(404, "NotFound")
 
     async def stream(self, path, **_):
         yield b""
@@ -100,8 +100,8 @@ async def read(reader, asked, shown):
         pytest.param(answer(cluster("demo", 7)), 7, 7, 0, id="as it is shown"),
         pytest.param(answer(cluster("demo", 8)), 7, 8, 0, id="newer than it is shown"),
         pytest.param(answer(cluster("demo", 6)), 7, None, 1, id="older than it is shown: a restored store"),
-        pytest.param(refusal(404, "NotFound"), None, None, 0, id="gone, and not shown"),
-        pytest.param(refusal(404, "NotFound"), 7, None, 0, id="gone, and still shown"),
+        pytest.param(status_error(404, "NotFound"), None, None, 0, id="gone, and not shown"),
+        pytest.param(status_error(404, "NotFound"), 7, None, 0, id="gone, and still shown"),
     ],
 )
 def test_one_reading(said, shown, result, lists):
@@ -117,7 +117,7 @@ def test_one_reading(said, shown, result, lists):
 
 def test_what_stays_gone_although_it_is_shown_is_listed_once_and_not_at_each_reading():
     async def main():
-        reader, asked = reading(*[refusal(404, "NotFound")] * 11)
+        reader, asked = reading(*[status_error(404, "NotFound")] * 11)
         for _ in range(11):
             assert await read(reader, asked, 7) == "no answer"
             await asyncio.sleep(GONE_FOR_S / 5)

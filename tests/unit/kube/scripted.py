@@ -41,7 +41,7 @@ def answer(body: object = None, *, status: int = 200, headers: Mapping[str, str]
     return Response(status, raw, headers or {})
 
 
-def refusal(status: int, reason: str = "", message: str = "", **more: Any) -> Response:
+def status_error(status: int, reason: str = "", message: str = "", **more: Any) -> Response:
     headers = more.pop("headers", None)
     return answer({"kind": "Status", "reason": reason, "message": message, **more}, status=status, headers=headers)
 

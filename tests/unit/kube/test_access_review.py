@@ -11,7 +11,7 @@ from raytide.api.rbac_rules import PERMISSIONS, Permission, Scope
 from raytide.kube.access_review import AccessReviewer, access_reviews
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
-from unit.kube.scripted import ScriptedTransport, answer, refusal
+from unit.kube.scripted import ScriptedTransport, answer, status_error
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D9")]
 
@@ -132,7 +132,7 @@ async def test_what_only_a_kind_needs_is_missed_while_it_is_served_and_named_whe
     "trouble",
     [
         pytest.param(ApiUnavailableError("away"), id="nobody answers"),
-        pytest.param(refusal(403, "Forbidden", "no reviews"), id="asking itself is forbidden"),
+        pytest.param(status_error(403, "Forbidden", "no reviews"), id="asking itself is forbidden"),
     ],
 )
 async def test_what_cannot_be_asked_is_believed_and_asked_again(trouble):

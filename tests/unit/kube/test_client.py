@@ -10,7 +10,7 @@ from raytide.kube.client import Client, PatchKind
 from raytide.kube.transport import TooLargeError
 from raytide.runtime.clock import Clock
 from support import virtual_time
-from unit.kube.scripted import ScriptedTransport, answer, refusal
+from unit.kube.scripted import ScriptedTransport, answer, status_error
 
 pytestmark = pytest.mark.looptime
 KEY = Key("ns", "a")
@@ -36,12 +36,14 @@ async def test_get_reads_one_object(client, wire):
 
 
 async def test_get_of_what_is_not_there_is_none(client, wire):
-    wire.answers.append(refusal(404, "NotFound"))
+    wire.answers.append(status_error(404, "NotFound"))
     assert await client.get(PODS, KEY) is None
 
 
 async def test_any_other_no_is_refused_with_the_apis_own_words(client, wire):
-    wire.answers.append(refusal(403, "Forbidden", "not now", details={"causes": [{"reason": "NamespaceTerminating"}]}))
+    wire.answers.append(
+        status_error(403, "Forbidden", "not now", details={"causes": [{"reason": "NamespaceTerminating"}]})
+    )
     with pytest.raises(ApiStatusError) as caught:
         await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
     assert (caught.value.status, caught.value.reason, caught.value.message) == (403, "Forbidden", "not now")
@@ -57,14 +59,14 @@ async def test_a_no_without_a_status_keeps_the_http_words(client, wire):
 
 
 async def test_reads_are_repeated_as_late_as_the_server_asks(client, wire):
-    wire.answers += [refusal(429, headers={"retry-after": "2"}), refusal(503), answer({"ok": True})]
+    wire.answers += [status_error(429, headers={"retry-after": "2"}), status_error(503), answer({"ok": True})]
     before = virtual_time.elapsed_s()
     assert await client.get(PODS, KEY) == {"ok": True}
     assert virtual_time.elapsed_s() - before == pytest.approx(2 + 0.4)
 
 
 async def test_reads_give_up_after_three_attempts(client, wire):
-    wire.answers += [refusal(503)] * 3
+    wire.answers += [status_error(503)] * 3
     with pytest.raises(ApiUnavailableError) as caught:
         await client.get(PODS, KEY)
     assert not caught.value.is_outcome_unknown
@@ -72,7 +74,7 @@ async def test_reads_give_up_after_three_attempts(client, wire):
 
 
 async def test_a_read_does_not_wait_beyond_its_deadline(client, wire):
-    wire.answers.append(refusal(429, headers={"retry-after": "60"}))
+    wire.answers.append(status_error(429, headers={"retry-after": "60"}))
     with pytest.raises(ApiUnavailableError) as caught:
         await client.get(PODS, KEY)
     assert caught.value.retry_after_s == 60
@@ -84,7 +86,7 @@ async def test_a_read_does_not_wait_beyond_its_deadline(client, wire):
     [("3", 3.0), ("0", 0.0), ("99999", 300.0), ("-1", None), ("nan", None), ("Fri, 31 Dec 1999 23:59:59 GMT", None)],
 )
 async def test_only_a_sane_retry_after_counts(client, wire, words, wait_s):
-    wire.answers.append(refusal(429, headers={"retry-after": words}))
+    wire.answers.append(status_error(429, headers={"retry-after": words}))
     with pytest.raises(ApiUnavailableError) as caught:
         await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
     assert caught.value.retry_after_s == wait_s
@@ -93,11 +95,11 @@ async def test_only_a_sane_retry_after_counts(client, wire, words, wait_s):
 @pytest.mark.parametrize(
     ("said", "is_unknown", "retry_after_s"),
     [
-        pytest.param(refusal(429, headers={"retry-after": "3"}), False, 3.0, id="429 did not happen"),
-        pytest.param(refusal(401), False, None, id="401 did not happen"),
-        pytest.param(refusal(500), True, None, id="500 may have happened"),
-        pytest.param(refusal(503), True, None, id="503 may have happened"),
-        pytest.param(refusal(504), True, None, id="504 may have happened"),
+        pytest.param(status_error(429, headers={"retry-after": "3"}), False, 3.0, id="429 did not happen"),
+        pytest.param(status_error(401), False, None, id="401 did not happen"),
+        pytest.param(status_error(500), True, None, id="500 may have happened"),
+        pytest.param(status_error(503), True, None, id="503 may have happened"),
+        pytest.param(status_error(504), True, None, id="504 may have happened"),
         pytest.param(ApiUnavailableError("cut", is_outcome_unknown=True), True, None, id="a cut keeps its own verdict"),
         pytest.param(answer(b"not json"), True, None, id="a yes that cannot be read"),
     ],
@@ -172,7 +174,7 @@ async def test_a_single_object_that_is_too_large_is_said(client, wire):
 async def test_an_expired_list_says_so(client, wire):
     wire.answers += [
         answer({"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [{"n": 1}]}),
-        refusal(410, "Expired"),
+        status_error(410, "Expired"),
     ]
     with pytest.raises(ApiStatusError) as caught:
         [item async for item in client.list(PODS, "ns")]
@@ -198,9 +200,9 @@ async def test_the_gate_shortens_writes_and_stops_them(wire):
     ("reply", "in_doubt_s"),
     [
         pytest.param(answer({}), 0, id="done"),
-        pytest.param(refusal(403, "Forbidden", "no"), 0, id="refused"),
-        pytest.param(refusal(429), 0, id="told to come later"),
-        pytest.param(refusal(504), 10, id="the server gave up waiting"),
+        pytest.param(status_error(403, "Forbidden", "no"), 0, id="refused"),
+        pytest.param(status_error(429), 0, id="told to come later"),
+        pytest.param(status_error(504), 10, id="the server gave up waiting"),
         pytest.param(ApiUnavailableError("reset", is_outcome_unknown=True), 10, id="lost with an unknown outcome"),
         pytest.param(ApiUnavailableError("no connection"), 0, id="never sent"),
     ],

@@ -14,7 +14,7 @@ from raytide.kube.client import Client
 from raytide.kube.event_recorder import Recorder, build_note
 from raytide.runtime.clock import Clock
 from support import virtual_time
-from unit.kube.scripted import ScriptedTransport, answer, refusal
+from unit.kube.scripted import ScriptedTransport, answer, status_error
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D8")]
 
@@ -101,7 +101,7 @@ async def test_a_pass_makes_one_event_per_reason_and_group(wire):
         created("q", "h"),
         deleted("x", "not ready"),
         deleted("y", "named in workersToDelete"),
-        created("z", "k", Result.REFUSED, 'pods "z" is forbidden: exceeded quota'),
+        created("z", "k", Result.REJECTED, 'pods "z" is forbidden: exceeded quota'),
         created("skipped", "k", Result.SKIPPED),
         created("unknown", "k", Result.UNKNOWN),
     ]
@@ -154,7 +154,7 @@ async def test_another_object_or_note_is_another_event(wire):
 async def test_refusals_are_the_same_whatever_name_they_mention(wire):
     async with recording(wire) as recorder:
         for name in ("a", "b"):
-            recorder.record_outcomes(CLUSTER, [created(name, "g", Result.REFUSED, f'pods "{name}": quota')])
+            recorder.record_outcomes(CLUSTER, [created(name, "g", Result.REJECTED, f'pods "{name}": quota')])
             await asyncio.sleep(61)
     assert [call.method for call in wire.calls] == ["POST", "PATCH"]
 
@@ -173,7 +173,7 @@ async def test_after_six_quiet_minutes_it_is_a_new_event(wire):
 
 
 async def test_a_series_whose_event_expired_begins_anew(wire):
-    wire.answers += [answer({}), refusal(404, "NotFound"), answer({})]
+    wire.answers += [answer({}), status_error(404, "NotFound"), answer({})]
     async with recording(wire) as recorder:
         warn(recorder)
         await asyncio.sleep(100)
@@ -201,9 +201,9 @@ async def test_telling_never_waits_and_a_thousand_may(wire):
     ("trouble", "is_logged"),
     [
         pytest.param(ApiUnavailableError("away"), False, id="away"),
-        pytest.param(refusal(403, "Forbidden", "no"), True, id="forbidden"),
+        pytest.param(status_error(403, "Forbidden", "no"), True, id="forbidden"),
         pytest.param(
-            refusal(403, "Forbidden", "gone", details={"causes": [{"reason": "NamespaceTerminating"}]}),
+            status_error(403, "Forbidden", "gone", details={"causes": [{"reason": "NamespaceTerminating"}]}),
             False,
             id="namespace terminating",
         ),
@@ -232,7 +232,7 @@ async def test_a_note_is_cut_to_what_the_api_takes(wire):
 
 
 def test_a_refusal_without_words_gives_its_reason():
-    assert build_note([created("a", result=Result.REFUSED)]) == "Failed to create pod a: Forbidden"
+    assert build_note([created("a", result=Result.REJECTED)]) == "Failed to create pod a: Forbidden"
 
 
 @pytest.mark.rule("FD:SEC-F12")

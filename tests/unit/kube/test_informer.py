@@ -16,7 +16,7 @@ from raytide.kube.reflector import FORBIDDEN_S, SILENCE_S
 from raytide.kube.shared_watch import SharedWatches
 from raytide.runtime.clock import Clock
 from support import virtual_time
-from unit.kube.scripted import HANG, ScriptedTransport, answer, line, refusal
+from unit.kube.scripted import HANG, ScriptedTransport, answer, line, status_error
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D3")]
 
@@ -330,7 +330,7 @@ async def test_without_bookmarks_it_resumes_from_the_last_event():
     [
         pytest.param([line("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})], id="ERROR 410"),
         pytest.param([line("ERROR", {"code": 500, "reason": "InternalError"})], id="ERROR 500"),
-        pytest.param([refusal(410, "Expired")], id="410 instead of a stream"),
+        pytest.param([status_error(410, "Expired")], id="410 instead of a stream"),
         pytest.param([b"}garbage{\n"], id="a garbage line"),
         pytest.param([b'{"type":"\xff","object":{}}\n'], id="bytes that are no UTF-8"),
         pytest.param([b'{"type":"ADDED","object":{"no":"metadata"}}\n'], id="an object without metadata"),
@@ -363,9 +363,9 @@ async def test_a_list_of_garbage_is_asked_for_again(body):
 @pytest.mark.parametrize(
     ("said", "is_sign_of_life"),
     [
-        pytest.param(refusal(404, "NotFound"), True, id="the kind is not there yet"),
-        pytest.param(refusal(403, "Forbidden"), True, id="nobody gave us leave"),
-        pytest.param(refusal(429, headers={"retry-after": "9"}), True, id="later, says the server"),
+        pytest.param(status_error(404, "NotFound"), True, id="the kind is not there yet"),
+        pytest.param(status_error(403, "Forbidden"), True, id="nobody gave us leave"),
+        pytest.param(status_error(429, headers={"retry-after": "9"}), True, id="later, says the server"),
         pytest.param(ApiUnavailableError("no answer"), False, id="nobody answers"),
     ],
 )
@@ -439,7 +439,7 @@ async def test_the_patience_with_silent_streams_can_be_set():
 async def test_a_deletion_missed_while_down_is_told_by_the_new_list():
     world = World()
     world.wire.answers += [listed(pod("a", 1), pod("b", 2), version=5), listed(pod("b", 2), version=9)]
-    world.wire.streams += [[20, ApiUnavailableError("reset")], [refusal(410, "Expired")], [HANG]]
+    world.wire.streams += [[20, ApiUnavailableError("reset")], [status_error(410, "Expired")], [HANG]]
     async with running(world):
         await settled(25)
     assert world.told == ["+a", "+b", "-a"]
@@ -477,8 +477,8 @@ async def test_a_resume_that_brings_something_is_not_fruitless():
 
 async def test_lists_that_fail_back_off_and_wait_as_long_as_asked():
     world = World()
-    world.wire.answers += [refusal(403, "Forbidden")] * 3 + [
-        refusal(429, headers={"retry-after": "20"}),
+    world.wire.answers += [status_error(403, "Forbidden")] * 3 + [
+        status_error(429, headers={"retry-after": "20"}),
         listed(version=5),
     ]
     times = []
@@ -496,7 +496,7 @@ async def test_lists_that_fail_back_off_and_wait_as_long_as_asked():
     assert times == pytest.approx([0, 0.2, 0.6, 1.4, 21.4])
 
 
-AWAY = refusal(503, headers={"retry-after": "120"})
+AWAY = status_error(503, headers={"retry-after": "120"})
 """What a load balancer says in front of a server that is restarted."""
 
 
@@ -551,7 +551,7 @@ async def test_a_list_that_breaks_half_way_changes_nothing():
     world.wire.answers += [
         listed(pod("a", 1), version=5),
         listed(pod("x", 7), version=9, more="x"),
-        refusal(410, "Expired"),
+        status_error(410, "Expired"),
         listed(pod("b", 8), version=10),
     ]
     world.wire.streams += [[line("ERROR", {"code": 410})], [HANG]]
@@ -613,7 +613,7 @@ async def test_refresh_waits_for_a_list_that_began_after_it():
 
 async def test_a_kind_that_is_not_served_has_no_objects_and_is_asked_for_until_it_is(caplog):
     world = World()
-    gone = refusal(404, "NotFound", "the server could not find the requested resource")
+    gone = status_error(404, "NotFound", "the server could not find the requested resource")
     world.wire.answers += [gone, listed(pod("a", 1), version=5), gone, gone, listed(pod("b", 7), version=8)]
     world.wire.streams += [[ApiUnavailableError("cut")] * 1] * 3
     async with running(world):
@@ -632,8 +632,8 @@ async def test_a_kind_that_is_not_served_has_no_objects_and_is_asked_for_until_i
     ("said", "is_listable"),
     [
         pytest.param(ApiUnavailableError("no answer"), None, id="nobody knows before it has answered"),
-        pytest.param(refusal(404, "NotFound"), False, id="not there"),
-        pytest.param(refusal(403, "Forbidden"), False, id="forbidden"),
+        pytest.param(status_error(404, "NotFound"), False, id="not there"),
+        pytest.param(status_error(403, "Forbidden"), False, id="forbidden"),
         pytest.param(listed(version=5), True, id="there, and empty"),
     ],
 )
@@ -648,7 +648,7 @@ async def test_whether_the_server_lets_us_list_it(said, is_listable):
 
 async def test_of_several_namespaces_one_that_may_be_listed_is_enough():
     world = World(namespaces=("a", "b"))
-    world.wire.responder = lambda call: listed(version=5) if "/a/" in call.path else refusal(403, "Forbidden")
+    world.wire.responder = lambda call: listed(version=5) if "/a/" in call.path else status_error(403, "Forbidden")
     world.wire.streams += [[HANG]]
     async with running(world):
         await settled(0.5)
@@ -666,7 +666,7 @@ async def test_of_several_namespaces_one_that_may_be_listed_is_enough():
 )
 async def test_a_right_that_was_withdrawn_is_its_trouble_until_it_is_back(verb, back):
     world = World()
-    no = refusal(403, "Forbidden", f'pods is forbidden: User "u" cannot {verb} resource "pods"')
+    no = status_error(403, "Forbidden", f'pods is forbidden: User "u" cannot {verb} resource "pods"')
     if verb == "list":
         world.wire.answers += [no, no, listed(version=5)]
         world.wire.streams += [back]
@@ -710,7 +710,7 @@ async def test_an_optional_watch_that_is_forbidden_is_asked_for_rarely_and_follo
     caplog.set_level(logging.INFO, logger="raytide")
     world = World(if_forbidden="nothing is followed", forbidden_s=300.0)
     world.wire.answers += [listed(version=5)] * 3
-    world.wire.streams += [[refusal(403, "Forbidden")], [refusal(403, "Forbidden")], [b"", HANG]]
+    world.wire.streams += [[status_error(403, "Forbidden")], [status_error(403, "Forbidden")], [b"", HANG]]
     async with running(world):
         await settled(290)
         assert (world.informer.is_synced, world.informer.is_following) == (True, False)

@@ -15,7 +15,7 @@ from raytide.kube.nodes import DeadNodes
 from raytide.kube.shared_watch import SharedWatches
 from raytide.runtime.clock import Clock
 from support import virtual_time
-from unit.kube.scripted import HANG, ScriptedTransport, answer, line, refusal
+from unit.kube.scripted import HANG, ScriptedTransport, answer, line, status_error
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("FD:RC-B10")]
 
@@ -159,7 +159,7 @@ def test_a_doubt_is_told_within_seconds_of_the_word_that_ends_it():
 
 def test_nothing_is_gone_while_nodes_cannot_be_followed():
     async def main():
-        forbidden = refusal(403, "Forbidden", "nodes are forbidden")
+        forbidden = status_error(403, "Forbidden", "nodes are forbidden")
         async with following(forbidden, then=(bookmark(101), HANG)) as (dead, told):
             await asyncio.sleep(0.1)
             assert not dead.unready([on("gone", 50)])

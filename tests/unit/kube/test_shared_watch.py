@@ -13,7 +13,7 @@ from raytide.kube.client import Client
 from raytide.kube.informer import Informer
 from raytide.kube.shared_watch import SharedWatches
 from raytide.runtime.clock import Clock
-from unit.kube.scripted import HANG, ScriptedTransport, answer, line, refusal
+from unit.kube.scripted import HANG, ScriptedTransport, answer, line, status_error
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D3")]
 
@@ -193,7 +193,7 @@ async def test_a_refresh_also_waits_for_the_first_list_of_its_own_informer():
 async def test_a_forbidden_collection_is_retried_rarely_only_while_every_informer_is_optional(caplog):
     caplog.set_level(logging.INFO, logger="raytide")
     world = World()
-    world.wire.responder = lambda _call: refusal(403, "Forbidden")
+    world.wire.responder = lambda _call: status_error(403, "Forbidden")
     optional, also = world.informer("one", if_forbidden="no a"), world.informer("two", if_forbidden="no b")
     required = world.informer("required")
     async with world.running(optional, also):

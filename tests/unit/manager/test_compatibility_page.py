@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES
-from raytide.cli.operator import NOT_BUILT
+from raytide.cli.operator import UNSUPPORTED_FLAGS
 from raytide.manager.settings import VARIABLES_WITHOUT_EFFECT, Settings
 from unit.raycluster.test_every_field import FIELDS
 
@@ -31,7 +31,7 @@ def test_every_field_of_a_group(place):
 
 
 def test_every_flag():
-    assert [flag for flag in NOT_BUILT if f"`{flag}`" not in section("Flags of the operator")] == []
+    assert [flag for flag in UNSUPPORTED_FLAGS if f"`{flag}`" not in section("Flags of the operator")] == []
 
 
 def test_every_variable_and_gate():

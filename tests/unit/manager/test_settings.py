@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from raytide.api.config import DEFAULT_FEATURE_GATES, AutoscalerConfig, JobConfig, SharingConfig
 from raytide.api.constants import VERSION
 from raytide.api.lease import LeaseTiming
-from raytide.cli.operator import NOT_BUILT, command
+from raytide.cli.operator import UNSUPPORTED_FLAGS, command
 from raytide.manager.settings import (
     Settings,
     gates_without_effect,
@@ -110,7 +110,7 @@ def test_namespaces(text, expected):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        *(pytest.param([flag, "x"], f"{flag}: {why}", id=flag) for flag, why in NOT_BUILT.items()),
+        *(pytest.param([flag, "x"], f"{flag}: {why}", id=flag) for flag, why in UNSUPPORTED_FLAGS.items()),
         pytest.param(["--leader-election-lease-duration", "x"], "'x' is not a duration", id="no duration"),
         pytest.param(["--leader-election-lease-duration", "1500ms"], "whole seconds", id="half a second of lease"),
         pytest.param(

@@ -220,7 +220,7 @@ async def test_a_create_that_nobody_has_seen_is_not_repeated_after_its_pod_was_t
     await asyncio.sleep(60)  # nothing is on its way any more when the room ends
 
 
-def refusal(message):
+def retry(message):
     body = f'{{"kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"{message}"}}'
     return Response(403, body.encode(), {})
 
@@ -229,7 +229,7 @@ def refusal(message):
 async def test_a_refused_group_is_asked_for_again_soon_then_every_thirty_seconds_with_one_pod(here):
     create(here, group(replicas=0))
     await asyncio.sleep(1)
-    here.wire.instead = lambda method, path: refusal("exceeded quota") if path.endswith("/pods") else None
+    here.wire.instead = lambda method, path: retry("exceeded quota") if path.endswith("/pods") else None
     here.wire.writes.clear()
     here.world.edit(CLUSTERS, "demo", None, lambda o: o["spec"]["workerGroupSpecs"][0].update(replicas=5))
     await asyncio.sleep(95)
@@ -276,7 +276,7 @@ def names_kept(root, key):
 @pytest.mark.rule("FD:REL-11", "RC:TR-5", "SC:S4")
 async def test_nothing_is_kept_of_a_cluster_that_is_gone(here):
     """Nor of the quota that its replicas waited for, whose time the next cluster of this name would have to sit out."""
-    quota = refusal("pods 'x' is forbidden: exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2")
+    quota = retry("pods 'x' is forbidden: exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2")
     admitted = iter(range(2))  # the head and one of two hosts
 
     def instead(_method, path):

@@ -199,17 +199,17 @@ def test_a_deterministic_head_name_has_no_random_end():
 
 @pytest.mark.rule("SC:S3", "RM:I18")
 def test_a_refused_group_waits_and_the_others_do_not():
-    refusal = PendingRetry("a", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
+    retry = PendingRetry("a", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
     cluster = parsed(group("a", 1), group("b", 1))
-    todo = decide(cluster, head(), refusals=(refusal,))
+    todo = decide(cluster, head(), pending_retries=(retry,))
     assert told(todo) == ["create demo-b-worker-00000"]
     assert todo.requeue_after_s == 12.0
 
 
 @pytest.mark.rule("SC:S3")
 def test_a_refused_group_still_shrinks():
-    refusal = PendingRetry("cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
-    todo = decide(parsed(group(replicas=1)), head(), *ENOUGH, refusals=(refusal,))
+    retry = PendingRetry("cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
+    todo = decide(parsed(group(replicas=1)), head(), *ENOUGH, pending_retries=(retry,))
     assert told(todo) == ["delete demo-cpu-worker-b"]
 
 
@@ -379,9 +379,9 @@ def test_a_replica_that_cannot_be_completed_is_given_up_and_no_other_begun():
     hosts = [
         pod(f"demo-cpu-worker-{i}", replica_name="r", replica_index=0, host_index=i, num_of_hosts=4) for i in range(2)
     ]
-    refusal = PendingRetry("cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0, times=2)
+    retry = PendingRetry("cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0, times=2)
     cluster = parsed(group(replicas=3, numOfHosts=4), group("gpu", replicas=1))
-    todo = decide(cluster, head(), *hosts, refusals=(refusal,))
+    todo = decide(cluster, head(), *hosts, pending_retries=(retry,))
     assert [name for name in told(todo) if "headless" not in name] == [
         "delete demo-cpu-worker-0",
         "delete demo-cpu-worker-1",

@@ -50,8 +50,8 @@ def test_hundreds_of_groups_of_six_hundred_replicas_share_one_budget(hosts):
 @pytest.mark.rule("FD:SEC-F1", "SC:S3")
 def test_a_group_that_is_refused_leaves_the_budget_to_the_others():
     cluster = wide(2, 600)
-    refusals = (PendingRetry("g0", "FailedToCreateWorkerPod", "exceeded quota", 20.0),)
-    todo = decide(cluster, refusals=refusals)
+    pending_retries = (PendingRetry("g0", "FailedToCreateWorkerPod", "exceeded quota", 20.0),)
+    todo = decide(cluster, pending_retries=pending_retries)
     assert created_by_group(todo) == {"g1": MOST_WRITES}
     assert todo.has_more
 

@@ -36,12 +36,12 @@ def replica(number, hosts=range(SIZE), made=pod, **fields):
     return [host(number, index, made, **fields) for index in hosts]
 
 
-def decide(group, pods, *, refusal=None, **circumstances):
+def decide(group, pods, *, retry=None, **circumstances):
     order = DesiredReplicas(clamp_replicas(group), frozenset(group.scale_strategy.workers_to_delete))
     numbers = itertools.count(1)
     namer = unused(lambda prefix: f"{prefix}-{next(numbers)}", lambda: (each.replica_name for each in pods))
     inputs = GroupInputs(group, pods, order, **circumstances)
-    return plan_replicas(inputs, lambda: namer("new"), rejection=refusal)
+    return plan_replicas(inputs, lambda: namer("new"), rejection=retry)
 
 
 def created(decision):
@@ -374,7 +374,7 @@ def refused(times=1, retry_in_s=5.0, replicas_in_s=0.0):
 
 @pytest.mark.rule("SC:S4")
 @pytest.mark.parametrize(
-    ("pods", "refusal", "gone", "new"),
+    ("pods", "retry", "gone", "new"),
     [
         pytest.param(replica(2, [0, 1]), refused(), [], 0, id="refused once: wait"),
         pytest.param(replica(2, [0, 1]), refused(times=2), ["20", "21"], 0, id="refused twice: give it up"),
@@ -413,8 +413,8 @@ def refused(times=1, retry_in_s=5.0, replicas_in_s=0.0):
         pytest.param([], refused(times=0, retry_in_s=0.0, replicas_in_s=60.0), [], 0, id="given up: begin no other"),
     ],
 )
-def test_a_refused_group(pods, refusal, gone, new):
-    decision = decide(group_of(4), [*replica(0), *replica(1), *pods], refusal=refusal)
+def test_a_refused_group(pods, retry, gone, new):
+    decision = decide(group_of(4), [*replica(0), *replica(1), *pods], retry=retry)
     assert (victims(decision), len(created(decision))) == (gone, new)
     assert decision.has_given_up is bool(gone)
 
@@ -431,8 +431,8 @@ def test_a_refused_group(pods, refusal, gone, new):
 )
 def test_whether_room_for_another_replica_matters(pods, needs_none):
     """A replica that was given up may stay and be completed after all: what held the next one back is void then."""
-    refusal = refused(times=0, retry_in_s=0.0, replicas_in_s=60.0)
-    decision = decide(group_of(3), [*replica(0), *replica(1), *pods], refusal=refusal)
+    retry = refused(times=0, retry_in_s=0.0, replicas_in_s=60.0)
+    decision = decide(group_of(3), [*replica(0), *replica(1), *pods], retry=retry)
     assert decision.needs_none is needs_none
 
 

@@ -7,7 +7,7 @@ from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import RESOURCE_QUOTAS, Key
 from raytide.api.quantity import Quantity
 from raytide.raycluster.observed import PendingRetry
-from raytide.raycluster.quota import Shortage, has_room, shortage_of
+from raytide.raycluster.quota import Shortage, has_capacity, shortage_of
 from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup
 from support.builders import group, parsed
 
@@ -48,7 +48,7 @@ def quota(hard, used):
     ],
 )
 def test_room_for_four_hosts(found, is_enough):
-    assert has_room(SHORTAGE, found, 4) is is_enough
+    assert has_capacity(SHORTAGE, found, 4) is is_enough
 
 
 class Quotas:
@@ -95,7 +95,7 @@ CLUSTER = parsed(group(numOfHosts=4))
 )
 async def test_a_quota_that_is_waited_for(found, told):
     client = Quotas(team=found)
-    assert await QuotaLookup(client, clock=Hands()).has_room_by_group(CLUSTER, [waiting()]) == told
+    assert await QuotaLookup(client, clock=Hands()).has_capacity_by_group(CLUSTER, [waiting()]) == told
     assert client.asked == [Key("default", "team")]
 
 
@@ -104,21 +104,21 @@ async def test_it_is_read_at_most_every_ten_seconds():
     lookup = QuotaLookup(client, clock=clock)
     for passed_s in (0.0, 1.0, LOOK_EVERY_S - 1.5, 1.0):
         clock.now += passed_s
-        await lookup.has_room_by_group(CLUSTER, [waiting()])
+        await lookup.has_capacity_by_group(CLUSTER, [waiting()])
     assert len(client.asked) == 2
     lookup.forget(CLUSTER.key)
-    assert await lookup.has_room_by_group(CLUSTER, [waiting()]) == {"cpu": False}
+    assert await lookup.has_capacity_by_group(CLUSTER, [waiting()]) == {"cpu": False}
 
 
 @pytest.mark.parametrize(
-    "refusal",
+    "retry",
     [
         pytest.param(waiting(replicas_in_s=0.0), id="a refusal that holds back no replica"),
         pytest.param(waiting("violates PodSecurity"), id="a refusal that is no quota's"),
         pytest.param(waiting(group="gone"), id="a group that is no longer there"),
     ],
 )
-async def test_asks_nobody(refusal):
+async def test_asks_nobody(retry):
     client = Quotas()
-    assert await QuotaLookup(client, clock=Hands()).has_room_by_group(CLUSTER, [refusal]) == {}
+    assert await QuotaLookup(client, clock=Hands()).has_capacity_by_group(CLUSTER, [retry]) == {}
     assert client.asked == []

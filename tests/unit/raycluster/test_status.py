@@ -60,7 +60,7 @@ def condition(computed, kind):
 def refused(group_name="cpu", message='pods "demo-cpu-worker-abcde" is forbidden: exceeded quota: q'):
     manifest = {"metadata": {"name": f"demo-{group_name}-worker-abcde", "namespace": "default"}}
     create = Create(PODS, manifest, constants.CREATED_WORKER_POD, constants.FAILED_TO_CREATE_WORKER_POD, group_name)
-    return Outcome(create, Result.REFUSED, "Forbidden", message)
+    return Outcome(create, Result.REJECTED, "Forbidden", message)
 
 
 # --- counts, head, endpoints ---------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_replica_failure_names_group_and_api_text_and_goes_when_nothing_is_refus
 
 def test_a_refusal_is_remembered_while_its_group_waits():
     memory = PendingRetry("cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota: q", 10)
-    found = condition(compute(parsed(), head(), refusals=(memory,)), constants.REPLICA_FAILURE)
+    found = condition(compute(parsed(), head(), pending_retries=(memory,)), constants.REPLICA_FAILURE)
     assert found["message"] == "group cpu: exceeded quota: q"
 
 

@@ -247,7 +247,7 @@ def test_the_deletes_carry_kuberays_reasons_and_a_uid():
         ("DeletedPod", "FailedToDeletePodCollection")
     }
     assert all(action.uid for action in todo.actions)
-    refused = tuple(Outcome(action, Result.REFUSED, message="denied") for action in todo.actions)
+    refused = tuple(Outcome(action, Result.REJECTED, message="denied") for action in todo.actions)
     cluster = parsed(suspend=True, status=SUSPENDING)
     observed = Observed(pods=PODS, services=(head_service(),))
     computed = status(cluster, observed, todo, refused, NOW, scaling=scaling_of(cluster, observed))

@@ -81,17 +81,17 @@ def test_what_has_nodes_gives_nothing_back(has_run):
 def test_a_gang_whose_pods_are_refused_gives_its_room_back_soon():
     world = JobWorld(startPolicy="Gang", pendingTimeoutSeconds=2147483647).settle()
     world.admit()
-    world.refusals = (FORBIDDEN,)
+    world.pending_retries = (FORBIDDEN,)
     world.settle()
     assert is_forbidden(world.job)
     assert not is_repeatedly_forbidden(world.job)
     assert world.condition(constants.WAITING)["reason"] == "CreationForbidden"
     world.pass_time(60)
-    world.refusals = (replace(FORBIDDEN, times=3),)
+    world.pending_retries = (replace(FORBIDDEN, times=3),)
     world.settle()
     assert world.condition(constants.ADMITTED)["reason"] == constants.GANG_TIMEOUT
     assert "gold" in world.condition(constants.ADMITTED)["message"]
-    world.refusals = ()
+    world.pending_retries = ()
     world.settle()
     assert world.status["admission"] == {"timeouts": 1, "forbidden": True}, "nobody has asked again"
     world.pass_time(60)
@@ -107,7 +107,7 @@ def test_one_refusal_ends_no_gang_whose_images_are_pulled():
     world.settle()
     world.pass_time(600)
     world.end("trainer-1", 137, reason="Evicted")
-    world.refusals = (FORBIDDEN,)
+    world.pending_retries = (FORBIDDEN,)
     world.settle()
     assert world.condition(constants.ADMITTED)["status"] == "True"
     assert world.trainers == [0, 2]
@@ -117,11 +117,11 @@ def test_one_refusal_ends_no_gang_whose_images_are_pulled():
 def test_trainers_are_taken_back_for_three_refusals_in_a_row():
     world = JobWorld(low=2, high=4).settle()
     for times, repeatedly in ((1, False), (2, False), (3, True)):
-        world.refusals = (replace(FORBIDDEN, times=times),)
+        world.pending_retries = (replace(FORBIDDEN, times=times),)
         world.settle()
         assert is_forbidden(world.job)
         assert is_repeatedly_forbidden(world.job) == repeatedly, times
-    world.refusals = ()
+    world.pending_retries = ()
     world.settle()
     assert not is_forbidden(world.job)
     assert not is_repeatedly_forbidden(world.job)
@@ -132,7 +132,7 @@ def test_the_words_of_the_api_go_before_those_of_the_sharing_pass():
     world = JobWorld().settle()
     world.say_waiting("InsufficientResources")
     world.pod("trainer-0", phase="Pending")
-    world.refusals = (FORBIDDEN,)
+    world.pending_retries = (FORBIDDEN,)
     world.settle()
     waiting = world.condition(constants.WAITING)
     assert (waiting["reason"], waiting["message"]) == (
@@ -144,7 +144,7 @@ def test_the_words_of_the_api_go_before_those_of_the_sharing_pass():
 @pytest.mark.rule("FD:SEC-F3")
 def test_a_quota_is_not_what_a_job_is_refused_for():
     world = JobWorld().settle()
-    world.refusals = (QUOTA,)
+    world.pending_retries = (QUOTA,)
     world.settle()
     assert not is_forbidden(world.job)
 

@@ -250,7 +250,9 @@ def test_a_foreign_hand_in_the_membership_is_undone():
 
 def test_a_refused_role_waits_and_the_others_go_on():
     world = JobWorld().run()
-    world.refusals = (PendingRetry(constants.TRAINER, constants.FAILED_TO_CREATE_POD, "exceeded quota: small", 12.0),)
+    world.pending_retries = (
+        PendingRetry(constants.TRAINER, constants.FAILED_TO_CREATE_POD, "exceeded quota: small", 12.0),
+    )
     world.resize(4)
     todo = world.plan()
     assert [type(action) for action in todo.actions] == [Patch]

@@ -78,8 +78,8 @@ class Result(Enum):
 
     DONE = "done"
     """The write succeeded, or the object already was as wanted (AlreadyExists with our owner; NotFound on delete)."""
-    REFUSED = "refused"
-    """The API server rejected it: report it to the user, retry slowly."""
+    REJECTED = "refused"
+    """The API server rejected it: report it to the user, retry slowly. The value is a label of `raytide_writes_total`."""
     UNKNOWN = "unknown"
     """The write may have taken effect; the same request will be repeated."""
     UNAVAILABLE = "unavailable"

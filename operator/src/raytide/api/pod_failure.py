@@ -27,7 +27,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class PodFailure:
     """One cause, and Kubernetes' message about it."""
 
     cause: Cause
@@ -56,7 +56,7 @@ _CAUSE_BY_REASON: Final = {
 _CAUSE_BY_WORDS: Final = {"exceeded quota": Cause.QUOTA, NOT_OURS: Cause.NAME_TAKEN}
 
 
-class PodSigns(Protocol):
+class PodConditions(Protocol):
     """The fields of a pod view that the cause is derived from, for pods of every kind."""
 
     @property
@@ -75,23 +75,23 @@ class PodSigns(Protocol):
         ...
 
 
-def trouble_of(pod: PodSigns) -> Trouble | None:
+def failure_of(pod: PodConditions) -> PodFailure | None:
     """The cause that keeps this pod from running, or None when none is known."""
     for container in (*pod.init_containers, *pod.containers):
         cause = _CAUSE_BY_REASON.get(container.reason) if container.state == "waiting" else None
         if cause is not None:
-            return Trouble(cause, _said_of(container))
+            return PodFailure(cause, _container_message(container))
     if pod.scheduled.reason == "SchedulingGated":
-        return Trouble(Cause.GATED, pod.scheduled.message or "the pod has scheduling gates")
+        return PodFailure(Cause.GATED, pod.scheduled.message or "the pod has scheduling gates")
     if pod.scheduled.status == "False" and pod.scheduled.reason == "Unschedulable":
-        return Trouble(Cause.UNSCHEDULABLE, pod.scheduled.message)
+        return PodFailure(Cause.UNSCHEDULABLE, pod.scheduled.message)
     return None
 
 
-def trouble_of_refusal(reason: str, message: str) -> Trouble:
+def failure_of_rejection(reason: str, message: str) -> PodFailure:
     """The cause that keeps a pod from being created, from the API server's message."""
     cause = next((cause for words, cause in _CAUSE_BY_WORDS.items() if words in message), Cause.FORBIDDEN)
-    return Trouble(cause, message or reason)
+    return PodFailure(cause, message or reason)
 
 
 def is_namespace_terminating(message: str) -> bool:
@@ -99,5 +99,5 @@ def is_namespace_terminating(message: str) -> bool:
     return "because it is being terminated" in message
 
 
-def _said_of(container: ContainerView) -> str:
+def _container_message(container: ContainerView) -> str:
     return f"container {container.name}: {container.reason}" + (f": {container.message}" if container.message else "")

@@ -18,7 +18,7 @@ from raytide.api.conditions import parse_timestamp
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import EVENTS
 from raytide.api.pod import PodView
-from raytide.api.pod_failure import Cause, trouble_of
+from raytide.api.pod_failure import Cause, failure_of
 from raytide.autoscaler import messages
 from raytide.autoscaler.state.node_autoscaler_events import NodeAutoscaler, PodEvent, Presence, Source, answers_of
 from raytide.kube.client import Client
@@ -165,5 +165,5 @@ def _moment(event: _Event) -> datetime | None:
 
 
 def _is_unschedulable(pod: PodView) -> bool:
-    trouble = trouble_of(pod)
+    trouble = failure_of(pod)
     return trouble is not None and trouble.cause is Cause.UNSCHEDULABLE

@@ -28,7 +28,7 @@ from raytide.manager.settings import (
 
 log = logging.getLogger(__name__)
 
-NOT_BUILT: Final = {
+UNSUPPORTED_FLAGS: Final = {
     "--enable-batch-scheduler": "batch schedulers are not supported yet",
     "--batch-scheduler": "batch schedulers are not supported yet",
     "--config": "configuration files are not supported yet; use flags and environment variables",
@@ -50,24 +50,30 @@ NOT_BUILT: Final = {
 Command = Callable[..., None]
 
 
-def _refuse(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+def _reject_unsupported(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     if value is not None and ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE:
         flag = param.opts[0]
-        raise click.UsageError(f"{flag}: {NOT_BUILT[flag]}")
+        raise click.UsageError(f"{flag}: {UNSUPPORTED_FLAGS[flag]}")
     return value
 
 
-def _refuse_disabled_metrics(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+def _reject_disabled_metrics(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     if value is not None and value.lower() == "false":
         raise click.UsageError("--enable-metrics=false: use --metrics-addr=0")
     return value
 
 
-def refuse_not_built(command: Command) -> Command:
+def unsupported_options(command: Command) -> Command:
     """Add every flag of NOT_BUILT, hidden, as an option that fails with its message."""
-    for flag in NOT_BUILT:
+    for flag in UNSUPPORTED_FLAGS:
         option = click.option(
-            flag, hidden=True, expose_value=False, callback=_refuse, is_flag=False, flag_value="true", default=None
+            flag,
+            hidden=True,
+            expose_value=False,
+            callback=_reject_unsupported,
+            is_flag=False,
+            flag_value="true",
+            default=None,
         )
         command = option(command)
     return command
@@ -251,9 +257,9 @@ def _setting(field: str, flag: str, **attributes: Any) -> Callable[[Command], Co
     expose_value=False,
     is_flag=False,
     flag_value="true",
-    callback=_refuse_disabled_metrics,
+    callback=_reject_disabled_metrics,
 )
-@refuse_not_built
+@unsupported_options
 def command(**fields: Any) -> None:
     """Run the operator (RayClusters and TrainingJobs) until it receives SIGTERM or SIGINT."""
     try:

@@ -114,9 +114,9 @@ class ActionRunner:
             raise ApiUnavailableError(lost.message, retry_after_s=applied.retry_after_s)
         if is_continued and applied.outcomes and all(o.result is Result.DONE for o in applied.outcomes):
             return 0.0
-        if has_more and any(o.result in (Result.DONE, Result.REFUSED) for o in applied.outcomes):
+        if has_more and any(o.result in (Result.DONE, Result.REJECTED) for o in applied.outcomes):
             return 0.0
-        has_to_ask_again = any(o.result in (Result.REFUSED, Result.SKIPPED) for o in applied.outcomes)
+        has_to_ask_again = any(o.result in (Result.REJECTED, Result.SKIPPED) for o in applied.outcomes)
         in_flight = (overlay.requeue_after_s(key) for overlay in self.overlays.values())
         return earliest(*deadlines, ASK_AGAIN_S if has_to_ask_again else None, *in_flight)
 

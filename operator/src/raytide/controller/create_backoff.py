@@ -102,7 +102,7 @@ class CreateBackoff(Generic[H]):
 
     def _note(self, held_by_group: dict[str, H], group: str, outcomes: Iterable[Outcome], now: float) -> None:
         last_by_result = {outcome.result: outcome for outcome in outcomes}
-        refused, is_some_done = last_by_result.get(Result.REFUSED), Result.DONE in last_by_result
+        refused, is_some_done = last_by_result.get(Result.REJECTED), Result.DONE in last_by_result
         held = held_by_group.get(group)
         if refused is None:
             if is_some_done and held is not None and self.outlives_success(held, now):

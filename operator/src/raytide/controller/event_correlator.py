@@ -127,7 +127,7 @@ def _is_due(
 ) -> bool:
     if outcome.result is Result.DONE:
         return True
-    if outcome.result is not Result.REFUSED:
+    if outcome.result is not Result.REJECTED:
         return False
     topic = (outcome.action.group, outcome.action.failure_reason)
     if topic not in fresh:

@@ -318,7 +318,7 @@ class Executor:
             run.refused_deletes[action.resource, action.group] += 1
         verb = type(action).__name__.lower()
         log.info("API server rejected %s of %s %s: %s", verb, action.resource.kind, _key(action), refused)
-        return Outcome(action, Result.REFUSED, reason=refused.reason, message=refused.message)
+        return Outcome(action, Result.REJECTED, reason=refused.reason, message=refused.message)
 
 
 def _key(action: Action) -> Key:

@@ -84,7 +84,7 @@ def user_agent(version: str) -> str:
     return f"raytide/{version}"
 
 
-def refusal(response: Response) -> ApiStatusError:
+def status_error(response: Response) -> ApiStatusError:
     """Build `ApiStatusError` from the Status in the body, or from the HTTP status when the body is no Status."""
     try:
         status = msgspec.json.decode(response.body, type=_Status)
@@ -368,7 +368,7 @@ def _accept(response: Response) -> Response:
     if 200 <= status < 300:
         return response
     if status == 429 or status >= 500:
-        words = refusal(response)
+        words = status_error(response)
         raise ApiUnavailableError(
             f"{status} {words.reason}: {words.message}",
             retry_after_s=retry_after_s(response),
@@ -377,4 +377,4 @@ def _accept(response: Response) -> Response:
         )
     if status == 401:
         raise ApiUnavailableError("401 Unauthorized: the API server does not accept the credentials", is_answer=True)
-    raise refusal(response)
+    raise status_error(response)

@@ -95,7 +95,7 @@ class Recorder:
         for outcome in outcomes:
             is_done = outcome.result is Result.DONE
             reason = outcome.action.success_reason if is_done else outcome.action.failure_reason
-            if reason and outcome.result in (Result.DONE, Result.REFUSED):
+            if reason and outcome.result in (Result.DONE, Result.REJECTED):
                 event_type = NORMAL if is_done else WARNING
                 bundles.setdefault((event_type, reason, outcome.action.group), []).append(outcome)
         for (event_type, reason, group), bundle in bundles.items():
@@ -231,7 +231,7 @@ def build_note(outcomes: Sequence[Outcome]) -> str:
     verb, done = _verb(outcomes[0])
     what = first.resource.kind.lower()
     names = f"{what} {first.name}" if len(outcomes) == 1 else f"{len(outcomes)} {what}s {first.name} … {last.name}"
-    if outcomes[0].result is Result.REFUSED:
+    if outcomes[0].result is Result.REJECTED:
         return f"Failed to {verb.lower()} {names}: {outcomes[0].message or outcomes[0].reason}"
     reasons = dict.fromkeys(
         o.action.message for o in outcomes if isinstance(o.action, Delete | Patch) and o.action.message

@@ -111,8 +111,8 @@ class HttpTransport:
             async with response:
                 if response.status != 200:
                     async with asyncio.timeout(OPEN_STREAM_S):
-                        refusal = await _whole(response)
-                    raise StreamStatusError(refusal)
+                        error_response = await _whole(response)
+                    raise StreamStatusError(error_response)
                 try:
                     yield b""
                     async for chunk in response.content.iter_any():

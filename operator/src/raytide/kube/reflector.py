@@ -311,7 +311,7 @@ class Reflector:
                 self.is_listable = False
             if isinstance(error, ApiStatusError) and error.is_not_found:
                 return self._is_absent()
-            return self._refused("list", error) or self._wait_s("cannot list", error)
+            return self._forbidden_wait_s("list", error) or self._wait_s("cannot list", error)
         finally:
             self.phase = Phase.WAITING
         self._sink.replace()
@@ -352,7 +352,11 @@ class Reflector:
         except (ApiUnavailableError, ApiStatusError, _RelistError) as error:
             trouble = error
             self._note_answer(error)
-            if isinstance(error, ApiStatusError) and error.status != 410 and (wait_s := self._refused("watch", error)):
+            if (
+                isinstance(error, ApiStatusError)
+                and error.status != 410
+                and (wait_s := self._forbidden_wait_s("watch", error))
+            ):
                 self._must_list = True
                 return wait_s
         finally:
@@ -376,7 +380,7 @@ class Reflector:
         log.log(level, "%s: the API server does not serve this resource yet", self.trouble)
         return wait_s
 
-    def _refused(self, verb: str, trouble: Exception) -> float:
+    def _forbidden_wait_s(self, verb: str, trouble: Exception) -> float:
         """Seconds to wait for an optional permission, which may be granted at run time; 0 for any other error."""
         self.trouble = f"cannot {verb} {self._collection}: {trouble}"
         consequence = self._if_forbidden()

@@ -27,7 +27,7 @@ from raytide.api.config import (
 )
 from raytide.api.lease import LeaseTiming
 
-GATES_NOT_BUILT: Final = frozenset({"KubernetesWAS"})
+UNSUPPORTED_GATES: Final = frozenset({"KubernetesWAS"})
 """Rejected when switched on: no field of a RayCluster uses the feature, so the gate would be silently ignored."""
 
 GATES_WITHOUT_EFFECT: Final = frozenset(
@@ -71,7 +71,7 @@ def parse_feature_gates(text: str) -> frozenset[str]:
         name, _, value = word.partition("=")
         if value not in ("true", "false"):
             raise ValueError(f"{word!r} is not NAME=true or NAME=false")
-        if name in GATES_NOT_BUILT and value == "true":
+        if name in UNSUPPORTED_GATES and value == "true":
             raise ValueError(f"feature gate {name!r} cannot be enabled, its feature is not implemented yet")
         if name not in DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES:
             known = ", ".join(sorted(DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES))

@@ -22,7 +22,7 @@ from raytide.api.conditions import (
 )
 from raytide.api.meta import PODS
 from raytide.api.pod import PodView
-from raytide.api.pod_failure import is_namespace_terminating, trouble_of, trouble_of_refusal
+from raytide.api.pod_failure import failure_of, failure_of_rejection, is_namespace_terminating
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster import messages
 from raytide.raycluster.conditions_scaling import scaling_conditions
@@ -148,7 +148,7 @@ def provisioned(cluster: RayCluster, observed: Observed, scaling: Scaling) -> Co
 
 def replica_failure(observed: Observed, outcomes: Sequence[Outcome]) -> ConditionUpdate | None:
     """`ReplicaFailure`: the API server's rejections by group, verbatim; None when there are none (RC §1.6, SC:S3)."""
-    failures = dict(_refusals(observed, outcomes))
+    failures = dict(_rejections(observed, outcomes))
     if not failures:
         return None
     reasons = [FAILURE_CLASS.get(reason, reason) for _, reason in failures]
@@ -158,16 +158,16 @@ def replica_failure(observed: Observed, outcomes: Sequence[Outcome]) -> Conditio
     return ConditionUpdate(constants.REPLICA_FAILURE, status=True, reason=reasons[0], message="; ".join(texts))
 
 
-def _refusals(observed: Observed, outcomes: Iterable[Outcome]) -> Iterable[tuple[tuple[str, str], str]]:
+def _rejections(observed: Observed, outcomes: Iterable[Outcome]) -> Iterable[tuple[tuple[str, str], str]]:
     """(group, event reason) and text of every rejection, stored or new; the latest of each pair wins."""
-    for refusal in observed.refusals:
-        yield (refusal.group, refusal.reason), refusal.message
+    for retry in observed.pending_retries:
+        yield (retry.group, retry.reason), retry.message
     for outcome in outcomes:
-        if outcome.result is Result.REFUSED and not is_namespace_terminating(outcome.message):
-            yield (outcome.action.group, outcome.action.failure_reason), refusal_text(outcome)
+        if outcome.result is Result.REJECTED and not is_namespace_terminating(outcome.message):
+            yield (outcome.action.group, outcome.action.failure_reason), rejection_text(outcome)
 
 
-def refusal_text(outcome: Outcome) -> str:
+def rejection_text(outcome: Outcome) -> str:
     """The API server's message without a pod name's random suffix, so that a retry does not change the status."""
     name = outcome.action.name
     if outcome.action.resource != PODS:
@@ -181,7 +181,7 @@ def workers_missing(
     """`WorkersMissing`: how many wanted workers of each group are not ready, and the most frequent cause (SC:S21)."""
     if suspension_of(cluster) is not Suspension.NONE:
         return None
-    refused = {group: text for (group, _), text in _refusals(observed, outcomes)}
+    rejections = {group: text for (group, _), text in _rejections(observed, outcomes)}
     found = [
         lack
         for group in cluster.spec.worker_group_specs
@@ -190,7 +190,7 @@ def workers_missing(
                 group.group_name,
                 wanted_pods(group, scaling.desired_replicas_of(group)),
                 observed.group(group.group_name),
-                refused.get(group.group_name),
+                rejections.get(group.group_name),
             )
         )
     ]
@@ -202,13 +202,15 @@ def workers_missing(
     )
 
 
-def _not_ready_reason(group: str, wanted: int, pods: Sequence[PodView], refused: str | None) -> tuple[str, str] | None:
+def _not_ready_reason(
+    group: str, wanted: int, pods: Sequence[PodView], rejection: str | None
+) -> tuple[str, str] | None:
     missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
     if missing <= 0:
         return None
-    troubles = [trouble for pod in pods if (trouble := trouble_of(pod))]
-    if refused is not None:
-        troubles.append(trouble_of_refusal("", refused))
+    troubles = [trouble for pod in pods if (trouble := failure_of(pod))]
+    if rejection is not None:
+        troubles.append(failure_of_rejection("", rejection))
     if not troubles:
         return WAITING, messages.workers_not_ready(group, missing, wanted)
     counts = Counter(trouble.cause for trouble in troubles)

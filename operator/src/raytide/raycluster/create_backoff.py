@@ -13,7 +13,7 @@ from raytide.api import constants
 from raytide.api.actions import Create, Outcome
 from raytide.api.meta import Key
 from raytide.controller import create_backoff
-from raytide.raycluster.conditions import refusal_text
+from raytide.raycluster.conditions import rejection_text
 from raytide.raycluster.observed import PendingRetry
 from raytide.raycluster.plan_types import RayClusterPlan
 from raytide.runtime.backoff import backoff_s
@@ -42,7 +42,7 @@ class RayClusterCreateBackoff(create_backoff.CreateBackoff[_Entry]):
     """
 
     def __init__(self) -> None:
-        super().__init__(_Entry, wait_s=_wait_s, words=refusal_text)
+        super().__init__(_Entry, wait_s=_wait_s, words=rejection_text)
 
     def waiting(self, key: Key, uid: str, generation: int, now: float) -> tuple[PendingRetry, ...]:
         """The groups that have to wait at `now` (monotonic seconds)."""
@@ -80,8 +80,8 @@ class RayClusterCreateBackoff(create_backoff.CreateBackoff[_Entry]):
         return held.replicas_at > now
 
 
-def _wait_s(refused: Outcome, times: int) -> float:
-    action = refused.action
+def _wait_s(rejection: Outcome, times: int) -> float:
+    action = rejection.action
     labels = action.manifest["metadata"].get("labels", {}) if isinstance(action, Create) else {}
     first_s = HOSTS_FIRST_WAIT_S if constants.HOST_INDEX_LABEL in labels else FIRST_WAIT_S
     return backoff_s(times, first_s=first_s, longest_s=LONGEST_WAIT_S)

@@ -89,7 +89,7 @@ class ObjectLookupCache:
             elif name in book.answers and outcome.result in (Result.UNKNOWN, Result.UNAVAILABLE):
                 book.answers.clear()  # perhaps it exists by now, or what it refers to does not
                 return
-            elif outcome.result is Result.REFUSED and outcome.action.group == constants.HEAD_GROUP:
+            elif outcome.result is Result.REJECTED and outcome.action.group == constants.HEAD_GROUP:
                 book.answers.clear()  # perhaps because its service account is gone
                 return
 

@@ -49,7 +49,7 @@ class Observed:
     foreign_names: frozenset[str] = frozenset()
     """Names of pods in the namespace that carry a RayCluster's label but are not this cluster's."""
     unready_nodes: frozenset[str] = frozenset()
-    refusals: tuple[PendingRetry, ...] = ()
+    pending_retries: tuple[PendingRetry, ...] = ()
     missing: frozenset[tuple[Resource, str]] = frozenset()
     """Kind and name of missing objects, looked up by name because no informer watches their kinds (D3)."""
     seen_at: datetime = BEFORE_EVERYTHING
@@ -108,9 +108,9 @@ class Observed:
         """Whether a terminating pod counts as gone: its node is unready, so its end may never be confirmed (SC:S12)."""
         return pod.is_terminating and pod.node_name in self.unready_nodes
 
-    def refusal_of(self, group: str) -> PendingRetry | None:
+    def pending_retry_of(self, group: str) -> PendingRetry | None:
         """The rejection that blocks creates of that group (or head, or service) now."""
-        return next((refusal for refusal in self.refusals if refusal.group == group), None)
+        return next((retry for retry in self.pending_retries if retry.group == group), None)
 
 
 def observe(
@@ -121,7 +121,7 @@ def observe(
     head_service_name: str = "",
     foreign_names: frozenset[str] = frozenset(),
     unready_nodes: frozenset[str] = frozenset(),
-    refusals: tuple[PendingRetry, ...] = (),
+    pending_retries: tuple[PendingRetry, ...] = (),
     absent: frozenset[tuple[Resource, str]] = frozenset(),
     kept_groups: Collection[str] = (),
     named: Collection[str] = (),
@@ -155,7 +155,7 @@ def observe(
         ),
         foreign_names=frozenset(others),
         unready_nodes=unready_nodes,
-        refusals=refusals,
+        pending_retries=pending_retries,
         missing=absent,
         seen_at=seen_at,
     )

@@ -67,7 +67,7 @@ def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: 
 def plan_unreadable(cluster: RayCluster, observed: Observed, faults: Sequence[Violation]) -> RayClusterPlan:
     """Plan of a cluster whose spec cannot be parsed: a stored suspension continues, and the violations are reported."""
     situation = PlanContext(cluster, observed, ClusterConfig(), str, Scaling())
-    return end_suspended(situation) + _refused(faults)
+    return end_suspended(situation) + _violations_plan(faults)
 
 
 # --- steps -----------------------------------------------------------------------------------------------------------
@@ -93,10 +93,10 @@ def end_suspended(ctx: PlanContext) -> RayClusterPlan:
     return replace(_end(alive, delete_suspended), is_status_gated=True)
 
 
-def refuse_invalid(ctx: PlanContext) -> RayClusterPlan:
+def report_invalid(ctx: PlanContext) -> RayClusterPlan:
     """Stop all writes for an invalid spec and report the violations; running pods are kept (RC §1.3)."""
     faults = violations(ctx.cluster, ctx.config)
-    return _refused(faults) if faults else RayClusterPlan(events=warning_events(ctx.cluster, ctx.config))
+    return _violations_plan(faults) if faults else RayClusterPlan(events=warning_events(ctx.cluster, ctx.config))
 
 
 def ensure_owned_objects(ctx: PlanContext) -> RayClusterPlan:
@@ -161,7 +161,7 @@ def ensure_one_head(ctx: PlanContext) -> RayClusterPlan:
     if is_head_restart_disabled(ctx.cluster):
         return RayClusterPlan(events=lost, is_last=True)
     return replace(
-        _unless_refused(ctx, constants.HEAD_GROUP, lambda: [create_head(ctx.cluster, ctx.config.pods, ctx.namer)]),
+        _unless_rejected(ctx, constants.HEAD_GROUP, lambda: [create_head(ctx.cluster, ctx.config.pods, ctx.namer)]),
         events=lost,
     )
 
@@ -204,7 +204,7 @@ def report_kept_failures(ctx: PlanContext) -> RayClusterPlan:
 STEPS: Final[tuple[Callable[[PlanContext], RayClusterPlan], ...]] = (
     leave_to_other_controller,
     end_suspended,
-    refuse_invalid,
+    report_invalid,
     ensure_owned_objects,
     report_changed_service,
     await_service_account,
@@ -225,7 +225,7 @@ def wanted_lookups(cluster: RayCluster, config: ClusterConfig) -> tuple[Lookup, 
     return lookups(cluster, config.autoscaler) if is_managed_by_us(cluster.spec.managed_by) else ()
 
 
-def _refused(faults: Sequence[Violation]) -> RayClusterPlan:
+def _violations_plan(faults: Sequence[Violation]) -> RayClusterPlan:
     remarks = tuple(EventSpec(fault.event_reason, str(fault)) for fault in faults)
     return RayClusterPlan(violations=tuple(faults), events=remarks, is_last=True)
 
@@ -253,7 +253,7 @@ def _resize(ctx: PlanContext, inputs: GroupInputs) -> RayClusterPlan:
     if not decision.create_indices and not decision.has_more:
         return deletes
     group = inputs.group
-    creates = _unless_refused(
+    creates = _unless_rejected(
         ctx,
         group.group_name,
         lambda: create_workers(ctx.cluster, group, decision.create_indices, ctx.config.pods, ctx.namer),
@@ -263,7 +263,7 @@ def _resize(ctx: PlanContext, inputs: GroupInputs) -> RayClusterPlan:
 
 def _resize_by_replica(ctx: PlanContext, inputs: GroupInputs) -> RayClusterPlan:
     group, name = inputs.group, inputs.group.group_name
-    rejection = ctx.observed.refusal_of(name)
+    rejection = ctx.observed.pending_retry_of(name)
     decision = plan_replicas(inputs, lambda: replica_name(name, ctx.namer), rejection=rejection)
     creates = create_hosts(ctx.cluster, group, decision.new_hosts, ctx.config.pods, ctx.namer)
     growth = RayClusterPlan(
@@ -288,13 +288,13 @@ def _shrink(inputs: GroupInputs, decision: GroupChanges) -> RayClusterPlan:
     return _end(decision.victims, delete_worker) + rest
 
 
-def _unless_refused(ctx: PlanContext, group: str, creates: Callable[[], Iterable[Action]]) -> RayClusterPlan:
+def _unless_rejected(ctx: PlanContext, group: str, creates: Callable[[], Iterable[Action]]) -> RayClusterPlan:
     """The creates, or only a requeue delay while the group's backoff after a rejection lasts."""
-    return RayClusterPlan.unless_rejected(ctx.observed.refusal_of(group), creates)
+    return RayClusterPlan.unless_rejected(ctx.observed.pending_retry_of(group), creates)
 
 
 def _create_owned(ctx: PlanContext, slot: str, rows: Iterable[OwnedObject]) -> RayClusterPlan:
-    return _unless_refused(ctx, slot, lambda: [row.create(ctx.cluster, ctx.config) for row in rows])
+    return _unless_rejected(ctx, slot, lambda: [row.create(ctx.cluster, ctx.config) for row in rows])
 
 
 def _has_head(ctx: PlanContext) -> bool:

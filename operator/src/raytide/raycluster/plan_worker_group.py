@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from raytide.api.actions import MOST_WRITES
 from raytide.api.pod import PodView
-from raytide.api.pod_failure import trouble_of
+from raytide.api.pod_failure import failure_of
 from raytide.api.raycluster import WorkerGroupSpec
 from raytide.raycluster import messages
 from raytide.raycluster.desired_replicas import DesiredReplicas, wanted_pods
@@ -139,7 +139,7 @@ def removed_groups(groups: Collection[str], workers: Iterable[PodView]) -> tuple
 
 def loss_of(pod: PodView) -> int:
     """Cost of losing a pod, from 0 (stuck before it ever ran) to 4 (running and ready)."""
-    is_stuck = trouble_of(pod) is not None
+    is_stuck = failure_of(pod) is not None
     if not pod.is_running:
         return 0 if is_stuck else 1
     if not pod.ready.is_true:

@@ -36,7 +36,7 @@ def shortage_of(message: str) -> Shortage | None:
         return None
 
 
-def has_room(shortage: Shortage, quota: Mapping[str, Any] | None, pods: int) -> bool:
+def has_capacity(shortage: Shortage, quota: Mapping[str, Any] | None, pods: int) -> bool:
     """Whether `pods` more pods fit into the quota; a deleted quota admits everything."""
     if quota is None:
         return True

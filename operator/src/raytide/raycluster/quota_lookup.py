@@ -14,7 +14,7 @@ from raytide.api.meta import RESOURCE_QUOTAS, Key
 from raytide.api.raycluster import RayCluster
 from raytide.kube.client import Client
 from raytide.raycluster.observed import PendingRetry
-from raytide.raycluster.quota import Shortage, has_room, shortage_of
+from raytide.raycluster.quota import Shortage, has_capacity, shortage_of
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -34,18 +34,20 @@ class QuotaLookup:
         self._clock = clock
         self._looked_at: dict[Key, dict[str, float]] = {}
 
-    async def has_room_by_group(self, cluster: RayCluster, refusals: Iterable[PendingRetry]) -> dict[str, bool]:
+    async def has_capacity_by_group(
+        self, cluster: RayCluster, pending_retries: Iterable[PendingRetry]
+    ) -> dict[str, bool]:
         """Group -> whether all hosts of one more replica would be admitted; only for quotas read in this call."""
         hosts_by_group = {group.group_name: group.num_of_hosts for group in cluster.spec.worker_group_specs}
         found: dict[str, bool] = {}
-        for refusal in refusals:
-            shortage = shortage_of(refusal.message)
-            hosts = hosts_by_group.get(refusal.group)
-            if refusal.replicas_in_s <= 0 or shortage is None or hosts is None:
+        for retry in pending_retries:
+            shortage = shortage_of(retry.message)
+            hosts = hosts_by_group.get(retry.group)
+            if retry.replicas_in_s <= 0 or shortage is None or hosts is None:
                 continue
-            if self._is_due(cluster.key, refusal.group):
-                has_room = await self._has_room(cluster.key, shortage, hosts)
-                found |= {} if has_room is None else {refusal.group: has_room}
+            if self._is_due(cluster.key, retry.group):
+                has_capacity = await self._has_capacity(cluster.key, shortage, hosts)
+                found |= {} if has_capacity is None else {retry.group: has_capacity}
         return found
 
     def forget(self, key: Key) -> None:
@@ -59,10 +61,10 @@ class QuotaLookup:
         looked_at[group] = now
         return True
 
-    async def _has_room(self, key: Key, shortage: Shortage, hosts: int) -> bool | None:
+    async def _has_capacity(self, key: Key, shortage: Shortage, hosts: int) -> bool | None:
         try:
             quota = await self._client.get(RESOURCE_QUOTAS, Key(key.namespace, shortage.quota))
         except (ApiStatusError, ApiUnavailableError) as error:
             log.debug("cannot look at quota %s: %s", shortage.quota, error)
             return None
-        return has_room(shortage, quota, hosts)
+        return has_capacity(shortage, quota, hosts)

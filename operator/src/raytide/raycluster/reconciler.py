@@ -115,10 +115,10 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         return runner.requeue_after_s(key, applied, (), is_continued=False)
 
     async def _look_up_quotas(self, cluster: RayCluster) -> None:
-        known = await self._sources.quotas.has_room_by_group(cluster, self._pending_retries(cluster))
+        known = await self._sources.quotas.has_capacity_by_group(cluster, self._pending_retries(cluster))
         now = self._clock.monotonic()
-        for group, has_room in known.items():
-            self._create_backoff.begin_replicas_at(cluster.key, group, now if has_room else now + 2 * LOOK_EVERY_S)
+        for group, has_capacity in known.items():
+            self._create_backoff.begin_replicas_at(cluster.key, group, now if has_capacity else now + 2 * LOOK_EVERY_S)
 
     def _observe(self, cluster: RayCluster, seen_at: datetime) -> Observed:
         key, uid, sources = cluster.key, cluster.metadata.uid, self._sources
@@ -131,7 +131,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
             head_service_name=head_service_name(cluster),
             foreign_names=frozenset(pod.name for pod in found if pod is not None and pod.owner_uid != uid),
             unready_nodes=sources.unready_nodes(key),
-            refusals=self._pending_retries(cluster),
+            pending_retries=self._pending_retries(cluster),
             absent=sources.lookups.missing(key, uid),
             kept_groups=kept_groups(cluster),
             named=named,
@@ -168,14 +168,14 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
             note_provisioned(cluster, computed.status, computed.at)
 
     def _deadlines_s(self, cluster: RayCluster, outcomes: Iterable[Outcome]) -> Iterable[float | None]:
-        yield from (self._requeue_for(refusal) for refusal in self._pending_retries(cluster))
-        if any(map(_is_refused_host, outcomes)):
+        yield from (self._requeue_for(retry) for retry in self._pending_retries(cluster))
+        if any(map(_is_rejected_host, outcomes)):
             yield AFTER_HOSTS_S
 
     @staticmethod
-    def _requeue_for(refusal: PendingRetry) -> float:
-        is_for_room = refusal.replicas_in_s > 0
-        return min(refusal.requeue_after_s, LOOK_EVERY_S) if is_for_room else refusal.requeue_after_s
+    def _requeue_for(retry: PendingRetry) -> float:
+        waits_for_quota = retry.replicas_in_s > 0
+        return min(retry.requeue_after_s, LOOK_EVERY_S) if waits_for_quota else retry.requeue_after_s
 
     def _forget(self, key: Key) -> None:
         super()._forget(key)
@@ -184,7 +184,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         forget_provisioned(key)
 
 
-def _is_refused_host(outcome: Outcome) -> bool:
+def _is_rejected_host(outcome: Outcome) -> bool:
     action = outcome.action
     is_host = isinstance(action, Create) and constants.HOST_INDEX_LABEL in action.manifest["metadata"].get("labels", {})
-    return is_host and outcome.result is Result.REFUSED
+    return is_host and outcome.result is Result.REJECTED

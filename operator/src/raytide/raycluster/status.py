@@ -57,7 +57,7 @@ def status(
         new["observedGeneration"] = cluster.metadata.generation
         new |= _wanted(cluster, scaling)
         new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now, faults=planned.unprotected)
-        has_trouble = bool(observed.refusals) or any(outcome.result not in _ENDS_WELL for outcome in outcomes)
+        has_trouble = bool(observed.pending_retries) or any(outcome.result not in _ENDS_WELL for outcome in outcomes)
         is_over = tracks_readiness and _tolerated_s({**new, "state": old.get("state")}, now) == 0
         state = _next_state(cluster, observed, new, has_trouble=has_trouble, is_over=is_over)
         new |= _entered(cluster, state, now)

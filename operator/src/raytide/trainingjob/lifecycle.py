@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import find_condition, is_condition_true, parse_timestamp
-from raytide.api.pod_failure import Cause, trouble_of_refusal
+from raytide.api.pod_failure import Cause, failure_of_rejection
 from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob import messages
 from raytide.trainingjob.observed import Observed
@@ -25,7 +25,7 @@ CLOCK_DOUBT_S: Final = 60.0
 """Upper limit of the time for which this process must have known a job before an old timestamp takes effect."""
 FORBIDDEN_TIMEOUT_S: Final = 60
 """How long an admitted gang whose pods the API server rejects keeps its capacity."""
-REFUSED_FOR_GOOD: Final = 3
+REJECTIONS_UNTIL_TIMEOUT: Final = 3
 """Rejections in a row until that limit applies: 60 s for trainers. One must not end pods with long image pulls."""
 _PHASES_SINCE: Final = frozenset({constants.PHASE_RUNNING, constants.PHASE_SCALING})
 """Phases of a job whose whole minimum has run at least once."""
@@ -72,8 +72,8 @@ def has_run(job: TrainingJob) -> bool:
 
 def start_limit_s(job: TrainingJob, observed: Observed) -> float:
     """Seconds that its minimum may take to start; fewer where the API server rejects its pods (FD:SEC-F3)."""
-    is_refused = bool(refused_roles(observed, at_least=REFUSED_FOR_GOOD))
-    return min(job.pending_timeout_s, FORBIDDEN_TIMEOUT_S) if is_refused else job.pending_timeout_s
+    is_rejected = bool(rejected_roles(observed, at_least=REJECTIONS_UNTIL_TIMEOUT))
+    return min(job.pending_timeout_s, FORBIDDEN_TIMEOUT_S) if is_rejected else job.pending_timeout_s
 
 
 def gang_time_left_s(job: TrainingJob, observed: Observed) -> float | None:
@@ -96,19 +96,19 @@ def chance_left_s(job: TrainingJob, observed: Observed) -> float | None:
         return None
     nowhere = [pod for pod in observed.pods if is_alive(pod) and not pod.node_name]
     created = [moment for pod in nowhere if (moment := parse_timestamp(pod.creation_timestamp)) is not None]
-    if not created and not observed.refusals:
+    if not created and not observed.pending_retries:
         return None
     since = max(began, min(created)) if created else began
     return _left_s(since, job.pending_timeout_s, observed)
 
 
-def refused_roles(observed: Observed, at_least: int = 1) -> frozenset[str]:
+def rejected_roles(observed: Observed, at_least: int = 1) -> frozenset[str]:
     """Roles whose pods the API server rejects for other reasons than a quota, such as an admission policy.
 
     `at_least` is the number of reconciles in a row in which they were rejected.
     """
-    roles = (each for each in observed.refusals if each.group in constants.ROLES and each.times >= at_least)
-    return frozenset(each.group for each in roles if trouble_of_refusal("", each.message).cause is not Cause.QUOTA)
+    roles = (each for each in observed.pending_retries if each.group in constants.ROLES and each.times >= at_least)
+    return frozenset(each.group for each in roles if failure_of_rejection("", each.message).cause is not Cause.QUOTA)
 
 
 def _has_places(job: TrainingJob, observed: Observed) -> bool:

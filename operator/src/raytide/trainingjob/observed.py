@@ -30,7 +30,7 @@ class Observed:
     foreign_names: frozenset[str] = frozenset()
     """Names still held by children of an earlier job of this name; they are terminating, and are waited for."""
     unready_nodes: frozenset[str] = frozenset()
-    refusals: tuple[PendingRetry, ...] = ()
+    pending_retries: tuple[PendingRetry, ...] = ()
     """`group` is a role of `trainingjob_constants`, or a slot of plan_types.py."""
     seen_at: datetime = BEFORE_EVERYTHING
     known_for_s: float = FOR_EVER_S
@@ -67,9 +67,9 @@ class Observed:
         """Whether a terminating pod keeps its name for an unknown time, because its node is unready."""
         return pod.is_terminating and pod.node_name in self.unready_nodes
 
-    def refusal_of(self, group: str) -> PendingRetry | None:
+    def pending_retry_of(self, group: str) -> PendingRetry | None:
         """What blocks creates of that role or object now."""
-        return next((refusal for refusal in self.refusals if refusal.group == group), None)
+        return next((retry for retry in self.pending_retries if retry.group == group), None)
 
 
 def observe(
@@ -79,7 +79,7 @@ def observe(
     services: Sequence[JobObject] = (),
     config_maps: Sequence[JobObject] = (),
     unready_nodes: frozenset[str] = frozenset(),
-    refusals: tuple[PendingRetry, ...] = (),
+    pending_retries: tuple[PendingRetry, ...] = (),
     seen_at: datetime = BEFORE_EVERYTHING,
     known_for_s: float = FOR_EVER_S,
 ) -> Observed:
@@ -91,7 +91,7 @@ def observe(
         config_maps=tuple(each for each in config_maps if each.owner_uid == job_uid),
         foreign_names=frozenset(each.name for each in labelled if each.owner_uid not in ("", job_uid)),
         unready_nodes=unready_nodes,
-        refusals=refusals,
+        pending_retries=pending_retries,
         seen_at=seen_at,
         known_for_s=known_for_s,
     )

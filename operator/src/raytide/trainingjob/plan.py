@@ -89,7 +89,7 @@ def clean_up_finished(ctx: PlanContext) -> TrainingJobPlan:
     return running + TrainingJobPlan(requeue_after_s=left_s, is_last=True)
 
 
-def refuse_invalid(ctx: PlanContext) -> TrainingJobPlan:
+def report_invalid(ctx: PlanContext) -> TrainingJobPlan:
     """Stop all writes for an invalid spec and report the violations; running pods are kept."""
     faults = violations(ctx.job)
     remarks = tuple(
@@ -164,7 +164,7 @@ def ensure_service(ctx: PlanContext) -> TrainingJobPlan:
         failure_reason=constants.FAILED_TO_CREATE_SERVICE,
         group=SERVICE_SLOT,
     )
-    return replace(_unless_refused(ctx, SERVICE_SLOT, lambda: [create]), is_continued=True)
+    return replace(_unless_rejected(ctx, SERVICE_SLOT, lambda: [create]), is_continued=True)
 
 
 def ensure_membership(ctx: PlanContext) -> TrainingJobPlan:
@@ -182,7 +182,7 @@ def ensure_membership(ctx: PlanContext) -> TrainingJobPlan:
             failure_reason=constants.FAILED_TO_CREATE_MEMBERSHIP,
             group=MEMBERSHIP_SLOT,
         )
-        return replace(_unless_refused(ctx, MEMBERSHIP_SLOT, lambda: [create]), is_continued=True)
+        return replace(_unless_rejected(ctx, MEMBERSHIP_SLOT, lambda: [create]), is_continued=True)
     difference = merge_difference(found.content, manifest["data"])
     if not difference or not found.uid:
         return NOTHING
@@ -196,7 +196,7 @@ def ensure_membership(ctx: PlanContext) -> TrainingJobPlan:
         failure_reason=constants.FAILED_TO_UPDATE_MEMBERSHIP,
         group=MEMBERSHIP_SLOT,
     )
-    return _unless_refused(ctx, MEMBERSHIP_SLOT, lambda: [patch])
+    return _unless_rejected(ctx, MEMBERSHIP_SLOT, lambda: [patch])
 
 
 # --- deletes ---------------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def _start(ctx: PlanContext, role: str, indices: Iterable[int], most: int = MOST
     wait_s = ctx.counts.wait_s(ctx.observed.seen_at)
     if wait_s > 0:
         return TrainingJobPlan(requeue_after_s=wait_s)
-    planned = _unless_refused(ctx, role, lambda: _create_pods(ctx, role, missing[:most]))
+    planned = _unless_rejected(ctx, role, lambda: _create_pods(ctx, role, missing[:most]))
     return replace(planned, is_continued=len(missing) > most)
 
 
@@ -300,7 +300,7 @@ STEPS: Final[tuple[Callable[[PlanContext], TrainingJobPlan], ...]] = (
     leave_to_garbage_collection,
     clean_up_finished,
     end_suspended,
-    refuse_invalid,
+    report_invalid,
     report_events,
     end_when_decided,
     hold_while_suspended,
@@ -342,9 +342,9 @@ def _has_meeting_place(ctx: PlanContext) -> bool:
 # --- shared by the steps ---------------------------------------------------------------------------------------------
 
 
-def _unless_refused(ctx: PlanContext, group: str, writes: Callable[[], Iterable[Action]]) -> TrainingJobPlan:
+def _unless_rejected(ctx: PlanContext, group: str, writes: Callable[[], Iterable[Action]]) -> TrainingJobPlan:
     """The writes, or only a requeue delay while the group's backoff after a rejection lasts."""
-    return TrainingJobPlan.unless_rejected(ctx.observed.refusal_of(group), writes)
+    return TrainingJobPlan.unless_rejected(ctx.observed.pending_retry_of(group), writes)
 
 
 def _create_pods(ctx: PlanContext, role: str, indices: Iterable[int]) -> Iterable[Create]:

@@ -98,7 +98,7 @@ class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPla
             services=sources.services.expected(key, uid),
             config_maps=sources.config_maps.expected(key, uid),
             unready_nodes=sources.unready_nodes(key),
-            refusals=self._create_backoff.waiting(key, uid, job.metadata.generation, self._clock.monotonic()),
+            pending_retries=self._create_backoff.waiting(key, uid, job.metadata.generation, self._clock.monotonic()),
             seen_at=seen_at,
             known_for_s=self._known_for_s(key, uid),
         )
@@ -129,10 +129,10 @@ class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPla
         self._known_since.pop(key, None)
 
 
-def _wait_s(refused: Outcome, times: int) -> float:
-    is_soon = refused.action.group != constants.TRAINER
+def _wait_s(rejection: Outcome, times: int) -> float:
+    is_soon = rejection.action.group != constants.TRAINER
     return backoff_s(times, first_s=1.0, longest_s=LONGEST_WAIT_S) if is_soon else LONGEST_WAIT_S
 
 
-def _words(refused: Outcome) -> str:
-    return refused.message or refused.reason
+def _words(rejection: Outcome) -> str:
+    return rejection.message or rejection.reason

@@ -22,14 +22,14 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
 from raytide.trainingjob.conditions import conditions_after_the_end, conditions_of, invalid_conditions
 from raytide.trainingjob.lifecycle import (
-    REFUSED_FOR_GOOD,
+    REJECTIONS_UNTIL_TIMEOUT,
     JobResult,
     deadline_left_s,
     gang_time_left_s,
     has_run,
     is_over,
     life_left_s,
-    refused_roles,
+    rejected_roles,
 )
 from raytide.trainingjob.observed import Observed
 from raytide.trainingjob.plan_context import PlanContext, build_context
@@ -231,11 +231,11 @@ def _admission(ctx: PlanContext, planned: TrainingJobPlan, conditions: Sequence[
     admitted = find_condition(conditions, constants.ADMITTED) or {}
     is_over_it = admitted.get("reason") == constants.GANG_READY or not (ctx.is_gang or planned.is_gang_late)
     times = 0 if is_over_it else gang_timeouts(ctx.job) + int(planned.is_gang_late)
-    refused = bool(refused_roles(ctx.observed)) or (not ctx.may_have_pods and is_forbidden(ctx.job))
-    repeatedly = bool(refused_roles(ctx.observed, at_least=REFUSED_FOR_GOOD))
+    is_pod_forbidden = bool(rejected_roles(ctx.observed)) or (not ctx.may_have_pods and is_forbidden(ctx.job))
+    repeatedly = bool(rejected_roles(ctx.observed, at_least=REJECTIONS_UNTIL_TIMEOUT))
     return {
         **({"timeouts": times} if times else {}),
-        **({"forbidden": True} if refused else {}),
+        **({"forbidden": True} if is_pod_forbidden else {}),
         **({"repeatedlyForbidden": True} if repeatedly else {}),
     } or None
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import count
 
-from raytide.api.pod_failure import trouble_of
+from raytide.api.pod_failure import failure_of
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
 from raytide.trainingjob.observed import Observed
@@ -69,7 +69,7 @@ def is_alive(pod: JobPod) -> bool:
 def loss_of(pod: JobPod) -> int:
     """Cost of losing a pod, from 0 (stuck before it ever ran) to 3 (running and ready)."""
     if not pod.is_running:
-        return 0 if trouble_of(pod) is not None else 1
+        return 0 if failure_of(pod) is not None else 1
     return 3 if pod.ready.is_true else 2
 
 

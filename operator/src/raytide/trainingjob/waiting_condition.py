@@ -14,10 +14,10 @@ from typing import Final
 from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import ConditionUpdate, find_condition, timestamp
 from raytide.api.gang_admission import gang_timeouts, is_forbidden, may_be_admitted_at
-from raytide.api.pod_failure import Cause, trouble_of, trouble_of_refusal
+from raytide.api.pod_failure import Cause, failure_of, failure_of_rejection
 from raytide.api.trainingjob_pod import JobPod
 from raytide.trainingjob import messages
-from raytide.trainingjob.lifecycle import has_minimum, refused_roles, start_limit_s
+from raytide.trainingjob.lifecycle import has_minimum, rejected_roles, start_limit_s
 from raytide.trainingjob.manifests.addresses import membership_name, pod_name, service_name
 from raytide.trainingjob.plan_context import PlanContext
 from raytide.trainingjob.trainer_indices import is_alive
@@ -71,7 +71,7 @@ def _not_admitted(ctx: PlanContext) -> _Reason:
 def _pods_not_ready(ctx: PlanContext) -> _Reason | None:
     waiting = ctx.record.waiting if ctx.record is not None else None
     is_below_minimum = not has_minimum(ctx.job, ctx.observed, ctx.counts)
-    if refused_roles(ctx.observed) and is_below_minimum:
+    if rejected_roles(ctx.observed) and is_below_minimum:
         return _create_rejected(ctx)  # the API server's message is more specific than the sharing pass's reason
     if waiting is not None and waiting.is_below_minimum and is_below_minimum:
         return _Reason(waiting.reason, waiting.message)
@@ -83,11 +83,11 @@ def _pods_not_ready(ctx: PlanContext) -> _Reason | None:
 
 def _create_rejected(ctx: PlanContext) -> _Reason | None:
     """The first rejection by the API server."""
-    if not ctx.observed.refusals:
+    if not ctx.observed.pending_retries:
         return None
-    refusal = ctx.observed.refusals[0]
-    trouble = trouble_of_refusal("", refusal.message)
-    return _Reason(trouble.cause.value, messages.create_rejected(refusal.group.strip("()"), trouble.detail))
+    retry = ctx.observed.pending_retries[0]
+    trouble = failure_of_rejection("", retry.message)
+    return _Reason(trouble.cause.value, messages.create_rejected(retry.group.strip("()"), trouble.detail))
 
 
 def _name_conflict(ctx: PlanContext) -> _Reason | None:
@@ -115,7 +115,7 @@ def _failing_pods(ctx: PlanContext) -> _Reason | None:
 
 
 def _trouble_of_role(role: str, pods: Sequence[JobPod], wanted: int) -> _Reason | None:
-    troubles = [trouble for pod in pods if (trouble := trouble_of(pod))]
+    troubles = [trouble for pod in pods if (trouble := failure_of(pod))]
     if not troubles:
         return None
     most_frequent, number = Counter(trouble.cause for trouble in troubles).most_common(1)[0]

@@ -56,17 +56,17 @@ def _handler(api: Api, authenticate: Authenticate | None, kubelets: Kubelets, wa
         if authenticate is not None and not request.path.startswith(_OPEN_PATHS):
             user = authenticate(_bearer(request))
             if user is None:
-                return _refusal(ApiStatusError(401, "Unauthorized", "Unauthorized"))
+                return _status_response(ApiStatusError(401, "Unauthorized", "Unauthorized"))
         try:
             body = await request.read() if request.can_read_body else b""
         except web.HTTPRequestEntityTooLarge:
             message = f"Request entity too large: limit is {BODY_LIMIT_BYTES}"
-            return _refusal(ApiStatusError(413, "RequestEntityTooLarge", message))
+            return _status_response(ApiStatusError(413, "RequestEntityTooLarge", message))
         try:
             found = api.handle(_request(request, body, user or "system:anonymous"))
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the connection without a word
             _log.exception("%s %s", request.method, request.path_qs)
-            return _refusal(ApiStatusError(500, "InternalError", f"Internal error occurred: {error!r}"))
+            return _status_response(ApiStatusError(500, "InternalError", f"Internal error occurred: {error!r}"))
         if isinstance(found, Response):
             return web.Response(body=found.body, status=found.status, headers=found.headers)
         if isinstance(found, WatchCursor):
@@ -97,7 +97,7 @@ def _request(request: web.Request, body: bytes, user: str) -> Request:
     )
 
 
-def _refusal(status: ApiStatusError) -> web.Response:
+def _status_response(status: ApiStatusError) -> web.Response:
     return web.Response(
         body=msgspec.json.encode(status.body()), status=status.code, headers={"Content-Type": "application/json"}
     )
@@ -107,7 +107,7 @@ async def _forwarded(request: web.Request, body: bytes, to: Proxied, kubelets: K
     try:
         return await forward(request, body, to, kubelets)
     except ApiStatusError as status:
-        return _refusal(status)
+        return _status_response(status)
 
 
 # --- watches -----------------------------------------------------------------------------------------------------------

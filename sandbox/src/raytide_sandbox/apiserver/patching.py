@@ -45,7 +45,7 @@ def json_patch(target: Any, operations: Any) -> Any:
     return root[""]
 
 
-def _refuse(message: str) -> Never:
+def _reject(message: str) -> Never:
     text = "the server rejected our request due to an error in our request"
     causes = [{"reason": "UnexpectedServerResponse", "message": message}]
     raise ApiStatusError(422, "Invalid", text, causes=causes)
@@ -53,7 +53,7 @@ def _refuse(message: str) -> Never:
 
 def _parts(pointer: str) -> list[str]:
     if pointer and not pointer.startswith("/"):
-        _refuse(f"invalid path: {pointer}")
+        _reject(f"invalid path: {pointer}")
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")]
 
 
@@ -71,17 +71,17 @@ def _child(place: Any, part: str, pointer: str) -> Any:
         return place[part]
     if isinstance(place, list):
         return place[_index(place, part, pointer)]
-    _refuse(f"doc is missing path: {pointer}: missing value")
+    _reject(f"doc is missing path: {pointer}: missing value")
 
 
 def _index(place: list[Any], part: str, pointer: str, *, is_new: bool = False) -> int:
     if is_new and part == "-":
         return len(place)
     if not part.isascii() or not part.isdigit() or (part != "0" and part.startswith("0")):
-        _refuse(f"invalid index in path: {pointer}")
+        _reject(f"invalid index in path: {pointer}")
     index = int(part)
     if index >= len(place) + is_new:
-        _refuse(f"index out of bounds in path: {pointer}: missing value")
+        _reject(f"index out of bounds in path: {pointer}: missing value")
     return index
 
 
@@ -92,7 +92,7 @@ def _put(root: Json, pointer: str, value: Any) -> None:
     elif isinstance(place, list):
         place.insert(_index(place, last, pointer, is_new=True), value)
     else:
-        _refuse(f"doc is missing path: {pointer}: missing value")
+        _reject(f"doc is missing path: {pointer}: missing value")
 
 
 def _take(root: Json, pointer: str) -> Any:
@@ -107,7 +107,7 @@ def _take(root: Json, pointer: str) -> Any:
 
 def _value(operation: Json) -> Any:
     if "value" not in operation:
-        _refuse(f"missing value in operation on {operation['path']}")
+        _reject(f"missing value in operation on {operation['path']}")
     return operation["value"]
 
 
@@ -149,7 +149,7 @@ def _test(root: Json, operation: Json) -> None:
     found = place.get(last) if isinstance(place, dict) else _child(place, last, pointer)
     wanted = operation.get("value")
     if found != wanted or isinstance(found, bool) != isinstance(wanted, bool):
-        _refuse(f"testing value {pointer} failed: test failed")
+        _reject(f"testing value {pointer} failed: test failed")
 
 
 _OPERATIONS: Final[dict[str, Callable[[Json, Json], None]]] = {

@@ -9,7 +9,7 @@ custom resource, and when a definition is created.
 
 from typing import Any
 
-from raytide_sandbox.apiserver.structural.cel_validation import refusals
+from raytide_sandbox.apiserver.structural.cel_validation import rule_violations
 from raytide_sandbox.apiserver.structural.model import Node, SchemaError, Violation, build_node, violation
 from raytide_sandbox.apiserver.structural.pruning_defaulting import drop_nulls, fill_defaults, prune_unknown
 from raytide_sandbox.apiserver.structural.schema_validation import MISSING, duplicates, faults
@@ -55,7 +55,7 @@ class Structural:
             found += repeated
         if any(fault.reason in _BLOCKS_RULES for fault in found):
             return [*found, violation("", "FieldValueInvalid", _RULES_SKIPPED, None)]
-        return found + refusals(self._root, obj, old)
+        return found + rule_violations(self._root, obj, old)
 
     def _value_faults(self, obj: dict[str, Any], old: dict[str, Any] | None, *, is_status: bool) -> list[Violation]:
         before = MISSING if old is None else old

@@ -149,13 +149,13 @@ def object_faults(resource: Resource, obj: Json) -> list[Cause]:
     """Errors in the spec of a pod, a pod template or a service."""
     spec = obj.get("spec") or {}
     if resource.key == "pods":
-        _refuse_unreadable(resource, spec)
+        _reject_unreadable(resource, spec)
         return pod_spec_faults(spec, "spec")
     if resource.key == "services":
         return _service_faults(spec)
     if resource.key in {"deployments.apps", "replicasets.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch"}:
         template = (spec.get("template") or {}).get("spec") or {}
-        _refuse_unreadable(resource, template)
+        _reject_unreadable(resource, template)
         return pod_spec_faults(template, "spec.template.spec")
     return []
 
@@ -213,7 +213,7 @@ def _resource_faults(resources: Json, place: str) -> list[Cause]:
     ]
 
 
-def _refuse_unreadable(resource: Resource, spec: Json) -> None:
+def _reject_unreadable(resource: Resource, spec: Json) -> None:
     """400 for an invalid quantity, without its path, because a real server rejects it while decoding."""
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         resources = container.get("resources") or {}

@@ -56,7 +56,7 @@ class Writer:
         if not is_apply(_content_type(call)):  # before admission, whose fields have no manager
             managed_fields.record_update(None, obj, self.author(call), call.served.fields)
         self._admit(call, obj)
-        self._refuse_faults(call, obj, None)
+        self._reject_invalid(call, obj, None)
         entry = self._store.create(call.key, obj, is_dry_run=call.is_dry_run)
         return self.answer(call, 201, entry, unknown)
 
@@ -157,10 +157,10 @@ class Writer:
                 obj["status"] = {**old["status"], "acceptedNames": obj["status"]["acceptedNames"]}
         wish = call.request.query.get("fieldValidation") or "Warn"
         if unknown and wish == "Strict":
-            self._refuse_unknown(call, obj, unknown)
+            self._reject_unknown_fields(call, obj, unknown)
         return unknown if wish == "Warn" else []
 
-    def _refuse_unknown(self, call: Call, obj: Json, unknown: list[str]) -> None:
+    def _reject_unknown_fields(self, call: Call, obj: Json, unknown: list[str]) -> None:
         resource = call.served.resource
         fault = "strict decoding error: " + ", ".join(f'unknown field "{path}"' for path in unknown)
         if call.request.method == "PATCH" and not is_apply(_content_type(call)):
@@ -170,7 +170,7 @@ class Writer:
         kind = resource.kind
         raise bad_request(f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {fault}')
 
-    def _refuse_faults(self, call: Call, obj: Json, old: Json | None, *, is_status: bool = False) -> None:
+    def _reject_invalid(self, call: Call, obj: Json, old: Json | None, *, is_status: bool = False) -> None:
         resource, structural = call.served.resource, call.served.structural
         faults = validation.metadata_faults(resource, obj)
         if structural is not None:
@@ -228,7 +228,7 @@ class Writer:
         new = _within_subresource(call, old, new)
         unknown = self._complete(call, new, old, is_status=is_status)
         _keep_identity(old, new)
-        self._refuse_faults(call, new, old, is_status=is_status)
+        self._reject_invalid(call, new, old, is_status=is_status)
         if not is_apply(_content_type(call)):
             managed_fields.record_update(old, new, self.author(call), call.served.fields)
         stored_as = subresource if subresource in {"status", "finalize"} else None
@@ -283,7 +283,7 @@ class Writer:
         if entry is None and call.target.subresource:
             self._store.entry(call.key, call.target.namespace, call.target.name)
         old = None if entry is None else entry.obj()
-        unknown = self._refuse_unknown_applied(call, applied)
+        unknown = self._reject_unknown_applied_fields(call, applied)
         new = managed_fields.apply(
             None if entry is None else entry.obj(),
             applied,
@@ -297,7 +297,7 @@ class Writer:
             return Response(response.status, response.body, {**response.headers, "warning": warnings})
         return response
 
-    def _refuse_unknown_applied(self, call: Call, applied: Json) -> list[str]:
+    def _reject_unknown_applied_fields(self, call: Call, applied: Json) -> list[str]:
         """Remove unknown fields before they get a manager; returns them if the client asked for warnings."""
         structural = call.served.structural
         if structural is None:
@@ -305,7 +305,7 @@ class Writer:
         unknown = structural.prune(applied)
         wish = call.request.query.get("fieldValidation") or "Warn"
         if unknown and wish == "Strict":
-            self._refuse_unknown(call, applied, unknown)
+            self._reject_unknown_fields(call, applied, unknown)
         return unknown if wish == "Warn" else []
 
     # --- delete ------------------------------------------------------------------------------------------------------

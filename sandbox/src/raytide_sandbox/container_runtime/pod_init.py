@@ -202,7 +202,7 @@ def _become(message: dict[str, Any], fds: list[int], trouble_fd: int, parent: in
             _become_user(*message["user"])
         syscalls.die_with_parent()  # a change of user namespace resets it
         if message["has_no_new_privileges"]:
-            syscalls.refuse_new_privileges()
+            syscalls.set_no_new_privileges()
         os.umask(0o022)
         os.chdir(message["working_dir"])
         argv = _within_limits(message["argv"])

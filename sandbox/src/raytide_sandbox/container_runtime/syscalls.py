@@ -109,7 +109,7 @@ def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
     _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number), 0, 0, 0), "prctl PDEATHSIG")
 
 
-def refuse_new_privileges() -> None:
+def set_no_new_privileges() -> None:
     """Forbid this process and its children to gain privileges by exec, e.g. by a set-user-id bit."""
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0), "prctl NO_NEW_PRIVS")
 

@@ -30,7 +30,7 @@ from raytide_sandbox.faults.types import (
     Delay,
     Kill,
     LoseAnswer,
-    Refuse,
+    RefuseConnection,
     Reset,
     ResponseHistory,
     Stale,
@@ -180,7 +180,7 @@ class FaultProxy:
                 return old or await self._sent(call)
             case Delay(for_s):
                 return await self._on_the_way(for_s, call)
-            case Refuse():
+            case RefuseConnection():
                 raise ConnectionLostError
             case Reset():
                 raise await _cut_in_the_middle(request, await self._sent(call))

@@ -30,7 +30,7 @@ from raytide_sandbox.faults.types import (
     LoseAnswer,
     LoseRequest,
     Overtake,
-    Refuse,
+    RefuseConnection,
     Reset,
     ResponseHistory,
     Stale,
@@ -138,7 +138,7 @@ class Faulty:
         match fault:
             case Answer():
                 return answer(fault)
-            case Refuse():
+            case RefuseConnection():
                 raise self._troubles.lost("connection refused", is_outcome_unknown=False)
             case Stale():
                 old = self._past.recall(path, rest.get("query") or {}, fault, self._script.now_s())
@@ -222,7 +222,7 @@ class Faulty:
                 await asyncio.sleep(for_s)
             case Kill():
                 await self._killed()
-            case Reset() | Refuse():
+            case Reset() | RefuseConnection():
                 raise self._troubles.lost("the connection was refused or reset", is_outcome_unknown=False)
             case LoseRequest() | LoseAnswer() | CommitLate():
                 await asyncio.sleep(silence_s)

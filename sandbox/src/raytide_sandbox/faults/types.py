@@ -39,7 +39,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseConnection:
     """The connection is refused at once; the request is not sent."""
 
 
@@ -80,7 +80,7 @@ class Kill:
     is_after: bool = False
 
 
-CallFault: TypeAlias = Delay | Answer | Refuse | LoseRequest | LoseAnswer | Reset | CommitLate | Stale | Kill
+CallFault: TypeAlias = Delay | Answer | RefuseConnection | LoseRequest | LoseAnswer | Reset | CommitLate | Stale | Kill
 
 FORBIDDEN: Final = Answer(403, message="RBAC: access was withdrawn")
 """A role was revoked; give the rule an `until_s` to restore it."""

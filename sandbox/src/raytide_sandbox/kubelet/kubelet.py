@@ -24,7 +24,7 @@ from raytide_sandbox.kubelet.node_lease import Heartbeat
 from raytide_sandbox.kubelet.node_status import NodeFacts, build_capacity
 from raytide_sandbox.kubelet.podspec import PodSpecError, read_pod
 from raytide_sandbox.kubelet.podworker import PodWorker
-from raytide_sandbox.kubelet.rejected_pods import RefusedPod
+from raytide_sandbox.kubelet.rejected_pods import InvalidPodWorker
 from raytide_sandbox.kubelet.server import Door, KubeletServer
 
 _AFTER_BUG_S: Final = 5.0
@@ -234,4 +234,4 @@ def _build_worker(host: Host, raw: Manifest) -> _Worker:
     try:
         return PodWorker(host, read_pod(raw))
     except PodSpecError as error:
-        return RefusedPod(host, raw, str(error))
+        return InvalidPodWorker(host, raw, str(error))

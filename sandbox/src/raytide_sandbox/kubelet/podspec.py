@@ -187,7 +187,7 @@ def read_pod(raw: Manifest) -> PodSpec:
     if not containers:
         raise PodSpecError("spec.containers is empty")
     inits = _containers(spec.get("initContainers"), "spec.initContainers", is_init=True)
-    _refuse_duplicates([c.name for c in inits + containers])
+    _reject_duplicates([c.name for c in inits + containers])
     name = text(metadata.get("name"))
     return PodSpec(
         namespace=text(metadata.get("namespace"), "default"),
@@ -281,7 +281,7 @@ def _restart_policy(value: object) -> RestartPolicy:
         raise PodSpecError(f"spec.restartPolicy {value!r} is none of Always, OnFailure, Never") from None
 
 
-def _refuse_duplicates(names: list[str]) -> None:
+def _reject_duplicates(names: list[str]) -> None:
     for name in names:
         if not name:
             raise PodSpecError("a container has no name")

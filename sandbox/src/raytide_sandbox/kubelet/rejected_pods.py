@@ -10,13 +10,13 @@ from typing import Final
 
 from raytide_sandbox.kubelet.apiclient import Manifest
 from raytide_sandbox.kubelet.kubelet_context import Host
-from raytide_sandbox.kubelet.status import build_refusal
+from raytide_sandbox.kubelet.status import invalid_pod_status
 from raytide_sandbox.kubelet.status_manager import Reporter
 
 REASON: Final = "InvalidPodSpec"
 
 
-class RefusedPod:
+class InvalidPodWorker:
     """Worker of a pod that never runs."""
 
     def __init__(self, host: Host, raw: Manifest, message: str) -> None:
@@ -39,7 +39,7 @@ class RefusedPod:
     async def run(self) -> None:
         """Report the error and wait for the deletion of the pod."""
         reporter = Reporter(self._host.api, self._raw["metadata"])
-        status = build_refusal(REASON, self._message, self._raw.get("status") or {}, self._host.now())
+        status = invalid_pod_status(REASON, self._message, self._raw.get("status") or {}, self._host.now())
         reporter.report(status)
         try:
             while not self._is_vanished and not self._raw["metadata"].get("deletionTimestamp"):

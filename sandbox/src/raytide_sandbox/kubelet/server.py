@@ -24,7 +24,7 @@ from raytide_sandbox.streaming.portforward import serve_forward
 from raytide_sandbox.streaming.portproxy import relay_http
 from raytide_sandbox.streaming.remote_command_protocols import StreamRequest
 from raytide_sandbox.streaming.remotecommand import serve_attach, serve_exec
-from raytide_sandbox.streaming.upgrades import refuse
+from raytide_sandbox.streaming.upgrades import reject
 
 FindWorker = Callable[[str, str], PodWorker | None]
 
@@ -94,7 +94,7 @@ class KubeletServer:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         if not self._door.opens_for(request):
-            refuse(401, "Unauthorized")
+            reject(401, "Unauthorized")
         return await handler(request)
 
     # --- logs ----------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class KubeletServer:
         try:
             options = read_options(request.query, self._now())
         except ValueError as error:
-            refuse(400, str(error))
+            reject(400, str(error))
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
         lines = read_log(
@@ -123,7 +123,7 @@ class KubeletServer:
         worker, spec = self._container(request)
         running = worker.running.get(spec.name)
         if running is None:
-            refuse(500, f"container {spec.name} of pod {worker.pod.name} is not running")
+            reject(500, f"container {spec.name} of pod {worker.pod.name} is not running")
         wanted = StreamRequest.read(request, command=tuple(request.query.getall("command", [])))
         return await serve_exec(request, wanted, self._runtime, running.container)
 
@@ -131,31 +131,31 @@ class KubeletServer:
         worker, spec = self._container(request)
         running = worker.running.get(spec.name)
         if running is None:
-            refuse(500, f"container {spec.name} of pod {worker.pod.name} is not running")
+            reject(500, f"container {spec.name} of pod {worker.pod.name} is not running")
         return await serve_attach(request, StreamRequest.read(request), running.container)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         worker = self._worker(request)
         if worker.sandbox is None:
-            refuse(500, f"pod {worker.pod.name} is not running")
+            reject(500, f"pod {worker.pod.name} is not running")
         return await serve_forward(request, self._runtime, worker.sandbox)
 
     async def _proxy(self, request: web.Request) -> web.StreamResponse:
         worker = self._worker(request)
         if worker.sandbox is None:
-            refuse(503, f"pod {worker.pod.name} is not running")
+            reject(503, f"pod {worker.pod.name} is not running")
         port, path = int(request.match_info["port"]), "/" + request.match_info["rest"]
         return await relay_http(request, self._runtime, worker.sandbox, port, path)
 
     # --- request target ------------------------------------------------------------------------------------------
     def _worker(self, request: web.Request) -> PodWorker:
         place = request.match_info["namespace"], request.match_info["pod"]
-        return self._find(*place) or refuse(404, f'pods "{place[1]}" not found')
+        return self._find(*place) or reject(404, f'pods "{place[1]}" not found')
 
     def _container(self, request: web.Request) -> tuple[PodWorker, ContainerSpec]:
         worker, name = self._worker(request), request.match_info["container"]
         spec = worker.pod.container(name)
-        return worker, spec or refuse(404, f"container {name} is not valid for pod {worker.pod.name}")
+        return worker, spec or reject(404, f"container {name} is not valid for pod {worker.pod.name}")
 
 
 def _log_attempt(worker: PodWorker, spec: ContainerSpec, *, is_previous: bool) -> int:
@@ -163,17 +163,17 @@ def _log_attempt(worker: PodWorker, spec: ContainerSpec, *, is_previous: bool) -
     record = worker.records[spec.name]
     if not record.has_ever_started:
         reason = record.state.reason if isinstance(record.state, Waiting) else ""
-        refuse(400, f'container "{spec.name}" in pod "{worker.pod.name}" is waiting to start: {reason}')
+        reject(400, f'container "{spec.name}" in pod "{worker.pod.name}" is waiting to start: {reason}')
     latest = record.restart_count
     if not is_previous or isinstance(record.state, Waiting):
         return latest
     if record.last is None:
-        _refuse_previous(worker, spec)
+        _reject_previous(worker, spec)
     return latest - 1
 
 
-def _refuse_previous(worker: PodWorker, spec: ContainerSpec) -> NoReturn:
-    refuse(400, f'previous terminated container "{spec.name}" in pod "{worker.pod.name}" not found')
+def _reject_previous(worker: PodWorker, spec: ContainerSpec) -> NoReturn:
+    reject(400, f'previous terminated container "{spec.name}" in pod "{worker.pod.name}" not found')
 
 
 def _is_attempt_running(worker: PodWorker, name: str, attempt: int) -> bool:

@@ -79,7 +79,7 @@ def build_status(
     return status
 
 
-def build_refusal(reason: str, message: str, previous: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def invalid_pod_status(reason: str, message: str, previous: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """The status of a pod whose spec is invalid."""
     start_time = previous.get("startTime") or format_time(now)
     return {"phase": FAILED, "reason": reason, "message": message, "startTime": start_time}

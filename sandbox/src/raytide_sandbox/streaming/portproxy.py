@@ -13,7 +13,7 @@ from yarl import URL
 
 from raytide_sandbox.container_runtime.interface import Runtime, Sandbox
 from raytide_sandbox.streaming.network_relay import relay
-from raytide_sandbox.streaming.upgrades import refuse
+from raytide_sandbox.streaming.upgrades import reject
 
 _HOP_BY_HOP: Final = frozenset(
     {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host", "content-length"}
@@ -42,7 +42,7 @@ async def relay_http(
             ) as answer:
                 return await _pass_on(request, answer)
         except aiohttp.ClientError as error:
-            refuse(503, f"error trying to reach port {port} of the pod: {error}")
+            reject(503, f"error trying to reach port {port} of the pod: {error}")
 
 
 async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

@@ -17,7 +17,7 @@ from aiohttp import WSMsgType, web
 from raytide_sandbox.streaming.byte_channels import Hijacked
 from raytide_sandbox.streaming.logs import is_true
 from raytide_sandbox.streaming.spdy import SpdyConnection, SpdyError, SpdyStream
-from raytide_sandbox.streaming.upgrades import is_websocket, open_spdy, open_websocket, refuse
+from raytide_sandbox.streaming.upgrades import is_websocket, open_spdy, open_websocket, reject
 
 _WEBSOCKET_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io", "channel.k8s.io")
 _SPDY_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io")
@@ -174,7 +174,7 @@ class SpdyStreams:
                     self._streams[stream.headers.get("streamtype", "")] = stream
         except TimeoutError:
             await self._connection.close()
-            refuse(400, f"the client did not open its streams within {_STREAMS_TIMEOUT_S:.0f}s")
+            reject(400, f"the client did not open its streams within {_STREAMS_TIMEOUT_S:.0f}s")
         if "resize" in self._streams:
             self._sizing = asyncio.create_task(self._read_sizes(self._streams["resize"]))
 

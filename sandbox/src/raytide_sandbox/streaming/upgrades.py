@@ -25,7 +25,7 @@ _MAX_MESSAGE_BYTES: Final = 0
 """No limit, as aiohttp spells it."""
 
 
-def refuse(status: int, message: str) -> NoReturn:
+def reject(status: int, message: str) -> NoReturn:
     """Reject the request with a Status object; always raises."""
     body = {
         "kind": "Status",
@@ -54,7 +54,7 @@ async def open_websocket(request: web.Request, protocols: Sequence[str]) -> web.
     """Accept a WebSocket; its `ws_protocol` is the negotiated protocol."""
     offered = [word.strip() for word in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
     if not set(offered) & set(protocols):
-        refuse(400, f"unable to negotiate a protocol: client supports {offered}, server supports {list(protocols)}")
+        reject(400, f"unable to negotiate a protocol: client supports {offered}, server supports {list(protocols)}")
     response = web.WebSocketResponse(protocols=protocols, max_msg_size=_MAX_MESSAGE_BYTES, compress=False)
     await response.prepare(request)
     return response
@@ -63,12 +63,12 @@ async def open_websocket(request: web.Request, protocols: Sequence[str]) -> web.
 async def open_spdy(request: web.Request, protocols: Sequence[str]) -> tuple[Hijacked, StreamChannel, str]:
     """Accept SPDY; returns the response for the HTTP server, the channel, and the protocol."""
     if request.headers.get("Upgrade", "").lower() != _SPDY.lower():
-        refuse(400, f"unable to upgrade: expected a WebSocket or {_SPDY}")
+        reject(400, f"unable to upgrade: expected a WebSocket or {_SPDY}")
     lines = request.headers.getall(_PROTOCOL_HEADER, [])
     offered = [word.strip() for line in lines for word in line.split(",")]
     chosen = next((protocol for protocol in protocols if protocol in offered), None)
     if chosen is None:
-        refuse(400, f"unable to negotiate a protocol: client supports {offered}, server supports {list(protocols)}")
+        reject(400, f"unable to negotiate a protocol: client supports {offered}, server supports {list(protocols)}")
     head = (
         "HTTP/1.1 101 Switching Protocols\r\n"
         f"Connection: Upgrade\r\nUpgrade: {_SPDY}\r\n{_PROTOCOL_HEADER}: {chosen}\r\n\r\n"

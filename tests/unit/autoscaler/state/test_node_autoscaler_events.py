@@ -137,14 +137,14 @@ class Told:
         self.plane = Plane(random.Random(0))
         self.wire = InProcess(self.plane.api, lag_s=lambda: 0.0)
         self.asked = 0
-        self.refusal: Answer | None = None
+        self.status_error: Answer | None = None
         self.wire.admission = self._count
         clock = WorldClock(self.plane.now)
         self.events = NodeEvents(Client(self.wire, clock=clock), "default", clock=clock, presence=presence)
 
     def _count(self, _request: object) -> Answer | None:
         self.asked += 1
-        return self.refusal
+        return self.status_error
 
     def say(self, pod: str, reason: str, source: str = "cluster-autoscaler") -> None:
         obj = {
@@ -232,7 +232,7 @@ async def test_where_the_setting_says_absent_no_answer_is_waited_for():
 @pytest.mark.rule("FD:AS-A2")
 async def test_without_the_right_it_is_asked_once_in_ten_minutes_and_the_setting_counts():
     told = Told(Presence.PRESENT)
-    told.refusal = Answer(403, message="events is forbidden")
+    told.status_error = Answer(403, message="events is forbidden")
     for _ in range(60):
         found = await told.look("a")
         await asyncio.sleep(5)

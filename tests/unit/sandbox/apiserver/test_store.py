@@ -25,7 +25,7 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
     return {**config(name), "spec": spec}
 
 
-def refusal(call: Any, *arguments: Any, **options: Any) -> ApiStatusError:
+def api_error(call: Any, *arguments: Any, **options: Any) -> ApiStatusError:
     with pytest.raises(ApiStatusError) as caught:
         call(*arguments, **options)
     return caught.value
@@ -70,13 +70,13 @@ def test_what_fell_out_of_the_ring_is_gone() -> None:
     start = store.version
     for number in range(4):
         store.create("configmaps", config(f"c{number}"))
-    assert refusal(store.changes_since, "configmaps", start).code == 410
+    assert api_error(store.changes_since, "configmaps", start).code == 410
     assert len(list(store.changes_since("configmaps", start + 1))) == 3
 
 
 def test_versions_before_the_first_and_after_the_last_are_expired(store: Store) -> None:
-    assert refusal(lambda: list(store.changes_since("pods", 1))).reason == "Expired"
-    assert refusal(lambda: list(store.changes_since("pods", store.version + 1))).code == 410
+    assert api_error(lambda: list(store.changes_since("pods", 1))).reason == "Expired"
+    assert api_error(lambda: list(store.changes_since("pods", store.version + 1))).code == 410
 
 
 def test_subscribers_hear_in_order_until_they_leave(store: Store) -> None:
@@ -106,11 +106,11 @@ def test_owners_find_their_dependents_even_when_they_do_not_exist(store: Store) 
 
 
 def test_a_namespace_must_exist_and_live(store: Store) -> None:
-    missing = refusal(store.create, "configmaps", {"metadata": {"name": "a", "namespace": "nowhere"}})
+    missing = api_error(store.create, "configmaps", {"metadata": {"name": "a", "namespace": "nowhere"}})
     assert (missing.code, missing.message) == (404, 'namespaces "nowhere" not found')
     assert not store.delete("namespaces", "", "default").is_gone
     assert store.get("namespaces", "", "default")["status"]["phase"] == "Terminating"
-    assert refusal(store.create, "configmaps", config("a")).code == 403
+    assert api_error(store.create, "configmaps", config("a")).code == 403
     empty = store.get("namespaces", "", "default")
     empty["spec"]["finalizers"] = []
     store.update("namespaces", empty, subresource="finalize")
@@ -120,11 +120,11 @@ def test_a_namespace_must_exist_and_live(store: Store) -> None:
 def test_a_refused_write_changes_nothing(store: Store) -> None:
     store.create("configmaps", config("a"))
     before = store.version
-    assert refusal(store.create, "configmaps", config("a")).reason == "AlreadyExists"
-    assert refusal(store.update, "configmaps", config("a", resourceVersion="1")).reason == "Conflict"
-    assert refusal(store.update, "configmaps", config("a", uid="other")).code == 422
-    assert refusal(store.delete, "configmaps", "default", "a", resource_version="1").code == 409
-    assert refusal(store.delete, "configmaps", "default", "a", propagation="Sideways").code == 422
+    assert api_error(store.create, "configmaps", config("a")).reason == "AlreadyExists"
+    assert api_error(store.update, "configmaps", config("a", resourceVersion="1")).reason == "Conflict"
+    assert api_error(store.update, "configmaps", config("a", uid="other")).code == 422
+    assert api_error(store.delete, "configmaps", "default", "a", resource_version="1").code == 409
+    assert api_error(store.delete, "configmaps", "default", "a", propagation="Sideways").code == 422
     assert store.version == before
 
 
@@ -197,5 +197,5 @@ def test_the_policy_becomes_a_finalizer_for_the_collector(store: Store, policy: 
 
 
 def test_unknown_kinds_are_not_there(store: Store) -> None:
-    assert refusal(store.list, "toys.example.com").code == 404
+    assert api_error(store.list, "toys.example.com").code == 404
     assert store.count(CRDS) == 0

@@ -27,7 +27,7 @@ from raytide_sandbox.faults.types import (
     LoseAnswer,
     LoseRequest,
     Overtake,
-    Refuse,
+    RefuseConnection,
     Reset,
     Stale,
     Stall,
@@ -152,7 +152,7 @@ class TestCalls:
     async def test_a_refused_connection_leaves_no_doubt(self) -> None:
         server = Server()
         with pytest.raises(LostError) as trouble:
-            await faulty(server, Refuse()).request("PATCH", PATH, timeout_s=10.0)
+            await faulty(server, RefuseConnection()).request("PATCH", PATH, timeout_s=10.0)
         assert (now(), trouble.value.is_outcome_unknown, server.done) == (0.0, False, [])
 
     async def test_a_reset_is_noticed_at_once_and_the_write_has_happened(self) -> None:

@@ -11,7 +11,7 @@ from raytide_sandbox.kubelet.apiclient import ApiAccess, ApiClient, ApiStatusErr
 from raytide_sandbox.kubelet.kubelet_context import Host
 from raytide_sandbox.kubelet.node_lease import Heartbeat
 from raytide_sandbox.kubelet.node_status import NodeFacts, build_capacity, build_node_status
-from raytide_sandbox.kubelet.rejected_pods import RefusedPod
+from raytide_sandbox.kubelet.rejected_pods import InvalidPodWorker
 from support.kubelet_fakes import FakeApi, build_pod, virtual_now
 
 NODE = NodeFacts(
@@ -68,7 +68,7 @@ async def test_a_pod_that_makes_no_sense_is_failed_and_let_go_when_it_is_deleted
         service_host="",
         service_port=0,
     )
-    pod = RefusedPod(host, raw, "spec.containers is empty")
+    pod = InvalidPodWorker(host, raw, "spec.containers is empty")
     living = asyncio.create_task(pod.run())
     await asyncio.sleep(1)
     assert (api.status["phase"], api.status["message"]) == ("Failed", "spec.containers is empty")

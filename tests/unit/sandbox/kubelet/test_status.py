@@ -6,7 +6,7 @@ import pytest
 
 from raytide_sandbox.kubelet.containers import ContainerRecord, Running, Terminated, Waiting
 from raytide_sandbox.kubelet.podspec import PodSpecError, read_pod
-from raytide_sandbox.kubelet.status import PodFacts, build_refusal, build_status, pod_phase, qos_class
+from raytide_sandbox.kubelet.status import PodFacts, build_status, invalid_pod_status, pod_phase, qos_class
 from support.kubelet_fakes import EPOCH, build_pod
 
 WAITING = ContainerRecord(Waiting("ContainerCreating"))
@@ -183,7 +183,7 @@ def test_a_name_that_yaml_has_changed_is_still_a_name(name, expected):
 
 
 def test_a_pod_that_makes_no_sense_is_failed_with_the_reason():
-    found = build_refusal("InvalidPodSpec", "spec.containers is empty", {}, EPOCH)
+    found = invalid_pod_status("InvalidPodSpec", "spec.containers is empty", {}, EPOCH)
     assert (found["phase"], found["reason"], found["message"]) == (
         "Failed",
         "InvalidPodSpec",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from raytide.api.pod import PodView
-from raytide.api.pod_failure import trouble_of
+from raytide.api.pod_failure import failure_of
 from raytide.autoscaler.feasibility import could_hold
 from raytide.autoscaler.model import (
     STARTING,
@@ -93,7 +93,7 @@ def _details(pod: PodView | None) -> str:
     """Status text of a pending pod in `ray status`: what blocks it, else its phase."""
     if pod is None:
         return "pod created"
-    trouble = trouble_of(pod)
+    trouble = failure_of(pod)
     if trouble is not None:
         return f"{trouble.cause.value}: {trouble.detail}"
     return "waiting for ray to start" if pod.is_running else f"pod {pod.phase or 'Pending'}".lower()

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from raytide.api.pod import ContainerView, PodView
-from raytide.api.pod_failure import Cause, trouble_of
+from raytide.api.pod_failure import Cause, failure_of
 from raytide.autoscaler.state.instance_lifecycle import TimeLimits
 
 
@@ -51,7 +51,7 @@ class Startup:
 
 def startup_of(pod: PodView, *, is_crash_loop: bool = False) -> Startup:
     """The step of the pod; `is_crash_loop`: a container was restarted again within the limit (see `Restarts`)."""
-    trouble = trouble_of(pod)
+    trouble = failure_of(pod)
     if trouble is not None and trouble.cause is not Cause.CRASH:
         return Startup(trouble.cause, trouble.detail)
     ray = _ray(pod)

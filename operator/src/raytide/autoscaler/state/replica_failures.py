@@ -10,7 +10,7 @@ from typing import Final
 
 from raytide.api import constants
 from raytide.api.conditions import ConditionJson, find_condition
-from raytide.api.pod_failure import Cause, trouble_of_refusal
+from raytide.api.pod_failure import Cause, failure_of_rejection
 
 CREATE_FAILED: Final = "FailedCreateWorkerPod"
 """Reason of `ReplicaFailure` when a worker could not be created, in KubeRay and in Raytide."""
@@ -27,7 +27,7 @@ def refusal_of(conditions: Sequence[ConditionJson], group: str) -> tuple[str, st
     texts = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name == group]
     if len(parts) == 1 and f"-{group}-worker-" in message:  # KubeRay names the pod, not the group
         texts = [message]
-    for trouble in (trouble_of_refusal("", text) for text in texts):
+    for trouble in (failure_of_rejection("", text) for text in texts):
         if trouble.cause is Cause.QUOTA or condition.get("reason") == CREATE_FAILED:
             return trouble.cause, trouble.detail
     return None

@@ -85,7 +85,7 @@ class PlanInputs:
 def read_snapshot(files: Iterable[tuple[str, str]], namespace: str) -> PlanInputs:
     """Parse files of (name, text); objects without a namespace get `namespace`; raises InputError."""
     found = [_within(one, namespace) for name, text in files for one in objects_in(name, text)]
-    _refuse_twins(found)
+    _reject_duplicates(found)
     jobs = tuple(with_uid(job) for job in _views(found, meta.TRAININGJOBS, TrainingJob.parse))
     uids = {job.key: job.metadata.uid for job in jobs}
     found = [replace(one, manifest=_adopted(one.manifest, uids)) if one.is_of(meta.PODS) else one for one in found]
@@ -130,7 +130,7 @@ def read_submitted(
     if not found:
         raise InputError(f"{', '.join(name for name, _ in files)}: no TrainingJob to submit")
     placed = [Found(_as_submitted(one.manifest, namespace, now), one.where) for one in found]
-    _refuse_twins(placed)
+    _reject_duplicates(placed)
     jobs = []
     for one in placed:
         job = _view(one, TrainingJob.parse)
@@ -167,7 +167,7 @@ def _kind(one: Found) -> str:
     return f"{one.manifest['kind']} ({one.manifest['apiVersion']})"
 
 
-def _refuse_twins(found: Iterable[Found]) -> None:
+def _reject_duplicates(found: Iterable[Found]) -> None:
     first: dict[tuple[str, str], Found] = {}
     for one in found:
         if any(map(one.is_of, READ)) and (before := first.setdefault((one.name, _kind(one)), one)) is not one:

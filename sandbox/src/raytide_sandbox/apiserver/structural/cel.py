@@ -65,7 +65,7 @@ class Rule:
     program: cel.Program
     message_program: cel.Program | None
 
-    def refusal(self, scope: "Scope") -> RuleViolation | None:
+    def violation_of(self, scope: "Scope") -> RuleViolation | None:
         """Why the value is rejected, or None; a rule that fails to evaluate rejects it too."""
         if self.is_transition and not scope.has_old and not self.is_old_self_optional:
             return None

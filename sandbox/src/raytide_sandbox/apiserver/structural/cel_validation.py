@@ -16,7 +16,7 @@ from raytide_sandbox.apiserver.structural.model import Json, Node, Violation, om
 from raytide_sandbox.apiserver.structural.schema_validation import MISSING, is_unchanged, partner
 
 
-def refusals(root: Node, obj: dict[str, Any], old: dict[str, Any] | None) -> list[Violation]:
+def rule_violations(root: Node, obj: dict[str, Any], old: dict[str, Any] | None) -> list[Violation]:
     """The violations of all rules in the object."""
     walk = _Walk()
     walk.visit(_Place(root, "", obj, MISSING if old is None else old, None))
@@ -53,7 +53,7 @@ class _Walk:
         if new is None or not node.is_ruled:
             return
         if node.rules:
-            self._ask_rules(place)
+            self._evaluate(place)
         if isinstance(new, dict):
             for key in new:
                 self._visit_key(place, key)
@@ -70,47 +70,47 @@ class _Walk:
         before = place.old.get(key, MISSING) if isinstance(place.old, dict) else MISSING
         self.visit(_Place(below, path, place.new[key], before, place))
 
-    def _ask_rules(self, place: _Place) -> None:
-        for rule, refusal in zip(place.node.rules, _answers(place), strict=True):
-            if refusal is None:
+    def _evaluate(self, place: _Place) -> None:
+        for rule, result in zip(place.node.rules, _evaluate_rules(place), strict=True):
+            if result is None:
                 continue
-            if refusal.is_broken or rule.is_transition or not place.is_unchanged():
-                self.found.append(_worded(rule, refusal, place))
+            if result.is_broken or rule.is_transition or not place.is_unchanged():
+                self.found.append(_violation(rule, result, place))
 
 
-def _answers(place: _Place) -> tuple[RuleViolation | None, ...]:
+def _evaluate_rules(place: _Place) -> tuple[RuleViolation | None, ...]:
     """The results of the place's rules; cached by value, because most writes change few places."""
     node, has_old = place.node, place.old is not MISSING and place.old is not None
     new, old = place.new, place.old if has_old else None
-    question = (msgspec.json.encode(new), msgspec.json.encode(old) if has_old else None)
-    answers = node.answers.get(question)
+    cache_key = (msgspec.json.encode(new), msgspec.json.encode(old) if has_old else None)
+    answers = node.answers.get(cache_key)
     if answers is None:
         if any("__" in rule.text for rule in node.rules):
-            new, old = _respelled(node, new), _respelled(node, old)
+            new, old = _escape_names(node, new), _escape_names(node, old)
         scope = Scope(new, old, has_old=has_old)
-        answers = node.answers[question] = tuple(rule.refusal(scope) for rule in node.rules)
+        answers = node.answers[cache_key] = tuple(rule.violation_of(scope) for rule in node.rules)
     return answers
 
 
-def _worded(rule: Rule, refusal: RuleViolation, place: _Place) -> Violation:
-    if refusal.is_broken:
-        return violation(place.path, "FieldValueInvalid", refusal.text, place.node.type)
+def _violation(rule: Rule, result: RuleViolation, place: _Place) -> Violation:
+    if result.is_broken:
+        return violation(place.path, "FieldValueInvalid", result.text, place.node.type)
     is_shown = place.node.type not in ("object", "array") and rule.reason in (
         "FieldValueInvalid",
         "FieldValueDuplicate",
     )
     where = (place.path + rule.field_path).removeprefix(".")
-    detail = refusal.text if rule.reason != "FieldValueDuplicate" else ""
+    detail = result.text if rule.reason != "FieldValueDuplicate" else ""
     return violation(where, rule.reason, detail, place.new if is_shown else omit_value())
 
 
-def _respelled(node: Node | None, value: Json) -> Json:
+def _escape_names(node: Node | None, value: Json) -> Json:
     """The value with declared names escaped for rules; keys of maps stay as they are."""
     if isinstance(value, dict) and node is not None:
         return {
-            (escape_name(key) or key) if key in node.properties else key: _respelled(node.at(key), child)
+            (escape_name(key) or key) if key in node.properties else key: _escape_names(node.at(key), child)
             for key, child in value.items()
         }
     if isinstance(value, list) and node is not None:
-        return [_respelled(node.items, child) for child in value]
+        return [_escape_names(node.items, child) for child in value]
     return value

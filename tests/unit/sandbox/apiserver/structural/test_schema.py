@@ -16,7 +16,7 @@ def ruled(**rule):
     return schema(a={"type": "string", "x-kubernetes-validations": [rule]})
 
 
-REFUSED = {
+REJECTED = {
     "a property without a type": (schema(a={}), "properties[a].type: Required value"),
     "a type that does not exist": (schema(a={"type": "text"}), 'properties[a].type: Unsupported value: "text"'),
     "a list without items": (schema(a={"type": "array"}), "properties[a].items: Required value"),
@@ -41,7 +41,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("text", "message"), REJECTED.values(), ids=REJECTED)
 def test_a_bad_schema_is_refused(text, message):
     with pytest.raises(SchemaError, match=re.escape(message)):
         compile_schema(text)
