@@ -271,12 +271,12 @@ class World:
         """Everybody who waits, in the order in which they came; what has failed for one fails for its equals."""
         self._is_retry_planned = False
         waiting, self._waiting = self._waiting, {}
-        refused: set[Ask] = set()
+        rejected: set[Ask] = set()
         for pod in waiting.values():
-            if pod.ask not in refused:
+            if pod.ask not in rejected:
                 self._place(pod)
             if pod.node is None and not pod.is_gone:
-                refused.add(pod.ask)
+                rejected.add(pod.ask)
                 self._waiting[pod.number] = pod
 
     def _started(self, pod: Pod) -> None:

@@ -22,7 +22,7 @@ UNUSED_BECAUSE = {
     "patch events": "only when the same event is told again",
     "patch rayclusters.ray.io": "passed on to autoscalers: a role may grant only what its author has",
     "list events": "only while an autoscaler waits for nodes",
-    "get resourcequotas": "only while a quota refuses pods",
+    "get resourcequotas": "only while a quota rejects pods",
     "delete trainingjobs.paddlepaddle.org": "only when the time after the end of a TrainingJob is over",
     "update trainingjobs/finalizers.paddlepaddle.org": "asked by the admission plugin OwnerReferencesPermissionEnforcement only",
     "get configmaps": "asked only when a create has no clear answer",
@@ -93,7 +93,7 @@ def deleted_at(log: Path, resource: str, name: str) -> str:
 
 
 def forbidden(asked: Iterable[Asked]) -> list[str]:
-    """What was refused for want of a right."""
+    """What was rejected for want of a right."""
     return sorted({f"{request.right}: {request.uri}" for request in asked if request.code == 403})
 
 

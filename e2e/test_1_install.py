@@ -44,7 +44,7 @@ def scale(installation: Installation, replicas: int) -> None:
 # --- install -------------------------------------------------------------------------------------------------------------
 
 
-def test_wrong_values_are_refused_before_anything_is_installed(installation):
+def test_wrong_values_are_rejected_before_anything_is_installed(installation):
     with pytest.raises(AssertionError, match="/reconcileConcurrency"):
         helm(
             "install", installation.release, str(installation.chart), "-n", installation.namespace,
@@ -111,7 +111,7 @@ def test_the_operator_may_not(installation, verb, resource, where):
 
 
 def test_the_operator_may_do_its_work(installation):
-    """Otherwise the refusals above would only say that the question was wrong."""
+    """Otherwise the rejections above would only say that the question was wrong."""
     assert may(installation, "create", "pods", "-n", installation.ray_namespace)
     roles = listed("clusterroles", selector=installation.of_release)
     roles += listed("roles", selector=installation.of_release)

@@ -29,7 +29,7 @@ def groups(block: str) -> list[dict]:
     ]
 
 
-async def refuse_by_quota(stage: Stage) -> None:
+async def reject_by_quota(stage: Stage) -> None:
     """No pod of the spot group is let in."""
     quotas = f"/api/v1/namespaces/{stage.namespace}/resourcequotas"
     hard = {f"requests.{CHEAP}": "0"}
@@ -56,7 +56,7 @@ async def free(stage: Stage, block: str) -> None:
 async def test_the_next_group_does_the_work(stage: Stage, block: str):
     stage.kubelet.has_room = lambda pod: pod["metadata"]["labels"]["ray.io/group"] != SPOT
     if block == "refused":
-        await refuse_by_quota(stage)
+        await reject_by_quota(stage)
     scaled = await scene(stage, *groups(block))
     took_s = await scaled.ask_for(DEMAND, DEMAND, within_s=WITHIN_S, group=ON_DEMAND)
 

@@ -27,7 +27,7 @@ def is_namespaced() -> bool:
     return True
 
 
-def refused(log: str) -> list[str]:
+def rejected(log: str) -> list[str]:
     """What the operator was not allowed to do or misses."""
     missing = ("forbidden", "missing permission", "missing optional permission")
     return [line for line in log.splitlines() if any(words in line for words in missing)]
@@ -36,7 +36,7 @@ def refused(log: str) -> list[str]:
 async def test_a_cluster_grows_and_shrinks_with_the_demand(stage: Stage):
     scaled = await scene(stage, group(replicas=0, high=10))
     await scaled.ask_for(DEMAND, DEMAND, within_s=60)
-    assert [line for operator in stage.operators for line in refused(operator.log)] == []
+    assert [line for operator in stage.operators for line in rejected(operator.log)] == []
 
 
 async def test_jobs_stay_within_the_quota_of_their_namespace_and_grow_when_it_does(jobs: JobStage):
@@ -60,4 +60,4 @@ async def test_jobs_stay_within_the_quota_of_their_namespace_and_grow_when_it_do
     more = {"spec": {"hard": {"requests.cpu": str(MORE_ROOM)}}}
     await jobs.admin.call("PATCH", f"{quotas}/team", more, content=MERGE)
     await eventually("it grows with the quota", lambda: is_full(MORE_ROOM), within_s=60)
-    assert refused(sharing.operator.log) == []
+    assert rejected(sharing.operator.log) == []

@@ -21,9 +21,9 @@ HUGE = {"resources": {"requests": {"cpu": "1000"}}}
 async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobStage):
     await jobs.nodes_ready(await jobs.node("cpus", cpu=str(SLOTS)))
     sharing = await jobs.shared(**SETTLE)
-    with pytest.raises(ApiStatusError, match="min-instance") as refused:
+    with pytest.raises(ApiStatusError, match="min-instance") as rejected:
         await jobs.submit("reversed", 4, 2)
-    assert refused.value.code == 422
+    assert rejected.value.code == 422
     await jobs.submit("sound", 2, 6)
 
     async def is_large() -> bool:

@@ -56,7 +56,7 @@ async def eventually(what: str, is_so: Callable[[], Awaitable[Any]], *, within_s
 
 
 async def allowing(codes: Iterable[int], call: Awaitable[Json]) -> Json | None:
-    """Its answer; None when the API refused it for one of these reasons."""
+    """Its answer; None when the API rejected it for one of these reasons."""
     try:
         return await call
     except ApiStatusError as error:

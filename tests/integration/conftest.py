@@ -13,7 +13,7 @@ EMBEDDED_ONLY: Final = {
     "test_gcs_ray_nodes.py": "needs no API server",
     "test_fault_proxy.py": "is about the proxy; tests/acceptance uses it before a real API server",
     "test_golden_specs.py": "`make golden` does the same on a real control plane",
-    "test_hostile_objects.py": "stores what a real API server would refuse by now, and measures the operator alone",
+    "test_hostile_objects.py": "stores what a real API server would reject by now, and measures the operator alone",
     "test_helm.py": "is about what the emulator tells helm; `make e2e` installs on a real control plane",
     "test_kubectl.py": "is about what the emulator tells kubectl",
     "test_kubelet.py": "is about the process kubelet; test_sandbox_kubernetes.py has what needs a real control plane",
@@ -41,7 +41,7 @@ EMBEDDED_ONLY: Final = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse tests that are in neither world; not when single tests were asked for."""
+    """Reject tests that are in neither world; not when single tests were asked for."""
     if any("::" in argument for argument in config.args):
         return
     ours = [item for item in items if HERE in item.path.parents]

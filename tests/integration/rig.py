@@ -128,7 +128,7 @@ class Cluster(Surface):
     def without_quota(self, namespace: str) -> str:
         """The emulator counts no quota: its words are said here."""
 
-        def refuse(where: str, plural: str, obj: Json) -> tuple[int, Json] | None:
+        def reject(where: str, plural: str, obj: Json) -> tuple[int, Json] | None:
             if (where, plural) != (namespace, "pods") or obj["spec"].get("priorityClassName") != poor:
                 return None
             name = obj["metadata"]["name"]
@@ -137,11 +137,11 @@ class Cluster(Surface):
             return 403, {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": message}
 
         poor = self.add_priority_class(namespace)
-        self.veto = refuse
+        self.veto = reject
         return poor
 
-    def give_quota(self, namespace: str) -> None:  # noqa: ARG002 - one test at a time refuses anybody
-        """Nobody there is refused any more."""
+    def give_quota(self, namespace: str) -> None:  # noqa: ARG002 - one test at a time rejects anybody
+        """Nobody there is rejected any more."""
         self.veto = lambda _namespace, _plural, _obj: None
 
     def past_admission(self, write: Callable[[], Any]) -> None:

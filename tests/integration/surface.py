@@ -1,7 +1,7 @@
 """What tests do to a cluster and see of it, whatever API server is behind it.
 
 `Surface` speaks for people, kubelets and onlookers in requests to the API; an implementation says how a request gets there
-(`request`), how a pod gets a node, and how an object comes in that the CRD of today would refuse. `rig.Cluster` is the
+(`request`), how a pod gets a node, and how an object comes in that the CRD of today would reject. `rig.Cluster` is the
 embedded API, `kube_cluster.KubeCluster` a real control plane.
 """
 
@@ -66,7 +66,7 @@ class Surface(ABC):
 
     @abstractmethod
     def past_admission(self, write: Callable[[], Any]) -> None:
-        """Do something that the CRD of today would refuse and an older one let in."""
+        """Do something that the CRD of today would reject and an older one let in."""
 
     @abstractmethod
     def without_quota(self, namespace: str) -> str:
@@ -138,7 +138,7 @@ class Surface(ABC):
         assert status == 200, answer
 
     def touch(self, namespace: str, name: str, kind: str = RAYCLUSTERS) -> None:
-        """Change an annotation that means nothing; an object that is refused by now is let through."""
+        """Change an annotation that means nothing; an object that is rejected by now is let through."""
         path, stamp = path_of(kind, namespace, name), secrets.token_hex(4)
         body = {"metadata": {"annotations": {"example.com/touched": stamp}}}
         if self.request("PATCH", path, body, MERGE)[0] == 422:

@@ -1,4 +1,4 @@
-"""Bad RayClusters: refused at admission, or told by condition and event that name the field; everybody else goes on.
+"""Bad RayClusters: rejected at admission, or told by condition and event that name the field; everybody else goes on.
 
 First what our CRD is asked, then what an older, careless CRD let in and ours finds stored; beside every bad cluster there
 is a good one, which must become ready. On the embedded API the real room runs in virtual time, on a real control plane the
@@ -110,18 +110,18 @@ def ask(request):
 
 
 @pytest.mark.parametrize(("spec", "field"), REJECTED.values(), ids=REJECTED)
-def test_refused_at_admission_with_the_field(ask, spec, field):
+def test_rejected_at_admission_with_the_field(ask, spec, field):
     status, answer, _ = ask("POST", CLUSTERS, written("bad", spec))
     assert status == 422
     assert field in answer["message"]
 
 
-def test_a_name_too_long_is_refused(ask):
+def test_a_name_too_long_is_rejected(ask):
     status, answer, _ = ask("POST", CLUSTERS, written("x" * 54, {}))
     assert (status, "metadata.name" in answer["message"]) == (422, True)
 
 
-def test_an_unknown_field_is_refused_by_a_strict_client_and_dropped_with_a_warning_otherwise(ask):
+def test_an_unknown_field_is_rejected_by_a_strict_client_and_dropped_with_a_warning_otherwise(ask):
     spec = worker(replica=3)
     status, answer, _ = ask("POST", CLUSTERS, written("typo", spec), fieldValidation="Strict")
     assert status == 400
@@ -176,7 +176,7 @@ UNTOLD_BY_CONDITION = {
     *("groups-word", "group-null", "template-word", "containers-word"),
     *("options-word", "storage-word"),
 }
-"""Here the API server refuses every write, the status too, because a rule of ours cannot read the object: event only.
+"""Here the API server rejects every write, the status too, because a rule of ours cannot read the object: event only.
 
 KubeRay's own CRD would not have let any of these in.
 """

@@ -282,7 +282,7 @@ def test_whoever_may_not_touch_an_owners_finalizers_may_not_block_it(kube_plane)
     assert (status, "cannot set blockOwnerDeletion" in answer["message"]) == (403, True)
 
 
-def test_a_validating_admission_policy_refuses(kube_plane):
+def test_a_validating_admission_policy_rejects(kube_plane):
     namespace = kube_plane.new_namespace()
     name = f"few-keys-{secrets.token_hex(4)}"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
@@ -298,16 +298,16 @@ def test_a_validating_admission_policy_refuses(kube_plane):
     kube_plane.create(f"{policies[:-3]}ybindings", {"metadata": {"name": name}, "spec": binding})
     maps = f"/api/v1/namespaces/{namespace}/configmaps"
 
-    def refused():
+    def rejected():
         body = {**MAP, "metadata": {"generateName": "two-"}, "data": {"a": "1", "b": "2"}}
         status, answer = kube_plane.request_json("POST", maps, body)
         return status == 422 and answer["message"]
 
-    assert "one key is enough" in eventually(refused, "the policy is in force", 60)
+    assert "one key is enough" in eventually(rejected, "the policy is in force", 60)
     kube_plane.create(maps, MAP)
 
 
-def test_rules_in_cel_refuse(kube_plane):
+def test_rules_in_cel_reject(kube_plane):
     word = secrets.token_hex(4)
     group, plural = f"{word}.example.com", "ranges"
     rule = {"rule": "self.low <= self.high", "message": "low is above high"}

@@ -259,7 +259,7 @@ async def test_rights_are_withdrawn_for_one_resource_and_given_back(wire):
     assert (await wire.create("a")).status == 201
 
 
-async def test_a_rotated_token_is_refused_until_the_client_shows_the_new_one(wire, tmp_path):
+async def test_a_rotated_token_is_rejected_until_the_client_shows_the_new_one(wire, tmp_path):
     def shows_the_old_one(call) -> bool:
         return call.headers.get("authorization") != "Bearer t1"
 
@@ -307,7 +307,7 @@ async def test_a_server_that_is_away_is_a_broken_connection(wire):
         await wire.get()
 
 
-async def test_upgrades_are_refused_in_words(wire):
+async def test_upgrades_are_rejected_in_words(wire):
     async with (
         ClientSession() as session,
         session.get(wire.proxy.server + "/x", headers={"Upgrade": "SPDY/3.1", "Connection": "Upgrade"}) as answer,
@@ -379,14 +379,14 @@ async def test_a_rule_may_name_whose_watch_of_what(wire):
     assert told(await take(wire.watch(), 3)) == ["ADDED a", "ADDED b", "ADDED b"]
 
 
-async def test_a_watch_may_be_refused_or_never_answered(wire):
+async def test_a_watch_may_be_rejected_or_never_answered(wire):
     wire.script.of_calls += [
         Rule(Answer(410), lambda call: call.is_watch),
         Rule(LoseRequest(), lambda call: call.is_watch),
     ]
-    with pytest.raises(StreamStatusError) as refused:
+    with pytest.raises(StreamStatusError) as rejected:
         await take(wire.watch(), 1)
-    assert refused.value.response.status == 410
+    assert rejected.value.response.status == 410
     with pytest.raises(ApiUnavailableError):
         await take(wire.watch(silence_s=0.1), 1)
 

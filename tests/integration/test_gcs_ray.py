@@ -77,7 +77,7 @@ async def test_it_keeps_the_report_with_the_highest_version(client: Gcs) -> None
 
 
 @pytest.mark.rule("AS:G-12")
-async def test_a_node_that_nobody_knows_may_go_and_a_deadline_in_the_past_is_refused(client: Gcs) -> None:
+async def test_a_node_that_nobody_knows_may_go_and_a_deadline_in_the_past_is_rejected(client: Gcs) -> None:
     drained = await client.drain(NOBODY, reason=DrainReason.IDLE_TERMINATION, message="idle")
     assert drained == Drained(is_accepted=True)
     with pytest.raises(ApiStatusError) as caught:

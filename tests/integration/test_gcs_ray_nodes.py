@@ -190,7 +190,7 @@ async def test_ray_status_shows_what_was_reported(client: Gcs, nodes: RayNodes) 
 
 
 @pytest.mark.rule("AS:G-12")
-async def test_a_busy_node_refuses_to_leave_and_an_idle_one_is_gone_at_once(client: Gcs) -> None:
+async def test_a_busy_node_rejects_to_leave_and_an_idle_one_is_gone_at_once(client: Gcs) -> None:
     state = await until(client, "one is idle", lambda state: node(state, "pod-idle").status is NodeStatus.IDLE)
     answers = {
         name: await client.drain(node(state, name).node_id, reason=DrainReason.IDLE_TERMINATION, message="idle")

@@ -1,6 +1,6 @@
 """Every golden RayCluster, through the API server and the real operator room, beside what KubeRay made of it.
 
-Accepted or refused as recorded; objects, status and events equal, field by field, but for the differences that
+Accepted or rejected as recorded; objects, status and events equal, field by field, but for the differences that
 golden_differences.py knows a reason for (for users: docs/compatibility.md). Which file has which of them is said here, so
 that a reason never covers more than was meant. Where a feature is not built yet, the fields that ask for it are named in
 the condition `Unsupported`, and nothing differs but what that feature would have made.
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.looptime
 INVALID = ("Warning", constants.INVALID_SPEC)
 
 REPORTED = {"09-ft-rocksdb": "spec.gcsFaultToleranceOptions.backend"}
-"""Refused by the operator, because a feature gate is its affair: condition, event, and the field both name."""
+"""Rejected by the operator, because a feature gate is its affair: condition, event, and the field both name."""
 
 UNSUPPORTED_FIELDS = {
     "08-ft-redis": {"spec.gcsFaultToleranceOptions"},
@@ -113,10 +113,10 @@ def unlisted(file, ours):
 
 
 @pytest.mark.parametrize("file", spec_files())
-def test_accepted_or_refused_as_recorded(seen, file):
+def test_accepted_or_rejected_as_recorded(seen, file):
     recorded_as_invalid = any(reason.startswith("Invalid") for _, reason, _ in read_record(file)["events"])
-    is_refused = bool(seen[file].refused) or bool(seen[file].condition(constants.INVALID))
-    assert is_refused == (recorded_as_invalid or file == "34-invalid-duplicate-groups" or file in FAILS_CLOSED)
+    is_rejected = bool(seen[file].rejected) or bool(seen[file].condition(constants.INVALID))
+    assert is_rejected == (recorded_as_invalid or file == "34-invalid-duplicate-groups" or file in FAILS_CLOSED)
 
 
 @pytest.mark.parametrize("file", spec_files())
@@ -125,13 +125,13 @@ def test_every_difference_has_its_reason(seen, file):
 
 
 @pytest.mark.parametrize(("file", "field"), REJECTED.items(), ids=REJECTED)
-def test_the_api_server_names_the_field_it_refuses(seen, file, field):
-    assert field in seen[file].refused
+def test_the_api_server_names_the_field_it_rejects(seen, file, field):
+    assert field in seen[file].rejected
     assert seen[file].objects == {}
 
 
 @pytest.mark.parametrize(("file", "field"), REPORTED.items(), ids=REPORTED)
-def test_the_operator_names_the_field_it_refuses(seen, file, field):
+def test_the_operator_names_the_field_it_rejects(seen, file, field):
     ours = seen[file]
     assert field in ours.condition(constants.INVALID)["message"]
     assert (ours.objects, ours.events) == ({}, {INVALID})

@@ -94,7 +94,7 @@ def test_apply_get_describe_edit_and_delete_a_raycluster(kubectl):
     assert 'raycluster.ray.io "demo" deleted' in kubectl("delete", "raycluster", "demo", "--timeout=10s")
 
 
-def test_a_bad_raycluster_is_refused_and_the_field_named(kubectl):
+def test_a_bad_raycluster_is_rejected_and_the_field_named(kubectl):
     bad = json.loads(json.dumps(RAYCLUSTER))
     bad["metadata"]["name"] = "bad"
     bad["spec"]["workerGroupSpecs"][0]["replicas"] = "two"

@@ -318,6 +318,6 @@ def test_an_exec_is_the_same_user_as_its_container(sandbox):
 
 def test_a_container_that_must_not_be_root_and_would_be_waits_and_says_so(sandbox):
     sandbox.run_pod("would-be-root", "true", securityContext={"runAsNonRoot": True})
-    eventually(lambda: waits_as(sandbox, "would-be-root", "CreateContainerConfigError"), "it is refused")
+    eventually(lambda: waits_as(sandbox, "would-be-root", "CreateContainerConfigError"), "it is rejected")
     assert "image will run as root" in container(sandbox, "would-be-root")["state"]["waiting"]["message"]
     sandbox.api("DELETE", f"{PODS}/would-be-root")

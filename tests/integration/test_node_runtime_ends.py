@@ -208,7 +208,7 @@ def test_where_namespaces_are_forbidden_pods_run_plain_and_the_reason_is_told(mo
         check=True,
         timeout=20,
     )
-    chosen, refused = done.stdout.splitlines()
+    chosen, rejected = done.stdout.splitlines()
     assert chosen.startswith("plain|plain: unprivileged namespaces do not work on this machine (")
     assert "No space left on device" in chosen, "the kernel's own words"
-    assert refused.startswith(f"mode {mode} does not work on this machine: ")
+    assert rejected.startswith(f"mode {mode} does not work on this machine: ")

@@ -1,4 +1,4 @@
-"""Through the API server to a kubelet and back: logs, WebSockets, refusals, and what a client must not be able to send."""
+"""Through the API server to a kubelet and back: logs, WebSockets, rejections, and what a client must not be able to send."""
 
 import asyncio
 import io
@@ -108,7 +108,7 @@ async def test_a_followed_log_ends_for_the_kubelet_when_the_client_leaves(sessio
         await kubelet[0].is_left.wait()
 
 
-async def test_a_refusal_in_plain_text_becomes_a_status(session: Any) -> None:
+async def test_a_rejection_in_plain_text_becomes_a_status(session: Any) -> None:
     async with session.get(f"{PODS}/p/log", params={"previous": "true"}) as response:
         body = await response.json()
     assert (response.status, body["reason"]) == (400, "BadRequest")
@@ -140,7 +140,7 @@ async def test_a_kubelet_that_is_not_there_is_a_status(session: Any) -> None:
     assert body["message"].startswith("error dialing backend: node silent at 127.0.0.1:1: ")
 
 
-async def test_a_body_that_is_too_large_is_refused(session: Any) -> None:
+async def test_a_body_that_is_too_large_is_rejected(session: Any) -> None:
     async with session.post(PODS, data=io.BytesIO(b" " * (4 * 1024 * 1024))) as response:
         assert (response.status, (await response.json())["reason"]) == (413, "RequestEntityTooLarge")
 

@@ -247,7 +247,7 @@ def taken_node(loaded: Loaded) -> str:
 
 
 @pytest.mark.rule("FD:RC-B3")
-async def test_nothing_is_added_to_what_is_refused(taken):
+async def test_nothing_is_added_to_what_is_rejected(taken):
     """Whoever asks for more is told why there is none, and what runs stays as it is."""
     await for_all(taken, REJECTED, ask_for_more)
 

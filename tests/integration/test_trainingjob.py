@@ -203,7 +203,7 @@ async def test_kubectl_scale_is_bounded_by_the_spec(cluster, namespace, operator
     scale = {"spec": {"replicas": 9}}
     path = path_of(TRAININGJOBS, namespace, "demo", "scale")
     code, answer = cluster.request("PATCH", path, scale, "application/merge-patch+json")
-    if code == 200:  # a CRD rule may refuse it as well
+    if code == 200:  # a CRD rule may reject it as well
         await running(cluster, namespace, pod_names(("trainer", 3)))
     else:
         assert "max" in json.dumps(answer)

@@ -1,4 +1,4 @@
-"""TrainingJobs at the API server, embedded and real: what it takes, what it refuses and where, `scale`, and the columns."""
+"""TrainingJobs at the API server, embedded and real: what it takes, what it rejects and where, `scale`, and the columns."""
 
 import copy
 from pathlib import Path
@@ -131,7 +131,7 @@ def test_taken_without_losing_a_field(api, spec):
     assert answer.body["spec"] == spec
 
 
-# --- what it refuses -----------------------------------------------------------------------------------------------------
+# --- what it rejects -----------------------------------------------------------------------------------------------------
 
 REJECTED = {
     "no trainer": (changed(trainer=...), "spec.trainer"),
@@ -164,7 +164,7 @@ REJECTED = {
 
 @pytest.mark.rule("TJ:3-2")
 @pytest.mark.parametrize(("obj", "field"), REJECTED.values(), ids=REJECTED)
-def test_refused_with_the_field(api, obj, field):
+def test_rejected_with_the_field(api, obj, field):
     answer = api.post(JOBS, obj, **DRY)
     assert answer.status == 422, answer.body
     assert field in answer.body["message"]
@@ -240,7 +240,7 @@ def test_scale_of_a_job_without_a_size_says_that_there_is_none(api, job):
     assert answer.body["message"] == wanted
 
 
-def test_a_negative_size_is_refused(api, job):
+def test_a_negative_size_is_rejected(api, job):
     answer = api.patch(f"{job}/scale", {"spec": {"replicas": -1}})
     assert answer.status == 422
     assert "spec.trainer.replicas: Invalid value: -1" in answer.body["message"]

@@ -159,9 +159,9 @@ def test_a_condition_says_why_workers_are_missing(guide: Guide) -> None:
     guide.shows("kubectl get raycluster big")
 
 
-def test_faults_are_refused_with_the_sentences_of_the_guide(guide: Guide) -> None:
+def test_faults_are_rejected_with_the_sentences_of_the_guide(guide: Guide) -> None:
     text = (ROOT / "docs" / "user-guide.md").read_text()
-    shown = text.partition("## Refused specs")[2].partition("```console\n")[2].partition("```")[0].splitlines()
+    shown = text.partition("## Rejected specs")[2].partition("```console\n")[2].partition("```")[0].splitlines()
     typo, bounds, twice, empty = (sample(name) for name in ("typo", "minmax", "dup", "nocont"))
     worker_container(typo)["imagee"] = "ray"
     group(bounds)["minReplicas"] = 6

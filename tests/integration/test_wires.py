@@ -363,7 +363,7 @@ async def test_the_very_same_create_sent_twice_makes_one_pod(following, server):
 
 
 @pytest.mark.rule("RM:I5")
-async def test_a_patch_of_a_namesake_is_refused(client, following, server):
+async def test_a_patch_of_a_namesake_is_rejected(client, following, server):
     await client.create(PODS, server.pod("a"))
     done = await following.apply(Patch(PODS, server.home, "a", "another-uid", {"metadata": {"labels": {"x": "y"}}}))
     assert done.outcomes[0].result is Result.REJECTED

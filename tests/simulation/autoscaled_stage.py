@@ -120,8 +120,8 @@ class AutoscaledStage(Stage):
 
     def withdraw_rights(self, *, is_withdrawn: bool = True) -> None:
         """Somebody deletes the autoscaler's RoleBinding, or brings it back."""
-        refusal = Answer(403, message="RBAC: the RoleBinding is gone")
-        self.wire_of_sidecar.admission = lambda _request: refusal if is_withdrawn else None
+        rejection = Answer(403, message="RBAC: the RoleBinding is gone")
+        self.wire_of_sidecar.admission = lambda _request: rejection if is_withdrawn else None
 
     def portrait(self) -> dict[str, Any]:
         """In how many patches the autoscaler got there depends on when it looked, and so do back-offs that are over."""

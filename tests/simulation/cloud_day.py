@@ -104,17 +104,17 @@ class Day:
     def _due_s(self) -> float:
         """Until when the work has to run: the group that says no costs its answer, the slowest pod its machine and image."""
         offers = [o for o in self.stage.world.cloud.offers.values() if o.made_s >= self.since_s]
-        refused = [o for o in offers if o.is_refused]
-        said_no_s = max((o.answer_s if self.has_events else NODE_S for o in refused), default=0.0)
-        needs_s = max((o.needs_s for o in offers if not o.is_refused), default=0.0)
+        rejected = [o for o in offers if o.is_rejected]
+        said_no_s = max((o.answer_s if self.has_events else NODE_S for o in rejected), default=0.0)
+        needs_s = max((o.needs_s for o in offers if not o.is_rejected), default=0.0)
         return self.since_s + self.noticed_s + said_no_s + needs_s + JOIN_S + MARGIN_S
 
     def _judge_made(self) -> None:
         """As many as were needed, once more for each that got no machine or lost it."""
         offers = self.stage.world.cloud.offers.values()
-        lost = sum(offer.is_refused or offer.is_taken for offer in offers) * self.hosts
+        lost = sum(offer.is_rejected or offer.is_taken for offer in offers) * self.hosts
         if self.made > self.allowed + lost:
-            self.note(f"{self.made} pods made, {self.allowed} needed, {lost} refused or taken away")
+            self.note(f"{self.made} pods made, {self.allowed} needed, {lost} rejected or taken away")
 
     async def _shrunk(self, need: int) -> None:
         """Idle workers go, and nobody else."""

@@ -39,7 +39,7 @@ class Offer:
     answer_s: float
     machine_s: float
     pull_s: float
-    is_refused: bool = False
+    is_rejected: bool = False
     is_taken: bool = False
     """By a notice."""
 
@@ -93,7 +93,7 @@ class CloudWorld(World):
         await asyncio.sleep(offer.answer_s)
         while self._waits(name, uid):
             is_granted = self.cloud.grant(name, offer.group)
-            offer.is_refused = offer.is_refused or not is_granted
+            offer.is_rejected = offer.is_rejected or not is_granted
             self._tell(name, uid, is_granted=is_granted)
             if is_granted:
                 await self._bring(name, uid, offer)

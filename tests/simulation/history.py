@@ -242,7 +242,7 @@ class Life:
         return matches
 
     def fault(self) -> None:
-        # What a real server would refuse by `?timeout=` when it comes too late, this one would carry out: with a lease a
+        # What a real server would reject by `?timeout=` when it comes too late, this one would carry out: with a lease a
         # write comes late inside that time only, whoever leads by then (FD:REL-D).
         late = (
             Delay(self.rng.choice([2.0, 9.0])) if self.is_replicated else CommitLate(self.rng.choice([0.5, 5.0, 20.0]))

@@ -336,7 +336,7 @@ def unlike(one: Any, other: Any, path: str = "") -> str:
 
 
 def done(stage: Stage, since: int) -> list[str]:
-    """The writes that the API carried out; one that it refused, because of a stale version for instance, is none."""
+    """The writes that the API carried out; one that it rejected, because of a stale version for instance, is none."""
     return [write for write in stage.judge.writes[since:] if write.endswith(("-> 200", "-> 201"))]
 
 

@@ -79,7 +79,7 @@ class WorkerQuota:
 
     def __init__(self, stage: Stage, hard: int) -> None:
         self.hard = hard
-        self.refused = 0
+        self.rejected = 0
         self._stage = stage
         stage.world.store.create("resourcequotas", {"metadata": {"name": QUOTA, "namespace": NAMESPACE}})
         stage.wire.admission = self.admit
@@ -97,7 +97,7 @@ class WorkerQuota:
         is_worker = is_pod and b'"ray.io/node-type":"worker"' in request.body
         if not is_worker or self.used < self.hard:
             return None
-        self.refused += 1
+        self.rejected += 1
         return Answer(
             403,
             message=f'pods "x" is forbidden: exceeded quota: {QUOTA}, requested: pods=1, used: pods={self.used}, '

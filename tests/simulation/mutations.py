@@ -3,7 +3,7 @@
 Eighteen deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
 reference, a new name on retry, no write gate, a term of leadership that trusts old lists, a decision record that nobody
 reads, victims chosen beside an autoscaler; and an autoscaler that names before anybody agreed to leave, that writes
-without `test`, that does not take a refused drain back; and, for jobs, growth before room is free, orders for whatever a job
+without `test`, that does not take a rejected drain back; and, for jobs, growth before room is free, orders for whatever a job
 is by now, removals that count as failures, no cool-downs, trainer 0 that goes first, trainers that come before those whose
 place they take have been told to go. `pytest --mutation NAME` applies one before the lives are told, and `make mutate`
 demands that each turns them red (RM: tests of the tests).
@@ -127,7 +127,7 @@ def no_tests_in_patches(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_way_back(patch: pytest.MonkeyPatch) -> None:
-    """A node that refused to leave counts as one that agreed."""
+    """A node that rejected to leave counts as one that agreed."""
 
     async def drain(self: Gcs, *arguments: Any, **more: Any) -> Drained:
         await drain_as_is(self, *arguments, **more)

@@ -2,7 +2,7 @@
 
 A GCS that lives as long as the head's pod, raylets that join it some time after their pods run, and work of one CPU each
 that is placed where there is room. Idle clocks run; a raylet that is idle agrees to leave and ends, and its pod with it; a
-busy one refuses. What a lost raylet worked on is waiting again. Nothing here reads Kubernetes for its decisions but pods as
+busy one rejects. What a lost raylet worked on is waiting again. Nothing here reads Kubernetes for its decisions but pods as
 they are in the store; faults of the GCS come by the number of its calls, or for a while (RM:F13, AS:G-2 to G-12).
 """
 
@@ -53,7 +53,7 @@ class NoAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The call is refused."""
+    """The call is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,8 +359,8 @@ class _FromHead:
 
     def __getattr__(self, name: str) -> Any:
         if self._ray.head != self._head_uid:
-            return self._refuse
+            return self._reject
         return getattr(self._gcs, name)
 
-    async def _refuse(self, *_: Any, **__: Any) -> Any:
+    async def _reject(self, *_: Any, **__: Any) -> Any:
         raise ApiUnavailableError("connection refused")

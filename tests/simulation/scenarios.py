@@ -18,7 +18,7 @@ from simulation.world import NAMESPACE, NODES, RAYCLUSTERS
 
 QUOTA_S = 20.0
 QUOTA_RETRY_S = 60.0
-"""What a quota refused is tried again within this time (RM:I18)."""
+"""What a quota rejected is tried again within this time (RM:I18)."""
 REPLACED_WITHIN_S = 10.0
 """SC:S12."""
 

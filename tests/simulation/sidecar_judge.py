@@ -73,7 +73,7 @@ class SidecarJudge:
         if "/metadata/uid" not in tested:
             self.note("a patch without a test of the uid (RM:I24)")
         if tested.get("/metadata/uid") != cluster["metadata"]["uid"]:
-            return  # it will be refused
+            return  # it will be rejected
         for op in patch:
             if op["op"] != "test":
                 self._judge_operation(cluster, op, tested)

@@ -1,4 +1,4 @@
-"""Objects drawn from the CRDs, each refused with a reason or reconciled to rest, deleted without a trace, and no secret told.
+"""Objects drawn from the CRDs, each rejected with a reason or reconciled to rest, deleted without a trace, and no secret told.
 
 The operator, the embedded API and its controllers run in virtual time, 26 objects in one cluster at a time. The seed is drawn
 anew in each run and printed; `--specs-seed` repeats one batch.
@@ -95,7 +95,7 @@ async def test_an_object_from_the_schema_comes_to_rest_and_goes_without_a_trace(
         if answer.status == 201:
             accepted.append(f"g{number}")
         else:
-            assert "spec" in str(answer.body), "a refusal names the field"
+            assert "spec" in str(answer.body), "a rejection names the field"
     assert accepted
 
     await asyncio.sleep(RESTS_AFTER_S)

@@ -36,10 +36,10 @@ def test_jobs_live_through_rights_that_are_withdrawn(name: str) -> None:
 
 
 @pytest.mark.rule("RM:I25")
-def test_nobody_is_one_too_many_where_a_delete_is_refused() -> None:
+def test_nobody_is_one_too_many_where_a_delete_is_rejected() -> None:
     """Found by a history (seed 12): who comes in somebody's place came before the other had been told to go."""
-    refused = (Answer(500), Answer(503), LoseRequest())
-    assert tell_at("shrunk-without-zero", lambda point: "DELETE" in point.learned and point.fault in refused) == 6
+    rejected = (Answer(500), Answer(503), LoseRequest())
+    assert tell_at("shrunk-without-zero", lambda point: "DELETE" in point.learned and point.fault in rejected) == 6
 
 
 def tell_at(name: str, is_told: Callable[[Point], bool]) -> int:

@@ -198,14 +198,14 @@ class JobLife:
         self._for_a_while(fault, is_above, self.rng.choice([5.0, 40.0]), f"quota of {most} pods")
 
     def forbid(self) -> None:
-        """As Pod Security, a webhook or a PriorityClass that is not there: one job's pods are refused."""
+        """As Pod Security, a webhook or a PriorityClass that is not there: one job's pods are rejected."""
         namespace = self.rng.choice(NAMESPACES)
 
         def is_meant(call: Call) -> bool:
             return call.method == "POST" and call.plural == "pods" and call.namespace == namespace
 
         fault = Answer(403, message="pods is forbidden: no PriorityClass with name gold was found")
-        self._for_a_while(fault, is_meant, self.rng.choice([5.0, 100.0]), f"pods of {namespace} are refused")
+        self._for_a_while(fault, is_meant, self.rng.choice([5.0, 100.0]), f"pods of {namespace} are rejected")
 
     def _for_a_while(self, fault: CallFault, matches: Callable[[Call], bool], for_s: float, text: str) -> None:
         self._tell(f"{text} for {for_s:.0f} s")

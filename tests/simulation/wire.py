@@ -69,8 +69,8 @@ class InProcess:
         await asyncio.sleep(self._latency_s)
         request = Request(method, path, dict(query or {}), dict(headers or {}), body or b"")
         self.witness(request)
-        refusal = self.admission(request)
-        answer = self._api.handle(self.mutate(request)) if refusal is None else types.answer(refusal)
+        rejection = self.admission(request)
+        answer = self._api.handle(self.mutate(request)) if rejection is None else types.answer(rejection)
         assert isinstance(answer, Answered), "watches go through stream()"
         await asyncio.sleep(self._latency_s)
         return Response(answer.status, answer.body, answer.headers)
@@ -85,8 +85,8 @@ class InProcess:
     ) -> AsyncIterator[bytes]:
         await asyncio.sleep(self._latency_s)
         request = Request("GET", path, dict(query or {}), dict(headers or {}), b"")
-        refusal = self.admission(request)
-        cursor = self._api.handle(request) if refusal is None else types.answer(refusal)
+        rejection = self.admission(request)
+        cursor = self._api.handle(request) if rejection is None else types.answer(rejection)
         if not isinstance(cursor, WatchCursor):
             raise StreamStatusError(Response(cursor.status, cursor.body, cursor.headers))
         loop = asyncio.get_running_loop()

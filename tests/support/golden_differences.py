@@ -22,7 +22,7 @@ REJECTED: Final = {
     "39-invalid-group-idle-without-v2": "workerGroupSpecs[].idleTimeoutSeconds",
     "40-invalid-labels-param": "spec.workerGroupSpecs[0].rayStartParams",
 }
-"""Refused by the API server already, and the field it names: the CRD's rules are KubeRay's, so that no webhook is needed.
+"""Rejected by the API server already, and the field it names: the CRD's rules are KubeRay's, so that no webhook is needed.
 
 KubeRay accepts 34 and lets both groups share their pods; we do not. A create names the second of the two groups, a
 server-side apply the list: it cannot merge it.
@@ -116,8 +116,8 @@ class Fate:
         return any(reason.startswith("Invalid") for _, reason, _ in self.recorded["events"])
 
     @property
-    def refusal(self) -> str:
-        """What the API server said when it refused our RayCluster; empty when it was taken."""
+    def rejection(self) -> str:
+        """What the API server said when it rejected our RayCluster; empty when it was taken."""
         answers = (error for kind, _, code, error in self.ours["applied"] if kind == "RayCluster" and code)
         return next(answers, "")
 
@@ -141,10 +141,12 @@ class Known:
     holds_for: Callable[[Fate, str], bool]
 
 
-def _is_refused_earlier(fate: Fate, _place: str) -> bool:
-    names_a_field = re.search(r"spec\.|workerGroupSpecs|metadata\.name|metadata\.annotations", fate.refusal)
+def _is_rejected_earlier(fate: Fate, _place: str) -> bool:
+    names_a_field = re.search(r"spec\.|workerGroupSpecs|metadata\.name|metadata\.annotations", fate.rejection)
     wanted = REJECTED.get(fate.recorded["file"], "")
-    return bool(names_a_field) and wanted in fate.refusal and (fate.is_recorded_as_invalid or _has_one_name_twice(fate))
+    return (
+        bool(names_a_field) and wanted in fate.rejection and (fate.is_recorded_as_invalid or _has_one_name_twice(fate))
+    )
 
 
 def _has_one_name_twice(fate: Fate) -> bool:
@@ -298,7 +300,7 @@ KNOWN: Final = (
         r"Pod worker/.*\.metadata\.annotations(\.raytide\.io/num-of-hosts)?",
         _tells_its_hosts,
     ),
-    Known("the API server refuses it at once and names the field; KubeRay takes it", r".*", _is_refused_earlier),
+    Known("the API server rejects it at once and names the field; KubeRay takes it", r".*", _is_rejected_earlier),
     Known(
         "a condition of ours: says at the object what is wrong",
         r"status conditions\.Invalid",

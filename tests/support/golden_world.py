@@ -56,7 +56,7 @@ class Seen:
     """What the events say, for what a user must be able to read there."""
 
     @property
-    def refused(self) -> str:
+    def rejected(self) -> str:
         """The API server's words, empty when the RayCluster was taken."""
         return next((error for *_, code, error in self.record["applied"] if code), "")
 

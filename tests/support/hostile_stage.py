@@ -1,7 +1,7 @@
 """The real operator beside a hundred healthy RayClusters, and one hostile object at a time.
 
 The embedded API in the caller's loop, `measured_operator.py` as a process with 512 MiB. A tenant has room for 60 pods, as a
-quota would have it: what would be made beyond them is refused, because a fake API that stores 300,000 pods measures itself.
+quota would have it: what would be made beyond them is rejected, because a fake API that stores 300,000 pods measures itself.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class HostileStage:
         here.add_node("node", cpu="1000", memory="4000Gi", pods="5000")
         here.ensure_namespace(NAMESPACE)
         here.ensure_namespace("healthy")
-        here.veto = self._refuse
+        here.veto = self._reject
         for number in range(HEALTHY):
             here.create(
                 RAYCLUSTERS, raycluster(group(replicas=1), name=f"healthy-{number}", namespace="healthy", uid="")
@@ -141,7 +141,7 @@ class HostileStage:
     def _pods(self, namespace: str) -> int:
         return len(self._entries("pods", namespace))
 
-    def _refuse(self, namespace: str, plural: str, _obj: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
+    def _reject(self, namespace: str, plural: str, _obj: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
         if (namespace, plural) != (NAMESPACE, "pods") or self._pods(NAMESPACE) < ROOM:
             return None
         words = "exceeded quota: tenant, requested: pods=1, used: pods=60, limited: pods=60"

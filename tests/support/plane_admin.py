@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 
 class ApiStatusError(Exception):
-    """The API server's answer was a refusal."""
+    """The API server's answer was a rejection."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{code}: {message}")

@@ -19,7 +19,7 @@ JOBS = "tests/simulation/test_training_matrix.py::test_jobs_end_in_the_same_size
 RECLAIMS = f"{JOBS}[gang-reclaims]"
 BY_HAND = f"{JOBS}[scaled-by-hand]"
 BOUNDS = f"{JOBS}[bounds-edited]"
-REFUSED = "tests/simulation/test_training_matrix.py::test_nobody_is_one_too_many_where_a_delete_is_refused"
+REJECTED_DELETE = "tests/simulation/test_training_matrix.py::test_nobody_is_one_too_many_where_a_delete_is_rejected"
 MUTATIONS = {
     "no-overlay": HISTORIES,
     "no-uid-precondition": HISTORIES,
@@ -38,7 +38,7 @@ MUTATIONS = {
     "removals-are-failures": RECLAIMS,
     "no-cooldown": BY_HAND,
     "zero-goes-first": BOUNDS,
-    "comes-too-early": REFUSED,
+    "comes-too-early": REJECTED_DELETE,
 }
 """Each with the lives that must turn red."""
 JUDGED = "--- violations"
@@ -64,7 +64,7 @@ def tell(mutation: str, *tests: str) -> subprocess.CompletedProcess[str]:
 
 def main() -> int:
     """One line per mutation."""
-    healthy = tell("", HISTORIES, LEADERSHIP, RIVALS, TURNED_BUSY, RECLAIMS, BY_HAND, BOUNDS, REFUSED)
+    healthy = tell("", HISTORIES, LEADERSHIP, RIVALS, TURNED_BUSY, RECLAIMS, BY_HAND, BOUNDS, REJECTED_DELETE)
     if healthy.returncode:
         print(healthy.stdout[-3000:])
         print("the simulation is red without any mutation")

@@ -73,7 +73,7 @@ def rule(expression: str, message: str, **more: Any) -> Rule:
 
 
 def unless_before(expression: str, message: str, **more: Any) -> list[Rule]:
-    """A rule for a large value: it refuses only a write that breaks it, not one that leaves it broken.
+    """A rule for a large value: it rejects only a write that breaks it, not one that leaves it broken.
 
     Two rules, one for creates and one for updates, because the API server cannot bound the cost of `oldSelf.value()`.
     """

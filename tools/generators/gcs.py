@@ -40,7 +40,7 @@ def generate() -> dict[Path, str]:
         options = [f"-I{FOLDER}", f"--pyi_out={folder}", f"--descriptor_set_out={description}", f"{NAME}.proto"]
         well_known = importlib.resources.files("grpc_tools") / "_proto"
         if protoc.main(["protoc", f"-I{well_known}", *options]):
-            sys.exit("protoc refused gcs.proto; its words stand above")
+            sys.exit("protoc rejected gcs.proto; its words stand above")
         files = descriptor_pb2.FileDescriptorSet.FromString(description.read_bytes()).file
         return {
             FOLDER / f"{NAME}_pb2.py": build_module(files[0].SerializeToString(deterministic=True)),

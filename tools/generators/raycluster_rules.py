@@ -1,4 +1,4 @@
-"""Which rules in CEL refuse a bad RayCluster at the API server?
+"""Which rules in CEL reject a bad RayCluster at the API server?
 
 Each function gives the `x-kubernetes-validations` of one place in the schema; rule ids in docstrings are those of
 `raytide.raycluster.validation`, which judges the same without an API server. A rule must never make an object that is
@@ -21,7 +21,7 @@ SINCE_2_56 = SINCE_2_52.replace("5[2-9]", "5[6-9]")
 
 HEAD = "self.headGroupSpec"
 HEAD_POD = f"{HEAD}.template.spec"
-# What an older CRD let in may lack even what is required: a rule that reads it would refuse every write of it.
+# What an older CRD let in may lack even what is required: a rule that reads it would reject every write of it.
 HAS_HEAD_TEMPLATE = f"has({HEAD}) && has({HEAD}.template) && has({HEAD}.template.spec)"
 V2_BY_FIELD = (
     "(has(self.autoscalerOptions) && has(self.autoscalerOptions.version) && self.autoscalerOptions.version == 'v2')"

@@ -1,7 +1,7 @@
 """Which fields does a RayCluster have?
 
 Gives the `openAPIV3Schema` of v1 and v1alpha1: types, defaults and enums as KubeRay's CRD has them (RC §1.1, §1.2, §1.5),
-with full core types in v1 and rules in CEL. Stricter than KubeRay only where the operator would refuse the object
+with full core types in v1 and rules in CEL. Stricter than KubeRay only where the operator would reject the object
 anyway, and never in a way that makes a stored object impossible to read or edit. Used by crds.py.
 """
 
@@ -105,7 +105,7 @@ class RayClusterSchema:
         return self._types.schema(name)
 
     def _list_field(self, name: str, field: str) -> Schema:
-        """A list of Kubernetes' outside a pod template: one value as in KubeRay's CRD, so that a double name is no refusal."""
+        """A list of Kubernetes' outside a pod template: one value as in KubeRay's CRD, so that a double name is no rejection."""
         schema = self._core_field(name, field)
         return {key: value for key, value in schema.items() if not key.startswith("x-kubernetes-list-")}
 

@@ -1,4 +1,4 @@
-"""Which rules in CEL refuse a bad TrainingJob at the API server?
+"""Which rules in CEL reject a bad TrainingJob at the API server?
 
 Each function gives the `x-kubernetes-validations` of one place in the schema. They say what
 `raytide.trainingjob.validation` says, as far as the API server can compute it; what is stored already may stay as it is

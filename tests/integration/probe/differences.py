@@ -8,7 +8,7 @@ any: what was fixed is taken out.
 OWNED = "who owns a field that the server filled in, or the inside of an owner reference, concerns nobody who applies"
 GO_TEXT = "the words of Go's own decoder; status and reason are the same"
 SAYS_WHICH = "the sandbox says which operation failed; a real server keeps it to itself"
-NO_QUOTA = "the sandbox counts no quota; tests of refusals by quota run on the real control plane"
+NO_QUOTA = "the sandbox counts no quota; tests of rejections by quota run on the real control plane"
 NO_LIMITS = "the sandbox applies no LimitRange"
 NO_POLICY = "the sandbox runs no policies"
 CLIENTS_FAULT = "a real server calls this fault of the client its own (500); the sandbox says 400"
@@ -43,12 +43,12 @@ LISTED: dict[str, dict[str, str]] = {
     "what a limit range says": {r".*\.(status|body)": NO_LIMITS},
     "what a policy says": {r".*\.(status|body)": NO_POLICY},
     "what a list looks like": {r"after a token that is none\.body\.message": GO_TEXT},
-    "what selectors are refused": {
+    "what selectors are rejected": {
         r"of labels\.body\.message": "the words of Go's own parser; status and reason are the same"
     },
     "what is not served": {
         r"another kind\.body\.message": GO_TEXT,
-        r"another version\.headers\.warning": "a real server warns of unknown fields of an object that it refuses anyway",
+        r"another version\.headers\.warning": "a real server warns of unknown fields of an object that it rejects anyway",
         r"no JSON\.body\.message": GO_TEXT,
         r"no group\.(body|headers\.content-type)": "a group nobody serves is a page in plain text; the status is the same",
         r"no kind\.body\.details": "empty details",

@@ -2,7 +2,7 @@
 
 Each function puts one question to a server, in requests whose order and content never depend on the answers, and notes
 what came back. The same functions run against every server; `QUESTIONS` names them all. They are questions about what
-Raytide, kopf and kubectl rely on: guards of writes, refusals in their exact form, defaults, watches, events.
+Raytide, kopf and kubectl rely on: guards of writes, rejections in their exact form, defaults, watches, events.
 """
 
 from collections.abc import Callable

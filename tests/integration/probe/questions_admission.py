@@ -1,4 +1,4 @@
-"""Questions about what admission refuses: quota, limits, namespaces on their way out, policies, unknown classes."""
+"""Questions about what admission rejects: quota, limits, namespaces on their way out, policies, unknown classes."""
 
 from typing import Any
 
@@ -32,8 +32,8 @@ def what_a_limit_range_says(ask: Transcript) -> None:
     wanted["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "4"}}
 
     def is_counted() -> bool:
-        is_refused = client.post(client.pods, wanted, dryRun="All").status == 403
-        return is_refused or client.endpoint.is_embedded
+        is_rejected = client.post(client.pods, wanted, dryRun="All").status == 403
+        return is_rejected or client.endpoint.is_embedded
 
     eventually(is_counted, "the limits hold")
     ask.note("a pod above the maximum", client.post(client.pods, wanted), only=lambda _: "taken")

@@ -36,7 +36,7 @@ def what_a_list_looks_like(ask: Transcript) -> None:
     ask.note("after a token that is none", client.get(client.pods, limit=1, **{"continue": "x"}))
 
 
-def what_selectors_are_refused(ask: Transcript) -> None:
+def what_selectors_are_rejected(ask: Transcript) -> None:
     client = ask.client
     ask.note("of labels", client.get(client.pods, labelSelector="a b c"))
     ask.note("of fields", client.get(client.pods, fieldSelector="a b c"))

@@ -14,9 +14,9 @@ from integration.probe.client import Client, cluster
         ({"replicas": 1}, "spec.rayVersion: Required value"),
         ({"rayVersion": "never"}, "rayVersion may not be never"),
     ],
-    ids=["wrong type", "not in the enum", "below the minimum", "required and missing", "refused by a CEL rule"],
+    ids=["wrong type", "not in the enum", "below the minimum", "required and missing", "rejected by a CEL rule"],
 )
-def test_what_the_schema_forbids_is_refused(client: Client, spec: dict[str, object], message: str) -> None:
+def test_what_the_schema_forbids_is_rejected(client: Client, spec: dict[str, object], message: str) -> None:
     answer = client.new_cluster("bad", spec)
     assert (answer.status, answer.body["reason"]) == (422, "Invalid")
     assert answer.body["message"].startswith('RayCluster.probe.raytide.io "bad" is invalid: ')

@@ -133,7 +133,7 @@ def test_label_selectors(client: Client, selector: str, wanted: list[str]) -> No
     assert sorted(names(client, labelSelector=selector)) == sorted(wanted)
 
 
-def test_a_selector_that_cannot_be_read_is_refused(client: Client) -> None:
+def test_a_selector_that_cannot_be_read_is_rejected(client: Client) -> None:
     assert client.get(client.pods, labelSelector="a b c").status == 400
 
 

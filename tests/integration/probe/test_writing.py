@@ -60,7 +60,7 @@ def test_pods_are_checked(client: Client, spec: dict[str, object], field: str) -
     assert field in {cause["field"] for cause in answer.body["details"]["causes"]}
 
 
-def test_a_quantity_that_is_none_is_refused_before_anybody_looks_where_it_stands(client: Client) -> None:
+def test_a_quantity_that_is_none_is_rejected_before_anybody_looks_where_it_stands(client: Client) -> None:
     wanted = pod("bad")
     wanted["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "lots"}}
     answer = client.post(client.pods, wanted)
@@ -261,9 +261,9 @@ def test_an_event_is_seen_through_both_groups(client: Client) -> None:
     found = client.get(f"{client.core}/events", fieldSelector="involvedObject.name=p1,reason=New").body["items"]
     assert [(item["message"], item["reportingComponent"]) for item in found] == [("modern", "raytide.io/test")]
     old = {**new, "metadata": {"name": "c"}, "deprecatedLastTimestamp": "2026-01-01T00:00:00Z", "deprecatedCount": 1}
-    refused = client.post(new_path, old)
-    assert refused.status == 422
-    causes = [(cause["field"], cause["message"]) for cause in refused.body["details"]["causes"]]
+    rejected = client.post(new_path, old)
+    assert rejected.status == 422
+    causes = [(cause["field"], cause["message"]) for cause in rejected.body["details"]["causes"]]
     unset = 'Invalid value: "": needs to be unset'
     assert causes == [("lastTimestamp", unset), ("count", unset)]
     assert client.patch(f"{client.core}/events/b", {"count": 2, "lastTimestamp": "2026-01-01T00:00:01Z"}).status == 200

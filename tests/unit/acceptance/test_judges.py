@@ -82,7 +82,7 @@ def test_a_log_is_read_in_the_order_of_etcd():
     assert [type(step) for step in log.read()] == [Order, Born, Doomed, Held]
 
 
-def test_what_was_refused_or_has_no_answer_yet_did_not_happen():
+def test_what_was_rejected_or_has_no_answer_yet_did_not_happen():
     assert Log().born("p", code=409).read() == []
     started = Log().born("p")
     started.lines = [line.replace(b"ResponseComplete", b"Panic") for line in started.lines]

@@ -100,7 +100,7 @@ def test_an_index_that_is_no_number_is_none(label):
     assert (view.replica_index, view.host_index) == (None, None)
 
 
-def test_what_is_no_pod_is_refused():
+def test_what_is_no_pod_is_rejected():
     with pytest.raises(msgspec.MsgspecError):
         decode_pod(b'{"metadata": 3}')
 

@@ -51,7 +51,7 @@ def test_the_words_of_kubernetes_are_kept():
         ('services "a" already exists, with another owner or group: it has no controller', Cause.NAME_TAKEN),
     ],
 )
-def test_refusals(message, cause):
+def test_rejections(message, cause):
     assert failure_of_rejection("Forbidden", message).cause is cause
 
 

@@ -66,20 +66,20 @@ def test_reads_the_exact_amount_of(text, nanos):
         "1_000", "١", "1e101", "1" * 300, "--1", "nan", "inf", True, None, [], "1\n",
     ],
 )  # fmt: skip
-def test_refuses_what_is_no_quantity_and_quotes_it(text):
+def test_rejects_what_is_no_quantity_and_quotes_it(text):
     with pytest.raises(QuantityError) as caught:
         Quantity.parse(text)
     assert repr(text) in str(caught.value)
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_a_quantity_or_refused(text):
-    refused = None
+def test_any_text_is_a_quantity_or_rejected(text):
+    rejected = None
     try:
         quantity = Quantity.parse(text)
     except QuantityError as error:
-        refused = error
-    assert refused.text == text if refused else Quantity.parse(str(quantity)) == quantity
+        rejected = error
+    assert rejected.text == text if rejected else Quantity.parse(str(quantity)) == quantity
 
 
 @pytest.mark.rule("RC:K-5")

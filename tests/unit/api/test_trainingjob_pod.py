@@ -123,7 +123,7 @@ def test_a_pod_is_marked_terminating_once():
     assert marked.marked_terminating("later") is marked
 
 
-def test_what_is_no_pod_is_refused():
+def test_what_is_no_pod_is_rejected():
     with pytest.raises(msgspec.MsgspecError):
         decode_job_pod(b'{"metadata": 7}')
 

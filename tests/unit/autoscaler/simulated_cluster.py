@@ -92,8 +92,8 @@ class World:
     """After so long it says whether a node comes."""
     crashes: set[str] = field(default_factory=set)
     """Groups whose pods end instead of becoming Ray nodes."""
-    refuses: set[str] = field(default_factory=set)
-    """Ray nodes that refuse to drain whatever they say."""
+    rejects: set[str] = field(default_factory=set)
+    """Ray nodes that reject to drain whatever they say."""
     is_gcs_away: bool = False
     is_head_up: bool = True
     has_operator: bool = True
@@ -384,7 +384,7 @@ class World:
         if reason is DrainReason.PREEMPTION:
             node.status, node.draining_since = NodeStatus.DRAINING, self.now_s
             return Drained(True)
-        if self._busy(node) or node_id in self.refuses:
+        if self._busy(node) or node_id in self.rejects:
             return Drained(False, "the node is not idle")
         self._kill_node(node)
         return Drained(True)

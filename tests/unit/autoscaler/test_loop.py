@@ -198,11 +198,11 @@ def groups_of(obj):
 @pytest.mark.rule("AS:B-25", "RM:I24")
 async def test_a_patch_that_was_outrun_is_decided_anew(stage, status):
     stage.ask_for(3)
-    refused = []
+    rejected = []
 
     def outrun(method, path, body):
-        if method == "PATCH" and not refused:
-            refused.append(path)
+        if method == "PATCH" and not rejected:
+            rejected.append(path)
             stage.edit(lambda obj: obj["spec"]["workerGroupSpecs"][0].update(maxReplicas=2))
             return status_error(status, "Invalid", "the server rejected our request")
         return None
@@ -396,7 +396,7 @@ async def test_the_state_of_two_ticks_does_not_share_a_snapshot(stage, monkeypat
     assert [state.report_version for state in states[:3]] == [0, 1, 2]
 
 
-async def test_a_patch_that_is_refused_again_and_again_is_tried_less_and_less(stage):
+async def test_a_patch_that_is_rejected_again_and_again_is_tried_less_and_less(stage):
     stage.ask_for(3)
     stage.front.intercept = lambda method, *_: status_error(403, "Forbidden") if method == "PATCH" else None
     async with stage.running():

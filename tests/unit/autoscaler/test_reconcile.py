@@ -246,10 +246,10 @@ def test_a_drained_node_whose_name_was_never_written_is_named_by_the_next_tick()
     assert sorted(following.decisions["cpu"].delete) == sorted(world.pods)
 
 
-def test_a_refused_drain_takes_the_number_up_again_and_is_not_asked_every_tick():
+def test_a_rejected_drain_takes_the_number_up_again_and_is_not_asked_every_tick():
     world = at_work(3)
     world.demand(0)
-    world.refuses = set(world.nodes)
+    world.rejects = set(world.nodes)
     world.run(60)
     assert (world.replicas(), world.deleted) == (3, [])
     assert len(world.drain_calls) <= 9, "three nodes, at most three times a minute"

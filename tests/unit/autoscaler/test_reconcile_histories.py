@@ -57,7 +57,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("pod is evicted"), st.integers(0, 9)),
     st.tuples(st.just("operator away"), st.integers(1, 30)),
     st.tuples(st.just("paused"), st.integers(1, 20)),
-    st.tuples(st.just("refuses"), st.just(0)),
+    st.tuples(st.just("rejects"), st.just(0)),
     st.tuples(st.just("somebody drains"), st.integers(0, 9)),
 )
 
@@ -118,8 +118,8 @@ def tell(world: World, event: tuple[str, Any]) -> None:  # noqa: PLR0912 - one l
             world.run(how)
             assert len(world.writes) == before, "paused: nothing is written"
             del annotations[constants.AUTOSCALER_ANNOTATION]
-        case "refuses":
-            world.refuses = set(world.nodes)
+        case "rejects":
+            world.rejects = set(world.nodes)
 
 
 def lose(world: World, what: str, which: int) -> None:
@@ -137,7 +137,7 @@ def lose(world: World, what: str, which: int) -> None:
 
 def heal(world: World) -> None:
     world.blocked.clear()
-    world.refuses = set()
+    world.rejects = set()
     world.fate_of_patches = lambda: "ok"
     world.dies_at = lambda: ""
 

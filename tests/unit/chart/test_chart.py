@@ -1,4 +1,4 @@
-"""What helm makes of the chart: rights, pod security, names, refusals. Needs helm, no cluster."""
+"""What helm makes of the chart: rights, pod security, names, rejections. Needs helm, no cluster."""
 
 import json
 import subprocess
@@ -460,7 +460,7 @@ def test_the_service_monitor_finds_the_service():
         pytest.param({"metrics": {"serviceMonitor": {"interval": "30"}}}, "/interval", id="a duration without a unit"),
     ],
 )
-def test_a_wrong_value_is_refused_with_its_path(values, path):
+def test_a_wrong_value_is_rejected_with_its_path(values, path):
     answer = ask_helm("template", "raytide", values=values)
     assert answer.returncode != 0
     assert path in answer.stderr

@@ -116,7 +116,7 @@ def test_a_file_that_is_no_text(tmp_path):
     assert (result.exit_code, f"{path}: not valid UTF-8 text" in result.stderr) == (2, True)
 
 
-def test_brackets_without_end_are_refused_and_nothing_else(tmp_path):
+def test_brackets_without_end_are_rejected_and_nothing_else(tmp_path):
     result = CliRunner().invoke(main, ["plan", "-f", "-"], input="[" * 3_000)
     assert result.exit_code == 2
     assert "standard input: " in result.stderr

@@ -179,7 +179,7 @@ def fail(trouble: Exception) -> Callable[[Key], None]:
     [
         pytest.param(ApiUnavailableError("away"), [0, 0.2, 0.6, 1.4, 3.0], id="unavailable backs off from 0.2 s"),
         pytest.param(ApiUnavailableError("later", retry_after_s=7), [0, 7, 14, 21], id="the server's wish is honoured"),
-        pytest.param(ApiStatusError(403, "Forbidden", "quota"), [0, 5, 15], id="refused is retried slowly"),
+        pytest.param(ApiStatusError(403, "Forbidden", "quota"), [0, 5, 15], id="rejected is retried slowly"),
         pytest.param(ValueError("oops"), [0, 1, 3, 7, 15], id="a bug backs off from 1 s"),
     ],
 )

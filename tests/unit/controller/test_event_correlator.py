@@ -75,13 +75,13 @@ def test_a_remark_that_was_gone_for_ten_minutes_is_news(correlator, ears, clock,
 
 
 @pytest.mark.rule("FD:RC-B18")
-def test_an_object_with_ever_new_remarks_and_refusals_takes_bounded_memory(correlator, ears, clock):
+def test_an_object_with_ever_new_remarks_and_rejections_takes_bounded_memory(correlator, ears, clock):
     for clock.at in range(500):
         remarks = [EventSpec("InvalidRayClusterSpec", f"spec.x[{clock.at}] is wrong"), REMARK]
         correlator.emit(raycluster(), [outcome(Result.REJECTED, f"group-{clock.at}")], remarks)
     (told,) = correlator._reported.values()
     assert len(told.remarks) == MOST_TOPICS
-    assert len(told.refusals) <= MOST_TOPICS
+    assert len(told.rejections) <= MOST_TOPICS
     assert sum(heard[0] == "Warning" for heard in ears.heard) == MOST_TOPICS
 
 
@@ -108,7 +108,7 @@ def test_other_clusters_have_remarks_of_their_own(correlator, ears):
 
 
 @pytest.mark.rule("SC:S3")
-def test_a_refusal_is_told_once_a_minute_per_group(correlator, ears, clock):
+def test_a_rejection_is_told_once_a_minute_per_group(correlator, ears, clock):
     for clock.at in (0.0, 30.0):
         correlator.emit(raycluster(), [outcome(Result.REJECTED, "a"), outcome(Result.REJECTED, "b")], ())
     assert [group for _, group, _ in ears.heard] == ["a", "b"]
@@ -117,7 +117,7 @@ def test_a_refusal_is_told_once_a_minute_per_group(correlator, ears, clock):
     assert [group for _, group, _ in ears.heard] == ["a", "b", "a"]
 
 
-def test_all_refusals_of_one_pass_go_together(correlator, ears):
+def test_all_rejections_of_one_pass_go_together(correlator, ears):
     correlator.emit(raycluster(), [outcome(Result.REJECTED, name=str(i)) for i in range(3)], ())
     assert len(ears.heard) == 3, "the recorder counts them"
 

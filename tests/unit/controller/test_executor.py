@@ -179,7 +179,7 @@ async def test_keys_share_the_slots_in_turn(world):
     await big
 
 
-async def test_a_refusal_skips_further_creates_of_its_group_and_nothing_else(world):
+async def test_a_rejection_skips_further_creates_of_its_group_and_nothing_else(world):
     def quota(call: Call):
         is_g = call.method == "POST" and call.json["metadata"]["labels"]["group"] == "g"
         return status_error(403, "Forbidden", "exceeded quota") if is_g else stored(call)
@@ -199,7 +199,7 @@ async def test_a_refusal_skips_further_creates_of_its_group_and_nothing_else(wor
 
 
 @pytest.mark.rule("RM:I13")
-async def test_deletes_that_are_refused_are_no_reason_for_haste_and_hold_up_nobody_else(world):
+async def test_deletes_that_are_rejected_are_no_reason_for_haste_and_hold_up_nobody_else(world):
     world.wire.takes_s = 0.1
     world.wire.responder = lambda call: status_error(403, "Forbidden") if call.method == "DELETE" else stored(call)
     done = await world.apply(*(delete(f"p{i}", f"u{i}") for i in range(300)))
@@ -219,7 +219,7 @@ async def test_a_pass_that_achieved_nothing_is_not_called_cut_short(world):
     assert not done.is_cut_short
 
 
-async def test_a_create_that_met_another_at_a_quota_is_no_refusal(world):
+async def test_a_create_that_met_another_at_a_quota_is_no_rejection(world):
     world.wire.answers.append(status_error(409, "Conflict", "resourcequotas: the object has been modified"))
     done = await world.apply(create("a"), create("b"))
     assert [outcome.result for outcome in done.outcomes] == [Result.UNAVAILABLE, Result.DONE]
@@ -330,7 +330,7 @@ async def test_a_cancelled_pass_leaves_its_writes_in_doubt(world):
 
 
 @pytest.mark.rule("D15")
-async def test_a_repeat_that_is_refused_does_not_hide_that_the_first_one_worked(world):
+async def test_a_repeat_that_is_rejected_does_not_hide_that_the_first_one_worked(world):
     world.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
     await world.apply(create("a"))
     world.wire.answers += [status_error(403, "Forbidden", "exceeded quota"), exists("a")]
@@ -339,14 +339,14 @@ async def test_a_repeat_that_is_refused_does_not_hide_that_the_first_one_worked(
 
 
 @pytest.mark.rule("D15")
-async def test_a_repeat_that_is_refused_ends_the_first_one_once_it_can_no_longer_be_carried_out(world):
-    refused = [status_error(403, "Forbidden", "exceeded quota"), status_error(404, "NotFound")]
-    world.wire.answers += [ApiUnavailableError("reset", is_outcome_unknown=True), *refused]
+async def test_a_repeat_that_is_rejected_ends_the_first_one_once_it_can_no_longer_be_carried_out(world):
+    rejected = [status_error(403, "Forbidden", "exceeded quota"), status_error(404, "NotFound")]
+    world.wire.answers += [ApiUnavailableError("reset", is_outcome_unknown=True), *rejected]
     await world.apply(create("a"))
     await world.apply(create("a"))
     assert [view.name for view in world.in_flight()] == ["a"]
     await asyncio.sleep(60)
-    world.wire.answers += refused
+    world.wire.answers += rejected
     await world.apply(create("a"))
     assert world.in_flight() == ()
 
@@ -427,7 +427,7 @@ async def test_a_patch_carries_the_version_from_which_it_was_computed(world):
         pytest.param("", status_error(409, "Conflict"), Result.UNAVAILABLE, id="so it does without a version"),
         pytest.param("7", status_error(404, "NotFound"), Result.UNAVAILABLE, id="the version is gone: look again"),
         pytest.param("", status_error(404, "NotFound"), Result.REJECTED, id="what is gone cannot be patched"),
-        pytest.param("7", status_error(403, "Forbidden"), Result.REJECTED, id="what is forbidden is refused"),
+        pytest.param("7", status_error(403, "Forbidden"), Result.REJECTED, id="what is forbidden is rejected"),
     ],
 )
 async def test_a_patch_that_meets_another_write(world, version, said, result):

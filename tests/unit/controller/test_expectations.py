@@ -172,7 +172,7 @@ async def test_a_delete_ends_when_the_informer_has_reached_its_version(world):
     assert not world.shows(View("p", "u"))[0].is_terminating
 
 
-async def test_refusal_ends_an_entry(world):
+async def test_rejection_ends_an_entry(world):
     world.send(create())
     world.send(delete("u", "q"))
     world.overlay.rejected(KEY, OWNER, create())

@@ -54,7 +54,7 @@ async def test_a_waiter_cancelled_right_when_called_passes_the_slot_on():
     assert log[-1] == "c"
 
 
-async def test_a_window_doubles_on_success_up_to_32_and_halves_on_refusal():
+async def test_a_window_doubles_on_success_up_to_32_and_halves_on_rejection():
     window, widths = Window(), []
     for is_success in [True] * 6 + [False] * 7:
         await window.enter()

@@ -12,7 +12,7 @@ RAYCLUSTER = read("raycluster.json")
 CREATES = [case for case in RAYCLUSTER["cases"] if "before" not in case]
 
 ONLY_THE_CRD = {
-    # Core types are opaque to the operator (D13); the API server refuses the pod, if the CRD were not there.
+    # Core types are opaque to the operator (D13); the API server rejects the pod, if the CRD were not there.
     "a quantity with a wrong unit",
     "a quantity as a fraction",
     "two variables of one name",
@@ -20,7 +20,7 @@ ONLY_THE_CRD = {
     "an empty group name",
     "a group name of 64 characters",
     "a group name with a space",
-    # KubeRay clamps or ignores these when they are stored; new ones are refused.
+    # KubeRay clamps or ignores these when they are stored; new ones are rejected.
     "replicas below zero",
     "numOfHosts below zero",
     "replicas beyond 32 bits",

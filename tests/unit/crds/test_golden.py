@@ -1,4 +1,4 @@
-"""Every recorded spec is accepted or refused as KubeRay did, by the CRD or by `violations` (tests/golden)."""
+"""Every recorded spec is accepted or rejected as KubeRay did, by the CRD or by `violations` (tests/golden)."""
 
 import copy
 import json
@@ -17,7 +17,7 @@ GOLDEN = TESTS / "golden"
 CRD = TESTS.parent / "crds/ray.io_rayclusters.yaml"
 SPECS = sorted((GOLDEN / "specs").glob("*.yaml"))
 STRICTER = {"34"}
-"""KubeRay accepts two groups of one name and lets them share pods; we refuse them (issue C)."""
+"""KubeRay accepts two groups of one name and lets them share pods; we reject them (issue C)."""
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +37,18 @@ def cluster_of(path):
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
-def test_accepted_or_refused_as_recorded(structural, path):
+def test_accepted_or_rejected_as_recorded(structural, path):
     cluster = cluster_of(path)
     structural.default(cluster)
     assert structural.prune(copy.deepcopy(cluster)) == []
     by_crd = structural.violations(cluster)
     by_operator = violations(RayCluster.parse(cluster), ClusterConfig())
-    is_refused = bool(by_crd or by_operator)
-    assert is_refused == (recorded_as_invalid(path) or path.stem[:2] in STRICTER)
+    is_rejected = bool(by_crd or by_operator)
+    assert is_rejected == (recorded_as_invalid(path) or path.stem[:2] in STRICTER)
 
 
 @pytest.mark.parametrize("number", ["34", "35", "36", "39", "40"])
-def test_the_api_server_refuses_without_any_webhook(structural, number):
+def test_the_api_server_rejects_without_any_webhook(structural, number):
     (path,) = (path for path in SPECS if path.stem.startswith(number))
     cluster = cluster_of(path)
     structural.default(cluster)

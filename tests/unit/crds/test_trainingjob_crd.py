@@ -213,9 +213,9 @@ def test_the_status_of_a_job_is_stored_whole():
     assert STRUCTURAL.violations(stored, is_status=True) == []
 
 
-# --- what it refuses, as the operator does ---------------------------------------------------------------------------------
+# --- what it rejects, as the operator does ---------------------------------------------------------------------------------
 
-BOTH_REFUSE = {
+BOTH_REJECT = {
     "min above max": changed_seed(**{"trainer__min-instance": 7}),
     "min above max of parameter servers": changed_seed(**{"pserver__max-instance": 2}),
     "min above max in camel case": changed_seed(**{"trainer__min-instance": ..., "trainer__minInstance": 7}),
@@ -281,14 +281,14 @@ BOTH_TAKE = {
 }
 
 
-def is_refused_by_the_operator(obj):
+def is_rejected_by_the_operator(obj):
     try:
         return bool(violations(TrainingJob.parse(obj)))
     except ValueError:
         return True
 
 
-def is_refused_by_the_crd(obj):
+def is_rejected_by_the_crd(obj):
     obj = copy.deepcopy(obj)
     STRUCTURAL.default(obj)
     lost = STRUCTURAL.prune(obj)
@@ -296,19 +296,19 @@ def is_refused_by_the_crd(obj):
     return bool(STRUCTURAL.violations(obj))
 
 
-@pytest.mark.parametrize("obj", BOTH_REFUSE.values(), ids=BOTH_REFUSE)
-def test_both_refuse(obj):
-    assert (is_refused_by_the_crd(obj), is_refused_by_the_operator(obj)) == (True, True)
+@pytest.mark.parametrize("obj", BOTH_REJECT.values(), ids=BOTH_REJECT)
+def test_both_reject(obj):
+    assert (is_rejected_by_the_crd(obj), is_rejected_by_the_operator(obj)) == (True, True)
 
 
 @pytest.mark.parametrize("obj", ONLY_THE_OPERATOR.values(), ids=ONLY_THE_OPERATOR)
-def test_only_the_operator_refuses(obj):
-    assert (is_refused_by_the_crd(obj), is_refused_by_the_operator(obj)) == (False, True)
+def test_only_the_operator_rejects(obj):
+    assert (is_rejected_by_the_crd(obj), is_rejected_by_the_operator(obj)) == (False, True)
 
 
 @pytest.mark.parametrize("obj", BOTH_TAKE.values(), ids=BOTH_TAKE)
 def test_both_take(obj):
-    assert (is_refused_by_the_crd(obj), is_refused_by_the_operator(obj)) == (False, False)
+    assert (is_rejected_by_the_crd(obj), is_rejected_by_the_operator(obj)) == (False, False)
 
 
 # --- what was broken before may stay ----------------------------------------------------------------------------------------
@@ -338,8 +338,8 @@ CUT = {
 
 @pytest.mark.rule("FD:SEC-F1")
 @pytest.mark.parametrize("obj", CUT.values(), ids=CUT)
-def test_a_number_that_nobody_means_is_refused_when_new_and_cut_with_a_word_when_stored(obj):
-    assert is_refused_by_the_crd(obj)
+def test_a_number_that_nobody_means_is_rejected_when_new_and_cut_with_a_word_when_stored(obj):
+    assert is_rejected_by_the_crd(obj)
     job = TrainingJob.parse(obj)
     assert not violations(job)
     assert job.cuts

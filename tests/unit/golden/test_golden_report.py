@@ -39,7 +39,7 @@ def with_desired_cpu(amount):
     return lambda record: next(iter(record["status"].values())).update(desiredCPU=amount)
 
 
-def refused_with(error):
+def rejected_with(error):
     def change(record):
         record["applied"][-1][2:] = [1, error]
         record |= {"objects": {}, "status": {}, "finalizers": {}, "events": []}
@@ -137,8 +137,8 @@ def test_records_are_written_in_the_format_they_are_compared_in(tmp_path):
         ("01-minimal", "spec.rayVersion: must not be blue", False),
     ],
 )
-def test_a_refusal_is_meant_when_kuberay_finds_the_file_invalid_and_ours_names_the_field(file, error, is_meant):
-    found = compare(captured(file, refused_with(error)).fate_beside(read_record(file)))
+def test_a_rejection_is_meant_when_kuberay_finds_the_file_invalid_and_ours_names_the_field(file, error, is_meant):
+    found = compare(captured(file, rejected_with(error)).fate_beside(read_record(file)))
     assert found
     assert all(difference.reason for difference in found) == is_meant
 

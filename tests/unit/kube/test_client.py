@@ -40,7 +40,7 @@ async def test_get_of_what_is_not_there_is_none(client, wire):
     assert await client.get(PODS, KEY) is None
 
 
-async def test_any_other_no_is_refused_with_the_apis_own_words(client, wire):
+async def test_any_other_no_is_rejected_with_the_apis_own_words(client, wire):
     wire.answers.append(
         status_error(403, "Forbidden", "not now", details={"causes": [{"reason": "NamespaceTerminating"}]})
     )

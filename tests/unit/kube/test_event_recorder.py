@@ -151,7 +151,7 @@ async def test_another_object_or_note_is_another_event(wire):
     assert len({call.json["metadata"]["name"] for call in wire.calls}) == 3
 
 
-async def test_refusals_are_the_same_whatever_name_they_mention(wire):
+async def test_rejections_are_the_same_whatever_name_they_mention(wire):
     async with recording(wire) as recorder:
         for name in ("a", "b"):
             recorder.record_outcomes(CLUSTER, [created(name, "g", Result.REJECTED, f'pods "{name}": quota')])
@@ -231,7 +231,7 @@ async def test_a_note_is_cut_to_what_the_api_takes(wire):
     assert note.endswith("ä…")
 
 
-def test_a_refusal_without_words_gives_its_reason():
+def test_a_rejection_without_words_gives_its_reason():
     assert build_note([created("a", result=Result.REJECTED)]) == "Failed to create pod a: Forbidden"
 
 

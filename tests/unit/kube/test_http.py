@@ -144,7 +144,7 @@ async def test_a_stream_that_is_not_opened_is_given_up_long_before_silence_would
             [piece async for piece in transport.stream("/w", silence_s=60)]
 
 
-async def test_a_stream_answered_otherwise_is_refused_with_the_answer():
+async def test_a_stream_answered_otherwise_is_rejected_with_the_answer():
     async with serving(saying(b"HTTP/1.1 410 Gone\r\nContent-Length: 3\r\n\r\nold")) as transport:
         with pytest.raises(StreamStatusError) as caught:
             [piece async for piece in transport.stream("/w", silence_s=5)]

@@ -369,7 +369,7 @@ async def test_a_list_of_garbage_is_asked_for_again(body):
         pytest.param(ApiUnavailableError("no answer"), False, id="nobody answers"),
     ],
 )
-async def test_a_refused_list_is_a_sign_of_life(said, is_sign_of_life):
+async def test_a_rejected_list_is_a_sign_of_life(said, is_sign_of_life):
     world = World()
     world.wire.responder = lambda _call: said
     async with running(world):

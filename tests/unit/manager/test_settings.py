@@ -134,7 +134,7 @@ def test_namespaces(text, expected):
         pytest.param(["--reconcile-concurrency", "0"], "--reconcile-concurrency", id="no workers"),
     ],
 )
-def test_a_flag_without_effect_is_refused_by_name(flags, words):
+def test_a_flag_without_effect_is_rejected_by_name(flags, words):
     result = CliRunner().invoke(command, flags)
     assert result.exit_code == 2
     assert words in result.output
@@ -197,7 +197,7 @@ def test_an_environment_variable_is_read_like_its_flag(settings_of, variable, va
     assert getattr(settings_of(), field) == Settings.model_fields[field].get_default(call_default_factory=True)
 
 
-def test_an_environment_variable_of_a_flag_without_effect_is_refused():
+def test_an_environment_variable_of_a_flag_without_effect_is_rejected():
     result = CliRunner().invoke(command, env={"RAYTIDE_ENABLE_METRICS": "false"})
     assert result.exit_code == 2
     assert "use --metrics-addr=0" in result.output
@@ -266,7 +266,7 @@ def test_jobs_share_the_whole_cluster_unless_told_otherwise(monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=", "=90", "cpu=0", "cpu=101", "cpu=0.9", "cpu=-1"])
-def test_a_load_that_is_no_percentage_is_refused(text):
+def test_a_load_that_is_no_percentage_is_rejected(text):
     with pytest.raises(ValueError, match="is not RESOURCE=PERCENT"):
         parse_max_load(text)
 
@@ -303,7 +303,7 @@ def test_durations(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "s", "-3s", "3 s", "3d", "1s!"])
-def test_what_is_no_duration_is_refused(text):
+def test_what_is_no_duration_is_rejected(text):
     with pytest.raises(ValueError, match="is not a duration"):
         parse_seconds(text)
 

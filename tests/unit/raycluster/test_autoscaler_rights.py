@@ -229,7 +229,7 @@ async def test_an_answer_that_was_lost_is_settled_by_looking():
         assert len(pods(here)) == 3
 
 
-async def test_a_role_that_is_not_known_everywhere_yet_is_no_refusal():
+async def test_a_role_that_is_not_known_everywhere_yet_is_no_rejection():
     async with living() as here:
         body = b'{"kind":"Status","reason":"NotFound","message":"roles.rbac.authorization.k8s.io \\"demo\\" not found"}'
         answers = iter([Response(404, body, {})] * 2)
@@ -252,7 +252,7 @@ async def test_missing_leave_to_read_roles_is_told_by_the_create():
         assert condition(here, "ReplicaFailure")["message"] == "roles is forbidden"
 
 
-async def test_a_refused_head_makes_old_answers_worthless():
+async def test_a_rejected_head_makes_old_answers_worthless():
     async with living() as here:
         create(here)
         await asyncio.sleep(1)

@@ -382,7 +382,7 @@ def test_reasons_of_several_groups_stand_in_the_order_of_the_spec_and_those_of_n
 
 @pytest.mark.rule("SC:S21")
 @pytest.mark.parametrize("reason", ["no reason", "9lives", "ends:", "é", "a" * 2000])
-def test_a_reason_the_api_would_refuse_does_not_cost_the_status(story, reason):
+def test_a_reason_the_api_would_reject_does_not_cost_the_status(story, reason):
     story.decide(cpu=GroupDecision(2, why=(Why(reason, 1),)))
     assert story.condition(constants.SCALING_LIMITED, 0) == ("True", "Other")
     assert reason in story.message(constants.SCALING_LIMITED)

@@ -226,7 +226,7 @@ def retry(message):
 
 
 @pytest.mark.rule("FD:RC-B19", "SC:S3", "RM:I18")
-async def test_a_refused_group_is_asked_for_again_soon_then_every_thirty_seconds_with_one_pod(here):
+async def test_a_rejected_group_is_asked_for_again_soon_then_every_thirty_seconds_with_one_pod(here):
     create(here, group(replicas=0))
     await asyncio.sleep(1)
     here.wire.instead = lambda method, path: retry("exceeded quota") if path.endswith("/pods") else None
@@ -458,7 +458,7 @@ async def test_a_suspension_is_completed_and_the_cluster_resumed_when_the_field_
 
 
 @pytest.mark.rule("RC §5.4")
-async def test_while_the_status_is_refused_no_pod_goes(here):
+async def test_while_the_status_is_rejected_no_pod_goes(here):
     await ready_cluster(here)
     here.wire.instead = lambda method, path: Response(422, b"{}", {}) if path.endswith("/status") else None
     suspend(here, value=True)

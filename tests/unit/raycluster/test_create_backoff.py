@@ -1,4 +1,4 @@
-"""When something refused is asked for again."""
+"""When something rejected is asked for again."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def waits(backoff, now, generation=1, uid="u"):
 
 @pytest.mark.rule("FD:RC-B19", "SC:S3")
 @pytest.mark.parametrize("group", ["cpu", constants.HEAD_GROUP, SERVICE_SLOT])
-def test_what_was_refused_is_asked_for_again_soon_then_ever_later(group):
+def test_what_was_rejected_is_asked_for_again_soon_then_ever_later(group):
     backoff, delays = RayClusterCreateBackoff(), []
     for now in range(0, 600, 100):
         note(backoff, outcome(group), now=now)
@@ -41,7 +41,7 @@ def test_a_success_forgets_and_only_for_its_group():
     assert set(waits(backoff, 0.5)) == {"b"}
 
 
-def test_many_refusals_of_one_pass_count_once():
+def test_many_rejections_of_one_pass_count_once():
     backoff = RayClusterCreateBackoff()
     note(backoff, *[outcome(constants.HEAD_GROUP)] * 5)
     assert waits(backoff, 0.0) == {constants.HEAD_GROUP: 1.0}
@@ -55,13 +55,13 @@ def test_a_new_spec_or_a_new_cluster_starts_anew(other):
 
 
 @pytest.mark.parametrize("result", [Result.UNKNOWN, Result.UNAVAILABLE, Result.SKIPPED])
-def test_no_answer_is_no_refusal(result):
+def test_no_answer_is_no_rejection(result):
     backoff = RayClusterCreateBackoff()
     note(backoff, outcome(result=result))
     assert waits(backoff, 0.0) == {}
 
 
-def test_a_refused_delete_holds_no_group():
+def test_a_rejected_delete_holds_no_group():
     backoff = RayClusterCreateBackoff()
     delete = Delete(PODS, "default", "x", "u", "Did", "FailedTo", "cpu")
     note(backoff, Outcome(delete, Result.REJECTED))
@@ -140,7 +140,7 @@ def test_who_knows_the_quota_says_when_the_next_replica_is_begun(moment, waits_s
     assert {each.group: each.replicas_in_s for each in backoff.waiting(KEY, "u", 1, 20.0)} == waits_s
 
 
-def test_giving_up_what_was_never_refused_changes_nothing():
+def test_giving_up_what_was_never_rejected_changes_nothing():
     backoff = RayClusterCreateBackoff()
     backoff.give_up(KEY, {"cpu"}, 0.0)
     backoff.begin_replicas_at(KEY, "cpu", 5.0)

@@ -198,7 +198,7 @@ def test_a_deterministic_head_name_has_no_random_end():
 
 
 @pytest.mark.rule("SC:S3", "RM:I18")
-def test_a_refused_group_waits_and_the_others_do_not():
+def test_a_rejected_group_waits_and_the_others_do_not():
     retry = PendingRetry("a", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
     cluster = parsed(group("a", 1), group("b", 1))
     todo = decide(cluster, head(), pending_retries=(retry,))
@@ -207,7 +207,7 @@ def test_a_refused_group_waits_and_the_others_do_not():
 
 
 @pytest.mark.rule("SC:S3")
-def test_a_refused_group_still_shrinks():
+def test_a_rejected_group_still_shrinks():
     retry = PendingRetry("cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
     todo = decide(parsed(group(replicas=1)), head(), *ENOUGH, pending_retries=(retry,))
     assert told(todo) == ["delete demo-cpu-worker-b"]

@@ -43,12 +43,12 @@ def test_hundreds_of_groups_of_six_hundred_replicas_share_one_budget(hosts):
     counts = created_by_group(todo)
     assert sum(counts.values()) == MOST_WRITES
     assert todo.has_more
-    assert len(counts) == 290, "every group has a part, so that a refused one stops no other"
+    assert len(counts) == 290, "every group has a part, so that a rejected one stops no other"
     assert peak < 20_000_000
 
 
 @pytest.mark.rule("FD:SEC-F1", "SC:S3")
-def test_a_group_that_is_refused_leaves_the_budget_to_the_others():
+def test_a_group_that_is_rejected_leaves_the_budget_to_the_others():
     cluster = wide(2, 600)
     pending_retries = (PendingRetry("g0", "FailedToCreateWorkerPod", "exceeded quota", 20.0),)
     todo = decide(cluster, pending_retries=pending_retries)

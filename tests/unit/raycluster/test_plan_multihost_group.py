@@ -363,10 +363,10 @@ def test_workers_that_were_single_hosts_are_no_replica():
     assert (victims(decision), created(decision)) == (["p0", "p1", "p2", "p3"], [])
 
 
-# --- refusals --------------------------------------------------------------------------------------------------------
+# --- rejections --------------------------------------------------------------------------------------------------------
 
 
-def refused(times=1, retry_in_s=5.0, replicas_in_s=0.0):
+def rejected(times=1, retry_in_s=5.0, replicas_in_s=0.0):
     return PendingRetry(
         "cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s, times, replicas_in_s
     )
@@ -376,44 +376,44 @@ def refused(times=1, retry_in_s=5.0, replicas_in_s=0.0):
 @pytest.mark.parametrize(
     ("pods", "retry", "gone", "new"),
     [
-        pytest.param(replica(2, [0, 1]), refused(), [], 0, id="refused once: wait"),
-        pytest.param(replica(2, [0, 1]), refused(times=2), ["20", "21"], 0, id="refused twice: give it up"),
-        pytest.param([], refused(times=2), [], 0, id="nothing incomplete: wait"),
+        pytest.param(replica(2, [0, 1]), rejected(), [], 0, id="rejected once: wait"),
+        pytest.param(replica(2, [0, 1]), rejected(times=2), ["20", "21"], 0, id="rejected twice: give it up"),
+        pytest.param([], rejected(times=2), [], 0, id="nothing incomplete: wait"),
         pytest.param(
             [*replica(2, [0]), *replica(3, [0, 1, 2])],
-            refused(times=2),
+            rejected(times=2),
             ["20"],
             0,
             id="with one host the other is whole",
         ),
         pytest.param(
             [*replica(2, [0, 1, 2]), *replica(3, [0, 1, 2])],
-            refused(times=2),
+            rejected(times=2),
             ["30", "31", "32"],
             0,
             id="of equals the newest is given up for the others",
         ),
         pytest.param(
             [*replica(2, [0, 1]), *replica(3, [0], dying)],
-            refused(times=2),
+            rejected(times=2),
             [],
             0,
             id="while others go there may be room soon",
         ),
         pytest.param(
-            replica(2, [0, 1, 2]), refused(times=0, retry_in_s=0.0, replicas_in_s=60.0), [], 1, id="given up: complete"
+            replica(2, [0, 1, 2]), rejected(times=0, retry_in_s=0.0, replicas_in_s=60.0), [], 1, id="given up: complete"
         ),
         pytest.param(
             [*replica(2, [0, 1, 2]), *replica(3, [0], dying)],
-            refused(times=0, retry_in_s=0.0, replicas_in_s=60.0),
+            rejected(times=0, retry_in_s=0.0, replicas_in_s=60.0),
             [],
             0,
             id="given up: complete the others once it has gone",
         ),
-        pytest.param([], refused(times=0, retry_in_s=0.0, replicas_in_s=60.0), [], 0, id="given up: begin no other"),
+        pytest.param([], rejected(times=0, retry_in_s=0.0, replicas_in_s=60.0), [], 0, id="given up: begin no other"),
     ],
 )
-def test_a_refused_group(pods, retry, gone, new):
+def test_a_rejected_group(pods, retry, gone, new):
     decision = decide(group_of(4), [*replica(0), *replica(1), *pods], retry=retry)
     assert (victims(decision), len(created(decision))) == (gone, new)
     assert decision.has_given_up is bool(gone)
@@ -431,7 +431,7 @@ def test_a_refused_group(pods, retry, gone, new):
 )
 def test_whether_room_for_another_replica_matters(pods, needs_none):
     """A replica that was given up may stay and be completed after all: what held the next one back is void then."""
-    retry = refused(times=0, retry_in_s=0.0, replicas_in_s=60.0)
+    retry = rejected(times=0, retry_in_s=0.0, replicas_in_s=60.0)
     decision = decide(group_of(3), [*replica(0), *replica(1), *pods], retry=retry)
     assert decision.needs_none is needs_none
 
@@ -479,7 +479,7 @@ def worlds(draw):
 
 
 def carry_out(pods, decision, draw_outcome=lambda: True):
-    """What the overlay shows afterwards: hosts in flight unless they were refused, deletions marked."""
+    """What the overlay shows afterwards: hosts in flight unless they were rejected, deletions marked."""
     doomed = {victim.pod.name for victim in decision.victims}
     stay = [each.marked_terminating(LATER) if each.name in doomed else each for each in pods]
     born = [
@@ -521,7 +521,7 @@ def test_never_too_many_never_a_stranger_and_a_second_look_finds_nothing_to_do(w
 
 @pytest.mark.rule("RM:I6", "RM:I14")
 @given(worlds(), st.data())
-def test_whatever_is_refused_on_the_way_the_group_ends_with_whole_replicas(world, data):
+def test_whatever_is_rejected_on_the_way_the_group_ends_with_whole_replicas(world, data):
     group, pods, may_choose = world
     for attempt in range(12):
         has_luck = attempt > 5

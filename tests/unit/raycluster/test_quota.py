@@ -1,4 +1,4 @@
-"""What a refusal says of a quota, and when there is room for a whole replica."""
+"""What a rejection says of a quota, and when there is room for a whole replica."""
 
 import pytest
 
@@ -22,12 +22,12 @@ SHORTAGE = Shortage("team", {"pods": Quantity.parse("1"), "requests.cpu": Quanti
     ("message", "expected"),
     [
         pytest.param(WORDS, SHORTAGE, id="the API server's words name quota and amounts"),
-        pytest.param('pods "x" is forbidden: violates PodSecurity', None, id="another refusal is none of a quota"),
+        pytest.param('pods "x" is forbidden: violates PodSecurity', None, id="another rejection is none of a quota"),
         pytest.param("exceeded quota: team, requested: pods=many, used: pods=1", None, id="amounts nobody can read"),
         pytest.param("", None, id="no words at all"),
     ],
 )
-def test_a_refusal(message, expected):
+def test_a_rejection(message, expected):
     assert shortage_of(message) == expected
 
 
@@ -113,8 +113,8 @@ async def test_it_is_read_at_most_every_ten_seconds():
 @pytest.mark.parametrize(
     "retry",
     [
-        pytest.param(waiting(replicas_in_s=0.0), id="a refusal that holds back no replica"),
-        pytest.param(waiting("violates PodSecurity"), id="a refusal that is no quota's"),
+        pytest.param(waiting(replicas_in_s=0.0), id="a rejection that holds back no replica"),
+        pytest.param(waiting("violates PodSecurity"), id="a rejection that is no quota's"),
         pytest.param(waiting(group="gone"), id="a group that is no longer there"),
     ],
 )

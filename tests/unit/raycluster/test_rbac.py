@@ -169,11 +169,11 @@ def test_an_account_that_is_the_users_is_never_created():
 
 
 @pytest.mark.rule("SC:S3")
-def test_a_refusal_is_waited_for_and_holds_up_no_workers_of_a_head_that_runs():
-    refused = (PendingRetry(RIGHTS_SLOT, constants.FAILED_TO_CREATE_ROLE, "no", 7.0),)
+def test_a_rejection_is_waited_for_and_holds_up_no_workers_of_a_head_that_runs():
+    rejected = (PendingRetry(RIGHTS_SLOT, constants.FAILED_TO_CREATE_ROLE, "no", 7.0),)
     cluster = autoscaled(workerGroupSpecs=[group(replicas=1)])
-    assert told(decide(cluster, missing=ALL_ABSENT, pending_retries=refused)) == []
-    todo = decide(cluster, head(), missing=ALL_ABSENT, pending_retries=refused)
+    assert told(decide(cluster, missing=ALL_ABSENT, pending_retries=rejected)) == []
+    todo = decide(cluster, head(), missing=ALL_ABSENT, pending_retries=rejected)
     assert told(todo) == ["Pod demo-cpu-worker-00000"]
     assert todo.requeue_after_s == 7.0
 

@@ -57,7 +57,7 @@ def condition(computed, kind):
     return find_condition(computed["conditions"], kind)
 
 
-def refused(group_name="cpu", message='pods "demo-cpu-worker-abcde" is forbidden: exceeded quota: q'):
+def rejected(group_name="cpu", message='pods "demo-cpu-worker-abcde" is forbidden: exceeded quota: q'):
     manifest = {"metadata": {"name": f"demo-{group_name}-worker-abcde", "namespace": "default"}}
     create = Create(PODS, manifest, constants.CREATED_WORKER_POD, constants.FAILED_TO_CREATE_WORKER_POD, group_name)
     return Outcome(create, Result.REJECTED, "Forbidden", message)
@@ -142,7 +142,7 @@ def test_max_workers_are_saturated():
         pytest.param((head(), WORKERS[0]), (), None, id="one worker missing: not ready"),
         pytest.param((head(), *WORKERS, pod("demo-cpu-worker-c")), (), None, id="one too many: not ready"),
         pytest.param((head(ready=NOT_READY), *WORKERS), (), None, id="an unready head: not ready"),
-        pytest.param((head(), *WORKERS), (refused(),), None, id="a refusal in this pass: not ready"),
+        pytest.param((head(), *WORKERS), (rejected(),), None, id="a rejection in this pass: not ready"),
         pytest.param(
             (head(), WORKERS[0], dying("demo-cpu-worker-b")), (), None, id="a dying worker is no worker: not ready"
         ),
@@ -260,7 +260,7 @@ def test_head_pod_ready(pods, expected):
     ("pods", "expected"),
     [
         pytest.param((head(), *WORKERS), "True", id="head and all workers"),
-        pytest.param((head(),), "False", id="no worker, for the API refused them"),
+        pytest.param((head(),), "False", id="no worker, for the API rejected them"),
         pytest.param((head(), WORKERS[0]), "False", id="one of two workers"),
         pytest.param(WORKERS, "False", id="no head"),
         pytest.param((head(), WORKERS[0], dying("demo-cpu-worker-b")), "False", id="a worker on its way out"),
@@ -275,7 +275,7 @@ def test_provisioned_says_that_every_wanted_pod_was_ready(pods, expected):
 
 @pytest.mark.rule("FD:RC-B21", "RC §1.6")
 def test_conditions_stand_in_the_order_in_which_kuberay_first_sets_them():
-    at_once = compute(parsed(), head(ready=NOT_READY), outcomes=[refused()])
+    at_once = compute(parsed(), head(ready=NOT_READY), outcomes=[rejected()])
     first = [
         constants.REPLICA_FAILURE,
         constants.HEAD_POD_READY,
@@ -285,7 +285,7 @@ def test_conditions_stand_in_the_order_in_which_kuberay_first_sets_them():
     ]
     assert [each["type"] for each in at_once["conditions"]][:5] == first
     cluster = later(parsed(), compute(parsed(), head(), WORKERS[0]))
-    late = [each["type"] for each in compute(cluster, head(), WORKERS[0], outcomes=[refused()])["conditions"]]
+    late = [each["type"] for each in compute(cluster, head(), WORKERS[0], outcomes=[rejected()])["conditions"]]
     assert late.index(constants.REPLICA_FAILURE) > late.index(constants.SUSPENDING), "set when the others stood there"
 
 
@@ -295,15 +295,15 @@ def test_provisioned_sticks():
 
 
 @pytest.mark.rule("RC §1.6", "SC:S3")
-def test_replica_failure_names_group_and_api_text_and_goes_when_nothing_is_refused():
-    computed = compute(parsed(), head(), outcomes=(refused(),))
+def test_replica_failure_names_group_and_api_text_and_goes_when_nothing_is_rejected():
+    computed = compute(parsed(), head(), outcomes=(rejected(),))
     found = condition(computed, constants.REPLICA_FAILURE)
     assert (found["status"], found["reason"]) == ("True", "FailedCreateWorkerPod")
     assert found["message"] == 'group cpu: pods "demo-cpu-worker-*" is forbidden: exceeded quota: q'
     assert condition(compute(later(parsed(), computed), head()), constants.REPLICA_FAILURE) is None
 
 
-def test_a_refusal_is_remembered_while_its_group_waits():
+def test_a_rejection_is_remembered_while_its_group_waits():
     memory = PendingRetry("cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota: q", 10)
     found = condition(compute(parsed(), head(), pending_retries=(memory,)), constants.REPLICA_FAILURE)
     assert found["message"] == "group cpu: exceeded quota: q"
@@ -311,7 +311,7 @@ def test_a_refusal_is_remembered_while_its_group_waits():
 
 def test_a_namespace_on_its_way_out_is_no_failure():
     message = 'pods "demo-cpu-worker-abcde" is forbidden: unable to create: because it is being terminated'
-    assert condition(compute(parsed(), outcomes=(refused(message=message),)), constants.REPLICA_FAILURE) is None
+    assert condition(compute(parsed(), outcomes=(rejected(message=message),)), constants.REPLICA_FAILURE) is None
 
 
 @pytest.mark.rule("SC:S21")
@@ -319,8 +319,8 @@ def test_a_namespace_on_its_way_out_is_no_failure():
     ("pods", "outcomes", "reason", "word"),
     [
         pytest.param((), (), "WaitingForPods", "2 of 2 workers not ready", id="workers on their way"),
-        pytest.param((), (refused(),), "QuotaExceeded", "exceeded quota: q", id="quota"),
-        pytest.param((), (refused(message="denied"),), "CreationForbidden", "denied", id="some other refusal"),
+        pytest.param((), (rejected(),), "QuotaExceeded", "exceeded quota: q", id="quota"),
+        pytest.param((), (rejected(message="denied"),), "CreationForbidden", "denied", id="some other rejection"),
         pytest.param(
             (pending("demo-a", scheduled=UNSCHEDULABLE),), (), "Unschedulable", "0/3 nodes", id="nowhere to run"
         ),

@@ -247,10 +247,10 @@ def test_the_deletes_carry_kuberays_reasons_and_a_uid():
         ("DeletedPod", "FailedToDeletePodCollection")
     }
     assert all(action.uid for action in todo.actions)
-    refused = tuple(Outcome(action, Result.REJECTED, message="denied") for action in todo.actions)
+    rejected = tuple(Outcome(action, Result.REJECTED, message="denied") for action in todo.actions)
     cluster = parsed(suspend=True, status=SUSPENDING)
     observed = Observed(pods=PODS, services=(head_service(),))
-    computed = status(cluster, observed, todo, refused, NOW, scaling=scaling_of(cluster, observed))
+    computed = status(cluster, observed, todo, rejected, NOW, scaling=scaling_of(cluster, observed))
     failure = find_condition(computed["conditions"], constants.REPLICA_FAILURE)
     assert (failure["status"], failure["reason"]) == ("True", "FailedDeleteAllPods")
 

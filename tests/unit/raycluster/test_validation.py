@@ -135,7 +135,7 @@ BROKEN = {
 
 @pytest.mark.rule(*sorted({f"RC:{rule}" for *_, rule, _ in BROKEN.values()}))
 @pytest.mark.parametrize(("spec", "groups", "rule", "field"), BROKEN.values(), ids=BROKEN)
-def test_refused(spec, groups, rule, field):
+def test_rejected(spec, groups, rule, field):
     assert found(*(group(**fields) for fields in groups), **spec) == [(rule, field)]
 
 

@@ -200,7 +200,7 @@ BROKEN = {
 
 @pytest.mark.rule(*sorted({f"RC:{rule}" for _, rule, _ in BROKEN.values()}))
 @pytest.mark.parametrize(("spec", "rule", "field"), BROKEN.values(), ids=BROKEN)
-def test_refused(spec, rule, field):
+def test_rejected(spec, rule, field):
     assert found(spec) == [(rule, field)]
 
 

@@ -148,7 +148,7 @@ def test_addresses(text, expected):
 
 
 @pytest.mark.parametrize("text", ["8080", "host", ":x", ":70000"])
-def test_what_is_no_address_is_refused(text):
+def test_what_is_no_address_is_rejected(text):
     with pytest.raises(ValueError, match="is not an address"):
         address_of(text)
 

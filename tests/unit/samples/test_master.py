@@ -85,18 +85,18 @@ def test_it_can_be_told_that_it_is_enough(ask: Asked) -> None:
         pytest.param("done", {"trainer": "a", "task": 0, "pass": 0}, id="no loss"),
     ],
 )
-def test_nonsense_is_refused_and_changes_nothing(ask: Asked, what: str, asked: dict[str, Any]) -> None:
+def test_nonsense_is_rejected_and_changes_nothing(ask: Asked, what: str, asked: dict[str, Any]) -> None:
     before = ask("status")
-    with pytest.raises(urllib.error.HTTPError) as refused:
+    with pytest.raises(urllib.error.HTTPError) as rejected:
         ask(what, **asked)
-    refused.value.close()
-    assert refused.value.code == 400
+    rejected.value.close()
+    assert rejected.value.code == 400
     assert ask("status") == before
 
 
-def test_no_object_at_all_is_refused(ask: Asked) -> None:
+def test_no_object_at_all_is_rejected(ask: Asked) -> None:
     request = urllib.request.Request(f"http://127.0.0.1:{ask._server.server_port}/next", b"[1")
-    with pytest.raises(urllib.error.HTTPError) as refused:
+    with pytest.raises(urllib.error.HTTPError) as rejected:
         urllib.request.urlopen(request, timeout=5)
-    refused.value.close()
-    assert refused.value.code == 400
+    rejected.value.close()
+    assert rejected.value.code == 400

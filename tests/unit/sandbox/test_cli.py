@@ -76,7 +76,7 @@ def test_down_needs_no_directory_at_all(tmp_path):
         ("--isolation=docker", "'docker' is not one of 'auto', 'ns', 'plain'"),
     ],
 )
-def test_bad_options_are_refused_before_anything_starts(state, option, text):
+def test_bad_options_are_rejected_before_anything_starts(state, option, text):
     result = call(state, "up", option)
     assert result.exit_code == 2
     assert text in result.output

@@ -114,7 +114,7 @@ def test_nothing_of_the_users_changes_what_is_built(world):
 
 
 def test_kubernetes_is_told_its_version(world):
-    """The module proxy's sources have a placeholder there, and helm refuses charts on a cluster of version 0.0."""
+    """The module proxy's sources have a placeholder there, and helm rejects charts on a cluster of version 0.0."""
     required = "\nrequire (\n\tk8s.io/kubernetes v1.35.4\n\tk8s.io/kubectl v0.35.4\n)\n"
     (world.module / "go.mod").write_text(f"module m\n\ngo 1.25.0\n{required}")
     world.provide()
@@ -171,7 +171,7 @@ def test_one_line_says_what_to_install_or_set(world, monkeypatch, capsys, versio
     assert (said.err.count("\n"), said.out) == (1, "")
 
 
-def test_a_go_that_refuses_the_module_is_too_old(world):
+def test_a_go_that_rejects_the_module_is_too_old(world):
     world.put(
         "go", "#!/bin/sh\necho 'go: go.mod requires go >= 1.25.0 (running go 1.22.1; GOTOOLCHAIN=local)' >&2\nexit 1\n"
     )

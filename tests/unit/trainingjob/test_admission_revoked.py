@@ -1,4 +1,4 @@
-"""A job whose minimum cannot start gives its room back, gang or not, and the API's refusals are told to the sharing pass."""
+"""A job whose minimum cannot start gives its room back, gang or not, and the API's rejections are told to the sharing pass."""
 
 from dataclasses import replace
 
@@ -78,7 +78,7 @@ def test_what_has_nodes_gives_nothing_back(has_run):
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_a_gang_whose_pods_are_refused_gives_its_room_back_soon():
+def test_a_gang_whose_pods_are_rejected_gives_its_room_back_soon():
     world = JobWorld(startPolicy="Gang", pendingTimeoutSeconds=2147483647).settle()
     world.admit()
     world.pending_retries = (FORBIDDEN,)
@@ -101,7 +101,7 @@ def test_a_gang_whose_pods_are_refused_gives_its_room_back_soon():
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_one_refusal_ends_no_gang_whose_images_are_pulled():
+def test_one_rejection_ends_no_gang_whose_images_are_pulled():
     world = JobWorld(startPolicy="Gang", low=3, high=3, pendingTimeoutSeconds=3600).settle()
     world.admit(3)
     world.settle()
@@ -114,7 +114,7 @@ def test_one_refusal_ends_no_gang_whose_images_are_pulled():
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_trainers_are_taken_back_for_three_refusals_in_a_row():
+def test_trainers_are_taken_back_for_three_rejections_in_a_row():
     world = JobWorld(low=2, high=4).settle()
     for times, repeatedly in ((1, False), (2, False), (3, True)):
         world.pending_retries = (replace(FORBIDDEN, times=times),)
@@ -142,7 +142,7 @@ def test_the_words_of_the_api_go_before_those_of_the_sharing_pass():
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_a_quota_is_not_what_a_job_is_refused_for():
+def test_a_quota_is_not_what_a_job_is_rejected_for():
     world = JobWorld().settle()
     world.pending_retries = (QUOTA,)
     world.settle()

@@ -253,7 +253,7 @@ async def test_what_is_measured_of_a_job(here):
 
 
 @pytest.mark.rule("SC:S3", "RM:I18")
-async def test_refused_trainers_are_asked_for_again_every_thirty_seconds_with_one_pod(here):
+async def test_rejected_trainers_are_asked_for_again_every_thirty_seconds_with_one_pod(here):
     here.wire.instead = lambda method, path: retry() if (method, path[-4:]) == ("POST", "pods") else None
     create(here, low=3, high=3)
     await asyncio.sleep(95)

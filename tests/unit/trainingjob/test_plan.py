@@ -245,10 +245,10 @@ def test_a_foreign_hand_in_the_membership_is_undone():
     assert world.settle().config_maps["demo-membership"].content["world_size"] == "2\n"
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- what is rejected -------------------------------------------------------------------------------------------------
 
 
-def test_a_refused_role_waits_and_the_others_go_on():
+def test_a_rejected_role_waits_and_the_others_go_on():
     world = JobWorld().run()
     world.pending_retries = (
         PendingRetry(constants.TRAINER, constants.FAILED_TO_CREATE_POD, "exceeded quota: small", 12.0),
@@ -304,7 +304,7 @@ def test_an_invalid_spec_stops_every_write_and_what_runs_keeps_running():
 
 
 @pytest.mark.rule("TJ:3.2")
-def test_fault_tolerance_switched_off_with_open_bounds_is_refused():
+def test_fault_tolerance_switched_off_with_open_bounds_is_rejected():
     world = JobWorld(fault_tolerant=False)
     world.reconcile()
     assert world.condition(constants.INVALID)["status"] == "True"

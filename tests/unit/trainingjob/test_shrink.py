@@ -66,7 +66,7 @@ def test_victims_go_in_the_order_of_what_they_cost():
 
 @pytest.mark.rule("TJ:7.5", "RM:I25")
 def test_nobody_comes_in_place_of_one_that_has_only_been_asked_to_go():
-    """Trainer 0 is made anew and the highest index goes for it: were that delete refused, there would be one too many."""
+    """Trainer 0 is made anew and the highest index goes for it: were that delete rejected, there would be one too many."""
     world = of_size(3)
     world.pods.pop("demo-trainer-0")
     world.pods["demo-trainer-3"] = msgspec.structs.replace(

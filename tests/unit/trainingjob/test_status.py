@@ -232,7 +232,7 @@ def test_what_keeps_a_pod_from_starting_is_said(fields, reason, words, event):
 
 
 @pytest.mark.rule("TJ:7.8")
-def test_a_refusal_by_a_quota_is_said():
+def test_a_rejection_by_a_quota_is_said():
     world = JobWorld()
     world.pending_retries = (PendingRetry(constants.TRAINER, "x", 'pods "a" is forbidden: exceeded quota: small', 9.0),)
     world.settle()

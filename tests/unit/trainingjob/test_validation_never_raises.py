@@ -1,4 +1,4 @@
-"""Whatever stands in a TrainingJob, it is read or refused with a path, and judged without an error (RM:I9)."""
+"""Whatever stands in a TrainingJob, it is read or rejected with a path, and judged without an error (RM:I9)."""
 
 import copy
 
@@ -92,7 +92,7 @@ def read(obj):
 @pytest.mark.rule("RM:I9")
 @settings(max_examples=800, deadline=None)
 @given(jobs())
-def test_any_job_is_read_or_refused_with_a_path_and_judged(obj):
+def test_any_job_is_read_or_rejected_with_a_path_and_judged(obj):
     job, complaints = read(obj)
     assert (job is None) == bool(complaints)
     assert all(fault.field.startswith("spec") for fault in complaints)

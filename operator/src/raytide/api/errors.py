@@ -1,6 +1,6 @@
 """Errors of API calls, one class per way to handle them.
 
-*Refused*: the API server rejected the request; a condition and an event report it, and the retry is slow.
+*Rejected*: the API server rejected the request; a condition and an event report it, and the retry is slow.
 *Unavailable*: no response, or one that asks to retry later; the caller backs off without an event. Any other exception
 is a bug and keeps its traceback. Raised by `kube/client`, handled by the executor and the work queue (architecture §6).
 """

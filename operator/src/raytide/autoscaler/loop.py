@@ -194,9 +194,9 @@ class Autoscaler:
         try:
             tick = await self._tick(began_s)
             self._recover()
-        except SkippedError as skipped:
-            self._complain(str(skipped), skipped.word)
-            tick = Tick(self._clock.monotonic() - began_s, skipped=skipped.word)
+        except SkippedError as error:
+            self._complain(str(error), error.word)
+            tick = Tick(self._clock.monotonic() - began_s, skipped=error.word)
         except GcsUnauthenticatedError:
             raise
         except Exception:
@@ -405,5 +405,5 @@ async def _outcome(call: Coroutine[Any, Any, T]) -> T | Exception:
     """The result, or the error if it is one of the two expected kinds."""
     try:
         return await call
-    except (ApiUnavailableError, ApiStatusError) as trouble:
-        return trouble
+    except (ApiUnavailableError, ApiStatusError) as error:
+        return error

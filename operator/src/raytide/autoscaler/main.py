@@ -118,8 +118,8 @@ async def _verdict(working: "asyncio.Task[None]") -> int:
     except asyncio.CancelledError:
         return 0
     except BaseExceptionGroup as troubles:
-        if refused := first_of(troubles, GcsUnauthenticatedError):
-            log.error(messages.credentials_rejected(refused))  # noqa: TRY400 - one line for a person
+        if rejected := first_of(troubles, GcsUnauthenticatedError):
+            log.error(messages.credentials_rejected(rejected))  # noqa: TRY400 - one line for a person
         else:
             log.exception(messages.process_failed())
     return 1
@@ -346,14 +346,14 @@ async def _wait_for(gcs: ray.GcsClient, address: str) -> None:
     for questions in itertools.count():
         try:
             log.info(messages.gcs_connected(await gcs.check_alive()))
-        except (ApiUnavailableError, ApiStatusError) as trouble:
-            if isinstance(trouble, ApiStatusError) and trouble.status == UNAUTHENTICATED:
-                raise GcsUnauthenticatedError(str(trouble)) from trouble
+        except (ApiUnavailableError, ApiStatusError) as error:
+            if isinstance(error, ApiStatusError) and error.status == UNAUTHENTICATED:
+                raise GcsUnauthenticatedError(str(error)) from error
             is_starting = questions < REMIND_EVERY
             if questions == 0:
                 log.info(messages.gcs_starting(address))
             elif questions % REMIND_EVERY == 0:
-                log.warning(messages.gcs_missing(address, trouble))
+                log.warning(messages.gcs_missing(address, error))
             await asyncio.sleep(ASK_STARTING_GCS_EVERY_S if is_starting else ASK_GCS_EVERY_S)
         else:
             return
@@ -370,8 +370,8 @@ class _Question:
         """Send the query; return whether it was answered."""
         try:
             await self.ask(gcs)
-        except (ApiUnavailableError, ApiStatusError) as trouble:
-            log.debug("%s: %s", self.words, trouble)
+        except (ApiUnavailableError, ApiStatusError) as error:
+            log.debug("%s: %s", self.words, error)
             return False
         return True
 

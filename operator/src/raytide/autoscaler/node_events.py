@@ -31,7 +31,7 @@ ANSWER_S: Final = 30.0
 """So long a first answer about a pod is polled often: node autoscalers act every ten seconds."""
 LOOK_AGAIN_S: Final = 20.0
 """Interval once every waiting pod has an answer or got none in that time: answers may change."""
-REFUSED_S: Final = 600.0
+REJECTED_RETRY_S: Final = 600.0
 MOST_PAGES: Final = 10
 
 
@@ -113,14 +113,14 @@ class NodeEvents:
         for source in self._sources:
             try:
                 found = await self._list(source)
-            except ApiStatusError as refused:
+            except ApiStatusError as error:
                 if self._known.is_readable:
-                    log.info(messages.events_forbidden(refused))
+                    log.info(messages.events_forbidden(error))
                 self._known = replace(self._known, is_readable=False, answers=None)
-                self._next_s = self._clock.monotonic() + REFUSED_S
+                self._next_s = self._clock.monotonic() + REJECTED_RETRY_S
                 return
-            except ApiUnavailableError as trouble:
-                log.debug(messages.events_unavailable(trouble))
+            except ApiUnavailableError as error:
+                log.debug(messages.events_unavailable(error))
                 return
             if found and not self._known.has_spoken:
                 log.info(messages.node_autoscaler_found(source))

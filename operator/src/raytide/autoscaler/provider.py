@@ -42,8 +42,8 @@ class Written(StrEnum):
     YES = "written"
     OUTRUN = "outrun"
     """A `test` failed: the object has changed since it was read."""
-    REFUSED = "refused"
-    """The API server rejected it for another reason, which is logged."""
+    REJECTED = "refused"
+    """The API server rejected it for another reason, which is logged. The value is a label of a metric."""
     UNKNOWN = "unknown"
     """No answer: it may have been written."""
 
@@ -148,9 +148,9 @@ class Provider:
                 kind=PatchKind.JSON,
                 field_manager=constants.AUTOSCALER_FIELD_MANAGER,
             )
-        except (ApiStatusError, ApiUnavailableError) as trouble:
+        except (ApiStatusError, ApiUnavailableError) as error:
             self._must_read = True
-            return Submitted(_outcome(trouble))
+            return Submitted(_outcome(error))
         self._known = _version(cluster)
         return Submitted(Written.YES, cluster)
 
@@ -164,7 +164,7 @@ def _outcome(trouble: ApiStatusError | ApiUnavailableError) -> Written:
         log.info(messages.patch_conflict(trouble))
         return Written.OUTRUN
     log.warning(messages.patch_rejected(trouble, trouble.status, trouble.reason))
-    return Written.REFUSED
+    return Written.REJECTED
 
 
 def _version(cluster: Manifest | None) -> int:

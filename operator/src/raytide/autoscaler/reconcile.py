@@ -14,7 +14,7 @@ from raytide.autoscaler.model import OnProgress, unwatched
 from raytide.autoscaler.reporting.collect import collect_messages, report_of
 from raytide.autoscaler.reporting.messages import counted
 from raytide.autoscaler.scaling.decision_patch import PatchPlan, patch_now, plan_patch
-from raytide.autoscaler.scaling.drains import leaving_since, names_to_delete_after, plan_drains, refusals_after
+from raytide.autoscaler.scaling.drains import leaving_since, names_to_delete_after, plan_drains, rejections_after
 from raytide.autoscaler.scaling.group_decisions import HOLD_S, GroupResult, Outcomes, group_outcomes
 from raytide.autoscaler.scaling.removed_groups import removed_decisions
 from raytide.autoscaler.scheduling.decide import run_scheduling
@@ -82,7 +82,7 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
     state = replace(
         plan.state,
         leaving_s=leaving_since(plan.state.leaving_s, answers, now_s),
-        refusals=refusals_after(plan.state.refusals, plan.drains, answers, now_s),
+        rejections=rejections_after(plan.state.rejections, plan.drains, answers, now_s),
     )
     decisions = dict(plan.decisions)
     names_by_group = names_to_delete_after(plan.drains, answers, plan.instances)
@@ -91,7 +91,7 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
         together = tuple(dict.fromkeys([*decisions[group].delete, *names]))[:MAX_NAMES_PER_GROUP]
         decisions[group] = replace(decisions[group], delete=together)
     if not names_by_group:
-        return NamesPlan(state=state, log=_refusal_lines(plan.drains, answers))
+        return NamesPlan(state=state, log=_rejection_lines(plan.drains, answers))
     patch = patch_now(snapshot, current, decisions, plan.why)
     lines = tuple(
         LogLine(
@@ -101,7 +101,7 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
         )
         for group, names in names_by_group.items()
     )
-    return NamesPlan(patch, replace(state, wrote_s=now_s), (*lines, *_refusal_lines(plan.drains, answers)))
+    return NamesPlan(patch, replace(state, wrote_s=now_s), (*lines, *_rejection_lines(plan.drains, answers)))
 
 
 def _why_hands_off(snapshot: Snapshot) -> str:
@@ -119,7 +119,7 @@ def _why_hands_off(snapshot: Snapshot) -> str:
 # --- drain results ---------------------------------------------------------------------------------------------------
 
 
-def _refusal_lines(drains: tuple[Drain, ...], answers: Answers) -> tuple[LogLine, ...]:
+def _rejection_lines(drains: tuple[Drain, ...], answers: Answers) -> tuple[LogLine, ...]:
     lines = []
     for drain in drains:
         if drain.node_id not in answers:
@@ -150,18 +150,18 @@ def _next_state(
         unneeded_s=outcomes.unneeded_s,
         pending_s=outcomes.pending_s,
         leaving_s=outcomes.leaving_s,
-        refusals=_refusals_of_those_there(state, cluster),
+        rejections=_rejections_of_those_there(state, cluster),
         timers=cluster.found.timers,
         known=cluster.found.known,
         silent_s=silent_s,
     )
 
 
-def _refusals_of_those_there(state: ReconcilerState, cluster: ClusterState) -> Mapping[str, DrainRejection]:
-    if not state.refusals:
-        return state.refusals
+def _rejections_of_those_there(state: ReconcilerState, cluster: ClusterState) -> Mapping[str, DrainRejection]:
+    if not state.rejections:
+        return state.rejections
     there = {stay.node_id for stay in cluster.found.timers.stays.values()}
-    return {node_id: refusal for node_id, refusal in state.refusals.items() if node_id in there}
+    return {node_id: rejection for node_id, rejection in state.rejections.items() if node_id in there}
 
 
 def _unrecorded(outcome: GroupResult) -> GroupDecision:

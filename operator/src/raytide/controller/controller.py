@@ -171,14 +171,14 @@ class ReconcileLoop:
     async def _pass(self, key: Key) -> None:
         try:
             requeue_after_s = await self._reconcile(key)
-        except ApiUnavailableError as trouble:
-            wait_s = trouble.retry_after_s or 0.0
+        except ApiUnavailableError as error:
+            wait_s = error.retry_after_s or 0.0
             delay_s = self._queue.put_backed_off(key, longest_s=LONGEST_AWAY_S, at_least_s=wait_s)
-            log.info("reconcile interrupted, requeued after %.1f s: %s", delay_s, trouble)
-        except ApiStatusError as refused:
+            log.info("reconcile interrupted, requeued after %.1f s: %s", delay_s, error)
+        except ApiStatusError as error:
             delay_s = self._queue.put_backed_off(key, first_s=5.0, longest_s=60.0)
             log.warning(
-                "request rejected by the API server (%s), requeued after %.0f s: %s", refused.reason, delay_s, refused
+                "request rejected by the API server (%s), requeued after %.0f s: %s", error.reason, delay_s, error
             )
         except Exception:
             delay_s = self._queue.put_backed_off(key, first_s=1.0, longest_s=300.0)

@@ -50,7 +50,7 @@ class CreateBackoff(Generic[H]):
         wait_s: Callable[[Outcome, int], float],
         words: Callable[[Outcome], str],
     ) -> None:
-        """`wait_s(refused, times)` returns the delay of a group in seconds, `words` the text that is stored."""
+        """`wait_s(rejected, times)` returns the delay of a group in seconds, `words` the text that is stored."""
         self._new_held = new_held
         self._wait_s = wait_s
         self._words = words
@@ -102,9 +102,9 @@ class CreateBackoff(Generic[H]):
 
     def _note(self, held_by_group: dict[str, H], group: str, outcomes: Iterable[Outcome], now: float) -> None:
         last_by_result = {outcome.result: outcome for outcome in outcomes}
-        refused, is_some_done = last_by_result.get(Result.REJECTED), Result.DONE in last_by_result
+        rejected, is_some_done = last_by_result.get(Result.REJECTED), Result.DONE in last_by_result
         held = held_by_group.get(group)
-        if refused is None:
+        if rejected is None:
             if is_some_done and held is not None and self.outlives_success(held, now):
                 held.times, held.until = 0, now
             elif is_some_done:
@@ -113,5 +113,5 @@ class CreateBackoff(Generic[H]):
         times = 1 if is_some_done or held is None else held.times + 1
         if held is None:
             held = held_by_group[group] = self._new_held()
-        held.reason, held.message = refused.action.failure_reason, self._words(refused)
-        held.times, held.until = times, now + self._wait_s(refused, times)
+        held.reason, held.message = rejected.action.failure_reason, self._words(rejected)
+        held.times, held.until = times, now + self._wait_s(rejected, times)

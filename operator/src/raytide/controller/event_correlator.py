@@ -15,7 +15,7 @@ from raytide.api.meta import Key, Manifest
 from raytide.runtime.clock import Clock
 
 REMARKS_APART_S: Final = 600.0
-REFUSALS_APART_S: Final = 60.0
+REJECTION_INTERVAL_S: Final = 60.0
 MOST_REMARKS: Final = 25
 """Remarks recorded per object and pass; the next ones follow when these are resolved."""
 MOST_TOPICS: Final = 100
@@ -53,7 +53,7 @@ class _Emitted:
     """uid and generation of the object."""
     remarks: dict[tuple[str, str], float | None] = field(default_factory=dict)
     """Time since when a remark has been absent, by reason and note; None while passes make it."""
-    refusals: dict[tuple[str, str], float] = field(default_factory=dict)
+    rejections: dict[tuple[str, str], float] = field(default_factory=dict)
     """Time until which a rejection is not recorded again, by group and purpose."""
 
 
@@ -90,12 +90,12 @@ class EventCorrelator:
                 note=remark.message,
                 action=remark.action,
             )
-        told.refusals = {topic: until for topic, until in told.refusals.items() if until > now}
+        told.rejections = {topic: until for topic, until in told.rejections.items() if until > now}
         fresh_groups: dict[tuple[str, str], bool] = {}
-        fresh = [outcome for outcome in outcomes if _is_due(told.refusals, outcome, fresh_groups, now)]
+        fresh = [outcome for outcome in outcomes if _is_due(told.rejections, outcome, fresh_groups, now)]
         if fresh:
             self._recorder.record_outcomes(regarding, fresh)
-        if not told.remarks and not told.refusals:
+        if not told.remarks and not told.rejections:
             self.forget(key)
 
     def forget(self, key: Key) -> None:
@@ -133,5 +133,5 @@ def _is_due(
     if topic not in fresh:
         fresh[topic] = topic not in told and len(told) < MOST_TOPICS
         if fresh[topic]:
-            told[topic] = now + REFUSALS_APART_S
+            told[topic] = now + REJECTION_INTERVAL_S
     return fresh[topic]

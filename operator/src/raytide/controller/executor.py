@@ -30,7 +30,7 @@ BUDGET_ALONE: Final = MOST_WRITES
 BUDGET_S: Final = 2.0
 GIVE_UP_AFTER: Final = 3
 """After this many unanswered calls in one pass the API server counts as unavailable and the rest is skipped."""
-REFUSED_DELETES: Final = 10
+MAX_REJECTED_DELETES: Final = 10
 """A create is rejected for its group, a delete possibly for its pod only: this many rejections hold for the group."""
 
 
@@ -65,8 +65,8 @@ class _Pass:
     owner_uid: str
     windows: dict[Resource, Window]
     outcomes: list[Outcome | None]
-    refused_groups: set[tuple[Resource, str]] = field(default_factory=set)
-    refused_deletes: Counter[tuple[Resource, str]] = field(default_factory=Counter)
+    rejected_groups: set[tuple[Resource, str]] = field(default_factory=set)
+    rejected_deletes: Counter[tuple[Resource, str]] = field(default_factory=Counter)
     unanswered: int = 0
     retry_after_s: float | None = None
     is_namespace_terminating: bool = False
@@ -77,8 +77,8 @@ class _Pass:
             return True
         group = action.resource, action.group
         if isinstance(action, Create):
-            return group in self.refused_groups
-        return isinstance(action, Delete) and self.refused_deletes[group] >= REFUSED_DELETES
+            return group in self.rejected_groups
+        return isinstance(action, Delete) and self.rejected_deletes[group] >= MAX_REJECTED_DELETES
 
     @property
     def has_achieved(self) -> bool:
@@ -165,10 +165,10 @@ class Executor:
         overlay = self._overlays[create.resource]
         try:
             live = await self._client.get(create.resource, _key(create))
-        except (ApiStatusError, ApiUnavailableError) as trouble:
-            log.info("outcome of creating %s %s is still unknown: %s", create.resource.kind, create.name, trouble)
+        except (ApiStatusError, ApiUnavailableError) as error:
+            log.info("outcome of creating %s %s is still unknown: %s", create.resource.kind, create.name, error)
             overlay.lookup_failed(key, owner_uid, create)
-            if isinstance(trouble, ApiUnavailableError):
+            if isinstance(error, ApiUnavailableError):
                 raise
             return
         if live is None:
@@ -194,10 +194,10 @@ class Executor:
             try:
                 await self._send(run, action)
                 outcome = Outcome(action, Result.DONE)
-            except ApiUnavailableError as trouble:
-                outcome = self._unanswered(run, action, trouble)
-            except ApiStatusError as refused:
-                outcome = self._refused(run, action, refused)
+            except ApiUnavailableError as error:
+                outcome = self._unanswered(run, action, error)
+            except ApiStatusError as error:
+                outcome = self._rejected(run, action, error)
         run.outcomes[position] = outcome
         window.leave(is_success=outcome.result is Result.DONE)
 
@@ -224,12 +224,12 @@ class Executor:
             raise
         except ApiStatusError:
             if was_doubtful and isinstance(action, Create):
-                await self._settle_refused(overlay, run, action)
+                await self._settle_rejected(overlay, run, action)
             else:
                 overlay.rejected(*entry)
             raise
-        except ApiUnavailableError as trouble:
-            (overlay.outcome_unknown if trouble.is_outcome_unknown or was_doubtful else overlay.rejected)(*entry)
+        except ApiUnavailableError as error:
+            (overlay.outcome_unknown if error.is_outcome_unknown or was_doubtful else overlay.rejected)(*entry)
             raise
         except BaseException:  # cancelled while waiting for the answer, or a bug in decoding it
             overlay.outcome_unknown(*entry)
@@ -240,22 +240,22 @@ class Executor:
         """Create the object; returns its current view."""
         try:
             live = await self._client.create_as(reader.read, action.resource, action.manifest)
-        except ApiStatusError as refused:
-            if not refused.is_already_exists:
+        except ApiStatusError as error:
+            if not error.is_already_exists:
                 # Concurrent creates conflicted on a ResourceQuota, or a new Role has not reached all API servers yet:
                 # no rejection.
-                if refused.status == 409 or refused.is_not_found:
+                if error.status == 409 or error.is_not_found:
                     raise ApiUnavailableError(
-                        f"{action.resource.kind} {action.name} was not created, the create is retried: {refused}"
-                    ) from refused
+                        f"{action.resource.kind} {action.name} was not created, the create is retried: {error}"
+                    ) from error
                 raise
             live = await self._client.get(action.resource, _key(action))
             if live is not None and not _is_same_intention(action, live, run.owner_uid):
-                raise ApiStatusError(refused.status, refused.reason, _whose(refused, live)) from refused
+                raise ApiStatusError(error.status, error.reason, _whose(error, live)) from error
             if live is None or live["metadata"].get("deletionTimestamp"):
                 raise _NameTakenError(
                     f"{action.resource.kind} {action.name} already exists and is terminating"
-                ) from refused
+                ) from error
             return reader.view_of(live)
         if lost := _lost_identity(reader, action, live):
             with suppress(ApiStatusError, ApiUnavailableError):
@@ -267,30 +267,30 @@ class Executor:
         """Delete the object; returns its current view, None when it is gone."""
         try:
             return await self._client.delete_as(reader.read, action.resource, _key(action), action.uid)
-        except ApiStatusError as refused:
-            if refused.is_not_found:
+        except ApiStatusError as error:
+            if error.is_not_found:
                 return None
-            if refused.status != 409:
+            if error.status != 409:
                 raise
             live = await self._client.get(action.resource, _key(action))
             if live is None or live["metadata"].get("uid") != action.uid:
                 return None
             raise ApiUnavailableError(
-                f"{action.resource.kind} {action.name} was not deleted, the delete is retried: {refused}"
-            ) from refused
+                f"{action.resource.kind} {action.name} was not deleted, the delete is retried: {error}"
+            ) from error
 
     async def _patch(self, action: Patch) -> Manifest:
         """Patch the object and return it; `ApiUnavailableError` if it changed or was replaced since it was read."""
         try:
             return await self._client.patch(action.resource, _key(action), _guarded(action))
-        except ApiStatusError as refused:
-            if refused.status == 409 or (action.version and refused.is_not_found):
+        except ApiStatusError as error:
+            if error.status == 409 or (action.version and error.is_not_found):
                 raise ApiUnavailableError(
-                    f"{action.resource.kind} {action.name} was not patched, it changed since it was read: {refused}"
-                ) from refused
+                    f"{action.resource.kind} {action.name} was not patched, it changed since it was read: {error}"
+                ) from error
             raise
 
-    async def _settle_refused(self, overlay: Expectations[Any], run: _Pass, create: Create) -> None:
+    async def _settle_rejected(self, overlay: Expectations[Any], run: _Pass, create: Create) -> None:
         """A repeat was rejected: find out by a GET whether the first send succeeded; unknown if it is not answered."""
         try:
             live = await self._client.get(create.resource, _key(create))
@@ -308,17 +308,17 @@ class Executor:
         result = Result.UNKNOWN if trouble.is_outcome_unknown else Result.UNAVAILABLE
         return Outcome(action, result, reason="Unavailable", message=str(trouble))
 
-    def _refused(self, run: _Pass, action: Action, refused: ApiStatusError) -> Outcome:
-        if refused.is_namespace_terminating:
+    def _rejected(self, run: _Pass, action: Action, error: ApiStatusError) -> Outcome:
+        if error.is_namespace_terminating:
             run.is_namespace_terminating = True
-            return Outcome(action, Result.SKIPPED, reason=refused.reason, message=refused.message)
+            return Outcome(action, Result.SKIPPED, reason=error.reason, message=error.message)
         if isinstance(action, Create):
-            run.refused_groups.add((action.resource, action.group))
+            run.rejected_groups.add((action.resource, action.group))
         elif isinstance(action, Delete):
-            run.refused_deletes[action.resource, action.group] += 1
+            run.rejected_deletes[action.resource, action.group] += 1
         verb = type(action).__name__.lower()
-        log.info("API server rejected %s of %s %s: %s", verb, action.resource.kind, _key(action), refused)
-        return Outcome(action, Result.REJECTED, reason=refused.reason, message=refused.message)
+        log.info("API server rejected %s of %s %s: %s", verb, action.resource.kind, _key(action), error)
+        return Outcome(action, Result.REJECTED, reason=error.reason, message=error.message)
 
 
 def _key(action: Action) -> Key:
@@ -337,11 +337,11 @@ def _guarded(action: Patch) -> Manifest:
     return {**action.body, "metadata": {**action.body.get("metadata", {}), **preconditions}}
 
 
-def _whose(refused: ApiStatusError, live: Manifest) -> str:
+def _whose(error: ApiStatusError, live: Manifest) -> str:
     """The API server's message, and the owner of the object that already has the name."""
     owner = next((owner for owner in live["metadata"].get("ownerReferences", ()) if owner.get("controller")), None)
     whose = f"it is controlled by {owner.get('kind')} {owner.get('name')}" if owner else "it has no controller"
-    return f"{refused.message}, {NOT_OURS}: {whose}"
+    return f"{error.message}, {NOT_OURS}: {whose}"
 
 
 def _lost_identity(reader: ViewDecoder[Any], action: Create, live: Any) -> list[str]:

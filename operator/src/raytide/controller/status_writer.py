@@ -65,13 +65,13 @@ class StatusWriter:
         """Send the patch that was computed from `obj`."""
         try:
             live = await self._client.patch_status(self._resource, key, patch)
-        except ApiStatusError as refused:
-            if refused.status not in (404, 409):
+        except ApiStatusError as error:
+            if error.status not in (404, 409):
                 raise
             # Gone, replaced by another object of that name, or changed since it was read: the next pass reads it.
             raise ApiUnavailableError(
-                f"status of {self._resource.kind} {key} not written, the object changed or is gone: {refused}"
-            ) from refused
+                f"status of {self._resource.kind} {key} not written, the object changed or is gone: {error}"
+            ) from error
         STATUS_WRITES.labels(self._controller).inc()
         self._written_at[key] = self._clock.monotonic()
         self._unwritten_since.pop(key, None)

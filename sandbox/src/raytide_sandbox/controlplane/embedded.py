@@ -162,7 +162,7 @@ class EmbeddedPlane:
         for name, manifest in shipped_crds():
             answer = self.api.handle(Request("POST", CRD_PATH, body=msgspec.json.encode(manifest)))
             if not isinstance(answer, Response) or answer.status != 201:
-                raise RuntimeError(f"{name} is refused by the API server: {answer}")
+                raise RuntimeError(f"{name} is rejected by the API server: {answer}")
 
 
 def shipped_crds() -> list[tuple[str, Manifest]]:

@@ -222,7 +222,7 @@ async def _install_crds(api: ApiClient) -> None:
             await api.request("POST", CRD_PATH, body=manifest)
         except ApiStatusError as error:
             if error.status != 409:
-                raise ControlPlaneError(f"{name} is refused by the API server: {error}") from error
+                raise ControlPlaneError(f"{name} is rejected by the API server: {error}") from error
     for _, manifest in crds:
         path = f"{CRD_PATH}/{manifest['metadata']['name']}"
         while not _is_established(await api.get(path)):  # noqa: ASYNC110 - of another program

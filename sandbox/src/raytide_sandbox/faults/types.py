@@ -1,6 +1,6 @@
 """The faults between a client and a Kubernetes API server.
 
-Faults are plain values: of one call (delayed, refused, lost before or after its commit, answered with an error or from
+Faults are plain values: of one call (delayed, rejected, lost before or after its commit, answered with an error or from
 the past) and of one watch line (lost, repeated, late, corrupted, the stream cut, silent or expired). script.py selects
 them; this module also builds their bytes. Nothing is sent. Applied by `transport.py` in process and by `proxy.py` over
 HTTP (D17; RM:F1–F7, F14).

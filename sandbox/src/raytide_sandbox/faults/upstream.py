@@ -119,7 +119,7 @@ class StreamRejectedError(Exception):
     """A stream is answered with a status other than 200."""
 
     def __init__(self, response: Response) -> None:
-        super().__init__(f"refused with {response.status}")
+        super().__init__(f"rejected with {response.status}")
         self.response = response
 
 

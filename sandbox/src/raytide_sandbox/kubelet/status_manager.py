@@ -84,7 +84,7 @@ class Reporter:
             except ApiStatusError as error:
                 if error.status in _GONE:
                     return False
-                _log.warning("%s %s refused: %s", method, path, error)
+                _log.warning("%s %s rejected: %s", method, path, error)
             else:
                 return True
             await asyncio.sleep(delay_s)

@@ -1,6 +1,6 @@
 """Ask the code of a real API server again: `python tests/golden/admission/recorder/record.py`.
 
-Fills in the `answer` of every case in `schema.json` and `raycluster.json`, and fails if the server would refuse the CRD.
+Fills in the `answer` of every case in `schema.json` and `raycluster.json`, and fails if the server would reject the CRD.
 Needs Go and the module proxy; needed only when a case or the CRD changed.
 """
 
@@ -31,14 +31,14 @@ def ask(crd: dict[str, Any], cases: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> int:
     """Record both files."""
     raycluster = yaml.safe_load((ROOT / "crds/ray.io_rayclusters.yaml").read_text())
-    refused = []
+    rejected = []
     for name in ("schema.json", "raycluster.json"):
         path = HERE.parent / name
         document = json.loads(path.read_text())
         answered = ask(
             crd_of(document) if "schema" in document else raycluster, [expanded(document, c) for c in document["cases"]]
         )
-        refused += answered["crdErrors"]
+        rejected += answered["crdErrors"]
         for case, answer in zip(document["cases"], answered["answers"], strict=True):
             if "base" in document:
                 answer.pop("object")
@@ -46,8 +46,8 @@ def main() -> int:
         if "base" in document:
             document["crd"] = digest(raycluster)
         path.write_text(written(document))
-    sys.stdout.write("\n".join(refused) or "recorded\n")
-    return 1 if refused else 0
+    sys.stdout.write("\n".join(rejected) or "recorded\n")
+    return 1 if rejected else 0
 
 
 if __name__ == "__main__":

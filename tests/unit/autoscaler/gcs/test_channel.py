@@ -62,9 +62,9 @@ async def until_it_cannot_connect(client: Gcs) -> None:
     """The first call may still be sent on the connection that the server has closed."""
     async with asyncio.timeout(5):
         while True:
-            with pytest.raises(ApiUnavailableError) as refused:
+            with pytest.raises(ApiUnavailableError) as rejected:
                 await client.state()
-            if "Failed to connect" in str(refused.value):
+            if "Failed to connect" in str(rejected.value):
                 return
 
 
@@ -155,7 +155,7 @@ async def test_a_gcs_that_is_well_says_rays_version(either: GcsClient) -> None:
     assert await either.check_alive() == "2.60.0"
 
 
-# --- refusals ---
+# --- rejections ---
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ async def test_a_gcs_that_is_well_says_rays_version(either: GcsClient) -> None:
     ],
 )
 async def test_the_code_says_whether_it_is_no_or_not_now(code, kind, status, client, server) -> None:
-    async def refuse(request, context) -> None:
+    async def reject(request, context) -> None:
         await context.abort(code, "because")
 
-    server.service = lambda details: grpc.unary_unary_rpc_method_handler(refuse)
+    server.service = lambda details: grpc.unary_unary_rpc_method_handler(reject)
     with pytest.raises(kind, match=r"CheckAlive at .*: because") as caught:
         await client.check_alive()
     assert getattr(caught.value, "status", None) == status
@@ -309,7 +309,7 @@ async def test_the_right_token_opens_and_a_rotated_one_is_used_at_once(
     await client.close()
 
 
-async def test_a_wrong_token_is_refused_with_its_place_and_without_itself(server: GcsServer, world: GcsWorld) -> None:
+async def test_a_wrong_token_is_rejected_with_its_place_and_without_itself(server: GcsServer, world: GcsWorld) -> None:
     world.token = "right"
     client = client_with(server, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="geheim")
     with pytest.raises(ApiStatusError, match="the GCS rejects the token from RAY_AUTH_TOKEN") as caught:
@@ -416,7 +416,7 @@ async def test_a_world_that_is_away_or_in_trouble_says_so(world: GcsWorld) -> No
 
 
 @pytest.mark.rule("FD:AS-A22")
-async def test_an_answer_that_would_fill_the_container_is_refused_in_words(client, server) -> None:
+async def test_an_answer_that_would_fill_the_container_is_rejected_in_words(client, server) -> None:
     async def flood(request, context) -> bytes:
         return b"\x0a" + b"\xff\xff\xff\x20" + b"x" * (LONGEST_MESSAGE + 1)
 

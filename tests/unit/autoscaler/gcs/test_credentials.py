@@ -118,7 +118,7 @@ def test_the_second_source_counts_when_the_first_is_not_there(tmp_path: Path) ->
         ),
     ],
 )
-def test_a_token_that_is_asked_for_and_not_usable_is_refused_with_its_place(
+def test_a_token_that_is_asked_for_and_not_usable_is_rejected_with_its_place(
     tmp_path: Path, content: str | None, words: str
 ) -> None:
     path = tmp_path / "t"
@@ -166,6 +166,6 @@ def test_a_missing_certificate_may_still_come(tmp_path: Path) -> None:
     assert certificates.read() == (b"a", b"there", b"c")
 
 
-def test_tls_without_all_three_names_is_refused() -> None:
+def test_tls_without_all_three_names_is_rejected() -> None:
     with pytest.raises(ApiStatusError, match="RAY_TLS_SERVER_KEY is not"):
         Certificates(GcsAccess(is_tls_wanted=True, certificate=Path("/c"), authority=Path(__file__))).read()

@@ -37,7 +37,7 @@ from raytide.autoscaler.reporting.messages import (
 )
 from raytide.autoscaler.request_text import shape_of
 from raytide.autoscaler.scaling.decision_patch import Change, change_between, since_last_write_s, wait_s
-from raytide.autoscaler.scaling.drains import FIRST_REST_S, LONGEST_REST_S, names_to_delete_after, refusals_after
+from raytide.autoscaler.scaling.drains import FIRST_REST_S, LONGEST_REST_S, names_to_delete_after, rejections_after
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
 from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.current_targets import CurrentTargets, recorded_target
@@ -374,7 +374,7 @@ HOSTS = tuple(Instance(f"pod-{n}", "cpu", Status.RAY_RUNNING, pod=f"pod-{n}", re
     ("drains", "answers", "named"),
     [
         pytest.param(("a", "b"), {"a": True, "b": True}, ("pod-a", "pod-b"), id="both hosts agree"),
-        pytest.param(("a", "b"), {"a": True, "b": False}, (), id="one refuses: the replica is not named"),
+        pytest.param(("a", "b"), {"a": True, "b": False}, (), id="one rejects: the replica is not named"),
         pytest.param(("a", "b"), {"a": True, "b": None}, (), id="one does not answer and its pod is Ready"),
         pytest.param(("a",), {"a": True}, ("pod-a", "pod-b"), id="the other has no Ray node: both are named"),
     ],
@@ -396,15 +396,15 @@ def test_a_node_under_preemption_is_never_named_at_once():
     assert names_to_delete_after(asked, {"a": Drained(True), "b": Drained(True)}, HOSTS) == {}
 
 
-def test_each_refusal_in_a_row_doubles_the_rest_and_an_agreement_ends_it():
-    refusals: dict[str, DrainRejection] = {}
+def test_each_rejection_in_a_row_doubles_the_rest_and_an_agreement_ends_it():
+    rejections: dict[str, DrainRejection] = {}
     rests = []
     for _ in range(8):
-        refusals = refusals_after(refusals, [drain("a", "r")], {"a": Drained(False)}, 0.0)
-        rests.append(refusals["a"].until_s)
+        rejections = rejections_after(rejections, [drain("a", "r")], {"a": Drained(False)}, 0.0)
+        rests.append(rejections["a"].until_s)
     assert rests[:3] == [FIRST_REST_S, 2 * FIRST_REST_S, 4 * FIRST_REST_S]
     assert rests[-1] == LONGEST_REST_S
-    assert refusals_after(refusals, [drain("a", "r")], {"a": Drained(True)}, 0.0) == {}
+    assert rejections_after(rejections, [drain("a", "r")], {"a": Drained(True)}, 0.0) == {}
 
 
 def test_pods_that_should_have_gone_are_named_once_and_few_of_them():

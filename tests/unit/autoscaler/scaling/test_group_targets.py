@@ -163,7 +163,7 @@ def test_a_replica_of_more_hosts_than_are_drained_at_once_is_drained_all_the_sam
         for n in range(MOST_DRAINS + 1)
     )
     target = GroupTarget(0, (), (ReplicaState("r", hosts, Disposition.LEAVES, TerminationCause.IDLE),))
-    terms = DrainTerms(pods={}, now=datetime(2026, 1, 1, tzinfo=UTC), monotonic_s=0.0, grace_s=300.0, refusals={})
+    terms = DrainTerms(pods={}, now=datetime(2026, 1, 1, tzinfo=UTC), monotonic_s=0.0, grace_s=300.0, rejections={})
     assert len(within_limit(drains_of("slice", target, terms))) == MOST_DRAINS + 1
 
 
@@ -175,5 +175,5 @@ def test_hosts_of_a_removed_group_are_drained_first_host_first():
         for replica, n in order
     ]
     pods = {f"{replica}{n}": pod(f"{replica}{n}", host_index=n) for replica, n in order}
-    terms = DrainTerms(pods=pods, now=datetime(2026, 1, 1, tzinfo=UTC), monotonic_s=0.0, grace_s=300.0, refusals={})
+    terms = DrainTerms(pods=pods, now=datetime(2026, 1, 1, tzinfo=UTC), monotonic_s=0.0, grace_s=300.0, rejections={})
     assert [drain.pod for drain in drains_of_removed(hosts, (), {}, terms)] == ["r0", "r1", "r2", "q0", "q1"]

@@ -115,7 +115,7 @@ def test_work_goes_to_the_next_group_in_the_same_tick_and_stuck_pods_are_withdra
 
 
 @pytest.mark.rule("SC:S2")
-def test_what_is_asked_for_and_refused_is_withdrawn_too():
+def test_what_is_asked_for_and_rejected_is_withdrawn_too():
     stuck = tuple(replace(requested(f"r{index}"), status=Status.REQUESTED) for index in range(16))
     question = ask(*stuck, tasks=(Demand(ONE, 16),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))

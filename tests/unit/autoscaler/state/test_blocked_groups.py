@@ -115,10 +115,10 @@ class World:
             ),
             self.timers,
         )
-        refused = {**QUOTA, "message": "group spot: exceeded quota"} if self.block == "quota" else {}
+        rejected = {**QUOTA, "message": "group spot: exceeded quota"} if self.block == "quota" else {}
         now = NOON + timedelta(seconds=self.now_s)
         limits = assess_availability(
-            found, TYPES, AvailabilityInputs(now, 5000.0 + self.now_s, [refused], self.backoffs, self.whys)
+            found, TYPES, AvailabilityInputs(now, 5000.0 + self.now_s, [rejected], self.backoffs, self.whys)
         )
         waiting_work = self.work - len(self.busy)
         tasks = (Demand(Request(CPU4), waiting_work),) if waiting_work else ()

@@ -15,7 +15,7 @@ from raytide.autoscaler.state.instance_lifecycle import TimeLimits, Timers
 from raytide.autoscaler.state.instances import instances
 from raytide.autoscaler.state.node_types import NodeTypes
 from raytide.autoscaler.state.observation import InstanceInputs
-from raytide.autoscaler.state.replica_failures import refusal_of
+from raytide.autoscaler.state.replica_failures import rejection_of
 from support.builders import head, pending, pod, waiting
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -84,7 +84,7 @@ def names_of(found: Any) -> list[str]:
     return [instance.instance_id for instance in found if not instance.is_head]
 
 
-def refused(
+def rejected(
     group: str = "spot", text: str = 'pods "x" is forbidden: exceeded quota: q', reason: str = "FailedCreateWorkerPod"
 ):
     return [{"type": "ReplicaFailure", "status": "True", "reason": reason, "message": f"group {group}: {text}"}]
@@ -159,8 +159,8 @@ def test_the_wait_for_a_node_is_not_the_wait_for_ray():
 
 
 @pytest.mark.rule("SC:S2", "SC:S3")
-def test_a_refused_create_blocks_at_once_and_takes_what_is_asked_for_with_it():
-    limits = Story().look(0, *at_work("a"), wanted={"spot": 5}, conditions=refused())
+def test_a_rejected_create_blocks_at_once_and_takes_what_is_asked_for_with_it():
+    limits = Story().look(0, *at_work("a"), wanted={"spot": 5}, conditions=rejected())
     assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_capacity_missing) == ("QuotaExceeded", True)
     assert (most(limits), names_of(limits.instances), len(limits.stuck)) == (1, ["a"], 4)
 
@@ -172,41 +172,41 @@ def test_what_a_blocked_group_was_asked_for_is_no_capacity_even_before_its_pod_i
     assert (most(limits), len(limits.stuck), names_of(limits.instances)) == (0, 3, [])
 
 
-def test_a_refusal_that_concerns_nobody_any_more_blocks_nobody():
-    assert Story().look(0, *at_work("a"), wanted={"spot": 1}, conditions=refused()).blocked == {}
+def test_a_rejection_that_concerns_nobody_any_more_blocks_nobody():
+    assert Story().look(0, *at_work("a"), wanted={"spot": 1}, conditions=rejected()).blocked == {}
 
 
 @pytest.mark.parametrize(
     ("conditions", "reason"),
     [
-        pytest.param(refused(), "QuotaExceeded", id="quota"),
-        pytest.param(refused(text='admission webhook "w" denied'), "CreationForbidden", id="a webhook"),
-        pytest.param(refused("other"), None, id="another group"),
+        pytest.param(rejected(), "QuotaExceeded", id="quota"),
+        pytest.param(rejected(text='admission webhook "w" denied'), "CreationForbidden", id="a webhook"),
+        pytest.param(rejected("other"), None, id="another group"),
         pytest.param(
-            [{**refused("other")[0], "message": "group other: a; group spot: exceeded quota"}],
+            [{**rejected("other")[0], "message": "group other: a; group spot: exceeded quota"}],
             "QuotaExceeded",
             id="two",
         ),
         pytest.param(
-            refused(text="pods is forbidden", reason="FailedDeleteWorkerPod"), None, id="a delete that was refused"
+            rejected(text="pods is forbidden", reason="FailedDeleteWorkerPod"), None, id="a delete that was rejected"
         ),
         pytest.param(
-            [{**refused(reason="FailedDeleteWorkerPod")[0], "message": "group spot: no; group spot: exceeded quota"}],
+            [{**rejected(reason="FailedDeleteWorkerPod")[0], "message": "group spot: no; group spot: exceeded quota"}],
             "QuotaExceeded",
             id="a delete and a create of the same group",
         ),
-        pytest.param([{**refused()[0], "status": "False"}], None, id="a condition that does not hold"),
+        pytest.param([{**rejected()[0], "status": "False"}], None, id="a condition that does not hold"),
         pytest.param([{"type": "ReplicaFailure", "status": "True"}], None, id="no words"),
         pytest.param(
-            [{**refused()[0], "message": 'pods "demo-spot-worker-x" is forbidden: exceeded quota'}],
+            [{**rejected()[0], "message": 'pods "demo-spot-worker-x" is forbidden: exceeded quota'}],
             "QuotaExceeded",
             id="KubeRay's words name the pod",
         ),
         pytest.param([], None, id="nothing"),
     ],
 )
-def test_refusals_are_read_from_the_conditions(conditions, reason):
-    found = refusal_of(conditions, "spot")
+def test_rejections_are_read_from_the_conditions(conditions, reason):
+    found = rejection_of(conditions, "spot")
     assert (found[0] if found else None) == reason
 
 

@@ -90,7 +90,7 @@ DRAINING, DEAD = node(status=NodeStatus.DRAINING), node(status=NodeStatus.DEAD)
             {"drains": []},
             aged(Stage.DRAIN_ASKED, 9, "n1"),
             Status.RAY_RUNNING,
-            id="refused: it runs on",
+            id="rejected: it runs on",
         ),
         pytest.param([RUNNING, DRAINING], {}, None, Status.RAY_STOPPING, id="draining is RAY_STOPPING, whoever asked"),
         pytest.param([RUNNING, DRAINING], {"drains": ["n1"]}, None, Status.RAY_STOPPING, id="draining after we asked"),

@@ -102,7 +102,7 @@ def test_custom_resources_in_every_spelling(text):
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "3", "{", '{"a": true}', '{"a": -1}', "[" * 100_000], ids=lambda t: t[:9])
-def test_what_is_no_json_object_of_amounts_is_refused(text):
+def test_what_is_no_json_object_of_amounts_is_rejected(text):
     with pytest.raises(FieldError, match="resources"):
         read(params={"resources": text})
 

@@ -75,7 +75,7 @@ def test_fields_nobody_reads_are_skipped() -> None:
         (envelope("v1", "Namespace", b"\x08\x01"), 400),
     ],
 )
-def test_what_cannot_be_decoded_is_refused(body: bytes, code: int) -> None:
+def test_what_cannot_be_decoded_is_rejected(body: bytes, code: int) -> None:
     with pytest.raises(ApiStatusError) as caught:
         decode(body)
     assert caught.value.code == code

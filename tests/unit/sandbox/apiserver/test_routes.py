@@ -1,4 +1,4 @@
-"""The server in process: versions of a kind, watches without sockets, what is forwarded, what is refused."""
+"""The server in process: versions of a kind, watches without sockets, what is forwarded, what is rejected."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def watched(api: Api, path: str, **query: str) -> WatchCursor:
     return cursor
 
 
-# --- refusals ----------------------------------------------------------------------------------------------------------
+# --- rejections ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("method", "path", "code"),
     [
@@ -51,7 +51,7 @@ def test_what_is_not_there_is_said_with_the_right_code(api: Api, method: str, pa
     "body",
     [b"{", b"[]", b'"x"', b'{"metadata": 5}', b'{"metadata": {"name": "x"}, "spec": []}', b"k8s\x00\xff", b"\xff\xfe"],
 )
-def test_a_body_that_is_no_object_is_refused(api: Api, body: bytes) -> None:
+def test_a_body_that_is_no_object_is_rejected(api: Api, body: bytes) -> None:
     status, _ = told(ask(api, "POST", PODS, body))
     assert 400 <= status < 500
 
@@ -66,7 +66,7 @@ def test_body_and_url_must_agree(api: Api) -> None:
 
 
 @pytest.mark.parametrize("query", [{"limit": "x"}, {"continue": "?"}, {"watch": "1", "resourceVersion": "x"}])
-def test_queries_that_cannot_be_read_are_refused(api: Api, query: dict[str, str]) -> None:
+def test_queries_that_cannot_be_read_are_rejected(api: Api, query: dict[str, str]) -> None:
     assert told(ask(api, "GET", PODS, **query))[0] == 400
 
 
@@ -107,7 +107,7 @@ def test_a_changed_definition_judges_the_next_write(api: Api) -> None:
     ],
     ids=["wrong name", "no versions", "no group", "no kind", "no schema", "a schema that is none"],
 )
-def test_a_definition_that_makes_no_sense_is_refused(api: Api, spoil: Any) -> None:
+def test_a_definition_that_makes_no_sense_is_rejected(api: Api, spoil: Any) -> None:
     body = definition("v1")
     spoil(body)
     status, answer = told(ask(api, "POST", CRDS, body))

@@ -117,7 +117,7 @@ def test_a_namespace_must_exist_and_live(store: Store) -> None:
     assert store.find("namespaces", "", "default") is None
 
 
-def test_a_refused_write_changes_nothing(store: Store) -> None:
+def test_a_rejected_write_changes_nothing(store: Store) -> None:
     store.create("configmaps", config("a"))
     before = store.version
     assert api_error(store.create, "configmaps", config("a")).reason == "AlreadyExists"

@@ -60,7 +60,7 @@ def test_a_folder_of_the_persons_own_comes_first(tmp_path, programs):
     assert find_binary(environ(tmp_path, KUBEBUILDER_ASSETS=str(folder))) == folder
 
 
-def test_a_folder_without_an_api_server_is_refused(tmp_path, programs):
+def test_a_folder_without_an_api_server_is_rejected(tmp_path, programs):
     folder = programs("etcd")
     said = trouble(tmp_path, KUBEBUILDER_ASSETS=str(folder))
     assert said.startswith(f"KUBEBUILDER_ASSETS={folder} has no kube-apiserver: ")

@@ -48,7 +48,7 @@ class LostError(Exception):
         self.is_outcome_unknown = is_outcome_unknown
 
 
-class RefusedError(Exception):
+class RejectedError(Exception):
     def __init__(self, response: Response) -> None:
         super().__init__(str(response.status))
         self.response = response
@@ -59,7 +59,7 @@ class Troubles:
         return LostError(message, is_outcome_unknown=is_outcome_unknown)
 
     def rejected(self, response: Response) -> Exception:
-        return RefusedError(response)
+        return RejectedError(response)
 
 
 def line(name: str, kind: str = "MODIFIED") -> bytes:
@@ -108,7 +108,7 @@ async def heard(wire: Faulty, path: str = PATH) -> list[tuple[float, bytes | str
     try:
         async for piece in wire.stream(path, silence_s=SILENCE_S):
             pieces.append((now() - begun_at, piece))
-    except (LostError, RefusedError) as error:
+    except (LostError, RejectedError) as error:
         return [*pieces, (now() - begun_at, str(error))]
     return [*pieces, (now() - begun_at, "end")]
 

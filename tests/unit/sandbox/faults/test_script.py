@@ -177,7 +177,7 @@ class TestMemory:
         assert old is not None
         assert old.body == b"a"
 
-    def test_knows_nothing_of_what_was_never_read_or_refused(self) -> None:
+    def test_knows_nothing_of_what_was_never_read_or_rejected(self) -> None:
         memory = self.remembering(b"a")
         memory.note(STATUS, {}, Response(404, b"gone"), 0.0)
         assert memory.recall(STATUS, {}, Stale(), now_s=1.0) is None

@@ -69,7 +69,7 @@ async def test_a_kubelet_is_dialled_on_this_machine(network, tmp_path):
         pytest.param(b"", b"400 Bad Request", id="an empty head"),
     ],
 )
-async def test_what_cannot_be_dialled_is_refused(network, tmp_path, request_line, status):
+async def test_what_cannot_be_dialled_is_rejected(network, tmp_path, request_line, status):
     assert (await talk(tmp_path / "e", request_line)).split(b"\r\n")[0] == b"HTTP/1.1 " + status
 
 

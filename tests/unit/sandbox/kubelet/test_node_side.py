@@ -34,7 +34,7 @@ async def test_a_node_is_registered_and_renewed_every_ten_seconds():
 
 
 @pytest.mark.looptime
-async def test_registration_insists_and_a_refused_beat_ends_nothing():
+async def test_registration_insists_and_a_rejected_beat_ends_nothing():
     api = FakeApi()
     api.failures = 2
     heartbeat = Heartbeat(api, [NODE], virtual_now)
@@ -105,7 +105,7 @@ def event(kind, name, version):
     return json.dumps({"type": kind, "object": {"metadata": {"name": name, "resourceVersion": version}}}) + "\n"
 
 
-async def test_a_refusal_carries_the_servers_words():
+async def test_a_rejection_carries_the_servers_words():
     async with serving(lambda _: (409, {"message": "already there"})) as client:
         with pytest.raises(ApiStatusError) as caught:
             await client.request("POST", "/x", body={})

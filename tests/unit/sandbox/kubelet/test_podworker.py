@@ -92,7 +92,7 @@ async def test_an_equal_status_is_not_written_twice(live):
     assert len(world.api.statuses) == before
 
 
-async def test_a_refused_status_is_written_again(live):
+async def test_a_rejected_status_is_written_again(live):
     world = live(build_pod())
     world.api.failures = 3
     await asyncio.sleep(10)

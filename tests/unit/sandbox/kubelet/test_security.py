@@ -39,7 +39,7 @@ def test_both_contexts_are_merged(of_pod, of_container, expected):
     assert security(of_pod, of_container) == expected
 
 
-def test_where_root_is_refused_the_images_user_counts():
+def test_where_root_is_rejected_the_images_user_counts():
     assert security({"runAsNonRoot": True}, image=OTHER_IMAGE).user == 65532
     assert security(image=OTHER_IMAGE).user == 0
 

@@ -139,7 +139,7 @@ def test_a_part_may_be_named_by_the_environment():
         pytest.param({"name": "v", "mountPath": "/x", "subPath": "/etc"}, id="an absolute part"),
     ],
 )
-def test_a_bad_mount_is_refused(mount):
+def test_a_bad_mount_is_rejected(mount):
     with pytest.raises(PodSpecError):
         mounts(mount)
 
@@ -178,8 +178,8 @@ def test_a_part_that_is_not_there_is_made_and_a_file_is_followed(tmp_path):
     [
         pytest.param("DirectoryOrCreate", True, id="made when it is asked for"),
         pytest.param("", True, id="made when nothing is said"),
-        pytest.param("Directory", False, id="refused when it must be there"),
-        pytest.param("Socket", False, id="refused when it is something else"),
+        pytest.param("Directory", False, id="rejected when it must be there"),
+        pytest.param("Socket", False, id="rejected when it is something else"),
     ],
 )
 def test_a_host_path_is(kind, is_there, tmp_path):

@@ -113,9 +113,9 @@ class GrpcWire:
         metadata = (("authorization", f"Bearer {token}"),) if token else ()
         try:
             answer: bytes = await method(request, timeout=self._timeout_s, metadata=metadata)
-        except grpc.aio.AioRpcError as refusal:
-            self._note(line, is_silent=refusal.code() is CODES.DEADLINE_EXCEEDED)
-            raise self._trouble(rpc, refusal.code(), refusal.details() or "") from None
+        except grpc.aio.AioRpcError as error:
+            self._note(line, is_silent=error.code() is CODES.DEADLINE_EXCEEDED)
+            raise self._trouble(rpc, error.code(), error.details() or "") from None
         except (asyncio.CancelledError, grpc.aio.UsageError):
             task = asyncio.current_task()
             if not self._is_closed or (task is not None and task.cancelling()):

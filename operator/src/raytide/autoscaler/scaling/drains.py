@@ -35,12 +35,12 @@ class DrainTerms:
     now: datetime
     monotonic_s: float
     grace_s: float
-    refusals: Mapping[str, DrainRejection]
+    rejections: Mapping[str, DrainRejection]
 
     def is_resting(self, node_id: str) -> bool:
         """Whether this node is in backoff after a rejected drain."""
-        refusal = self.refusals.get(node_id)
-        return refusal is not None and self.monotonic_s < refusal.until_s
+        rejection = self.rejections.get(node_id)
+        return rejection is not None and self.monotonic_s < rejection.until_s
 
     def host_index(self, host: Instance) -> int:
         """Index of the host in its replica; 0 if its pod does not carry one."""
@@ -62,7 +62,7 @@ def plan_drains(
         now=snapshot.now,
         monotonic_s=snapshot.monotonic_s,
         grace_s=snapshot.settings.preemption_grace_s,
-        refusals=state.refusals,
+        rejections=state.rejections,
     )
     drains = (
         drain
@@ -175,14 +175,14 @@ def leaving_since(leaving_s: Mapping[str, float], answers: Answers, now_s: float
     return {**agreed, **leaving_s}
 
 
-def refusals_after(
-    refusals: Mapping[str, DrainRejection], drains: Iterable[Drain], answers: Answers, now_s: float
+def rejections_after(
+    rejections: Mapping[str, DrainRejection], drains: Iterable[Drain], answers: Answers, now_s: float
 ) -> dict[str, DrainRejection]:
     """Backoff after rejected drains: it doubles with each rejection in a row; no answer counts as a rejection.
 
     Hosts that were not asked, because another host of their replica rejected, are left out.
     """
-    found = dict(refusals)
+    found = dict(rejections)
     for drain in drains:
         if drain.node_id not in answers:
             continue

@@ -211,7 +211,7 @@ class _GroupRound:
 
     def _dead_after_drain(self) -> frozenset[str]:
         """Pods whose Ray node received a drain request and is now dead: they must still be named for deletion."""
-        asked = self.state.leaving_s.keys() | self.state.refusals.keys()
+        asked = self.state.leaving_s.keys() | self.state.rejections.keys()
         stays = self.cluster.found.timers.stays
         return frozenset(name for name, stay in stays.items() if stay.stage is Stage.DEAD and stay.node_id in asked)
 

@@ -62,7 +62,7 @@ def run_scheduling(
 
 def _build_request(snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState) -> SchedulingRequest:
     gcs, types, now_s = snapshot.gcs or GcsState(), cluster.types, snapshot.monotonic_s
-    resting = {node_id for node_id, refusal in state.refusals.items() if now_s < refusal.until_s}
+    resting = {node_id for node_id, rejection in state.rejections.items() if now_s < rejection.until_s}
     return SchedulingRequest(
         types=types.types,
         instances=tuple(_as_scheduled(i, resting, cluster.joined_s, now_s) for i in cluster.found.instances),

@@ -31,8 +31,8 @@ def schedule_as_ray(question: SchedulingRequest) -> SchedulingReply:
     """The decision, or the exception's name in `error`."""
     try:
         return _schedule(question)
-    except RaySchedulingError as failure:
-        return SchedulingReply(error=str(failure))
+    except RaySchedulingError as error:
+        return SchedulingReply(error=str(error))
 
 
 def _schedule(question: SchedulingRequest) -> SchedulingReply:

@@ -24,7 +24,7 @@ from raytide.autoscaler.state.instances import Instances
 from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutoscaler, wait_s
 from raytide.autoscaler.state.node_types import NodeTypes
 from raytide.autoscaler.state.pod_startup import NOT_PLACED, Unready, limit_s, startup_of
-from raytide.autoscaler.state.replica_failures import refusal_of
+from raytide.autoscaler.state.replica_failures import rejection_of
 
 FIRST_BACKOFF_S: Final = 30.0
 LONGEST_BACKOFF_S: Final = 300.0
@@ -244,7 +244,7 @@ class _Judge:
     limits: TimeLimits
     is_resting: bool
     """The group is in backoff: an instance with a known failure counts as stuck at once."""
-    refused: tuple[str, str] | None
+    rejected: tuple[str, str] | None
     """Reason and message of the API server's rejection of the group's pods."""
     is_silent: bool
     """The group got no pod for `silent_s` while other groups did; if no group gets pods, the group is not at fault."""
@@ -271,7 +271,7 @@ class _Judge:
             now_s=evidence.now_s,
             limits=limits,
             is_resting=is_resting,
-            refused=refusal_of(evidence.conditions, group),
+            rejected=rejection_of(evidence.conditions, group),
             is_silent=evidence.now_s - since_s > limits.silent_s and max(others, default=since_s) > since_s,
             last_joined_s=last_joined_s,
             deaths=found.timers.deaths.get(group),
@@ -305,8 +305,8 @@ class _Judge:
         return [_Sticking(None, Cause.CRASH, f"{self.deaths.detail} ({self.deaths.count} in a row)")]
 
     def _no_pod(self, instance: Instance) -> _Sticking | None:
-        if self.refused is not None:
-            return _Sticking(instance, *self.refused)
+        if self.rejected is not None:
+            return _Sticking(instance, *self.rejected)
         if instance.status is Status.ALLOCATION_FAILED or self.is_silent:
             return _Sticking(
                 instance,

@@ -192,13 +192,13 @@ def _amount(given: Any, field: str) -> int | None:
     try:
         amount = Quantity.parse(given.strip() if isinstance(given, str) else given).ceil_to_int()
     except QuantityError:
-        _refuse(field, given, "set a number, such as 4 or 2Gi")
+        _reject(field, given, "set a number, such as 4 or 2Gi")
     if amount < 0:
-        _refuse(field, given, "set a number of at least 0")
+        _reject(field, given, "set a number of at least 0")
     return amount
 
 
-def _refuse(field: str, given: Any, fix: str) -> Never:
+def _reject(field: str, given: Any, fix: str) -> Never:
     shown = repr(given)
     raise FieldError(f"{field} is {shown if len(shown) <= 80 else shown[:79] + '…'}, which is invalid: {fix}")
 
@@ -220,7 +220,7 @@ def _custom(sources: _Sources, remarks: list[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, number in _read_json(given).items():
         field = f"rayStartParams[resources][{name}]"
-        amount = _amount(_refuse(field, number, "set an integer") if number is None else number, field)
+        amount = _amount(_reject(field, number, "set an integer") if number is None else number, field)
         found[name] = amount or 0
         if str(number) != str(amount):
             remarks.append(f"{field} {number} is read as {amount}: Ray accepts integers only, set {amount}")
@@ -239,7 +239,7 @@ def _read_json(given: Any) -> Mapping[str, Any]:
             continue
         if isinstance(found, dict):
             return found
-    _refuse("rayStartParams[resources]", given, """set a JSON object in quotes, such as '{"widget": 2}'""")
+    _reject("rayStartParams[resources]", given, """set a JSON object in quotes, such as '{"widget": 2}'""")
 
 
 # --- TPUs ------------------------------------------------------------------------------------------------------------

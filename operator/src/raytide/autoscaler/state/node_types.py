@@ -182,8 +182,8 @@ class _Reading:
         """The head's node type, at most one node (AS:C-2); an unreadable field is only reported."""
         try:
             found = node_resources(group)
-        except FieldError as bad:
-            self.remark(HEAD_TYPE, str(bad))
+        except FieldError as error:
+            self.remark(HEAD_TYPE, str(error))
             found = NodeResources({})
         return NodeType(
             HEAD_TYPE,
@@ -196,9 +196,9 @@ class _Reading:
         """The node type of one worker group; None if it cannot be read."""
         try:
             return self._group(name, group)
-        except FieldError as bad:
+        except FieldError as error:
             self.skipped.add(name)
-            self.remark(name, f"{bad}; until then the autoscaler does not scale the group")
+            self.remark(name, f"{error}; until then the autoscaler does not scale the group")
             return None
 
     def _group(self, name: str, group: Mapping[str, Any]) -> NodeType:
@@ -252,8 +252,8 @@ class _Reading:
     def _priority(self, name: str, given: Any) -> int:
         try:
             return _whole(given, "priority", 0)
-        except FieldError as bad:
-            self.remark(name, f"{bad}; until then the priority is 0")
+        except FieldError as error:
+            self.remark(name, f"{error}; until then the priority is 0")
             return 0
 
     def seconds(self, given: Any, group: str, key: str) -> float | None:

@@ -17,7 +17,7 @@ CREATE_FAILED: Final = "FailedCreateWorkerPod"
 _ENTRY: Final = re.compile(r"(?:^|; )group ([^:;]+): ")
 
 
-def refusal_of(conditions: Sequence[ConditionJson], group: str) -> tuple[str, str] | None:
+def rejection_of(conditions: Sequence[ConditionJson], group: str) -> tuple[str, str] | None:
     """Reason and API server message if creates of the group are rejected according to `ReplicaFailure`."""
     condition = find_condition(conditions, constants.REPLICA_FAILURE)
     if condition is None or condition.get("status") != "True":

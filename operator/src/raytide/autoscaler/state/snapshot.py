@@ -96,7 +96,7 @@ class ReconcilerState:
     """By instance id, since when a pod without a Ray node has had no demand; empty if such pods are not terminated."""
     leaving_s: Mapping[str, float] = field(default_factory=dict)
     """By Ray node id, since when it has accepted its drain or has been leaving a group that is too large."""
-    refusals: Mapping[str, DrainRejection] = field(default_factory=dict)
+    rejections: Mapping[str, DrainRejection] = field(default_factory=dict)
     """By Ray node id, drains that were rejected or not answered."""
     timers: Timers = field(default_factory=Timers)
     """For instances.py and group_availability.py."""

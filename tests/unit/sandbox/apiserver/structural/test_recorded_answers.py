@@ -57,8 +57,8 @@ def test_the_answers_were_recorded_with_this_crd():
 
 
 def test_what_is_stored_stays_editable(raycluster):
-    """The recordings themselves promise it: no write on top of a broken object is refused unless it breaks more."""
+    """The recordings themselves promise it: no write on top of a broken object is rejected unless it breaks more."""
     about_stored = [case for case in RAYCLUSTER["cases"] if case["says"].startswith("stored with")]
-    refused = [case["says"] for case in about_stored if case["answer"]["errors"]]
+    rejected = [case["says"] for case in about_stored if case["answer"]["errors"]]
     assert len(about_stored) > 60
-    assert refused == ["stored with min above max: a second broken group is refused"]
+    assert rejected == ["stored with min above max: a second broken group is rejected"]

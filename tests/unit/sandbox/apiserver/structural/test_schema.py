@@ -1,4 +1,4 @@
-"""A schema that a real API server would not accept is refused when it is compiled."""
+"""A schema that a real API server would not accept is rejected when it is compiled."""
 
 import re
 
@@ -42,7 +42,7 @@ REJECTED = {
 
 
 @pytest.mark.parametrize(("text", "message"), REJECTED.values(), ids=REJECTED)
-def test_a_bad_schema_is_refused(text, message):
+def test_a_bad_schema_is_rejected(text, message):
     with pytest.raises(SchemaError, match=re.escape(message)):
         compile_schema(text)
 
