@@ -11,7 +11,7 @@ import yaml
 from raytide.api.config import SharingConfig
 from raytide.cli.plan.from_cluster import ClusterReader, SnapshotError
 from raytide.cli.plan.render import as_json
-from raytide.cli.plan.simulate import answer
+from raytide.cli.plan.simulate import plan_next_pass
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.routes import Api, Request
@@ -125,7 +125,7 @@ async def test_a_job_that_nobody_can_read_is_told_and_the_others_are_planned():
     odd = unlabelled(job("odd", 1, 2))
     odd["spec"]["trainer"]["min-instance"] = "two"
     found = await snapshot_of(api_with(loose, node(cpu=4), odd, unlabelled(job("b", 2, 2, gpu=1))))
-    told = as_json(answer(found, (), config=SharingConfig(), now=NOW))
+    told = as_json(plan_next_pass(found, (), config=SharingConfig(), now=NOW))
     assert [(each["name"], each["reason"]) for each in told["waiting"]] == [
         ("b", "Unsatisfiable"),
         ("odd", "InvalidSpec"),

@@ -29,7 +29,9 @@ def failed(name, at="", **fields):
 
 def seen(found, *pods):
     kept, named = kept_groups(found), names_to_delete(found)
-    return observe(found.metadata.uid, pods=(head(), *pods), services=[head_service()], kept_groups=kept, named=named)
+    return observe(
+        found.metadata.uid, pods=(head(), *pods), services=[head_service()], kept_groups=kept, names_to_delete=named
+    )
 
 
 def decide(found, *pods):

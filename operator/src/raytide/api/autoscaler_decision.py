@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from raytide.api.conditions import parse_timestamp, timestamp
-from raytide.api.quantity import MAX_INT32
+from raytide.api.conditions import timestamp
+from raytide.api.record_fields import count_or_none, timestamp_or_none
 from raytide.api.wording import cut
 
 VERSION: Final = 2
@@ -107,26 +107,26 @@ def parse_record(text: str | None) -> DecisionRecord | None:
     return DecisionRecord(
         cluster=document["cluster"],
         head=document["head"],
-        at=_moment(document.get("at")),
+        at=timestamp_or_none(document.get("at")),
         groups={name: decision for name, decision in decisions.items() if decision is not None},
         why=_reasons(document.get("why")),
-        version=_count(document.get("v")) or 1,
+        version=count_or_none(document.get("v")) or 1,
     )
 
 
 def _decision(entry: Any) -> GroupDecision | None:
     if not isinstance(entry, dict):
         return None
-    replicas = _count(entry.get("replicas"))
+    replicas = count_or_none(entry.get("replicas"))
     if replicas is None:
         return None
     return GroupDecision(
         replicas=replicas,
         delete=tuple(name for name in _list(entry.get("delete")) if _is_text(name)),
-        foreign=_count(entry.get("foreign")),
+        foreign=count_or_none(entry.get("foreign")),
         backoff=_backoff(entry.get("backoff")),
         why=_reasons(entry.get("why")),
-        deadline=_moment(entry.get("deadline")),
+        deadline=timestamp_or_none(entry.get("deadline")),
     )
 
 
@@ -138,39 +138,29 @@ def _why(entry: Any) -> Why | None:
     if not isinstance(entry, dict) or not _is_text(entry.get("reason")):
         return None
     message = entry.get("message")
-    return Why(entry["reason"], _count(entry.get("count")) or 0, message if isinstance(message, str) else "")
+    return Why(entry["reason"], count_or_none(entry.get("count")) or 0, message if isinstance(message, str) else "")
 
 
 def _backoff(entry: Any) -> Backoff | None:
     if not isinstance(entry, dict):
         return None
-    n, until = _count(entry.get("n")), _moment(entry.get("until"))
-    return None if n is None or until is None else Backoff(n, until, _moment(entry.get("newest")))
+    n, until = count_or_none(entry.get("n")), timestamp_or_none(entry.get("until"))
+    return None if n is None or until is None else Backoff(n, until, timestamp_or_none(entry.get("newest")))
 
 
-def _is_text(found: Any) -> bool:
-    return isinstance(found, str) and bool(found)
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
-def _count(found: Any) -> int | None:
-    """An integer from 0 to `MAX_INT32`, else None; booleans are not counts."""
-    is_count = isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MAX_INT32
-    return found if is_count else None
-
-
-def _moment(found: Any) -> datetime | None:
-    return parse_timestamp(found) if isinstance(found, str) else None
-
-
-def _list(found: Any) -> list[Any]:
-    return found if isinstance(found, list) else []
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 # --- write -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _Limits:
     """Limits on the parts of an encoded record."""
 
     message_length: int = MAX_MESSAGE_LENGTH
@@ -180,17 +170,17 @@ class _Room:
     groups: int = MAX_RECORD_BYTES
 
 
-_NAMELESS: Final = _Room(message_length=50, names=0)
-_ROOMS: Final = (
-    _Room(),
-    _Room(message_length=200),
-    *(_Room(message_length=200, names=names) for names in (250, 125, 60, 30, 15, 7, 3, 1, 0)),
-    _NAMELESS,
-    replace(_NAMELESS, message_length=0),
-    replace(_NAMELESS, message_length=0, reasons=1),
-    replace(_NAMELESS, message_length=0, reasons=0),
+_WITHOUT_NAMES: Final = _Limits(message_length=50, names=0)
+_LIMITS_BY_SIZE: Final = (
+    _Limits(),
+    _Limits(message_length=200),
+    *(_Limits(message_length=200, names=names) for names in (250, 125, 60, 30, 15, 7, 3, 1, 0)),
+    _WITHOUT_NAMES,
+    replace(_WITHOUT_NAMES, message_length=0),
+    replace(_WITHOUT_NAMES, message_length=0, reasons=1),
+    replace(_WITHOUT_NAMES, message_length=0, reasons=0),
     *(
-        replace(_NAMELESS, message_length=0, reasons=0, has_backoff=False, groups=2**power)
+        replace(_WITHOUT_NAMES, message_length=0, reasons=0, has_backoff=False, groups=2**power)
         for power in range(12, -1, -1)
     ),
 )
@@ -205,43 +195,43 @@ def encode_record(record: DecisionRecord) -> str:
     together with groups at the end of the alphabet.
     """
     text = b""
-    for room in _ROOMS:
-        text = msgspec.json.encode(_document(record, room))
+    for limits in _LIMITS_BY_SIZE:
+        text = msgspec.json.encode(_document(record, limits))
         if len(text) <= MAX_RECORD_BYTES:
             break
     return text.decode()
 
 
-def _document(record: DecisionRecord, room: _Room) -> dict[str, Any]:
-    groups = sorted(record.groups)[: room.groups]
+def _document(record: DecisionRecord, limits: _Limits) -> dict[str, Any]:
+    groups = sorted(record.groups)[: limits.groups]
     document: dict[str, Any] = {"v": VERSION, "cluster": record.cluster, "head": record.head}
     if record.at is not None:
         document["at"] = timestamp(record.at)
-    document["groups"] = {name: _entry(record.groups[name], room) for name in groups}
-    if reasons := _written_reasons(record.why, room):
+    document["groups"] = {name: _entry(record.groups[name], limits) for name in groups}
+    if reasons := _encoded_reasons(record.why, limits):
         document["why"] = reasons
     return document
 
 
-def _entry(decision: GroupDecision, room: _Room) -> dict[str, Any]:
+def _entry(decision: GroupDecision, limits: _Limits) -> dict[str, Any]:
     entry: dict[str, Any] = {"replicas": decision.replicas}
-    if names := list(decision.delete[: room.names]):
+    if names := list(decision.delete[: limits.names]):
         entry["delete"] = names
     if decision.foreign is not None:
         entry["foreign"] = decision.foreign
-    if decision.backoff is not None and room.has_backoff:
+    if decision.backoff is not None and limits.has_backoff:
         entry["backoff"] = {"n": decision.backoff.n, "until": timestamp(decision.backoff.until)}
         if decision.backoff.newest is not None:
             entry["backoff"]["newest"] = timestamp(decision.backoff.newest)
     if decision.deadline is not None:
         entry["deadline"] = timestamp(decision.deadline)
-    if reasons := _written_reasons(decision.why, room):
+    if reasons := _encoded_reasons(decision.why, limits):
         entry["why"] = reasons
     return entry
 
 
-def _written_reasons(reasons: Sequence[Why], room: _Room) -> list[dict[str, Any]]:
+def _encoded_reasons(reasons: Sequence[Why], limits: _Limits) -> list[dict[str, Any]]:
     return [
-        {"reason": why.reason, "count": why.count, "message": cut(why.message, room.message_length)}
-        for why in reasons[: room.reasons]
+        {"reason": why.reason, "count": why.count, "message": cut(why.message, limits.message_length)}
+        for why in reasons[: limits.reasons]
     ]

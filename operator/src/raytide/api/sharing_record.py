@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from raytide.api.conditions import parse_timestamp, timestamp
-from raytide.api.quantity import MAX_INT32
+from raytide.api.conditions import timestamp
+from raytide.api.record_fields import count_or_none, timestamp_or_none
 from raytide.api.trainingjob_constants import AWAITING_CAPACITY
 from raytide.api.wording import cut
 
@@ -115,19 +115,19 @@ def parse_record(text: str | None) -> SharingRecord | None:
         return None
     if not isinstance(document, dict):
         return None
-    uid, replicas = document.get("uid"), _count(document.get("replicas"))
+    uid, replicas = document.get("uid"), count_or_none(document.get("replicas"))
     if not isinstance(uid, str) or not uid or replicas is None:
         return None
     return SharingRecord(
         uid=uid,
         replicas=replicas,
-        pservers=_count(document.get("pservers")),
+        pservers=count_or_none(document.get("pservers")),
         is_admitted=document.get("admitted") is True,
-        admitted_at=_moment(document.get("admittedAt")),
+        admitted_at=timestamp_or_none(document.get("admittedAt")),
         waiting=_waiting(document.get("waiting")),
         resizes=_resizes(document.get("resizes")),
         victims=_victims(document.get("victims")),
-        at=_moment(document.get("at")),
+        at=timestamp_or_none(document.get("at")),
     )
 
 
@@ -150,7 +150,11 @@ def _victims(entries: Any) -> tuple[str, ...]:
 def _resize(entry: Any) -> ResizeNote | None:
     if not isinstance(entry, dict):
         return None
-    at, before, after = _moment(entry.get("at")), _count(entry.get("from")), _count(entry.get("to"))
+    at, before, after = (
+        timestamp_or_none(entry.get("at")),
+        count_or_none(entry.get("from")),
+        count_or_none(entry.get("to")),
+    )
     if at is None or before is None or after is None or not _text(entry.get("reason")):
         return None
     return ResizeNote(at, before, after, _reason(entry), _text(entry.get("message")), _text(entry.get("forJob")))
@@ -161,18 +165,8 @@ def _reason(entry: dict[str, Any]) -> str:
     return _EARLIER_REASONS.get(reason, reason)
 
 
-def _text(found: Any) -> str:
-    return found if isinstance(found, str) else ""
-
-
-def _count(found: Any) -> int | None:
-    """An integer from 0 to `MAX_INT32`, else None; booleans are not counts."""
-    is_count = isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MAX_INT32
-    return found if is_count else None
-
-
-def _moment(found: Any) -> datetime | None:
-    return parse_timestamp(found) if isinstance(found, str) else None
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 # --- write -----------------------------------------------------------------------------------------------------------

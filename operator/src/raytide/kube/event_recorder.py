@@ -45,7 +45,7 @@ _Topic: TypeAlias = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class _Said:
+class _RecordedEvent:
     """An event that was posted or is queued."""
 
     manifest: Manifest
@@ -77,17 +77,17 @@ class Recorder:
         self._clock = clock
         self._controller = controller
         self._instance = instance
-        self._queue: deque[_Said] = deque()
+        self._queue: deque[_RecordedEvent] = deque()
         self._queued_by_object: Counter[str] = Counter()
         self._has_work = asyncio.Event()
         self._post_lock = asyncio.Lock()
-        self._said: TTLCache[_Topic, _Said] = TTLCache(4096, SERIES_S, timer=clock.monotonic)
+        self._recorded: TTLCache[_Topic, _RecordedEvent] = TTLCache(4096, SERIES_S, timer=clock.monotonic)
 
     def record(
         self, regarding: Manifest, *, event_type: str, reason: str, note: str, action: str = "Reconcile"
     ) -> None:
         """Record one event about an object."""
-        self._tell(regarding, (event_type, reason, action, note), note)
+        self._enqueue(regarding, (event_type, reason, action, note), note)
 
     def record_outcomes(self, regarding: Manifest, outcomes: Iterable[Outcome]) -> None:
         """Record the outcomes of a pass."""
@@ -101,7 +101,7 @@ class Recorder:
         for (event_type, reason, group), bundle in bundles.items():
             note = build_note(bundle)
             same = note if event_type == NORMAL else bundle[0].message.replace(f'"{bundle[0].action.name}"', "")
-            self._tell(regarding, (event_type, reason, _verb(bundle[0])[0], group, same), note)
+            self._enqueue(regarding, (event_type, reason, _verb(bundle[0])[0], group, same), note)
 
     async def run(self) -> None:
         """Post until cancelled; queued events are then dropped: the next leader makes its own."""
@@ -109,59 +109,59 @@ class Recorder:
             while True:
                 await self._has_work.wait()
                 while self._queue:
-                    said = self._queue.popleft()
-                    said.is_queued = False
+                    event = self._queue.popleft()
+                    event.is_queued = False
                     self._queued_by_object -= Counter(
-                        [_about(said)]
+                        [_object_uid(event)]
                     )  # the subtraction removes objects whose count reaches 0
                     async with self._post_lock:
-                        await self._post(said)
+                        await self._post(event)
                 self._has_work.clear()
         finally:
-            self._drop_waiting()
+            self._drop_queued()
 
     async def finish(self) -> None:
         """Drop queued events, and return when the request in flight is answered, or after two seconds.
 
         Called before `run` is cancelled: a write with an unknown outcome prevents releasing the lease (FD:REL-D).
         """
-        self._drop_waiting()
+        self._drop_queued()
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_S), self._post_lock:
                 pass
 
-    def _drop_waiting(self) -> None:
+    def _drop_queued(self) -> None:
         self.dropped += len(self._queue)
-        for said in self._queue:
-            said.is_queued = False
+        for event in self._queue:
+            event.is_queued = False
         self._queue.clear()
         self._queued_by_object.clear()
 
-    def _tell(self, regarding: Manifest, topic: _Topic, note: str) -> None:
+    def _enqueue(self, regarding: Manifest, topic: _Topic, note: str) -> None:
         now = self._clock.now()
         key = (regarding["metadata"].get("uid", ""), *topic)
-        said = self._said.get(key)
-        if said is None:
-            said = _Said(self._build(regarding, topic, note, now))
+        event = self._recorded.get(key)
+        if event is None:
+            event = _RecordedEvent(self._build(regarding, topic, note, now))
         else:
-            said.count += 1
-        self._said[key] = said  # restarts the six minutes
-        said.last_at = now
-        is_early = said.sent_at is not None and self._clock.monotonic() - said.sent_at < PATCH_INTERVAL_S
-        if said.is_queued or is_early:
+            event.count += 1
+        self._recorded[key] = event  # restarts the six minutes
+        event.last_at = now
+        is_early = event.sent_at is not None and self._clock.monotonic() - event.sent_at < PATCH_INTERVAL_S
+        if event.is_queued or is_early:
             return
-        if len(self._queue) >= QUEUE_LENGTH or self._queued_by_object[_about(said)] >= MOST_OF_ONE:
+        if len(self._queue) >= QUEUE_LENGTH or self._queued_by_object[_object_uid(event)] >= MOST_OF_ONE:
             self.dropped += 1
             return
-        self._queued_by_object[_about(said)] += 1
-        said.is_queued = True
-        self._queue.append(said)
+        self._queued_by_object[_object_uid(event)] += 1
+        event.is_queued = True
+        self._queue.append(event)
         self._has_work.set()
 
     def _build(self, regarding: Manifest, topic: _Topic, note: str, now: datetime) -> Manifest:
         metadata = regarding["metadata"]
-        moment = micro_time(now)
-        digest = blake2s(repr((topic, moment, self._instance, metadata.get("uid"))).encode(), digest_size=8)
+        event_time = micro_time(now)
+        digest = blake2s(repr((topic, event_time, self._instance, metadata.get("uid"))).encode(), digest_size=8)
         event_type, reason, action = topic[:3]
         return {
             "apiVersion": EVENTS.api_version,
@@ -170,7 +170,7 @@ class Recorder:
                 "namespace": metadata.get("namespace", "default"),
                 "name": f"{metadata['name']}.{digest.hexdigest()}",
             },
-            "eventTime": moment,
+            "eventTime": event_time,
             "firstTimestamp": timestamp(now),
             "lastTimestamp": timestamp(now),
             "count": 1,
@@ -191,27 +191,27 @@ class Recorder:
             },
         }
 
-    async def _post(self, said: _Said) -> None:
+    async def _post(self, event: _RecordedEvent) -> None:
         try:
-            if said.sent_at is None:
-                await self._client.create(EVENTS, said.manifest)
+            if event.sent_at is None:
+                await self._client.create(EVENTS, event.manifest)
             else:
-                await self._patch(said)
-            said.sent_at = self._clock.monotonic()
+                await self._patch(event)
+            event.sent_at = self._clock.monotonic()
         except ApiUnavailableError as error:
             self.dropped += 1
-            log.debug("event %s not recorded: %s", said.manifest["reason"], error)
+            log.debug("event %s not recorded: %s", event.manifest["reason"], error)
         except ApiStatusError as error:
             self.dropped += 1
             level = logging.DEBUG if error.is_namespace_terminating or error.is_not_found else logging.WARNING
-            log.log(level, "API server rejected event %s: %s", said.manifest["reason"], error)
+            log.log(level, "API server rejected event %s: %s", event.manifest["reason"], error)
 
-    async def _patch(self, said: _Said) -> None:
-        metadata = said.manifest["metadata"]
-        last_at = said.last_at or self._clock.now()
+    async def _patch(self, event: _RecordedEvent) -> None:
+        metadata = event.manifest["metadata"]
+        last_at = event.last_at or self._clock.now()
         change = {
-            "series": {"count": said.count, "lastObservedTime": micro_time(last_at)},
-            "count": said.count,
+            "series": {"count": event.count, "lastObservedTime": micro_time(last_at)},
+            "count": event.count,
             "lastTimestamp": timestamp(last_at),
         }
         try:
@@ -219,10 +219,14 @@ class Recorder:
         except ApiStatusError as error:
             if not error.is_not_found:
                 raise
-            said.count = 1  # it expired: start a new series
-            moment = timestamp(last_at)
-            said.manifest |= {"eventTime": micro_time(last_at), "firstTimestamp": moment, "lastTimestamp": moment}
-            await self._client.create(EVENTS, said.manifest)
+            event.count = 1  # it expired: start a new series
+            event_time = timestamp(last_at)
+            event.manifest |= {
+                "eventTime": micro_time(last_at),
+                "firstTimestamp": event_time,
+                "lastTimestamp": event_time,
+            }
+            await self._client.create(EVENTS, event.manifest)
 
 
 def build_note(outcomes: Sequence[Outcome]) -> str:
@@ -239,8 +243,8 @@ def build_note(outcomes: Sequence[Outcome]) -> str:
     return f"{done} {names}" + (f": {'; '.join(reasons)}" if reasons else "")
 
 
-def _about(said: _Said) -> str:
-    uid: str = said.manifest["involvedObject"]["uid"]
+def _object_uid(event: _RecordedEvent) -> str:
+    uid: str = event.manifest["involvedObject"]["uid"]
     return uid
 
 

@@ -34,12 +34,14 @@ def names_to_delete(cluster: RayCluster) -> frozenset[str]:
     )
 
 
-def last_failures(pods: Iterable[PodView], groups: Collection[str], named: Collection[str]) -> tuple[PodView, ...]:
-    """For each of these groups, the last failed worker that is neither terminating nor `named` in workersToDelete."""
+def last_failures(
+    pods: Iterable[PodView], groups: Collection[str], names_to_delete: Collection[str]
+) -> tuple[PodView, ...]:
+    """For each of these groups, the last failed worker that is neither terminating nor in `names_to_delete`."""
     last: dict[str, PodView] = {}
     for pod in pods:
         is_failed_worker = pod.is_worker and pod.group in groups and pod.phase == FAILED
-        if is_failed_worker and pod.uid and not pod.is_terminating and pod.name not in named:
+        if is_failed_worker and pod.uid and not pod.is_terminating and pod.name not in names_to_delete:
             known = last.get(pod.group)
             if known is None or _ended_at(pod) > _ended_at(known):
                 last[pod.group] = pod

@@ -124,14 +124,14 @@ def observe(
     pending_retries: tuple[PendingRetry, ...] = (),
     absent: frozenset[tuple[Resource, str]] = frozenset(),
     kept_groups: Collection[str] = (),
-    named: Collection[str] = (),
+    names_to_delete: Collection[str] = (),
     seen_at: datetime = BEFORE_EVERYTHING,
 ) -> Observed:
     """The snapshot of what `cluster_uid` controls; pods that only carry the label are excluded.
 
     So are services, except an unowned head service of the name `head_service_name`, as after a restored backup: workers
     find their head by it, and a second service of that name cannot be created (FD:RC-B9).
-    The last failed worker of each of `kept_groups` is kept, unless it is `named` in `workersToDelete`.
+    The last failed worker of each of `kept_groups` is kept, unless it is in `names_to_delete`.
     """
     mine, ungrouped, others = [], [], set(foreign_names)
     for pod in pods:
@@ -141,7 +141,7 @@ def observe(
             ungrouped.append(pod)
         else:
             mine.append(pod)
-    kept = last_failures(mine, kept_groups, named)
+    kept = last_failures(mine, kept_groups, names_to_delete)
     kept_names = {pod.name for pod in kept}
     return Observed(
         pods=tuple(pod for pod in mine if pod.name not in kept_names),

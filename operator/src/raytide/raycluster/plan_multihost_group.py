@@ -80,12 +80,12 @@ class _Target:
 
     wanted: int
     size: int
-    named: frozenset[str]
+    names_to_delete: frozenset[str]
     exit_grace: Collection[str]
 
     def is_alive(self, pod: PodView) -> bool:
         """Whether it counts as a host; a host that exited 0 counts for a short time longer (D19)."""
-        is_resting = pod.name in self.exit_grace and pod.name not in self.named
+        is_resting = pod.name in self.exit_grace and pod.name not in self.names_to_delete
         return not pod.is_terminating and (not pod.is_finished or is_resting)
 
 
@@ -129,7 +129,7 @@ def plan_replicas(
         has_more=len(new_hosts) == inputs.most and next(missing, None) is not None,
         victims=victims,
         withheld=tuple(islice(_in_doubt(kept), max(-free, 0))),
-        unknown_names=unknown_names_among(target.named - {pod.name for pod in pods}, inputs.existing_names),
+        unknown_names=unknown_names_among(target.names_to_delete - {pod.name for pod in pods}, inputs.existing_names),
         has_given_up=bool(given_up),
         needs_none=len(kept) >= target.wanted and not given_up,
         is_continued=any(pod.is_finished and pod.replica_name in ending for pod in pods),
@@ -189,7 +189,7 @@ def _verdict(hosts: Iterable[PodView], live: Sequence[PodView], target: _Target)
 
 def _order_to_go(live: Iterable[PodView], target: _Target) -> str:
     """Reason to delete the whole replica when one of its hosts is named (RC:MH-4); else empty."""
-    chosen = next((host.name for host in live if host.name in target.named), None)
+    chosen = next((host.name for host in live if host.name in target.names_to_delete), None)
     return messages.host_named(chosen) if chosen else ""
 
 

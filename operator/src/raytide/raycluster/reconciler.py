@@ -122,8 +122,8 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
 
     def _observe(self, cluster: RayCluster, seen_at: datetime) -> Observed:
         key, uid, sources = cluster.key, cluster.metadata.uid, self._sources
-        named = names_to_delete(cluster)
-        found = (sources.pods.get(key.namespace, name) for name in named)
+        to_delete = names_to_delete(cluster)
+        found = (sources.pods.get(key.namespace, name) for name in to_delete)
         return observe(
             uid,
             pods=sources.pods.expected(key, uid),
@@ -134,7 +134,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
             pending_retries=self._pending_retries(cluster),
             absent=sources.lookups.missing(key, uid),
             kept_groups=kept_groups(cluster),
-            named=named,
+            names_to_delete=to_delete,
             seen_at=seen_at,
         )
 

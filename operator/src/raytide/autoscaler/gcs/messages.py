@@ -111,14 +111,14 @@ class _Reader:
             status=STATUSES.get(entry.status, NodeStatus.UNSPECIFIED),
             instance_id=entry.instance_id,
             node_type=entry.ray_node_type_name,
-            total=self.believable(entry.total_resources),
-            available=self.believable(entry.available_resources),
+            total=self.valid_amounts(entry.total_resources),
+            available=self.valid_amounts(entry.available_resources),
             labels=labels_of(entry.labels),
             dynamic_labels=labels_of(entry.dynamic_labels),
             address=entry.node_ip_address,
         )
 
-    def believable(self, resources: Mapping[str, float]) -> Amounts:
+    def valid_amounts(self, resources: Mapping[str, float]) -> Amounts:
         """The resources of a node, with invalid amounts left out and noted as a problem."""
         if (amounts := _amounts(resources)) is not None:
             return amounts

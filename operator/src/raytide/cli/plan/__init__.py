@@ -90,16 +90,16 @@ def command(
         raise click.UsageError("--explain prints text only: omit --output")
     config, now = _config(max_load, gpu_resources), _moment(moment)
 
-    from raytide.cli.plan.render import NotFoundError, explanation, rendered  # noqa: PLC0415 - same
-    from raytide.cli.plan.simulate import answer  # noqa: PLC0415 - `--help` needs no planner
+    from raytide.cli.plan.render import NotFoundError, explain_job, render  # noqa: PLC0415 - same
+    from raytide.cli.plan.simulate import plan_next_pass  # noqa: PLC0415 - `--help` needs no planner
 
     snapshot, namespace = _snapshot(files, namespace, kubeconfig, context)
     jobs = _submitted(submitted, snapshot, namespace, now)
     for remark in snapshot.remarks:
         click.echo(f"note: {remark}", err=True)
-    result = answer(snapshot, jobs, config=config, now=now)
+    result = plan_next_pass(snapshot, jobs, config=config, now=now)
     try:
-        text = explanation(result, _id(explained, namespace)) if explained else rendered(result, output)
+        text = explain_job(result, _id(explained, namespace)) if explained else render(result, output)
     except NotFoundError as error:
         raise _BadInputError(str(error)) from error
     click.echo(text)

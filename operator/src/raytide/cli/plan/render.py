@@ -1,6 +1,6 @@
 """Output of a plan as text.
 
-Takes an `Answer`; returns a table, or YAML or JSON in the stable form documented in docs/plan.md, or the explanation of
+Takes an `PlanResult`; returns a table, or YAML or JSON in the stable form documented in docs/plan.md, or the explanation of
 one job. Prints nothing itself. Called by `raytide plan`.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from raytide.cli.plan.simulate import Answer
+from raytide.cli.plan.simulate import PlanResult
 from raytide.fairshare.algorithm.explain import differences, explain
 from raytide.fairshare.algorithm.model import Participant, ParticipantId, Resize, Waiting
 
@@ -19,16 +19,16 @@ class NotFoundError(Exception):
     """The requested job is not managed; the message gives the reason as far as it is known."""
 
 
-def rendered(answer: Answer, output: str) -> str:
+def render(result: PlanResult, output: str) -> str:
     """The plan as `table`, `yaml` or `json`."""
     if output == "json":
-        return json.dumps(as_json(answer), indent=2, ensure_ascii=False)
+        return json.dumps(as_json(result), indent=2, ensure_ascii=False)
     if output == "yaml":
-        return yaml.safe_dump(as_json(answer), sort_keys=False, allow_unicode=True, width=10_000).rstrip()
-    return _tables(answer)
+        return yaml.safe_dump(as_json(result), sort_keys=False, allow_unicode=True, width=10_000).rstrip()
+    return _tables(result)
 
 
-def as_json(answer: Answer) -> dict[str, Any]:
+def as_json(result: PlanResult) -> dict[str, Any]:
     """The documented form: resizes in order of execution, waiting sorted by name."""
     return {
         "resizes": [
@@ -41,57 +41,57 @@ def as_json(answer: Answer) -> dict[str, Any]:
                 "reason": each.reason,
                 "message": _message(each),
             }
-            for each in answer.division.resizes
+            for each in result.division.resizes
         ],
         "waiting": [
             {"namespace": each.id.namespace, "name": each.id.name, "reason": each.reason, "message": _message(each)}
-            for each in answer.waiting
+            for each in result.waiting
         ],
     }
 
 
-def explanation(answer: Answer, id_: ParticipantId) -> str:
+def explain_job(result: PlanResult, id_: ParticipantId) -> str:
     """Explain why that job is not larger; raises NotFoundError."""
-    for each in answer.invalid:
+    for each in result.invalid:
         if each.id == id_:
             raise NotFoundError(f"TrainingJob {id_} is not part of the plan: {each.message}")
-    known = sorted(str(each.id) for each in answer.pool.participants)
+    known = sorted(str(each.id) for each in result.pool.participants)
     if str(id_) not in known:
         raise NotFoundError(
             f"TrainingJob {id_} is not part of the plan: it does not exist, has ended, is suspended, or its gang timed out recently"
             f" (jobs in the plan: {', '.join(known) or 'none'})"
         )
-    return explain(answer.pool, answer.division, id_)
+    return explain(result.pool, result.division, id_)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _tables(answer: Answer) -> str:
-    parts = [_summary(answer)]
-    if answer.division.resizes:
-        parts.append(_columns(("JOB", "FROM", "TO", "REASON", "MESSAGE"), map(_resize, answer.division.resizes)))
-    if answer.waiting:
-        sizes = {each.id: each for each in answer.pool.participants}
-        rows = [_waiting(each, sizes.get(each.id), is_new=each.id in answer.submitted) for each in answer.waiting]
+def _tables(result: PlanResult) -> str:
+    parts = [_summary(result)]
+    if result.division.resizes:
+        parts.append(_columns(("JOB", "FROM", "TO", "REASON", "MESSAGE"), map(_resize, result.division.resizes)))
+    if result.waiting:
+        sizes = {each.id: each for each in result.pool.participants}
+        rows = [_waiting(each, sizes.get(each.id), is_new=each.id in result.submitted) for each in result.waiting]
         parts.append(_columns(("WAITING", "HAS", "MIN", "MAX", "REASON", "MESSAGE"), rows))
-    if answer.before is not None:
-        lines = differences(answer.before, (answer.pool, answer.division), answer.submitted)
-        parts.append("\n".join([f"If {_listed(answer.submitted)} were submitted:", *(f"  {line}" for line in lines)]))
+    if result.before is not None:
+        lines = differences(result.before, (result.pool, result.division), result.submitted)
+        parts.append("\n".join([f"If {_join_ids(result.submitted)} were submitted:", *(f"  {line}" for line in lines)]))
     return "\n\n".join(parts)
 
 
-def _summary(answer: Answer) -> str:
-    pool = answer.pool
+def _summary(result: PlanResult) -> str:
+    pool = result.pool
     usable = sum(node.is_usable for node in pool.nodes)
-    below = sum(each.is_below_floor for each in answer.division.waiting)
-    told = [
+    below = sum(each.is_below_floor for each in result.division.waiting)
+    counts = [
         _count(len(pool.participants), "job"),
         f"{usable} of {_count(len(pool.nodes), 'node')} usable",
-        _count(len(answer.division.resizes), "resize"),
+        _count(len(result.division.resizes), "resize"),
         f"{below} below minimum",
     ]
-    return ", ".join(told) + "."
+    return ", ".join(counts) + "."
 
 
 def _message(each: Resize | Waiting) -> str:
@@ -122,5 +122,5 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _listed(ids: Sequence[ParticipantId]) -> str:
+def _join_ids(ids: Sequence[ParticipantId]) -> str:
     return " and ".join(str(each) for each in ids)

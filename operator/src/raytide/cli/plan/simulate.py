@@ -24,7 +24,7 @@ from raytide.trainingjob.validation import violations
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PlanResult:
     """A plan, and the pool it was computed from."""
 
     pool: ClusterSnapshot
@@ -41,32 +41,40 @@ class Answer:
         return tuple(sorted((*self.division.waiting, *self.invalid), key=lambda each: each.id))
 
 
-def answer(snapshot: PlanInputs, submitted: Iterable[TrainingJob], *, config: SharingConfig, now: datetime) -> Answer:
+def plan_next_pass(
+    snapshot: PlanInputs, submitted: Iterable[TrainingJob], *, config: SharingConfig, now: datetime
+) -> PlanResult:
     """The plan of the next sharing pass if the submitted jobs existed."""
     new = tuple(with_uid(job) for job in submitted)
     invalid = {job.key: fault for job in snapshot.jobs if (fault := fault_of(job))}
     valid = tuple(job for job in snapshot.jobs if job.key not in invalid)
-    there = _there(snapshot, valid, config, now)
-    told = [
+    inputs = _with_assumed_pods(snapshot, valid, config, now)
+    invalid_jobs = [
         *((id_of(Key(namespace, name)), fault) for namespace, name, fault in snapshot.unreadable),
         *((id_of(key), fault) for key, fault in invalid.items()),
     ]
-    left_out = tuple(Waiting(id_, INVALID_SPEC, fault) for id_, fault in told)
-    before = _pool(there, config, now)
+    invalid_waiting = tuple(Waiting(id_, INVALID_SPEC, fault) for id_, fault in invalid_jobs)
+    before = _snapshot_of(inputs, config, now)
     if not new:
-        return Answer(before, allocate(before), left_out)
-    having = replace(there, jobs=(*there.jobs, *new))
-    having = replace(having, pods=(*having.pods, *assumed_pods(new, (), before.nodes, config.gpus)))
-    after = _pool(having, config, now)
-    return Answer(after, allocate(after), left_out, tuple(id_of(job.key) for job in new), (before, allocate(before)))
+        return PlanResult(before, allocate(before), invalid_waiting)
+    submitted_inputs = replace(inputs, jobs=(*inputs.jobs, *new))
+    submitted_inputs = replace(
+        submitted_inputs, pods=(*submitted_inputs.pods, *assumed_pods(new, (), before.nodes, config.gpus))
+    )
+    after = _snapshot_of(submitted_inputs, config, now)
+    return PlanResult(
+        after, allocate(after), invalid_waiting, tuple(id_of(job.key) for job in new), (before, allocate(before))
+    )
 
 
-def _there(snapshot: PlanInputs, jobs: tuple[TrainingJob, ...], config: SharingConfig, now: datetime) -> PlanInputs:
+def _with_assumed_pods(
+    snapshot: PlanInputs, jobs: tuple[TrainingJob, ...], config: SharingConfig, now: datetime
+) -> PlanInputs:
     """The existing objects; adds assumed pods to snapshots from files, which may omit pods."""
     shown = replace(snapshot, jobs=jobs)
     if snapshot.is_live:
         return shown
-    nodes = _pool(shown, config, now).nodes
+    nodes = _snapshot_of(shown, config, now).nodes
     return replace(shown, pods=(*shown.pods, *assumed_pods(jobs, shown.pods, nodes, config.gpus)))
 
 
@@ -75,7 +83,7 @@ def fault_of(job: TrainingJob) -> str:
     return "; ".join(str(each) for each in violations(job))
 
 
-def _pool(snapshot: PlanInputs, config: SharingConfig, now: datetime) -> ClusterSnapshot:
+def _snapshot_of(snapshot: PlanInputs, config: SharingConfig, now: datetime) -> ClusterSnapshot:
     return build_snapshot(
         snapshot.jobs,
         snapshot.pods,
