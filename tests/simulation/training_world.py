@@ -19,7 +19,7 @@ from raytide.api import trainingjob_constants as constants
 from raytide_sandbox.apiserver.api_status import ApiStatusError
 from raytide_sandbox.apiserver.routes import Request
 from raytide_sandbox.apiserver.store import Change
-from raytide_sandbox.controllers.base import timestamp
+from raytide_sandbox.rfc3339 import format_time
 
 from simulation.training_manifests import OTHER_NAMESPACE
 from simulation.world import World, node_of
@@ -95,7 +95,7 @@ class TrainingWorld(World):
         return False
 
     def _make_running(self, pod: dict[str, Any]) -> None:
-        running = {"running": {"startedAt": timestamp(self.now())}}
+        running = {"running": {"startedAt": format_time(self.now())}}
         statuses = [
             {"name": container["name"], "ready": True, "restartCount": 0, "state": running}
             for container in pod["spec"]["containers"]
@@ -109,7 +109,7 @@ class TrainingWorld(World):
         }
 
     def _make_ended(self, pod: dict[str, Any], code: int) -> None:
-        terminated = {"exitCode": code, "finishedAt": timestamp(self.now())}
+        terminated = {"exitCode": code, "finishedAt": format_time(self.now())}
         statuses = [
             {"name": container["name"], "ready": False, "restartCount": 0, "state": {"terminated": terminated}}
             for container in pod["spec"]["containers"]

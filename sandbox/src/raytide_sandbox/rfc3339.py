@@ -1,11 +1,19 @@
-"""Times in API objects and in queries, as RFC 3339 text. Used by kubelet/ and streaming/."""
+"""Times in API objects and in queries, as RFC 3339 text. Used by apiserver/, controllers/, kubelet/ and streaming/."""
 
 from datetime import UTC, datetime
 
 
-def read_time(text: object) -> datetime | None:
-    """Parse an RFC 3339 time; None when it is missing or unreadable."""
-    try:
-        return datetime.fromisoformat(str(text)).astimezone(UTC) if text else None
-    except ValueError:
+def parse_time(text: object) -> datetime | None:
+    """Parse an RFC 3339 time, as UTC if it has no offset; None when it is missing or invalid."""
+    if not isinstance(text, str):
         return None
+    try:
+        parsed = datetime.fromisoformat(text)
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def format_time(moment: datetime) -> str:
+    """Format a time as metav1.Time is written: RFC 3339, UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

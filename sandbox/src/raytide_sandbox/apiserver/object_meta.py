@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from raytide_sandbox.apiserver.api_status import ApiStatusError, Cause, conflict, forbidden, invalid
 from raytide_sandbox.apiserver.builtin_resources import Resource
+from raytide_sandbox.rfc3339 import format_time
 
 Json = dict[str, Any]
 
@@ -30,11 +31,6 @@ _ENDED: Final = ("Succeeded", "Failed")
 DEFAULT_GRACE_S: Final = 30
 
 
-def timestamp(moment: datetime) -> str:
-    """RFC 3339 with seconds, as metav1.Time is printed."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def begin(definition: Resource, obj: Json, *, namespace: str, uid: str, now: datetime) -> None:
     """Set the type, identity and creation time of a new object."""
     metadata = obj["metadata"]
@@ -46,7 +42,7 @@ def begin(definition: Resource, obj: Json, *, namespace: str, uid: str, now: dat
     else:
         metadata.pop("namespace", None)
     metadata["uid"] = uid
-    metadata["creationTimestamp"] = timestamp(now)
+    metadata["creationTimestamp"] = format_time(now)
     if definition.has_generation:
         metadata["generation"] = 1
     if definition.key == "namespaces":
@@ -207,14 +203,14 @@ def mark(definition: Resource, obj: Json, *, grace_s: int | None, propagation: s
     if not was_terminating:
         if not (pending or grace or is_bound):
             return Marking(is_changed=is_changed, is_waiting=False)
-        metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace))
+        metadata["deletionTimestamp"] = format_time(now + timedelta(seconds=grace))
         metadata["deletionGracePeriodSeconds"] = grace
         if "generation" in metadata:
             metadata["generation"] += 1
         return Marking(is_changed=True, is_waiting=pending or grace > 0)
     left = metadata.get("deletionGracePeriodSeconds") or 0
     if grace < left:
-        metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace))
+        metadata["deletionTimestamp"] = format_time(now + timedelta(seconds=grace))
         metadata["deletionGracePeriodSeconds"] = left = grace
         is_changed = True
     return Marking(is_changed=is_changed, is_waiting=pending or left > 0)

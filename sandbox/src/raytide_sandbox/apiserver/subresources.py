@@ -23,12 +23,12 @@ from raytide_sandbox.apiserver.api_status import (
     not_implemented,
     success,
 )
-from raytide_sandbox.apiserver.object_meta import timestamp
 from raytide_sandbox.apiserver.printing.tables import json_path
 from raytide_sandbox.apiserver.request_info import Call
 from raytide_sandbox.apiserver.request_response import Proxied, Response
 from raytide_sandbox.apiserver.store import Store
 from raytide_sandbox.apiserver.write_handlers import Writer
+from raytide_sandbox.rfc3339 import format_time
 
 Json = dict[str, Any]
 encode = msgspec.json.encode
@@ -110,7 +110,7 @@ class Subresources:
             fault = Cause("target.name", "Required value", "FieldValueRequired")
             raise invalid("Binding", call.target.name, [fault])
         pod = self._store.get("pods", call.target.namespace, call.target.name)
-        bind_pod(pod, node, moment=timestamp(self._store.now()))
+        bind_pod(pod, node, moment=format_time(self._store.now()))
         if not call.is_dry_run:
             self._store.update("pods", pod, subresource="binding")
         return Response(201, encode(success(201)))
@@ -138,7 +138,7 @@ class Subresources:
         spec = request.setdefault("spec", {})
         life_s = spec.setdefault("expirationSeconds", _TOKEN_LIFE_S)
         token = self._mint_token(namespace, name, life_s=life_s, bound_to=spec.get("boundObjectRef"))
-        expires = timestamp(self._store.now() + timedelta(seconds=life_s))
+        expires = format_time(self._store.now() + timedelta(seconds=life_s))
         request.update(apiVersion="authentication.k8s.io/v1", kind="TokenRequest")
         request["metadata"] = {"name": name, "namespace": namespace}
         request["status"] = {"token": token, "expirationTimestamp": expires}

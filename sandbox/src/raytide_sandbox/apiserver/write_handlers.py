@@ -13,11 +13,12 @@ import msgspec
 from raytide_sandbox.apiserver import defaulting, eventfaults, managed_fields, patching, read_handlers, validation
 from raytide_sandbox.apiserver.api_status import Cause, bad_request, forbidden, invalid, success
 from raytide_sandbox.apiserver.builtin_resources import CRDS
-from raytide_sandbox.apiserver.object_meta import put_precondition, timestamp
+from raytide_sandbox.apiserver.object_meta import put_precondition
 from raytide_sandbox.apiserver.registry import complete_definition
 from raytide_sandbox.apiserver.request_info import Call, decode_body, is_apply
 from raytide_sandbox.apiserver.request_response import Response
 from raytide_sandbox.apiserver.store import Entry, ObjectKey, Store
+from raytide_sandbox.rfc3339 import format_time
 
 Json = dict[str, Any]
 encode = msgspec.json.encode
@@ -140,7 +141,7 @@ class Writer:
         """The manager of this write, for managedFields."""
         subresource = call.target.subresource if call.target.subresource in {"status", "scale"} else ""
         api_version = call.served.resource.api_version
-        return managed_fields.Author(call.manager, api_version, subresource, timestamp(self._store.now()))
+        return managed_fields.Author(call.manager, api_version, subresource, format_time(self._store.now()))
 
     def _complete(self, call: Call, obj: Json, old: Json | None, *, is_status: bool) -> list[str]:
         """Prune and default; returns the unknown fields if the client asked for warnings."""
@@ -152,7 +153,7 @@ class Writer:
         elif not is_status:
             defaulting.complete(call.served.resource, obj)
         if call.key == CRDS and not is_status and not (old or {}).get("metadata", {}).get("deletionTimestamp"):
-            complete_definition(obj, timestamp(self._store.now()))
+            complete_definition(obj, format_time(self._store.now()))
             if old is not None and "status" in old:
                 obj["status"] = {**old["status"], "acceptedNames": obj["status"]["acceptedNames"]}
         wish = call.request.query.get("fieldValidation") or "Warn"

@@ -6,12 +6,13 @@ ignore rejections that only mean that another client wrote first. Pure: time is 
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Protocol
 
 from raytide_sandbox.apiserver.api_status import ApiStatusError
 from raytide_sandbox.apiserver.store import Change, ObjectKey, Store
 from raytide_sandbox.controllers.pod_view import PodSeen, read_pod
+from raytide_sandbox.rfc3339 import format_time
 
 Json = dict[str, Any]
 
@@ -87,22 +88,17 @@ def rewrite(store: Store, key: ObjectKey, change: Callable[[Json], None], subres
     return attempt(lambda: store.update(key.resource, obj, subresource=subresource))
 
 
-def timestamp(now: datetime) -> str:
-    """The time as in `2026-01-31T23:59:59Z`."""
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def set_condition(status: Json, condition: Json, now: datetime) -> bool:
     """Set a condition; `lastTransitionTime` changes only with the status value. False when nothing changed."""
     conditions: list[Json] = status.setdefault("conditions", [])
     found = next((c for c in conditions if c.get("type") == condition["type"]), None)
     if found is None:
-        conditions.append({**condition, "lastTransitionTime": timestamp(now)})
+        conditions.append({**condition, "lastTransitionTime": format_time(now)})
         return True
     if all(found.get(field) == value for field, value in condition.items()):
         return False
     if found.get("status") != condition["status"]:
-        found["lastTransitionTime"] = timestamp(now)
+        found["lastTransitionTime"] = format_time(now)
     for field in ("reason", "message"):
         found.pop(field, None)
     found.update(condition)
@@ -132,8 +128,8 @@ def record_event(
         "message": message,
         "source": {"component": component},
         "reportingComponent": component,
-        "firstTimestamp": timestamp(now),
-        "lastTimestamp": timestamp(now),
+        "firstTimestamp": format_time(now),
+        "lastTimestamp": format_time(now),
         "count": 1,
     }
     attempt(lambda: store.create("events", event))

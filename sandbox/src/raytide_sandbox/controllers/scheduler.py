@@ -14,7 +14,7 @@ from typing import Any, Final
 from raytide.api.quantity import QuantityError
 from raytide_sandbox.apiserver.store import ObjectKey, Store, encode
 from raytide_sandbox.apiserver.subresources import bind_pod
-from raytide_sandbox.controllers.base import Json, Noted, attempt, record_event, set_condition, timestamp
+from raytide_sandbox.controllers.base import Json, Noted, attempt, record_event, set_condition
 from raytide_sandbox.controllers.node_fit import (
     NodeRoom,
     Requests,
@@ -24,6 +24,7 @@ from raytide_sandbox.controllers.node_fit import (
     unschedulable_message,
 )
 from raytide_sandbox.controllers.pod_view import PodSeen
+from raytide_sandbox.rfc3339 import format_time, parse_time
 
 SCHEDULER: Final = "default-scheduler"
 GATED_MESSAGE: Final = "Scheduling is blocked due to non-empty scheduling gates"
@@ -197,7 +198,7 @@ class Scheduler:
         self._record(pod, "Normal", "Scheduled", message, now)
 
     def _write_binding(self, pod: Json, node: str, now: datetime) -> None:
-        bind_pod(pod, node, moment=timestamp(now))
+        bind_pod(pod, node, moment=format_time(now))
         self._store.update("pods", pod, subresource="binding")
 
     def _explain(self, key: ObjectKey, reason: str, message: str, now: datetime) -> None:
@@ -216,6 +217,7 @@ class Scheduler:
         record_event(self._store, pod, kind=kind, reason=reason, message=message, now=now, component=SCHEDULER)
 
 
-def _seconds(moment: str) -> int:
-    """A timestamp in seconds for ordering; ties are broken by namespace and name."""
-    return int(datetime.fromisoformat(moment).timestamp())
+def _seconds(text: str) -> int:
+    """A timestamp in seconds for ordering, 0 if it is invalid; ties are broken by namespace and name."""
+    moment = parse_time(text)
+    return int(moment.timestamp()) if moment else 0

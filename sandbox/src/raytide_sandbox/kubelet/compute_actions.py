@@ -28,7 +28,7 @@ from raytide_sandbox.kubelet.containers import (
     shown_pull_error,
 )
 from raytide_sandbox.kubelet.podspec import ContainerSpec, PodSpec, RestartPolicy
-from raytide_sandbox.rfc3339 import read_time
+from raytide_sandbox.rfc3339 import parse_time
 
 Records = Mapping[str, ContainerRecord]
 
@@ -199,7 +199,7 @@ def _recovered(record: ContainerRecord, said: Mapping[str, Any], now: datetime) 
     lost = Terminated(
         exit_code=SIGKILL_EXIT_CODE,
         finished_at=now,
-        started_at=read_time(state["running"].get("startedAt")),
+        started_at=parse_time(state["running"].get("startedAt")),
         reason=STATUS_UNKNOWN,
         message="The container could not be located when the kubelet started",
         container_id=str(said.get("containerID") or ""),
@@ -210,8 +210,8 @@ def _recovered(record: ContainerRecord, said: Mapping[str, Any], now: datetime) 
 def _read_end(said: Mapping[str, Any], now: datetime) -> Terminated:
     return Terminated(
         exit_code=int(said.get("exitCode") or 0),
-        finished_at=read_time(said.get("finishedAt")) or now,
-        started_at=read_time(said.get("startedAt")),
+        finished_at=parse_time(said.get("finishedAt")) or now,
+        started_at=parse_time(said.get("startedAt")),
         signal=int(said.get("signal") or 0),
         reason=str(said.get("reason") or ""),
         message=str(said.get("message") or ""),

@@ -16,7 +16,7 @@ from typing import Final
 
 from raytide_sandbox.kubelet.apiclient import ApiClient, ApiStatusError, ApiUnavailableError
 from raytide_sandbox.kubelet.podspec import PodSpec
-from raytide_sandbox.kubelet.status import format_time
+from raytide_sandbox.rfc3339 import format_time
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"

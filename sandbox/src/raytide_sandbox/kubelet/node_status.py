@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from raytide_sandbox.kubelet.status import format_time
+from raytide_sandbox.rfc3339 import format_time
 
 KUBELET_VERSION: Final = "v1.35.0"
 LEASE_NAMESPACE: Final = "kube-node-lease"

@@ -37,7 +37,7 @@ from raytide_sandbox.kubelet.start_container import (
 )
 from raytide_sandbox.kubelet.status import FINAL_PHASES, Failure, PodFacts, build_status
 from raytide_sandbox.kubelet.status_manager import Reporter
-from raytide_sandbox.rfc3339 import read_time
+from raytide_sandbox.rfc3339 import parse_time
 
 _SANDBOX_RETRY_S: Final = 5.0
 DEADLINE_EXCEEDED: Final = Failure("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
@@ -379,7 +379,7 @@ class PodWorker:
         return PodFacts(
             host_ip=host.figures.host_ip,
             pod_ip=status.get("podIP"),
-            start_time=read_time(status.get("startTime")) or host.now(),
+            start_time=parse_time(status.get("startTime")) or host.now(),
             is_final=status.get("phase") in FINAL_PHASES,
         )
 

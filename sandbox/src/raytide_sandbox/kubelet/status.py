@@ -8,13 +8,14 @@ phase. Pure; called by podworker.py before each write.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from raytide.api.quantity import QuantityError, to_millis
 from raytide_sandbox.kubelet.compute_actions import Records, is_initialized
 from raytide_sandbox.kubelet.containers import COMPLETED, ContainerRecord, Running, Terminated, Waiting
 from raytide_sandbox.kubelet.podspec import ContainerSpec, PodSpec, RestartPolicy
+from raytide_sandbox.rfc3339 import format_time
 
 Condition = dict[str, Any]
 
@@ -83,11 +84,6 @@ def invalid_pod_status(reason: str, message: str, previous: Mapping[str, Any], n
     """The status of a pod whose spec is invalid."""
     start_time = previous.get("startTime") or format_time(now)
     return {"phase": FAILED, "reason": reason, "message": message, "startTime": start_time}
-
-
-def format_time(moment: datetime) -> str:
-    """Format a time as Kubernetes does: RFC 3339, UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # --- phase ---------------------------------------------------------------------------------------------------------

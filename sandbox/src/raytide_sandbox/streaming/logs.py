@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from raytide_sandbox.rfc3339 import read_time
+from raytide_sandbox.rfc3339 import parse_time
 
 _CHUNK: Final = 64 * 1024
 _FOLLOW_PERIOD_S: Final = 0.2
@@ -35,7 +35,7 @@ class LogOptions:
 
 def read_options(query: Mapping[str, str], now: datetime) -> LogOptions:
     """The options of a request; raises ValueError for invalid numbers."""
-    since = read_time(query.get("sinceTime"))
+    since = parse_time(query.get("sinceTime"))
     if "sinceSeconds" in query:
         since = now - timedelta(seconds=int(query["sinceSeconds"]))
     tail, limit = query.get("tailLines"), query.get("limitBytes")

@@ -7,10 +7,11 @@ ages are relative to `now`. Called by `tables.py`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from raytide_sandbox.apiserver.printing import podprinter
+from raytide_sandbox.rfc3339 import parse_time
 
 Json = dict[str, Any]
 Cells = list[Any]
@@ -40,20 +41,9 @@ def _printer(columns: str, row: Callable[[Json, datetime], Cells]) -> Printer:
 
 
 # --- ages ------------------------------------------------------------------------------------------------------------
-def moment(text: Any) -> datetime | None:
-    """Parse an API timestamp; None when it is missing or invalid."""
-    if not isinstance(text, str):
-        return None
-    try:
-        parsed = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-
-
 def age(text: Any, now: datetime) -> str:
     """The age in kubectl's format: 45s, 3m20s, 26h, 5d."""
-    since = moment(text)
+    since = parse_time(text)
     return "<unknown>" if since is None else duration((now - since).total_seconds())
 
 
@@ -106,7 +96,7 @@ def _labels(labels: Any) -> str:
 def _pod(obj: Json, now: datetime) -> Cells:
     shown = podprinter.summary(obj)
     restarts = str(shown.restarts)
-    last = moment(shown.last_restart)
+    last = parse_time(shown.last_restart)
     if shown.restarts and last is not None:
         restarts += f" ({duration((now - last).total_seconds())} ago)"
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -227,7 +217,7 @@ def _job(obj: Json, now: datetime) -> Cells:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     conditions = {item.get("type") for item in status.get("conditions") or () if item.get("status") == "True"}
     word = next((name for name in ("Complete", "Failed", "Suspended") if name in conditions), "Running")
-    started, ended = moment(status.get("startTime")), moment(status.get("completionTime"))
+    started, ended = parse_time(status.get("startTime")), parse_time(status.get("completionTime"))
     took = "" if started is None else duration(((ended or now) - started).total_seconds())
     completions = f"{status.get('succeeded', 0)}/{spec.get('completions', 1)}"
     return [_name(obj), word, completions, took, _created(obj, now)]
