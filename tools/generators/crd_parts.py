@@ -1,4 +1,4 @@
-"""What do the schemas of all our CRDs have in common?
+"""Builders of `openAPIV3Schema` shared by both CRDs.
 
 Small builders of `openAPIV3Schema`: types, objects, lists, maps, enums, conditions, rules in CEL that never make a stored
 object impossible to edit, and the sentences of `kubectl explain`. Plain values come in and out. Used by the schemas and
@@ -18,6 +18,11 @@ STRING: Schema = {"type": "string"}
 BOOLEAN: Schema = {"type": "boolean"}
 INT32: Schema = {"type": "integer", "format": "int32"}
 COUNT: Schema = {**INT32, "minimum": 0, "maximum": MAX_INT32}  # the API server does not check the range of int32
+DNS_1035_MESSAGE = (
+    "must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an "
+    "alphanumeric character"
+)
+"""As Kubernetes words it for DNS-1035 labels."""
 ANYTHING: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 

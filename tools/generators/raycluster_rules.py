@@ -1,4 +1,4 @@
-"""Which rules in CEL reject a bad RayCluster at the API server?
+"""CEL rules of the RayCluster CRD.
 
 Each function gives the `x-kubernetes-validations` of one place in the schema; rule ids in docstrings are those of
 `raytide.raycluster.validation`, which judges the same without an API server. A rule must never make an object that is
@@ -6,7 +6,7 @@ already stored impossible to edit. On small values Kubernetes sees to that (an u
 large ones `unless_before` does: what was broken before the write may stay broken. Used by raycluster_schema.py.
 """
 
-from crd_parts import Rule, rule, unless_before
+from crd_parts import DNS_1035_MESSAGE, Rule, rule, unless_before
 
 MAX_NAME_LENGTH = 53
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -51,7 +51,7 @@ def root_rules() -> list[Rule]:
     return [
         rule(
             "oldSelf.hasValue() || has(self.spec)",
-            "write at least headGroupSpec",
+            "must set at least headGroupSpec",
             optionalOldSelf=True,
             fieldPath=".spec",
             reason="FieldValueRequired",
@@ -62,10 +62,10 @@ def root_rules() -> list[Rule]:
 def name_rules() -> list[Rule]:
     """The name: V-1, V-2."""
     return [
-        rule(f"self.size() <= {MAX_NAME_LENGTH}", f"must be at most {MAX_NAME_LENGTH} characters; shorten it"),
+        rule(f"self.size() <= {MAX_NAME_LENGTH}", f"must be no more than {MAX_NAME_LENGTH} characters"),
         rule(
             f"self.matches('{NAME_PATTERN}')",
-            "must start with a lower-case letter, go on with lower-case letters, digits and '-', and end with a letter or digit",
+            DNS_1035_MESSAGE,
         ),
     ]
 
@@ -75,14 +75,14 @@ def label_key_rules() -> list[Rule]:
     return [
         rule(
             f"self.all(k, k.matches('{LABEL_KEY_PATTERN}'))",
-            "every key must be a label key: [prefix/]name, the name at most 63 letters, digits, '-', '_' and '.'",
+            "keys must be label keys: an optional prefix and '/', and a name of at most 63 alphanumeric characters, '-', '_' or '.'",
         )
     ]
 
 
 def param_rules() -> list[Rule]:
     """Parameters of `ray start`, head and groups: V-5, V-13."""
-    return [rule("!('labels' in self)", "labels cannot be given here; write them in the field labels of this group")]
+    return [rule("!('labels' in self)", "must not contain labels; set the field labels of this group instead")]
 
 
 def ray_group_rules() -> list[Rule]:
@@ -94,7 +94,7 @@ def ray_group_rules() -> list[Rule]:
     return [
         *unless_before(
             f"!has(self.resources) || size(self.resources) == 0 || !has(self.rayStartParams) || !({doubled})",
-            "resources and rayStartParams (num-cpus, num-gpus, memory, resources) both name resources; keep them in one of the two",
+            "must not be set together with num-cpus, num-gpus, memory or resources in rayStartParams; remove one of the two",
             fieldPath=".resources",
         )
     ]
@@ -106,7 +106,7 @@ def worker_group_rules() -> list[Rule]:
         *ray_group_rules(),
         *unless_before(
             "self.minReplicas <= self.maxReplicas",
-            "minReplicas must not be above maxReplicas; lower it or raise maxReplicas",
+            "must be less than or equal to maxReplicas",
             fieldPath=".minReplicas",
         ),
     ]
@@ -116,13 +116,13 @@ def managed_by_rules() -> list[Rule]:
     """Who reconciles is chosen once."""
     return [
         rule(f"self in {list(MANAGED_BY)!r}", f"must be {' or '.join(MANAGED_BY)}"),
-        rule("self == oldSelf", "cannot be changed once set; delete the RayCluster and create it anew"),
+        rule("self == oldSelf", "field is immutable; to change it, delete the RayCluster and create it again"),
     ]
 
 
 def backend_rules() -> list[Rule]:
     """The backend is chosen once."""
-    return [rule("self == oldSelf", "cannot be changed once set; delete the RayCluster and create it anew")]
+    return [rule("self == oldSelf", "field is immutable; to change it, delete the RayCluster and create it again")]
 
 
 def fault_tolerance_rules() -> list[Rule]:
@@ -135,15 +135,15 @@ def fault_tolerance_rules() -> list[Rule]:
     return [
         rule(
             f"!{is_rocksdb} || !({redis_only} || has(self.redisUsername) || has(self.redisPassword))",
-            "redisAddress, redisUsername, redisPassword and externalStorageNamespace are for backend redis; remove them",
+            "redisAddress, redisUsername, redisPassword and externalStorageNamespace must not be set for backend rocksdb; remove them",
         ),
         rule(
             f"{is_rocksdb} || !has(self.storage)",
-            "storage is for backend rocksdb; set backend to rocksdb, or remove it",
+            "storage must not be set unless backend is rocksdb; set backend to rocksdb, or remove it",
         ),
         rule(
             f"!{is_rocksdb} || !has(self.storage) || !has(self.storage.claimName) || self.storage.claimName == '' || !({made})",
-            "storage.claimName names a claim of yours, so size, storageClassName and accessModes cannot be chosen; remove one or the other",
+            "storage.size, storageClassName and accessModes must not be set together with storage.claimName; remove one or the other",
         ),
     ]
 
@@ -153,7 +153,7 @@ def autoscaler_rules() -> list[Rule]:
     return [
         rule(
             "!has(self.env) || !self.env.exists(e, has(e.name) && e.name == 'KUBERAY_GEN_AUTOSCALER_START_CMD')",
-            "env must not set KUBERAY_GEN_AUTOSCALER_START_CMD, which the operator sets itself; remove it",
+            "env must not set KUBERAY_GEN_AUTOSCALER_START_CMD, which the operator sets; remove it",
         )
     ]
 
@@ -164,11 +164,11 @@ def auth_rules() -> list[Rule]:
     return [
         rule(
             f"!{is_delegated} || (has(self.mode) && self.mode == 'token')",
-            "enableK8sTokenAuth needs mode token",
+            "mode must be token if enableK8sTokenAuth is true",
         ),
         rule(
             f"!{is_delegated} || !has(self.secretName) || self.secretName == ''",
-            "secretName is not used with enableK8sTokenAuth; remove one of the two",
+            "secretName must not be set if enableK8sTokenAuth is true; remove one of the two",
         ),
     ]
 
@@ -183,13 +183,13 @@ def _v2_rules() -> list[Rule]:
     return [
         *unless_before(
             f"!{any_group('has(g.idleTimeoutSeconds)')} || {V2_BY_FIELD} || {by_env}",
-            "workerGroupSpecs[].idleTimeoutSeconds is read by autoscaler v2 only; set autoscalerOptions.version to v2, or remove it",
+            "workerGroupSpecs[].idleTimeoutSeconds must not be set without autoscaler v2; set autoscalerOptions.version to v2, or remove it",
             fieldPath=".workerGroupSpecs",
         ),
         *unless_before(
             f"!{any_group('has(g.priority) && g.priority != 0')} || "
             f"((has(self.rayVersion) && self.rayVersion.matches('{SINCE_2_56}')) && ({V2_BY_FIELD} || {by_env}))",
-            "workerGroupSpecs[].priority needs rayVersion 2.56.0 or newer and autoscaler v2 (autoscalerOptions.version); set both, or remove it",
+            "workerGroupSpecs[].priority must not be set without rayVersion 2.56.0 or newer and autoscaler v2 (autoscalerOptions.version); set both, or remove it",
             fieldPath=".workerGroupSpecs",
         ),
     ]
@@ -202,22 +202,22 @@ def _autoscaling_rules() -> list[Rule]:
     return [
         *unless_before(
             f"{IS_AUTOSCALED} || !{v2_on}",
-            "headGroupSpec sets RAY_enable_autoscaler_v2 without an autoscaler; set enableInTreeAutoscaling to true",
+            "must not set RAY_enable_autoscaler_v2 without an autoscaler; set enableInTreeAutoscaling to true",
             fieldPath=".headGroupSpec",
         ),
         *unless_before(
             f"!{IS_AUTOSCALED} || !{any_group('has(g.suspend) && g.suspend')}",
-            "workerGroupSpecs[].suspend is not possible while enableInTreeAutoscaling is true; switch one of the two off",
+            "workerGroupSpecs[].suspend must not be true while enableInTreeAutoscaling is true; set one of the two to false",
             fieldPath=".workerGroupSpecs",
         ),
         *unless_before(
             f"!{IS_AUTOSCALED} || !has(self.autoscalerOptions) || !has(self.autoscalerOptions.version) || !{v2_set}",
-            "headGroupSpec sets RAY_enable_autoscaler_v2 beside autoscalerOptions.version; keep the field, remove the variable",
+            "must not set RAY_enable_autoscaler_v2 together with autoscalerOptions.version; remove the variable",
             fieldPath=".headGroupSpec",
         ),
         *unless_before(
             f"!({IS_AUTOSCALED} && {V2_BY_FIELD}) || !((has({HEAD}) && {restarts.format(HEAD)}) || {any_group(restarts.format('g'))})",
-            "template.spec.restartPolicy must be Never or absent in every group: autoscaler v2 replaces pods",
+            "template.spec.restartPolicy must be Never or unset in every group: autoscaler v2 replaces pods",
         ),
     ]
 
@@ -230,12 +230,12 @@ def _fault_tolerance_and_head_rules() -> list[Rule]:
     return [
         *unless_before(
             f"!{has_options} || !({parameter.format('redis-password')} || {beside})",
-            "headGroupSpec sets the Redis address or password beside gcsFaultToleranceOptions; write redisAddress and redisPassword there",
+            "must not set the Redis address or password together with gcsFaultToleranceOptions; set redisAddress and redisPassword there",
             fieldPath=".headGroupSpec",
         ),
         *unless_before(
             f"!({parameter.format('redis-username')} || {user})",
-            "headGroupSpec sets the Redis user name; write gcsFaultToleranceOptions.redisUsername instead",
+            "must not set the Redis user name; set gcsFaultToleranceOptions.redisUsername instead",
             fieldPath=".headGroupSpec",
         ),
     ]
@@ -247,12 +247,12 @@ def _token_rules() -> list[Rule]:
     return [
         *unless_before(
             f"!{is_authenticated} || (has(self.rayVersion) && self.rayVersion.matches('{SINCE_2_52}'))",
-            "authOptions.mode token needs rayVersion 2.52.0 or newer; set rayVersion, or disable authentication",
+            "must be 2.52.0 or newer for authOptions.mode token; set it, or disable authentication",
             fieldPath=".rayVersion",
         ),
         *unless_before(
             f"!{is_authenticated} || !{is_delegated} || (has(self.rayVersion) && self.rayVersion.matches('{SINCE_2_55}'))",
-            "authOptions.enableK8sTokenAuth needs rayVersion 2.55.0 or newer",
+            "must be 2.55.0 or newer for authOptions.enableK8sTokenAuth",
             fieldPath=".rayVersion",
         ),
     ]

@@ -1,11 +1,11 @@
-"""Which rules in CEL reject a bad TrainingJob at the API server?
+"""CEL rules of the TrainingJob CRD.
 
 Each function gives the `x-kubernetes-validations` of one place in the schema. They say what
 `raytide.trainingjob.validation` says, as far as the API server can compute it; what is stored already may stay as it is
 (`crd_parts.unless_before`). Both spellings of a count are read, the first one wins. Used by trainingjob_schema.py.
 """
 
-from crd_parts import Rule, rule, unless_before
+from crd_parts import DNS_1035_MESSAGE, Rule, rule, unless_before
 
 MAX_HOST_NAME = 63
 TRAINER_INFIX = "-trainer-"
@@ -34,7 +34,7 @@ def said_once(one: str, other: str) -> list[Rule]:
     a, b = field(one), field(other)
     return unless_before(
         f"!has({a}) || !has({b}) || {a} == {b}",
-        f"{one} and {other} are two spellings of one field and differ; keep one of them",
+        f"must be equal to {one}, which is another spelling of this field; keep one of them",
         fieldPath=f".{other}",
     )
 
@@ -44,7 +44,7 @@ def name_rules() -> list[Rule]:
     return [
         rule(
             f"self.matches('{NAME_PATTERN}')",
-            "must start with a lower-case letter, go on with lower-case letters, digits and '-', and end with a letter or digit",
+            DNS_1035_MESSAGE,
         )
     ]
 
@@ -57,14 +57,14 @@ def root_rules() -> list[Rule]:
     return [
         rule(
             "oldSelf.hasValue() || has(self.spec)",
-            "write at least trainer",
+            "must set at least trainer",
             optionalOldSelf=True,
             fieldPath=".spec",
             reason="FieldValueRequired",
         ),
         *unless_before(
             f"!has(self.spec) || !has(self.spec.trainer) || size(self.metadata.name) + size(string({most})) <= {room}",
-            f"metadata.name, '{TRAINER_INFIX}' and the number of trainers must fit into {MAX_HOST_NAME} characters; shorten the name",
+            f"metadata.name, '{TRAINER_INFIX}' and the number of trainers must be no more than {MAX_HOST_NAME} characters in total; shorten the name",
         ),
     ]
 
@@ -74,17 +74,17 @@ def instances_rules(*, at_least: int) -> list[Rule]:
     return [
         *unless_before(
             f"has({field('min-instance')}) || has({field('minInstance')})",
-            "write min-instance: how many there are at least",
+            "must be set: the minimum number of pods",
             fieldPath=".min-instance",
         ),
         *unless_before(
             f"{LOW} >= {at_least}",
-            f"min-instance must be {at_least} or more",
+            f"must be greater than or equal to {at_least}",
             fieldPath=".min-instance",
         ),
         *unless_before(
             f"{LOW} <= {HIGH}",
-            "min-instance must not be above max-instance; lower it or raise max-instance",
+            "must be less than or equal to max-instance",
             fieldPath=".min-instance",
         ),
         *said_once("min-instance", "minInstance"),
@@ -106,17 +106,17 @@ def spec_rules() -> list[Rule]:
     return [
         *unless_before(
             f"!has(self.trainer) || {TRAINER_LOW} >= {TRAINER_HIGH} || ({is_fixed})",
-            "fault_tolerant is false, so max-instance must equal min-instance of trainer; set it to true, or make the two equal",
+            "must not be false unless min-instance and max-instance of trainer are equal",
             fieldPath=".fault_tolerant",
         ),
         *unless_before(
             f"!has(self.trainer) || !({has_sizes}) || {sizes}.all(s, s >= {TRAINER_LOW} && s <= {TRAINER_HIGH})",
-            "every size of scaling.allowedSizes must lie between min-instance and max-instance of trainer",
+            "every size must be between min-instance and max-instance of trainer",
             fieldPath=".scaling.allowedSizes",
         ),
         *unless_before(
             f"(has(self.port) ? self.port : {DEFAULT_PORT}) + {ports} - 1 <= {MAX_PORT}",
-            f"port with all of ports_num and ports_num_for_sparse must not go beyond {MAX_PORT}; lower them",
+            f"port + ports_num + ports_num_for_sparse - 1 must be less than or equal to {MAX_PORT}",
             fieldPath=".port",
         ),
         *said_once("ports_num", "portsNum"),

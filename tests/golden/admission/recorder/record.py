@@ -15,7 +15,7 @@ import yaml
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 sys.path.insert(0, str(ROOT / "tests"))
-from admission_cases import crd_of, digest, expanded, written  # noqa: E402 - the path comes first
+from support.admission_cases import crd_of, digest, expanded, written  # noqa: E402 - the path comes first
 
 
 def ask(crd: dict[str, Any], cases: list[dict[str, Any]]) -> dict[str, Any]:
