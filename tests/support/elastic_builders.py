@@ -257,8 +257,11 @@ class World:
         strangers: Iterable[ExternalPods] = (),
         quotas: Iterable[Quota] = (),
         options: AllocationOptions | None = None,
+        names_victims: bool = False,
     ) -> None:
         self.nodes = tuple(nodes)
+        self.names_victims = names_victims
+        """Whether trainers leave on the planned nodes, the first one last, as in a sharing pass; else the last one first."""
         self.strangers = tuple(strangers)
         self.quotas = tuple(quotas)
         self.options = options or AllocationOptions()
@@ -277,13 +280,14 @@ class World:
         self._fill(pods, one.current)
         self.schedule()
 
-    def _fill(self, pods: Pods, trainers: int) -> None:
+    def _fill(self, pods: Pods, trainers: int, nodes: Mapping[str, int] | None = None) -> None:
         one = pods.job
         has_begun = trainers > 0 or not one.is_gang
         for core in one.core:
             pods.cores[core.name] += [""] * ((core.count if has_begun else 0) - len(pods.cores[core.name]))
         if one.companion:
             _resize(pods.companions, one.companion.wanted(trainers) if has_begun else 0)
+        _remove_on(pods.trainers, max(0, len(pods.trainers) - trainers), nodes or {})
         _resize(pods.trainers, trainers)
 
     def __repr__(self) -> str:
@@ -379,7 +383,8 @@ class World:
             may_grow=one.may_grow and one.id not in self.unsettled,
             current=len(pods.trainers),
             placed=_by_node(pods.trainers),
-            leaves_first=tuple(name for name in reversed(pods.trainers) if name),
+            leaves_first=() if self.names_victims else tuple(name for name in reversed(pods.trainers) if name),
+            leaves_last=pods.trainers[0] if self.names_victims and pods.trainers else "",
             core=core,
             companion=companions,
         )
@@ -401,7 +406,13 @@ class World:
     # --- plans ---
 
     def copy(self) -> "World":
-        other = World(self.nodes, strangers=self.strangers, quotas=self.quotas, options=self.options)
+        other = World(
+            self.nodes,
+            strangers=self.strangers,
+            quotas=self.quotas,
+            options=self.options,
+            names_victims=self.names_victims,
+        )
         other.jobs = {id_: pods.copy() for id_, pods in self.jobs.items()}
         other.leaving, other.unsettled = self.leaving, self.unsettled
         return other
@@ -413,7 +424,8 @@ class World:
         return other
 
     def resized(self, division: Allocation, *, only_released: bool = False, is_graceful: bool = False) -> "World":
-        """With the pods of the plan: who leaves has left (no node yet first, then the last), who is new has no node.
+        """With the pods of the plan: who leaves has left (no node yet first, then on planned nodes, then the last), who
+        is new has no node.
 
         If `is_graceful`, whoever leaves has been told and is still there.
         """
@@ -425,7 +437,7 @@ class World:
             if one.id not in held:
                 assert one.before == len(pods.trainers), one
                 before = pods.places()
-                other._fill(pods, one.after)
+                other._fill(pods, one.after, one.nodes if self.names_victims else {})
                 for kept in pods.places():
                     before.remove(kept)
                 other.leaving += tuple(before) if is_graceful else ()
@@ -461,6 +473,17 @@ class World:
 
 def _by_node(where: list[str]) -> dict[str, int]:
     return dict(Counter(name for name in where if name))
+
+
+def _remove_on(where: list[str], count: int, nodes: Mapping[str, int]) -> None:
+    """So many trainers leave: those without a node first, then on the planned nodes, never trainer 0."""
+    left = {name: -number for name, number in nodes.items()}
+    count -= where.count("")
+    for i in reversed(range(1, len(where))):
+        if count > 0 and left.get(where[i], 0) > 0:
+            left[where[i]] -= 1
+            count -= 1
+            del where[i]
 
 
 def _resize(where: list[str], count: int) -> None:

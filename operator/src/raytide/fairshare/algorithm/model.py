@@ -149,6 +149,9 @@ class Participant:
     """The nodes of its instances in the order in which a shrink would remove them (highest index first, as many as are
     known): only the capacity that is really freed counts. Empty: any of `placed` is assumed. Instances without a node
     leave before."""
+    leaves_last: str = ""
+    """The node of the instance that leaves after all others (trainer 0, where they meet); empty if it has none. Its
+    capacity is not freed while another instance is left."""
     uncreated: int = 0
     """How many of `current` have no pod yet: below a zero quota they are rejected, and no victim shrinks for them."""
     is_forbidden: bool = False
@@ -304,7 +307,8 @@ class Resize:
     is_released: bool = True
     """False: the capacity is reserved but still in use. Growth is written only when it is free (TJ §4 step 4)."""
     nodes: Mapping[str, int] = field(default_factory=dict)
-    """Where the plan assumes that instances come (positive) or go (negative); kube-scheduler makes the final choice."""
+    """Where the plan assumes that instances come (positive) or go (negative). kube-scheduler makes the final choice
+    of where they come; those that go are removed on these nodes (fairshare/victims.py)."""
     full_message: str = ""
     """`message` with the names of other namespaces, which only the operator's log and `raytide plan` may have."""
 

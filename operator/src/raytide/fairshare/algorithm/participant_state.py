@@ -49,6 +49,12 @@ class Pods:
     """Nodes that this plan assigned to pods that have none in the cluster: these leave before running ones."""
     leaves_first: list[str] = field(default_factory=list)
     """Known nodes, the next to leave at the end."""
+    leaves_last: str = ""
+    """Node of the instance that leaves after all others."""
+
+    def may_leave(self, name: str) -> bool:
+        """Whether one there may leave next: not the last one of all, while there are others."""
+        return name != self.leaves_last or self.where[name] > 1 or len(self.where) == 1
 
     @property
     def placed(self) -> int:
@@ -240,6 +246,7 @@ def build_share(participant: Participant, rank: int, room: ClusterCapacity, pod:
     size = participant.current
     companion = participant.companion
     instances = _pods(pod, participant.placed, size, list(reversed(participant.leaves_first)))
+    instances.leaves_last = participant.leaves_last
     has_begun = size > 0 or not participant.is_gang or participant.floor == 0
     companions = None
     if companion is not None:

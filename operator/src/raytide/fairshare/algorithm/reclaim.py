@@ -39,8 +39,11 @@ class Reclaimed:
 
     @property
     def is_free(self) -> bool:
-        """Whether it may be undone before later ones: a single instance that could have been any."""
-        return len(self.gone) == 1 and self.gone[0][-1] == _ANY
+        """Whether it may be undone before later ones: a single instance that could have been any.
+
+        Not where companions come with the instances: which step removes one depends on the size.
+        """
+        return len(self.gone) == 1 and self.gone[0][-1] == _ANY and self.donor.companions is None
 
     @property
     def is_of_waiting_pods(self) -> bool:
@@ -190,7 +193,7 @@ class Reclaim:
                 surplus = donor.companions_at(donor.size) - donor.companions_at(donor.of.floor)
             known = max(0, surplus - pods.loose - len(pods.pending))
             return {*pods.pending, *pods.leaves_first[len(pods.leaves_first) - min(known, len(pods.leaves_first)) :]}
-        return pods.where
+        return filter(pods.may_leave, pods.where)
 
     # --- one step ------------------------------------------------------------------------------------------------------
 
@@ -230,9 +233,9 @@ class Reclaim:
             return pods.pending.pop(), _PENDING
         if pods.leaves_first:
             return pods.leaves_first.pop(), _KNOWN
-        if wished in pods.where:
+        if wished in pods.where and pods.may_leave(wished):
             return wished, _ANY
-        return min(pods.where, key=lambda name: self._distance_at(name, pods.pod, pod)), _ANY
+        return min(filter(pods.may_leave, pods.where), key=lambda name: self._distance_at(name, pods.pod, pod)), _ANY
 
     def _distance_at(self, name: str, leaving: PodShape, pod: PodShape) -> tuple[int, int, str]:
         spot = self.state.room.spot_of.get(name)
