@@ -219,7 +219,8 @@ def test_pods_count_where_they_are():
     pods = [pod_of(0, "n1"), pod_of(1, "n2"), pod_of(2, "n1"), pod_of(3)]
     one = only(job(replicas=5), pods, [node("n1"), node("n2")])
     assert one.placed == {"n1": 2, "n2": 1}
-    assert one.leaves_first == ("n1", "n2", "n1"), "highest index first"
+    assert one.leaves_first == (), "the record names the trainers that leave, wherever they are"
+    assert one.leaves_last == "n1", "trainer 0"
     assert one.uncreated == 1
     assert not one.may_grow, "its last resize is not carried out"
     assert one.may_shrink
@@ -310,7 +311,11 @@ def test_trainers_that_failed_for_good_have_no_room(said, lost):
 def test_trainer_0_leaves_last_and_whoever_is_not_ready_before_the_others():
     pods = [pod_of(0, "n0"), pod_of(1, "n1"), pod_of(2, "n2"), pod_of(3, "n3")]
     pods[2:] = [msgspec.structs.replace(pod, is_ready=True) for pod in pods[2:]]
-    assert only(job(replicas=4), pods, [node(f"n{i}") for i in range(4)]).leaves_first == ("n1", "n3", "n2", "n0")
+    pools = SnapshotBuilder(SharingConfig())
+    pool = pools.build([job(replicas=4)], pods, [node(f"n{i}") for i in range(4)], now=NOW)
+    (participant,), (trainers,) = pool.participants, pools.trainers.values()
+    assert [pod.node for pod in trainers.kept] == ["n1", "n3", "n2", "n0"]
+    assert participant.leaves_last == "n0"
 
 
 # --- cores and companions -----------------------------------------------------------------------------------------------------

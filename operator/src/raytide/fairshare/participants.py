@@ -59,7 +59,7 @@ class ParticipantBuilder:
             core=self._core(),
             companion=self._companion(),
             placed=trainers.placed,
-            leaves_first=trainers.leaves_first,
+            leaves_last=trainers.meeting_place,
             uncreated=trainers.uncreated,
             is_forbidden=is_forbidden,
             is_repeatedly_forbidden=claim.is_repeatedly_forbidden,

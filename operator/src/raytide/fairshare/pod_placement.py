@@ -44,6 +44,11 @@ class RolePods:
         return tuple(pod.node for pod in self.kept if pod.node)
 
     @property
+    def meeting_place(self) -> str:
+        """The node of trainer 0; empty if it has none."""
+        return next((pod.node for pod in self.kept if is_meeting_place(pod)), "")
+
+    @property
     def is_carried_out(self) -> bool:
         """Whether exactly the wanted pods exist, and none is leaving."""
         return len(self.kept) == self.wanted and not self.leaving
