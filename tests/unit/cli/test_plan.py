@@ -157,10 +157,31 @@ def test_the_json_has_exactly_the_documented_form():
             "to": 3,
             "reason": "Growing",
             "message": "ScaledUp 1→3 into free capacity",
+            "victims": [],
+            "placements": {"node-1": 2},
         }
     ]
     assert [sorted(each) for each in plan["waiting"]] == [["message", "name", "namespace", "reason"]]
     assert plan["waiting"][0]["reason"] == "Unsatisfiable"
+
+
+@pytest.mark.rule("FD:SH-B3")
+def test_a_scale_down_names_the_pods_to_be_removed():
+    """The highest index on the planned node, which has trainers 0 to 2."""
+    nodes = [node("one", cpu=8, gpu=3), node("two", cpu=8, gpu=3)]
+    plan = planned(as_list(*nodes, job("a", 1, 5, 5, gpu=1), job("b", 2, 2, gpu=1)))
+    shrink, growth = plan["resizes"]
+    assert (shrink["name"], shrink["victims"], shrink["placements"]) == ("a", ["a-trainer-2"], {})
+    assert (growth["name"], growth["victims"], growth["placements"]) == ("b", [], {"one": 1, "two": 1})
+
+
+def test_the_table_names_no_more_than_three_pods_or_nodes():
+    objects = [node(cpu=8), job("a", 1, 8, 8), job("b", 4, 4, startPolicy="Gang")]
+    assert "removes" not in call("-f", "-", stdin=as_list(*objects)).stdout
+    few = [node(cpu=8), job("a", 1, 8, 8), job("b", 2, 2, startPolicy="Gang")]
+    assert "for default/b, which needs 2 to reach its minimum; removes a-trainer-7, a-trainer-6" in (
+        call("-f", "-", stdin=as_list(*few)).stdout
+    )
 
 
 def test_yaml_is_the_same_as_json():
@@ -175,7 +196,7 @@ def test_the_table_names_everybody_with_reasons():
         "2 jobs, 1 of 1 node usable, 1 resize, 0 below minimum.",
         "",
         "JOB         FROM   TO   REASON    MESSAGE",
-        "default/a   1      2    Growing   ScaledUp 1→2 into free capacity",
+        "default/a   1      2    Growing   ScaledUp 1→2 into free capacity; planned on node-1 (1)",
         "",
         "WAITING     HAS   MIN   MAX   REASON                  MESSAGE",
         (

@@ -76,8 +76,8 @@ def startup_of(pod: PodView, *, is_crash_loop: bool = False) -> Startup:
 
 def is_crashed(pod: PodView) -> bool:
     """Whether a container waits to be restarted after a crash."""
-    trouble = trouble_of(pod)
-    return trouble is not None and trouble.cause is Cause.CRASH
+    failure = failure_of(pod)
+    return failure is not None and failure.cause is Cause.CRASH
 
 
 def restart_count(pod: PodView) -> int:

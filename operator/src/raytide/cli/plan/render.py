@@ -5,14 +5,19 @@ one job. Prints nothing itself. Called by `raytide plan`.
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import yaml
 
 from raytide.cli.plan.simulate import PlanResult
 from raytide.fairshare.algorithm.explain import differences, explain
 from raytide.fairshare.algorithm.model import Participant, ParticipantId, Resize, Waiting
+from raytide.fairshare.pod_placement import NO_PODS
+from raytide.fairshare.victims import name_victims
+
+MOST_NAMED: Final = 3
+"""Pods or nodes of one resize that the table names; `-o json` names all."""
 
 
 class NotFoundError(Exception):
@@ -40,6 +45,8 @@ def as_json(result: PlanResult) -> dict[str, Any]:
                 "to": each.after,
                 "reason": each.reason,
                 "message": _message(each),
+                "victims": list(_victims(result, each)),
+                "placements": _placements(each),
             }
             for each in result.division.resizes
         ],
@@ -70,7 +77,8 @@ def explain_job(result: PlanResult, id_: ParticipantId) -> str:
 def _tables(result: PlanResult) -> str:
     parts = [_summary(result)]
     if result.division.resizes:
-        parts.append(_columns(("JOB", "FROM", "TO", "REASON", "MESSAGE"), map(_resize, result.division.resizes)))
+        rows = [_resize(each, _where(_victims(result, each), _placements(each))) for each in result.division.resizes]
+        parts.append(_columns(("JOB", "FROM", "TO", "REASON", "MESSAGE"), rows))
     if result.waiting:
         sizes = {each.id: each for each in result.pool.participants}
         rows = [_waiting(each, sizes.get(each.id), is_new=each.id in result.submitted) for each in result.waiting]
@@ -99,8 +107,27 @@ def _message(each: Resize | Waiting) -> str:
     return each.full_message or each.message
 
 
-def _resize(each: Resize) -> tuple[str, ...]:
-    return str(each.id), str(each.before), str(each.after), each.reason, _message(each)
+def _victims(result: PlanResult, each: Resize) -> tuple[str, ...]:
+    """The pods that a scale-down removes, those of an unfinished one included."""
+    return name_victims(result.trainers.get(each.id, NO_PODS), (each,), each.after)
+
+
+def _placements(each: Resize) -> dict[str, int]:
+    """Node -> number of trainers that a scale-up is planned to get there."""
+    return {node: number for node, number in each.nodes.items() if number > 0}
+
+
+def _where(victims: Sequence[str], placements: Mapping[str, int]) -> str:
+    """Which pods are removed, and where new ones come, if it is short."""
+    if 0 < len(victims) <= MOST_NAMED:
+        return f"; removes {', '.join(victims)}"
+    if 0 < len(placements) <= MOST_NAMED:
+        return f"; planned on {', '.join(f'{node} ({number})' for node, number in placements.items())}"
+    return ""
+
+
+def _resize(each: Resize, where: str) -> tuple[str, ...]:
+    return str(each.id), str(each.before), str(each.after), each.reason, _message(each) + where
 
 
 def _waiting(each: Waiting, one: Participant | None, *, is_new: bool) -> tuple[str, ...]:

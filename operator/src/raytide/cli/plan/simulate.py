@@ -2,11 +2,11 @@
 
 Takes a snapshot, jobs to submit and the sharing configuration, builds the operator's pool and runs its planner with and
 without those jobs. Invalid jobs take no part and are reported as waiting. Pure: the same snapshot and time give the
-same answer. Called by `raytide plan`.
+same result. Called by `raytide plan`.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from raytide.api.capacity import priorities_of
@@ -19,7 +19,8 @@ from raytide.cli.plan.from_files import PlanInputs
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Waiting
 from raytide.fairshare.participants import id_of
-from raytide.fairshare.snapshot import build_snapshot
+from raytide.fairshare.pod_placement import RolePods
+from raytide.fairshare.snapshot import SnapshotBuilder
 from raytide.trainingjob.validation import violations
 
 
@@ -34,6 +35,8 @@ class PlanResult:
     submitted: tuple[ParticipantId, ...] = ()
     before: tuple[ClusterSnapshot, Allocation] | None = None
     """The plan without the submitted jobs; None if there are none."""
+    trainers: Mapping[ParticipantId, RolePods] = field(default_factory=dict)
+    """The trainers of the jobs in the pool: those that a scale-down removes are named."""
 
     @property
     def waiting(self) -> tuple[Waiting, ...]:
@@ -54,17 +57,16 @@ def plan_next_pass(
         *((id_of(key), fault) for key, fault in invalid.items()),
     ]
     invalid_waiting = tuple(Waiting(id_, INVALID_SPEC, fault) for id_, fault in invalid_jobs)
-    before = _snapshot_of(inputs, config, now)
+    before, trainers = _snapshot_of(inputs, config, now)
     if not new:
-        return PlanResult(before, allocate(before), invalid_waiting)
+        return PlanResult(before, allocate(before), invalid_waiting, trainers=trainers)
     submitted_inputs = replace(inputs, jobs=(*inputs.jobs, *new))
     submitted_inputs = replace(
         submitted_inputs, pods=(*submitted_inputs.pods, *assumed_pods(new, (), before.nodes, config.gpus))
     )
-    after = _snapshot_of(submitted_inputs, config, now)
-    return PlanResult(
-        after, allocate(after), invalid_waiting, tuple(id_of(job.key) for job in new), (before, allocate(before))
-    )
+    after, trainers = _snapshot_of(submitted_inputs, config, now)
+    submitted_ids = tuple(id_of(job.key) for job in new)
+    return PlanResult(after, allocate(after), invalid_waiting, submitted_ids, (before, allocate(before)), trainers)
 
 
 def _with_assumed_pods(
@@ -74,7 +76,7 @@ def _with_assumed_pods(
     shown = replace(snapshot, jobs=jobs)
     if snapshot.is_live:
         return shown
-    nodes = _snapshot_of(shown, config, now).nodes
+    nodes = _snapshot_of(shown, config, now)[0].nodes
     return replace(shown, pods=(*shown.pods, *assumed_pods(jobs, shown.pods, nodes, config.gpus)))
 
 
@@ -83,13 +85,17 @@ def fault_of(job: TrainingJob) -> str:
     return "; ".join(str(each) for each in violations(job))
 
 
-def _snapshot_of(snapshot: PlanInputs, config: SharingConfig, now: datetime) -> ClusterSnapshot:
-    return build_snapshot(
+def _snapshot_of(
+    snapshot: PlanInputs, config: SharingConfig, now: datetime
+) -> tuple[ClusterSnapshot, Mapping[ParticipantId, RolePods]]:
+    """The pool, and the trainers of the jobs in it."""
+    builder = SnapshotBuilder(config)
+    pool = builder.build(
         snapshot.jobs,
         snapshot.pods,
         snapshot.nodes,
         quotas=snapshot.quotas,
         priorities=priorities_of(snapshot.priority_classes),
-        config=config,
         now=now,
     )
+    return pool, builder.trainers
