@@ -4,7 +4,7 @@ Plays the API server, the kubelet and the shell at once, as plainly as possible:
 a terminating pod until `let_go`, pods run when told to. `crash_before_status` leaves out the write of one pass.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -216,13 +216,15 @@ class JobWorld:
         for_job: str = "",
         *,
         victims: Sequence[str] = (),
+        placements: Mapping[str, int] | None = None,
     ) -> None:
         """The sharing pass writes a size, as it does: spec and record in one patch."""
         before = self.obj["spec"]["trainer"].get("replicas") or 0
         record = self.record or SharingRecord(JOB_UID, replicas)
         note = ResizeNote(self.now, before, replicas, reason, message, for_job)
         names = tuple(f"demo-{short}" for short in victims)
-        self._write(replace(record, replicas=replicas, resizes=(*record.resizes, note), victims=names))
+        resizes = (*record.resizes, note)
+        self._write(replace(record, replicas=replicas, resizes=resizes, victims=names, placements=placements or {}))
         self.resize(replicas)
 
     def admit(self, replicas: int = 2) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from raytide.api.sharing_record import (
     MAX_MESSAGE_LENGTH,
+    MAX_PLACEMENTS,
     MAX_RECORD_BYTES,
     MAX_RESIZES,
     MAX_VICTIMS,
@@ -15,6 +16,7 @@ from raytide.api.sharing_record import (
     WaitingNote,
     encode_record,
     parse_record,
+    placements_of,
     victims_of,
 )
 
@@ -29,6 +31,7 @@ FULL = SharingRecord(
     waiting=WaitingNote("Fragmented", "best node lacks 1 CPU", is_below_minimum=False),
     resizes=(NOTE,),
     victims=("j-trainer-3", "j-trainer-1"),
+    placements={"node-1": 2, "node-2.example.com": 1},
     at=NOW,
 )
 
@@ -78,6 +81,12 @@ def test_nonsense_is_no_record(text):
         ),
         pytest.param('"resizes": [{"at": "x"}, 7, null]', SharingRecord("u", 1), id="and notes that make none"),
         pytest.param('"admitted": "yes"', SharingRecord("u", 1), id="only true admits"),
+        pytest.param('"placements": ["n1"]', SharingRecord("u", 1), id="placements are an object"),
+        pytest.param(
+            '"placements": {"n1": 2, "n2": 0, "n3": "1", "": 1, "No_Node": 1, "-": 1}',
+            SharingRecord("u", 1, placements={"n1": 2}),
+            id="of node names and counts",
+        ),
         pytest.param('"victims": "j-trainer-1"', SharingRecord("u", 1), id="victims are a list"),
         pytest.param(
             '"victims": [7, null, "", "j-trainer-1"]', SharingRecord("u", 1, victims=("j-trainer-1",)), id="of names"
@@ -115,9 +124,16 @@ def test_a_record_names_at_most_a_thousand_victims():
     assert parse_record('{"uid": "u", "replicas": 1, "victims": [' + listed + "]}").victims == names[:MAX_VICTIMS]
 
 
+def test_a_record_has_at_most_a_hundred_planned_nodes():
+    nodes = {f"node-{i:03}": 1 for i in range(MAX_PLACEMENTS + 5)}
+    assert list(parse_record(encode_record(SharingRecord("u", 1, placements=nodes))).placements) == list(nodes)[:100]
+    listed = ", ".join(f'"{name}": 1' for name in nodes)
+    assert len(parse_record('{"uid": "u", "replicas": 1, "placements": {' + listed + "}}").placements) == MAX_PLACEMENTS
+
+
 def test_a_record_that_would_be_too_long_to_be_read_names_no_victims():
     names = tuple(f"{'n' * 60}-trainer-{i}" for i in range(MAX_VICTIMS))
-    record = SharingRecord("u", 1, resizes=(NOTE,), victims=names)
+    record = SharingRecord("u", 1, resizes=(NOTE,), victims=names, placements={"n1": 1})
     assert parse_record(encode_record(record)) == SharingRecord("u", 1, resizes=(NOTE,))
 
 
@@ -132,3 +148,4 @@ def test_a_record_that_would_be_too_long_to_be_read_names_no_victims():
 )
 def test_victims_count_at_the_size_for_which_they_were_named(record, replicas, expected):
     assert victims_of(record, replicas) == expected
+    assert bool(placements_of(record, replicas)) == bool(expected)

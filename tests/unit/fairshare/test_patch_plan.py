@@ -290,6 +290,19 @@ def test_growth_and_other_clients_clear_the_victims():
     assert (record.replicas, record.victims) == (3, ())
 
 
+def test_growth_has_the_planned_nodes_until_the_next_resize():
+    steps = resize(4, 5, nodes={"n2": 1}), resize(5, 7, nodes={"n1": 1, "n2": 1}), resize(7, 8, is_released=False)
+    _, record = written(only(job(ceiling=9, record=KNOWN, replicas=4), *steps, pods=OF_FOUR))
+    assert record.placements == {"n1": 1, "n2": 2}
+    grown = replace(KNOWN, placements={"n1": 1})
+    _, record = written(only(job(record=grown, replicas=4), waiting=[waits(FRAGMENTED, below=False)], pods=OF_FOUR))
+    assert record.placements == {"n1": 1}
+    _, record = written(only(job(record=grown, replicas=4), resize(4, 3, nodes={"n2": -1}), pods=OF_FOUR))
+    assert record.placements == {}
+    _, record = written(only(job(record=grown, replicas=3), pods=OF_FOUR))
+    assert record.placements == {}, "another client wrote a size"
+
+
 @pytest.mark.rule("FD:SH-B3")
 def test_trainers_that_failed_for_good_are_no_victims():
     lost = job(record=KNOWN, replicas=4, status={"trainer": {"failedIndexes": "1"}})

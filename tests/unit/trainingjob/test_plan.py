@@ -7,9 +7,10 @@ import pytest
 
 from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import MOST_WRITES, Create, Delete, Patch, PendingRetry
-from raytide.api.meta import TRAININGJOBS
+from raytide.api.meta import PODS, TRAININGJOBS
 from raytide.api.trainingjob_object import JobObject
 from raytide.api.trainingjob_pod import JobPod
+from raytide.trainingjob.trainer_indices import planned_nodes
 from support.job_world import JobWorld
 
 PSERVERS = {"min-instance": 2, "resources": {"requests": {"cpu": "1"}}}
@@ -389,3 +390,59 @@ def test_trainers_that_end_because_of_a_suspension_have_neither_failed_nor_succe
     assert world.run().trainers == [0, 1]
     assert world.status["trainer"]["failed"] == 0
     assert world.status["trainer"]["succeeded"] == 0
+
+
+# --- where new trainers are planned -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("missing", "expected"),
+    [
+        pytest.param(3, ["n1", "n2", "n2"], id="all of the scale-up"),
+        pytest.param(2, ["n2", "n2"], id="the first exists"),
+        pytest.param(0, [], id="all exist"),
+        pytest.param(5, ["", "", "n1", "n2", "n2"], id="others are missing too"),
+    ],
+)
+def test_missing_trainers_have_the_last_planned_nodes(missing, expected):
+    assert planned_nodes({"n2": 2, "n1": 1}, missing) == expected
+    assert planned_nodes({}, missing) == [""] * missing
+    assert planned_nodes({"n": 2**31 - 1}, missing) == ["n"] * missing, "a forged number fills no memory"
+
+
+def preferred(action):
+    """The node that a pod to be created prefers; empty if none."""
+    affinity = action.manifest["spec"].get("affinity")
+    if affinity is None:
+        return ""
+    (term,) = affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    return term["preference"]["matchFields"][0]["values"][0]
+
+
+def creates_of(world):
+    creates = [action for action in world.plan().actions if isinstance(action, Create) and action.resource == PODS]
+    return {action.name: preferred(action) for action in creates}
+
+
+def test_new_trainers_prefer_the_nodes_on_which_they_are_planned():
+    world = JobWorld(low=1, high=9, trainer={"replicas": 2}).run()
+    world.order(5, placements={"n2": 2, "n1": 1})
+    assert creates_of(world) == {"demo-trainer-2": "n1", "demo-trainer-3": "n2", "demo-trainer-4": "n2"}
+    world.settle()
+    world.pods.pop("demo-trainer-4")
+    assert creates_of(world) == {"demo-trainer-4": "n2"}, "after a crash the others exist"
+
+
+def test_at_a_size_that_a_user_wrote_new_trainers_prefer_no_node():
+    world = JobWorld(low=1, high=9, trainer={"replicas": 2}).run()
+    world.order(3, placements={"n1": 1})
+    world.resize(4)
+    assert set(creates_of(world).values()) == {""}
+
+
+def test_other_roles_prefer_no_node():
+    world = three_roles()
+    world.order(2, placements={"n1": 2})
+    world.run()
+    world.pods.pop("demo-master")
+    assert creates_of(world) == {"demo-master": ""}

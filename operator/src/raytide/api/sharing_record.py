@@ -1,13 +1,16 @@
 """The sharing record: fair sharing's decision for one job and its reasons.
 
 Fair sharing writes it as one annotation in the same patch as `spec.trainer.replicas`: whether the job is admitted, why
-it waits, its last resizes, and which trainers the last scale-down removes. The TrainingJob controller follows it and
-copies its messages into conditions, events and status, so that neither controller keeps state in memory (as D19).
-Parsing is lenient: unknown fields are skipped, and an unreadable text yields None.
+it waits, its last resizes, which trainers the last scale-down removes, and where the last scale-up is planned. The
+TrainingJob controller follows it and copies its messages into conditions, events and status, so that neither controller
+keeps state in memory (as D19). Parsing is lenient: unknown fields are skipped, and an unreadable text yields None.
 """
 
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +26,9 @@ MAX_MESSAGE_LENGTH: Final = 1000
 MAX_NAME_LENGTH: Final = 512
 MAX_RECORD_BYTES: Final = 64 * 1024
 MAX_VICTIMS: Final = 1000
+MAX_PLACEMENTS: Final = 100
+MAX_NODE_NAME_LENGTH: Final = 253
+_NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 ADMITTED: Final = "Admitted"
 """A gang is admitted: from 0 to its floor."""
 REACHING_MINIMUM: Final = "ReachingMinimum"
@@ -93,6 +99,8 @@ class SharingRecord:
     """The last ten, oldest first."""
     victims: tuple[str, ...] = ()
     """Names of the trainer pods that the last scale-down removes; the job's controller chooses those not named here."""
+    placements: Mapping[str, int] = field(default_factory=dict)
+    """Node -> how many trainers of the last scale-up are planned there; the job's controller has them prefer it."""
     at: datetime | None = None
     """When the record last changed (whole seconds)."""
 
@@ -100,6 +108,11 @@ class SharingRecord:
 def victims_of(record: SharingRecord | None, replicas: int | None) -> frozenset[str]:
     """The named victims; none if `replicas`, the size in the spec, is not the record's: another client wrote it."""
     return frozenset(record.victims) if record is not None and record.replicas == replicas else frozenset()
+
+
+def placements_of(record: SharingRecord | None, replicas: int | None) -> Mapping[str, int]:
+    """The planned nodes of new trainers; none if `replicas` is not the record's size, as for `victims_of`."""
+    return record.placements if record is not None and record.replicas == replicas else {}
 
 
 # --- read ------------------------------------------------------------------------------------------------------------
@@ -127,6 +140,7 @@ def parse_record(text: str | None) -> SharingRecord | None:
         waiting=_waiting(document.get("waiting")),
         resizes=_resizes(document.get("resizes")),
         victims=_victims(document.get("victims")),
+        placements=_placements(document.get("placements")),
         at=timestamp_or_none(document.get("at")),
     )
 
@@ -145,6 +159,17 @@ def _resizes(entries: Any) -> tuple[ResizeNote, ...]:
 def _victims(entries: Any) -> tuple[str, ...]:
     found = [_text(entry) for entry in entries] if isinstance(entries, list) else []
     return tuple(name for name in found if name)[:MAX_VICTIMS]
+
+
+def _placements(entries: Any) -> dict[str, int]:
+    found = entries.items() if isinstance(entries, dict) else ()
+    counts = {name: count for name, entry in found if _is_node_name(name) and (count := count_or_none(entry))}
+    return dict(islice(counts.items(), MAX_PLACEMENTS))
+
+
+def _is_node_name(name: str) -> bool:
+    """Whether the API server accepts it in a node affinity; with another name it would reject the pod."""
+    return len(name) <= MAX_NODE_NAME_LENGTH and _NODE_NAME.match(name) is not None
 
 
 def _resize(entry: Any) -> ResizeNote | None:
@@ -173,12 +198,12 @@ def _text(value: Any) -> str:
 
 
 def encode_record(record: SharingRecord) -> str:
-    """The annotation's text: the last ten resizes, messages cut to 1,000 characters, at most 1,000 victims.
+    """The annotation's text: the last ten resizes, messages cut to 1,000 characters, 1,000 victims, 100 planned nodes.
 
-    Without the victims, if it would be too long with them: the job's controller then chooses them.
+    Without victims and nodes, if it would be too long with them: the job's controller and kube-scheduler then choose.
     """
     text = _encoded(record)
-    return text if len(text) <= MAX_RECORD_BYTES else _encoded(replace(record, victims=()))
+    return text if len(text) <= MAX_RECORD_BYTES else _encoded(replace(record, victims=(), placements={}))
 
 
 def _encoded(record: SharingRecord) -> str:
@@ -200,6 +225,8 @@ def _encoded(record: SharingRecord) -> str:
         document["resizes"] = [_entry(note) for note in record.resizes[-MAX_RESIZES:]]
     if record.victims:
         document["victims"] = record.victims[:MAX_VICTIMS]
+    if record.placements:
+        document["placements"] = dict(islice(sorted(record.placements.items()), MAX_PLACEMENTS))
     return msgspec.json.encode(document).decode()
 
 

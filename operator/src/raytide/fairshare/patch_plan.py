@@ -1,11 +1,13 @@
 """Patch plan: what is written on each job to carry out a division.
 
 Input: the jobs, the pool they were in, their trainers and the division. Output: one `JobPatch` per job whose size or
-record changes: scale-downs first, then scale-ups, then messages only. A scale-down names its victims. A scale-up that is
-not released is not written; a message that only became outdated is rewritten when the last one is 30 s old; a size that
-another client wrote is recorded as `Requested`. Pure; carried out by reconciler.py (TJ §3 rows 19 and 21, §4 step 4).
+record changes: scale-downs first, then scale-ups, then messages only. A scale-down names its victims, a scale-up its
+planned nodes. A scale-up that is not released is not written; a message that only became outdated is rewritten when the
+last one is 30 s old; a size that another client wrote is recorded as `Requested`. Pure; carried out by reconciler.py
+(TJ §3 rows 19 and 21, §4 step 4).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -133,8 +135,12 @@ def _job_patch(
     released = _released(resizes)
     after = released[-1].after if released else ordered
     if after > 0 or participant.current > 0 or not participant.is_gang:
-        victims = _victims(record, trainers, ordered, released, after - lost)
-        changed = _begun(job, record, participant, ordered, released=released, victims=victims, now=now)
+        changed = _begun(job, record, participant, ordered, released=released, now=now)
+        if released:
+            victims = name_victims(trainers, released, after - lost)
+            changed = replace(changed, victims=victims, placements=_placements(released))
+        elif record is not None and record.replicas == ordered:
+            changed = replace(changed, victims=record.victims, placements=record.placements)
     else:
         changed = SharingRecord(uid=job.metadata.uid, replicas=0, resizes=record.resizes if record else ())
     note = _note(waiting.get(participant.id), resizes[len(released) :], participant)
@@ -163,7 +169,6 @@ def _begun(
     ordered: int,
     *,
     released: list[Resize],
-    victims: tuple[str, ...],
     now: datetime,
 ) -> SharingRecord:
     notes = list(record.resizes) if record else []
@@ -187,17 +192,17 @@ def _begun(
         is_admitted=True,
         admitted_at=now if is_new or record is None else record.admitted_at,
         resizes=tuple(notes[-MAX_RESIZES:]),
-        victims=victims,
     )
 
 
-def _victims(
-    record: SharingRecord | None, trainers: RolePods, ordered: int, released: list[Resize], size: int
-) -> tuple[str, ...]:
-    """The trainers that the last scale-down removes; none after a scale-up or at a size that another client wrote."""
-    if released:
-        return name_victims(trainers, released, size)
-    return record.victims if record is not None and record.replicas == ordered else ()
+def _placements(released: list[Resize]) -> dict[str, int]:
+    """Where the trainers of a scale-up are planned."""
+    if released[-1].after <= released[0].before:
+        return {}
+    planned = Counter[str]()
+    for resize in released:
+        planned.update(resize.nodes)
+    return dict(sorted((+planned).items()))
 
 
 def _begins(job: TrainingJob, record: SharingRecord) -> bool:

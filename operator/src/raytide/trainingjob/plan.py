@@ -7,9 +7,9 @@ pass; what has to survive a crash (counted pods, the verdict, a gang's time-out)
 deleted for it. Called by the reconciler; rules TJ §3, §6, §7, D5.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Final
 
 import msgspec
@@ -21,6 +21,7 @@ from raytide.api.limits import MOST_BUILT_BYTES
 from raytide.api.merge_patch import merge_difference
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS
 from raytide.api.plan import earliest, run_steps
+from raytide.api.sharing_record import placements_of
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
 from raytide.api.trainingjob_pods import role_spec
@@ -46,7 +47,7 @@ from raytide.trainingjob.manifests.objects import (
 from raytide.trainingjob.observed import Observed
 from raytide.trainingjob.plan_context import PlanContext, build_context
 from raytide.trainingjob.plan_types import JOB_SLOT, MEMBERSHIP_SLOT, NOTHING, SERVICE_SLOT, SOON_S, TrainingJobPlan
-from raytide.trainingjob.trainer_indices import is_alive
+from raytide.trainingjob.trainer_indices import is_alive, planned_nodes
 from raytide.trainingjob.validation import violations, warnings
 from raytide.trainingjob.waiting_condition import late_text
 
@@ -266,8 +267,9 @@ def start_trainers(ctx: PlanContext) -> TrainingJobPlan:
     ready = {pod.index for pod in ctx.observed.pservers if is_alive(pod) and pod.is_running_and_ready}
     if not ready.issuperset(range(ctx.pservers)):
         return NOTHING
-    alive = sum(map(is_alive, ctx.observed.trainers))
-    return _start(ctx, constants.TRAINER, ctx.wanted.active, most=max(0, len(ctx.wanted.active) - alive))
+    missing = max(0, len(ctx.wanted.active) - sum(map(is_alive, ctx.observed.trainers)))
+    placements = placements_of(ctx.record, ctx.job.spec.trainer.replicas)
+    return _start(ctx, constants.TRAINER, ctx.wanted.active, most=missing, nodes=planned_nodes(placements, missing))
 
 
 def _is_master_ready(ctx: PlanContext) -> bool:
@@ -275,11 +277,14 @@ def _is_master_ready(ctx: PlanContext) -> bool:
     return is_ready or not ctx.job.has_master
 
 
-def _start(ctx: PlanContext, role: str, indices: Iterable[int], most: int = MOST_WRITES) -> TrainingJobPlan:
+def _start(
+    ctx: PlanContext, role: str, indices: Iterable[int], most: int = MOST_WRITES, nodes: Iterable[str] = ()
+) -> TrainingJobPlan:
     """Create the missing pods whose names are free (kubernetes #115844); an earlier job's children hold names too.
 
     None before this job's service and membership exist: by those of another owner they would find foreign members.
-    Pods beyond `most` or the plan's budget are created by the next reconcile: one role starts at a time.
+    Pods beyond `most` or the plan's budget are created by the next reconcile: one role starts at a time. The missing
+    pods prefer `nodes`, in order of their indices; "" is none.
     """
     if not _has_meeting_place(ctx):
         return NOTHING
@@ -292,8 +297,9 @@ def _start(ctx: PlanContext, role: str, indices: Iterable[int], most: int = MOST
     wait_s = ctx.counts.wait_s(ctx.observed.seen_at)
     if wait_s > 0:
         return TrainingJobPlan(requeue_after_s=wait_s)
-    planned = _unless_rejected(ctx, role, lambda: _create_pods(ctx, role, missing[:most]))
-    return replace(planned, is_continued=len(missing) > most)
+    planned = dict(zip(missing[:most], chain(nodes, repeat("")), strict=False))
+    created = _unless_rejected(ctx, role, lambda: _create_pods(ctx, role, planned))
+    return replace(created, is_continued=len(missing) > most)
 
 
 STEPS: Final[tuple[Callable[[PlanContext], TrainingJobPlan], ...]] = (
@@ -347,8 +353,8 @@ def _unless_rejected(ctx: PlanContext, group: str, writes: Callable[[], Iterable
     return TrainingJobPlan.unless_rejected(ctx.observed.pending_retry_of(group), writes)
 
 
-def _create_pods(ctx: PlanContext, role: str, indices: Iterable[int]) -> Iterable[Create]:
-    for manifest in build_pods(ctx.job, role, indices, ctx.size, ctx.config):
+def _create_pods(ctx: PlanContext, role: str, nodes: Mapping[int, str]) -> Iterable[Create]:
+    for manifest in build_pods(ctx.job, role, nodes, ctx.size, ctx.config):
         yield Create(
             PODS,
             manifest,

@@ -8,7 +8,7 @@ the job does not grow any more, and pending trainers beyond its minimum are dele
 Called by plan and status.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
@@ -71,6 +71,18 @@ def loss_of(pod: JobPod) -> int:
     if not pod.is_running:
         return 0 if failure_of(pod) is not None else 1
     return 3 if pod.ready.is_true else 2
+
+
+def planned_nodes(placements: Mapping[str, int], missing: int) -> list[str]:
+    """The nodes for the next `missing` trainers in the order of their indices; "" where none is planned.
+
+    `placements` are those of the whole scale-up. Trainers are created in the order of their indices, so the missing ones
+    have the last of these nodes, however many exist already.
+    """
+    found: list[str] = []
+    for node, number in sorted(placements.items(), reverse=True):
+        found += [node] * min(number, missing - len(found))
+    return [""] * (missing - len(found)) + found[::-1]
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from raytide.api import trainingjob_constants as constants
+from raytide.api.capacity import capacity_pod_from_object
 from raytide.api.config import JobConfig
 from raytide.api.trainingjob_pods import Size
-from raytide.trainingjob.manifests.objects import build_pod
+from raytide.trainingjob.manifests.objects import build_pod, build_pods
 from support.training_builders import parsed_job, seed_job
 
 CONFIG = JobConfig()
@@ -335,3 +336,56 @@ def test_building_changes_nothing_of_the_job():
     first = build_pod(job, constants.TRAINER, 0, Size(1, 3), CONFIG)
     assert build_pod(job, constants.TRAINER, 0, Size(1, 3), CONFIG) == first
     assert job == before
+
+
+# --- the planned node -------------------------------------------------------------------------------------------------
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+OURS = {
+    "weight": 100,
+    "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1.example.com"]}]},
+}
+THEIRS = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}}
+REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [THEIRS["preference"]]}}
+
+
+def affinity_of(**spec):
+    job = parsed_job(trainer={"template": {"spec": spec}} if spec else {})
+    (pod,) = build_pods(job, constants.TRAINER, {0: "node-1.example.com"}, Size(2, 0), CONFIG)
+    return pod["spec"].get("affinity")
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        pytest.param({}, {"nodeAffinity": {PREFERRED: [OURS]}}, id="preferred"),
+        pytest.param(
+            {"affinity": {"nodeAffinity": REQUIRED}},
+            {"nodeAffinity": {PREFERRED: [OURS], **REQUIRED}},
+            id="beside what the user requires",
+        ),
+        pytest.param(
+            {"affinity": {"nodeAffinity": {PREFERRED: [THEIRS]}}},
+            {"nodeAffinity": {PREFERRED: [THEIRS]}},
+            id="the user's preferences replace it",
+        ),
+        pytest.param({"affinity": None}, None, id="and so does an explicit null"),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": {PREFERRED: []}}},
+            {"podAntiAffinity": {PREFERRED: []}},
+            id="not where pods are kept apart",
+        ),
+        pytest.param({"affinity": {"podAffinity": {}}}, {"podAffinity": {}}, id="nor together"),
+        pytest.param({"topologySpreadConstraints": []}, None, id="nor spread"),
+    ],
+)
+def test_a_trainer_prefers_its_planned_node_unless_the_template_says_where(template, expected):
+    assert affinity_of(**template) == expected
+
+
+def test_a_preference_is_no_constraint_for_sharing():
+    """Otherwise a pending trainer would be counted as one that may run on a single node."""
+    (planned,) = build_pods(parsed_job(), constants.TRAINER, {0: "node-1"}, Size(2, 0), CONFIG)
+    (other,) = build_pods(parsed_job(), constants.TRAINER, {0: ""}, Size(2, 0), CONFIG)
+    assert "affinity" not in other["spec"]
+    assert capacity_pod_from_object(planned).shape == capacity_pod_from_object(other).shape

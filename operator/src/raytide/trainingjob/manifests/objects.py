@@ -6,7 +6,7 @@ user's template is merged over a built pod, but cannot change name, owner and se
 the results. Called by trainingjob/plan.py.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from raytide.api.config import JobConfig
@@ -35,11 +35,11 @@ RESERVED_LABEL_DOMAINS: Final = frozenset({"raytide.io", "ray.io"})
 
 
 def build_pods(
-    job: TrainingJob, role: str, indices: Iterable[int], size: Size, config: JobConfig
+    job: TrainingJob, role: str, nodes: Mapping[int, str], size: Size, config: JobConfig
 ) -> Iterator[Manifest]:
-    """Pods of one role, built one at a time."""
+    """Pods of one role, built one at a time; `nodes` has for each index the node on which it is planned, or ""."""
     shared = JobSite(job, size, config)
-    return (_build(PodContext(shared, role, index)) for index in indices)
+    return (_build(PodContext(shared, role, index, node)) for index, node in nodes.items())
 
 
 def build_pod(job: TrainingJob, role: str, index: int, size: Size, config: JobConfig) -> Manifest:

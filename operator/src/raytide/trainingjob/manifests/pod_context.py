@@ -80,6 +80,8 @@ class PodContext:
     of: JobSite
     role: str
     index: int
+    planned_node: str = ""
+    """The node on which fair sharing planned it; empty if it has none."""
 
     @property
     def job(self) -> TrainingJob:

@@ -31,6 +31,8 @@ def build_pod_spec(site: PodContext) -> Manifest:
         "subdomain": service_name(site.job),
         "containers": [_main_container(site, main), *(build_etcd(site, etcd) for etcd in beside)],
     }
+    if site.planned_node and not _is_spread(site):
+        built["affinity"] = _preference(site.planned_node)
     if volumes := [*spec.volumes, *_membership_volumes(site), *etcd_volumes(site)]:
         built["volumes"] = volumes
     if spec.host_network:
@@ -41,6 +43,23 @@ def build_pod_spec(site: PodContext) -> Manifest:
     if site.role_spec.grace_period_seconds is not None:
         built["terminationGracePeriodSeconds"] = site.role_spec.grace_period_seconds
     return built
+
+
+def _preference(node: str) -> Manifest:
+    """Prefer a node by its name: its label `kubernetes.io/hostname` may differ. A template's preferences replace it."""
+    # Validation allows one value per field requirement, and a weight of at most 100.
+    named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": named}]}}
+
+
+def _is_spread(site: PodContext) -> bool:
+    """Whether the template places pods relative to others, which the plan does not simulate."""
+    spec = (site.role_spec.template or {}).get("spec")
+    if not isinstance(spec, dict):
+        return False
+    affinity = spec.get("affinity")
+    kinds = affinity.keys() if isinstance(affinity, dict) else ()
+    return "topologySpreadConstraints" in spec or "podAffinity" in kinds or "podAntiAffinity" in kinds
 
 
 def _main_container(site: PodContext, outlined: Manifest) -> Manifest:
