@@ -12,7 +12,7 @@ import pytest
 from raytide.controller.controller import ReconcileLoop
 from raytide.metrics import REGISTRY
 from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import Answer, Error, LoseAnswer, Refuse
+from raytide_sandbox.faults.types import Answer, Error, LoseAnswer, RefuseConnection
 from support import virtual_time
 
 from simulation.footprint import Footprint, footprint
@@ -103,7 +103,7 @@ async def trouble_with_watches(stage: Stage, number: int) -> None:
             stage.wire.cut()
         case _:
             until_s = stage.loop.time() + 60.0
-            stage.script.of_calls.append(Rule(Refuse(), times=None, until_s=until_s))
+            stage.script.of_calls.append(Rule(RefuseConnection(), times=None, until_s=until_s))
             stage.wire.cut()
             await stage.pass_time(60.0)
 
