@@ -24,7 +24,7 @@ from simulation.training_manifests import new_job
 from simulation.training_stage import TrainingStage
 from simulation.training_world import JOBS
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.looptime, pytest.mark.timeout(600)]
 
 DAYS = 4
 ROUNDS_PER_DAY = 6
