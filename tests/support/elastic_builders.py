@@ -316,23 +316,26 @@ class World:
 
     def schedule(
         self,
-        choose: Callable[[list[str]], str] = lambda names: names[0],
+        choose: Callable[[list[str]], str] | None = None,
         *,
         last: Collection[ParticipantId] = (),
     ) -> None:
-        """As kube-scheduler: each pod without a node gets one that has room now; by priority, then as jobs came."""
+        """As kube-scheduler: each pod without a node gets one that has room now; by priority, then as jobs came.
+
+        Of several nodes it gets the first one, or the one that `choose` returns.
+        """
         free = self.rooms()
         for id_ in sorted(self.jobs, key=lambda id_: (id_ in last, -self.jobs[id_].job.priority)):
             for wanted, where, i in self.jobs[id_].all():
                 if where[i]:
                     continue
-                fitting = [
+                fitting = (
                     there.name
                     for there in self.nodes
                     if has_room(free[there.name], wanted.requests) and may_run_on(there, wanted)
-                ]
-                if fitting:
-                    where[i] = choose(fitting)
+                )
+                if first := next(fitting, ""):
+                    where[i] = choose([first, *fitting]) if choose else first
                     free[where[i]] = added(free[where[i]], times(wanted.requests, -1))
 
     def running(self) -> "World":
