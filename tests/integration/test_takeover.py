@@ -66,7 +66,6 @@ OURS = {
     "Unsupported": STEADY,
     "Invalid": tuple(REJECTED),
     "WorkersMissing": ("13-custom-resources",),
-    "ReplicaFailure": SERVICES_WITHOUT_OWNER,
 }
 """Conditions that KubeRay does not have, or had no reason for, and where they may be."""
 

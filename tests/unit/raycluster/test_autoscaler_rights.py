@@ -15,9 +15,9 @@ from raytide.kube.client import Client
 from raytide.kube.transport import Response
 from raytide.raycluster.controller import RayClusterController, RayClusterControllerOptions
 from raytide.raycluster.manifests.rbac import build_rights
-from raytide.raycluster.manifests.services import build_head_service
+from raytide.raycluster.manifests.services import build_head_service, build_headless_worker_service
 from raytide.raycluster.object_lookup import THERE_FOR_S
-from support.builders import raycluster, template
+from support.builders import group, raycluster, template
 from unit.raycluster.test_controller import IdleWorld, VirtualClock, Wire
 
 pytestmark = pytest.mark.looptime
@@ -201,14 +201,16 @@ async def test_a_role_of_somebody_elses_is_left_alone_and_the_user_is_told_whose
 async def test_what_a_restored_backup_brought_without_owners_is_used():
     """Velero drops owner references: everything has its right name and nobody's uid."""
     async with living() as here:
-        cluster = RayCluster.parse(raycluster(enableInTreeAutoscaling=True))
+        obj = raycluster(group("slice", replicas=1, numOfHosts=2), enableInTreeAutoscaling=True)
+        cluster = RayCluster.parse(obj)
         config = ClusterConfig()
         manifests = [manifest for _, manifest in build_rights(cluster, config.autoscaler)]
-        kinds = [*KINDS, "services"]
-        for kind, manifest in zip(kinds, [*manifests, build_head_service(cluster, config.pods)], strict=True):
+        services = [build_head_service(cluster, config.pods), build_headless_worker_service(cluster)]
+        kinds = [*KINDS, "services", "services"]
+        for kind, manifest in zip(kinds, [*manifests, *services], strict=True):
             metadata = {key: value for key, value in manifest["metadata"].items() if key != "ownerReferences"}
             here.world.store.create(kind, {**manifest, "metadata": metadata})
-        create(here)
+        here.world.create({**obj, "metadata": {"name": "demo", "namespace": "default"}})
         await asyncio.sleep(20)
         assert len(pods(here)) == 3
         assert condition(here, "ReplicaFailure") == {}

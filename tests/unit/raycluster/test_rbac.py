@@ -246,3 +246,25 @@ def test_a_binding_that_was_there_is_used_if_it_binds_our_account_to_our_role(ch
 def test_a_head_service_that_was_there_is_used_if_nobody_owns_it_and_workers_find_it(service, expected):
     observed = observe("uid-demo", pods=(), services=(service,), head_service_name="demo-head-svc")
     assert (observed.head_service is not None) == expected
+
+
+def headless_service(**fields):
+    headless = {"name": "demo-headless", "node_type": "", "identifier": "", "is_headless_worker_service": True}
+    return head_service(**{**headless, **fields})
+
+
+@pytest.mark.rule("FD:RC-B9", "RC:HL-1")
+@pytest.mark.parametrize(
+    ("service", "expected"),
+    [
+        pytest.param(headless_service(owner_uid=""), True, id="without an owner, of the right name"),
+        pytest.param(headless_service(owner_uid="", name="other"), False, id="without an owner, of another name"),
+        pytest.param(
+            headless_service(owner_uid="", is_headless_worker_service=False), False, id="without an owner or its label"
+        ),
+        pytest.param(headless_service(owner_uid="uid-of-another"), False, id="of another owner"),
+    ],
+)
+def test_an_existing_headless_service_is_used_if_it_has_no_owner_and_the_right_name(service, expected):
+    observed = observe("uid-demo", pods=(), services=(service,), head_service_name="demo-head-svc")
+    assert observed.has_headless_worker_service == expected

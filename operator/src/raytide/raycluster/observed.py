@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
 
-from raytide.api import actions
+from raytide.api import actions, constants
 from raytide.api.meta import Resource
 from raytide.api.pod import PodView
 from raytide.api.service import ServiceView
@@ -129,8 +129,9 @@ def observe(
 ) -> Observed:
     """The snapshot of what `cluster_uid` controls; pods that only carry the label are excluded.
 
-    So are services, except an unowned head service of the name `head_service_name`, as after a restored backup: workers
-    find their head by it, and a second service of that name cannot be created (FD:RC-B9).
+    So are services, except those without an owner that have the name of the head service or of the headless worker
+    service, as after a restored backup: pods find each other by them, and a second service of that name cannot be
+    created (FD:RC-B9).
     The last failed worker of each of `kept_groups` is kept, unless it is in `names_to_delete`.
     """
     mine, ungrouped, others = [], [], set(foreign_names)
@@ -151,7 +152,7 @@ def observe(
             service
             for service in services
             if service.owner_uid == cluster_uid
-            or (not service.owner_uid and service.is_head_service and service.name == head_service_name)
+            or (not service.owner_uid and _has_expected_name(service, head_service_name))
         ),
         foreign_names=frozenset(others),
         unready_nodes=unready_nodes,
@@ -159,3 +160,10 @@ def observe(
         missing=absent,
         seen_at=seen_at,
     )
+
+
+def _has_expected_name(service: ServiceView, head_service_name: str) -> bool:
+    """Whether it has the name under which such a service would be created."""
+    if service.is_head_service:
+        return service.name == head_service_name
+    return service.is_headless_worker_service and service.name == constants.headless_service_name(service.cluster)
