@@ -34,7 +34,7 @@ async def autoscaled(stage: Stage, replicas: int, most: int) -> ScriptedSidecar:
 
 
 async def two_writers(stage: Stage) -> None:
-    """S11: a loop rewrites `replicas`, down and up; nobody goes for it, and a higher number counts once."""
+    """RM:S11: a loop rewrites `replicas`, down and up; nobody goes for it, and a higher number counts once."""
     sidecar = await autoscaled(stage, 3, 12)
     await sidecar.decide("a", GroupDecision(6))
     await stage.settle()
@@ -60,7 +60,7 @@ async def two_writers(stage: Stage) -> None:
 
 
 async def on_and_off(stage: Stage) -> None:
-    """S10: switched off the spec rules and may shrink by choice; switched on the record does; paused the spec again."""
+    """RM:S10: switched off the spec rules and may shrink by choice; switched on the record does; paused the spec again."""
     sidecar = await autoscaled(stage, 4, 8)
     edit(stage, lambda spec: (spec.update(enableInTreeAutoscaling=False), find(spec, "a").update(replicas=2)))
     await stage.settle()

@@ -43,7 +43,7 @@ async def autoscaled(stage: AutoscaledStage, workers_of: dict[str, Any], tasks: 
 
 
 def grow(tasks: int) -> Any:
-    """S2: from none to many, and one more than there may be."""
+    """RM:S2: from none to many, and one more than there may be."""
 
     async def tell(stage: AutoscaledStage) -> None:
         await autoscaled(stage, demanded("a", tasks))
@@ -54,7 +54,7 @@ def grow(tasks: int) -> Any:
 
 
 def shrink(many: int, few: int) -> Any:
-    """S3: most of the work is done; who is idle goes by name, and nobody comes in its stead."""
+    """RM:S3: most of the work is done; who is idle goes by name, and nobody comes in its stead."""
 
     async def tell(stage: AutoscaledStage) -> None:
         await autoscaled(stage, demanded("a", many), many)
@@ -65,7 +65,7 @@ def shrink(many: int, few: int) -> Any:
 
 
 async def withdrawn(stage: AutoscaledStage) -> None:
-    """S4: there is no room for all that was asked for, and then nobody needs it: fewer, and nobody is named for it."""
+    """RM:S4: there is no room for all that was asked for, and then nobody needs it: fewer, and nobody is named for it."""
     await autoscaled(stage, demanded("a", 9), 2)
     until_s = stage.loop.time() + QUOTA_S
 
@@ -85,7 +85,7 @@ async def withdrawn(stage: AutoscaledStage) -> None:
 
 
 async def turned_busy(stage: AutoscaledStage) -> None:
-    """S3: work comes to a node in the very moment in which it is asked to leave; it stays, and so does the number."""
+    """RM:S3: work comes to a node in the very moment in which it is asked to leave; it stays, and so does the number."""
     await autoscaled(stage, demanded("a", 6), 5)
     stage.ray.late_tasks = 1
     stage.ray.ask(1)
@@ -93,7 +93,7 @@ async def turned_busy(stage: AutoscaledStage) -> None:
 
 
 async def slices(stage: AutoscaledStage) -> None:
-    """S5: two replicas of four hosts by demand, one host lost, and down to one replica again."""
+    """RM:S5: two replicas of four hosts by demand, one host lost, and down to one replica again."""
     await autoscaled(stage, demanded("a", 3, HOSTS), HOSTS)
     stage.ray.ask(HOSTS + 1)
     await stage.settle()
@@ -105,7 +105,7 @@ async def slices(stage: AutoscaledStage) -> None:
 
 
 async def workers_lost(stage: AutoscaledStage) -> None:
-    """S6: one worker is evicted, one fails, and a machine dies with what runs on it; the work goes on elsewhere."""
+    """RM:S6: one worker is evicted, one fails, and a machine dies with what runs on it; the work goes on elsewhere."""
     await autoscaled(stage, demanded("a", 6), 4)
     stage.world.evict(workers(stage, "a")[1])
     await stage.pass_time(3.0)
@@ -119,7 +119,7 @@ async def workers_lost(stage: AutoscaledStage) -> None:
 
 
 async def switched(stage: AutoscaledStage) -> None:
-    """S10: autoscaling is switched off and on, its rights are withdrawn and given back; the demand changes meanwhile."""
+    """RM:S10: autoscaling is switched off and on, its rights are withdrawn and given back; the demand changes meanwhile."""
     await autoscaled(stage, demanded("a", 6), 3)
     stage.is_judging_demand = False
     edit(stage, lambda spec: spec.update(enableInTreeAutoscaling=False))
@@ -138,7 +138,7 @@ async def switched(stage: AutoscaledStage) -> None:
 
 
 async def head_lost(stage: AutoscaledStage) -> None:
-    """S6: the head fails, and with it the GCS and the autoscaler; a new session finds its workers anew."""
+    """RM:S6: the head fails, and with it the GCS and the autoscaler; a new session finds its workers anew."""
     await autoscaled(stage, demanded("a", 6), 3)
     stage.world.kill_pod(workers(stage, "headgroup")[0], "Failed")
     await stage.pass_time(3.0)

@@ -28,7 +28,7 @@ def slices(name: str, replicas: int, hosts: int = HOSTS) -> dict[str, Any]:
 
 
 async def come_and_go(stage: Stage) -> None:
-    """S5: one replica, two, none of them broken on the way to one again."""
+    """RM:S5: one replica, two, none of them broken on the way to one again."""
     await live_cluster(stage, slices("a", 1))
     edit(stage, lambda spec: find(spec, "a").update(replicas=2))
     await stage.settle()
@@ -37,7 +37,7 @@ async def come_and_go(stage: Stage) -> None:
 
 
 async def host_lost(stage: Stage) -> None:
-    """S5: a host ends, its replica follows and is made anew; the other does not notice."""
+    """RM:S5: a host ends, its replica follows and is made anew; the other does not notice."""
     await live_cluster(stage, slices("a", 2, hosts=3))
     spared = set(workers(stage, "a")[3:])
     stage.world.evict(workers(stage, "a")[1])
@@ -65,7 +65,7 @@ async def resized(stage: Stage) -> None:
 
 
 async def named_by_one_host(stage: Stage) -> None:
-    """S5 with S3: one name ends four pods; the list is emptied later (RM:I15)."""
+    """RM:S5 with S3: one name ends four pods; the list is emptied later (RM:I15)."""
     await live_cluster(stage, slices("a", 2))
     named = workers(stage, "a")[1:2]
     edit(stage, lambda spec: find(spec, "a").update(replicas=1, scaleStrategy={"workersToDelete": named}))
@@ -112,7 +112,7 @@ class WorkerQuota:
 
 
 async def quota(stage: Stage) -> None:
-    """S4 in short: there is room for one replica and two hosts more, later for all."""
+    """RM:S4 in short: there is room for one replica and two hosts more, later for all."""
     stage.start()
     await stage.pass_time(2.0)
     stage.begin()

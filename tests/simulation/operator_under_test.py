@@ -102,7 +102,7 @@ class OperatorUnderTest:
         is_elected: bool = False,
     ) -> None:
         self.identity = identity
-        self._config = config
+        self.config = config
         self._transport = transport
         self._clock = clock
         self._rng = rng
@@ -129,7 +129,7 @@ class OperatorUnderTest:
 
     def _new_room(self, client: Client) -> Works:
         options = RayClusterControllerOptions(namer=self._name)
-        return RayClusterController(client, clock=self._clock, config=self._config, options=options)
+        return RayClusterController(client, clock=self._clock, config=self.config, options=options)
 
     def _new_elector(self, line: Line) -> Elector:
         timing = LeaseTiming()

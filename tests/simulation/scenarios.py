@@ -62,7 +62,7 @@ def workers(stage: Stage, group_name: str) -> list[str]:
 
 
 async def create(stage: Stage) -> None:
-    """S1: a head and three workers."""
+    """RM:S1: a head and three workers."""
     stage.start()
     await stage.pass_time(2.0)
     stage.begin()
@@ -71,7 +71,7 @@ async def create(stage: Stage) -> None:
 
 
 def grow(most: int) -> Callable[[Stage], Awaitable[None]]:
-    """S2: from none to many."""
+    """RM:S2: from none to many."""
 
     async def tell(stage: Stage) -> None:
         await live_cluster(stage, group("a", 0, most))
@@ -82,7 +82,7 @@ def grow(most: int) -> Callable[[Stage], Awaitable[None]]:
 
 
 def shrink_named(many: int, few: int) -> Callable[[Stage], Awaitable[None]]:
-    """S3: an autoscaler names who has to go, and later empties the list (RM:I15)."""
+    """RM:S3: an autoscaler names who has to go, and later empties the list (RM:I15)."""
 
     async def tell(stage: Stage) -> None:
         await live_cluster(stage, group("a", many, many))
@@ -96,21 +96,21 @@ def shrink_named(many: int, few: int) -> Callable[[Stage], Awaitable[None]]:
 
 
 async def shrink_unnamed(stage: Stage) -> None:
-    """S4: fewer, and the operator chooses."""
+    """RM:S4: fewer, and the operator chooses."""
     await live_cluster(stage, group("a", 7))
     edit(stage, lambda spec: find(spec, "a").update(replicas=2))
     await stage.settle()
 
 
 async def worker_evicted(stage: Stage) -> None:
-    """S6: a kubelet under pressure ends one worker."""
+    """RM:S6: a kubelet under pressure ends one worker."""
     await live_cluster(stage, group("a", 3))
     stage.world.evict(workers(stage, "a")[1])
     await stage.settle()
 
 
 async def head_fails(stage: Stage) -> None:
-    """S6: the head ends by itself, and a worker is deleted by force a moment later."""
+    """RM:S6: the head ends by itself, and a worker is deleted by force a moment later."""
     await live_cluster(stage, group("a", 2))
     stage.world.kill_pod(workers(stage, "headgroup")[0], "Failed")
     await stage.pass_time(0.3)
@@ -119,7 +119,7 @@ async def head_fails(stage: Stage) -> None:
 
 
 async def node_lost(stage: Stage) -> None:
-    """S6: a machine dies with some pods on it, and its Node is deleted later."""
+    """RM:S6: a machine dies with some pods on it, and its Node is deleted later."""
     await live_cluster(stage, group("a", 4))
     stage.world.lose_node(NODES[1])
     await stage.pass_time(20.0)
@@ -128,7 +128,7 @@ async def node_lost(stage: Stage) -> None:
 
 
 async def node_away(stage: Stage) -> None:
-    """S6, S12: the machine dies and its Node stays NotReady: its pods end for nobody and are replaced at once."""
+    """RM:S6, SC:S12: the machine dies and its Node stays NotReady: its pods end for nobody and are replaced at once."""
     await live_cluster(stage, group("a", 4))
     stage.world.lose_node(NODES[1])
     await _replaced(stage, 4)
@@ -155,7 +155,7 @@ async def _replaced(stage: Stage, count: int) -> None:
 
 
 async def delete_while_creating(stage: Stage) -> None:
-    """S8: the user changes their mind after the first writes."""
+    """RM:S8: the user changes their mind after the first writes."""
     stage.start()
     await stage.pass_time(2.0)
     stage.begin()
@@ -166,7 +166,7 @@ async def delete_while_creating(stage: Stage) -> None:
 
 
 async def delete_and_create_again(stage: Stage) -> None:
-    """S8: the same name at once for another cluster, while the first one's pods are still ending."""
+    """RM:S8: the same name at once for another cluster, while the first one's pods are still ending."""
     await live_cluster(stage, group("a", 3))
     stage.world.delete_cluster(NAME)
     stage.world.create(new_cluster([group("a", 2)]))
@@ -182,7 +182,7 @@ async def namespace_deleted(stage: Stage) -> None:
 
 
 async def template_changed(stage: Stage) -> None:
-    """S9: what runs is left alone; who comes later comes from the new template."""
+    """RM:S9: what runs is left alone; who comes later comes from the new template."""
     await live_cluster(stage, group("a", 3))
     edit(stage, lambda spec: find(spec, "a").update(template=template("worker", "rayproject/ray:2.61.0")))
     await stage.pass_time(3.0)
@@ -192,7 +192,7 @@ async def template_changed(stage: Stage) -> None:
 
 
 async def two_writers(stage: Stage) -> None:
-    """S11: a user and an autoscaler write `replicas` by turns, the latter with names that may be gone already."""
+    """RM:S11: a user and an autoscaler write `replicas` by turns, the latter with names that may be gone already."""
     await live_cluster(stage, group("a", 4))
     named = workers(stage, "a")[:2]
     edit(stage, lambda spec: find(spec, "a").update(replicas=6))
@@ -204,7 +204,7 @@ async def two_writers(stage: Stage) -> None:
 
 
 async def neighbours(stage: Stage) -> None:
-    """S12: two clusters whose names begin alike; one is scaled, the other deleted."""
+    """RM:S12: two clusters whose names begin alike; one is scaled, the other deleted."""
     stage.start()
     await stage.pass_time(2.0)
     stage.begin()
@@ -251,7 +251,7 @@ async def quota(stage: Stage) -> None:
 
 
 async def upgrade(stage: Stage) -> None:
-    """S14: SIGTERM for the operator, and a new one takes over a cluster that is well: it has nothing to write (RM:I19)."""
+    """RM:S14: SIGTERM for the operator, and a new one takes over a cluster that is well: it has nothing to write (RM:I19)."""
     await live_cluster(stage, group("a", 3))
     await stage.operator.stop()
     stage.operator.start()

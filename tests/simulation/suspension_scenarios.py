@@ -12,14 +12,14 @@ from simulation.stage import Stage
 
 
 async def suspend(stage: Stage) -> None:
-    """Somebody needs the room: all pods go."""
+    """RM:S7: all pods are deleted, because other workloads need the capacity."""
     await live_cluster(stage, group("a", 3))
     edit(stage, lambda spec: spec.update(suspend=True))
     await stage.settle()
 
 
 async def suspend_and_resume(stage: Stage) -> None:
-    """And the cluster comes back."""
+    """RM:S7: and the cluster comes back."""
     await suspend(stage)
     edit(stage, lambda spec: spec.update(suspend=False))
     await stage.settle()

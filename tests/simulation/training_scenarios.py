@@ -307,7 +307,7 @@ async def foreign_hands(stage: TrainingStage) -> None:
 
 
 async def upgrade(stage: TrainingStage) -> None:
-    """S14: SIGTERM, and a new operator takes over jobs that are well: it has nothing to write (RM:I19)."""
+    """RM:S14: SIGTERM, and a new operator takes over jobs that are well: it has nothing to write (RM:I19)."""
     await live(stage, new_job("a", 2, 8), new_job("b", 2, 2, gpu=1))
     await stage.operator.stop()
     stage.operator.start()
