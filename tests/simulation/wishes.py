@@ -53,7 +53,8 @@ def wanted(cluster: Mapping[str, Any]) -> dict[str, int]:
         if (decision := decided.get(group["groupName"])) is not None:
             is_foreign = replicas > decision["replicas"] and replicas != decision.get("foreign")
             replicas = replicas if is_foreign else decision["replicas"]
-        counts[group["groupName"]] = max(low, min(replicas, high)) * group.get("numOfHosts", 1)
+        size = 0 if group.get("suspend") is True else max(low, min(replicas, high))
+        counts[group["groupName"]] = size * group.get("numOfHosts", 1)
     return counts
 
 
