@@ -65,12 +65,12 @@ FAULTS = {
         "contains 7, not between",
     ),
     "a negative cool-down": ({"scaling__growCooldownSeconds": -1}, "spec.scaling.growCooldownSeconds", "is -1"),
+    "a negative run time": ({"scaling__minRuntimeSeconds": -1}, "spec.scaling.minRuntimeSeconds", "is -1"),
     "a negative cool-down of shrinking": (
         {"scaling__shrinkCooldownSeconds": -1},
         "spec.scaling.shrinkCooldownSeconds",
         "is -1",
     ),
-    "a negative run time": ({"scaling__minRuntimeSeconds": -1}, "spec.scaling.minRuntimeSeconds", "is -1"),
     "no time to start": ({"pendingTimeoutSeconds": 0}, "spec.pendingTimeoutSeconds", "is 0"),
     "a negative back-off limit": ({"backoffLimit": -1}, "spec.backoffLimit", "is -1"),
     "more failures than trainers": ({"maxFailedPercent": 101}, "spec.maxFailedPercent", "write 100 or less"),
@@ -118,7 +118,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.rule("TJ:2.1", "TJ:3-2", "TJ:3-4", "TJ:8-template")
+@pytest.mark.rule("TJ:2.1", "TJ:3-2", "TJ:3-4", "TJ:8-template", "TJ:8-scaling")
 @pytest.mark.parametrize(("change", "field", "words"), FAULTS.values(), ids=FAULTS)
 def test_one_fault_is_told_once_with_its_field_and_the_way_out(change, field, words):
     (fault,) = violations(seed(**change))
@@ -142,12 +142,14 @@ def test_fault_tolerance_is_no_matter_for_one_size(change):
 # --- names ---------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("TJ:8-name")
 @pytest.mark.parametrize("name", ["1job", "Job", "a.b", "a-", "a_b"])
 def test_a_name_has_to_be_that_of_a_service(name):
     (fault,) = violations(seed(name))
     assert (fault.field, "DNS-1035" in fault.message) == ("metadata.name", True)
 
 
+@pytest.mark.rule("TJ:8-name")
 @pytest.mark.parametrize(
     ("length", "trainers", "is_sound"),
     [
@@ -212,6 +214,7 @@ ODD = {
     ),
     "passes in two places": ({"passes": 2, "trainer__passes": 3}, "spec.trainer.passes", "spec.passes (2) is used"),
     "a step as wide as all": ({"scaling__step": 4}, "spec.scaling.step", "3 is the only size"),
+    "a step that does not meet the maximum": ({"scaling__step": 2}, "spec.scaling.step", "the largest is 5, not 6"),
     "sizes without the minimum": ({"scaling__allowedSizes": [4, 6]}, "spec.scaling.allowedSizes", "always allowed"),
     "nothing to run": ({"trainer__entrypoint": ""}, "spec.trainer.entrypoint", "nothing to run"),
     "parameter servers that ask for nothing": (
@@ -242,6 +245,7 @@ ODD = {
 }
 
 
+@pytest.mark.rule("TJ:8-scaling")
 @pytest.mark.parametrize(("change", "field", "words"), ODD.values(), ids=ODD)
 def test_what_is_odd_is_a_warning_and_no_fault(change, field, words):
     job = seed(**change)

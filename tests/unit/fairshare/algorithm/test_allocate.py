@@ -63,6 +63,7 @@ def said_to(plan: Allocation, name: str) -> str:
 # --- words -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("TJ:3.6a")
 def test_a_shrink_says_for_whom_and_for_what():
     world = World([node(cpu=8)], [job("a", 1, 8, 8), job("other", 2, 4, 0, is_gang=True)])
     shrink, growth = plan_of(world).resizes
@@ -209,6 +210,7 @@ def test_growth_goes_to_the_higher_priority_first():
 
 
 @pytest.mark.rule("TJ:7.11")
+@pytest.mark.rule("TJ:7.11", "TJ:6-380")
 def test_floors_go_to_the_higher_priority_first():
     gangs = [job("low", 2, 2, 0, is_gang=True), job("high", 2, 2, 0, is_gang=True, priority=1)]
     assert resizes_of(plan_of(World([node(cpu=3)], gangs))) == {"high": 2}

@@ -216,7 +216,7 @@ def test_new_bounds_count_at_the_next_plan(floor, ceiling, expected):
     assert settled(world.changed(job={"floor": floor, "ceiling": ceiling})).sizes()["job"] == expected
 
 
-@pytest.mark.rule("TJ:D10")
+@pytest.mark.rule("TJ:D10", "TJ:3.6b")
 def test_the_surplus_above_a_new_maximum_goes_at_once_even_in_a_cool_down():
     world = World([node(cpu=10)], [job("job", 1, 4, 6, may_shrink=False)])
     (only,) = allocate(world.pool()).resizes
