@@ -108,6 +108,22 @@ async def gang_reclaims(stage: TrainingStage) -> None:
     expect(stage, g=5, c=4, d=3)
 
 
+async def one_node_released(stage: TrainingStage) -> None:
+    """A trainer as large as a machine comes: the four trainers of one machine leave for it, and no others.
+
+    By index nine of them left, and five came again (FD:SH-B3).
+    """
+    await live(stage, new_job("a", 2, 12))
+    expect(stage, a=12)
+    before = set(stage.census.live_in(uid_of(stage, "a"), constants.TRAINER))
+    stage.world.create(new_job("d", 1, 1, cpu="4", startPolicy="Gang"))
+    await stage.settle()
+    expect(stage, a=8, d=1)
+    staying = before.intersection(stage.census.live_in(uid_of(stage, "a"), constants.TRAINER))
+    if len(staying) != 8:
+        stage.judge.note(f"{len(before) - len(staying)} of {len(before)} trainers were removed, 4 by the rules")
+
+
 async def one_ends(stage: TrainingStage) -> None:
     """All data of one job has been gone through: it ends, and the other takes the room."""
     await live(stage, new_job("a", 4, 10), new_job("b", 3, 12))
@@ -333,6 +349,7 @@ TRAINING = (
     _story("job-grows-alone", grow_alone, is_exact=True),
     _story("jobs-meet", meet),
     _story("gang-reclaims", gang_reclaims),
+    _story("one-node-released", one_node_released),
     _story("job-ends", one_ends),
     _story("bounds-edited", bounds_edited),
     _story("shrunk-without-zero", shrunk_without_zero),
