@@ -101,7 +101,7 @@ class Cluster:
             directory=directory,
             node_names=account.node_names,
             service_port=service_port,
-            door=account.door,
+            authenticator=account.authenticator,
             cpu=self.settings.node_cpu,
             memory=self.settings.node_memory,
             on_pods=on_pods,

@@ -29,7 +29,7 @@ KUBERNETES: Final = "kubernetes"
 APIS: Final = (EMBEDDED, KUBERNETES)
 ALREADY_RUNNING: Final = "AlreadyRunning"
 _RETRY_S: Final = 0.02
-_LOG_LINES_TOLD: Final = 5
+_LOG_TAIL_LINES: Final = 5
 
 
 class LaunchError(Exception):
@@ -188,5 +188,5 @@ def _sweep(state: StateDirectory) -> None:
 
 def _log_tail(log: Path) -> str:
     with contextlib.suppress(OSError):
-        return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES_TOLD:])
+        return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
     return ""

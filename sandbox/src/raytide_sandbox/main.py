@@ -139,10 +139,10 @@ def open_port(port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
-            told = f"port {port} on {HOST} is in use by another program"
+            text = f"port {port} on {HOST} is in use by another program"
         else:
-            told = f"port {port} on {HOST} cannot be opened: {error.strerror}"
-        raise PortError(f"{told}; choose another with --port, or --port 0 for any free one") from None
+            text = f"port {port} on {HOST} cannot be opened: {error.strerror}"
+        raise PortError(f"{text}; choose another with --port, or --port 0 for any free one") from None
     return listener
 
 

@@ -90,7 +90,7 @@ def test_an_index_that_is_no_number_is_none(label):
 def test_a_pod_that_failed_says_by_which_code(view, code, reason):
     assert view.has_failed
     assert view.exit_code == code
-    assert view.culprit.reason == reason
+    assert view.failed_container.reason == reason
 
 
 def test_a_pod_ended_when_its_last_container_did():

@@ -80,7 +80,7 @@ def test_an_object_with_ever_new_remarks_and_rejections_takes_bounded_memory(cor
         remarks = [EventSpec("InvalidRayClusterSpec", f"spec.x[{clock.at}] is wrong"), REMARK]
         correlator.emit(raycluster(), [outcome(Result.REJECTED, f"group-{clock.at}")], remarks)
     (told,) = correlator._reported.values()
-    assert len(told.remarks) == MOST_TOPICS
+    assert len(told.events) == MOST_TOPICS
     assert len(told.rejections) <= MOST_TOPICS
     assert sum(heard[0] == "Warning" for heard in ears.heard) == MOST_TOPICS
 
@@ -152,4 +152,4 @@ def test_what_was_said_of_an_earlier_generation_is_not_remembered(correlator, ea
         obj["metadata"]["generation"] = generation
         correlator.emit(obj, (), [REMARK])
     assert len(ears.heard) == 100
-    assert len(correlator._reported[key].remarks) == 1
+    assert len(correlator._reported[key].events) == 1

@@ -326,7 +326,7 @@ async def test_a_cancelled_pass_leaves_its_writes_in_doubt(world):
     await asyncio.sleep(1)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert world.overlay.is_doubtful(KEY, OWNER, create("a"))
+    assert world.overlay.is_outcome_unknown(KEY, OWNER, create("a"))
 
 
 @pytest.mark.rule("D15")

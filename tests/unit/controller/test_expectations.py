@@ -237,10 +237,10 @@ async def test_a_doubtful_create_keeps_counting_whatever_happens(world):
 async def test_a_repeated_create_that_is_answered_is_no_longer_doubtful(world):
     world.send(create())
     world.doubt(create())
-    assert world.overlay.is_doubtful(KEY, OWNER, create())
+    assert world.overlay.is_outcome_unknown(KEY, OWNER, create())
     world.send(create())
     world.accept(create(), live("u1", 12))
-    assert not world.overlay.is_doubtful(KEY, OWNER, create())
+    assert not world.overlay.is_outcome_unknown(KEY, OWNER, create())
     assert world.due() == ()
 
 

@@ -355,4 +355,4 @@ def test_what_is_no_range_names_nobody_or_only_its_beginning(text):
 
 def test_a_pod_without_container_statuses_has_no_exit_code():
     pod = JobPod(namespace="default", name="x", phase="Failed")
-    assert (pod.exit_code, pod.finished_at, pod.culprit) == (None, "", None)
+    assert (pod.exit_code, pod.finished_at, pod.failed_container) == (None, "", None)

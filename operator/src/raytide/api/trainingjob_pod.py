@@ -94,14 +94,14 @@ class JobPod(ManagedPod, frozen=True, gc=False, kw_only=True):
         return self.disruption.is_true or self.reason in DISRUPTION_REASONS or self.reason.startswith(OUT_OF_PREFIX)
 
     @property
-    def culprit(self) -> ContainerView | None:
+    def failed_container(self) -> ContainerView | None:
         """The first container with a non-zero exit code, init containers first."""
         return next((c for c in (*self.init_containers, *self.containers) if c.exit_code), None)
 
     @property
     def exit_code(self) -> int | None:
         """The exit code with which it failed; None where no container reported one."""
-        return self.culprit.exit_code if self.culprit else None
+        return self.failed_container.exit_code if self.failed_container else None
 
     @property
     def finished_at(self) -> str:

@@ -92,8 +92,8 @@ def priority_class_of(job: TrainingJob, role: str) -> str:
     template = (role_spec(job, role).template or {}).get("spec")
     if not isinstance(template, dict) or "priorityClassName" not in template:
         return job.spec.priority_class_name
-    said = template["priorityClassName"]
-    return said if isinstance(said, str) else ""
+    class_name = template["priorityClassName"]
+    return class_name if isinstance(class_name, str) else ""
 
 
 def scheduling_spec(job: TrainingJob, role: str) -> Manifest:

@@ -68,7 +68,7 @@ class Supervisor:
         while True:
             started_at = time.monotonic()
             self._start(life_line)
-            if self._is_told_to_end(None):
+            if self._has_to_stop(None):
                 return 0
             if self._exit_code == BAD_ARGUMENTS:
                 return BAD_ARGUMENTS
@@ -76,7 +76,7 @@ class Supervisor:
                 self._backoff.reset()
             rest_s = self._backoff.next_s()
             self._say(messages.process_ended(self._exit_code, rest_s))
-            if self._is_told_to_end(rest_s):
+            if self._has_to_stop(rest_s):
                 return 0
 
     def _start(self, life_line: str) -> None:
@@ -88,14 +88,14 @@ class Supervisor:
             self._exit_code = 1
             self._say(messages.process_not_started(error))
 
-    def _is_told_to_end(self, rest_s: float | None) -> bool:
+    def _has_to_stop(self, rest_s: float | None) -> bool:
         """Wait until the child ends (None), or for a time without one; true as soon as a termination signal arrives."""
         ends_at = None if rest_s is None else time.monotonic() + rest_s
         while (self._child or ends_at is not None) and (left_s := _left_s(ends_at)) > 0:
             arrived = signal.sigtimedwait(EXPECTED, left_s)
             number = signal.Signals(arrived.si_signo) if arrived else None
             if number is signal.SIGCHLD:
-                self._bury()
+                self._reap()
             elif number is not None and self._child:
                 os.kill(self._child, number)
             if number in ENDING:
@@ -108,13 +108,13 @@ class Supervisor:
         ends_at = time.monotonic() + LAST_WORDS_S
         while self._child and (left_s := _left_s(ends_at)) > 0:
             if signal.sigtimedwait({signal.SIGCHLD}, left_s) is not None:
-                self._bury()
+                self._reap()
         if self._child:
             self._say(messages.process_killed(LAST_WORDS_S))
             os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, 0)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         """Reap all ended processes, the child and adopted orphans."""
         while True:
             try:

@@ -66,7 +66,7 @@ class ActionRunner:
         doubtful = [create for create in creates if create.name in unwanted or not may_create]
         for create in doubtful:
             await self._executor.look_for(create, key=key, owner_uid=owner_uid)
-            if not self.overlays[create.resource].is_doubtful(key, owner_uid, create):
+            if not self.overlays[create.resource].is_outcome_unknown(key, owner_uid, create):
                 self._settled.add(key)  # the plan assumed that it might exist
         waiting = {(create.resource, create.group) for create in doubtful}
         going = {action.name for action in actions if isinstance(action, Delete)}

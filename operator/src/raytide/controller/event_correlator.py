@@ -14,9 +14,9 @@ from raytide.api.actions import EventSpec, Outcome, Result
 from raytide.api.meta import Key, Manifest
 from raytide.runtime.clock import Clock
 
-REMARKS_APART_S: Final = 600.0
+EVENT_INTERVAL_S: Final = 600.0
 REJECTION_INTERVAL_S: Final = 60.0
-MOST_REMARKS: Final = 25
+MAX_EVENTS: Final = 25
 """Remarks recorded per object and pass; the next ones follow when these are resolved."""
 MOST_TOPICS: Final = 100
 """Remarks, and as many rejections, remembered per object: bounds what one object can use of our memory and of etcd."""
@@ -34,10 +34,10 @@ class Recorder(Protocol):
         ...
 
 
-def _first(remarks: Iterable[EventSpec]) -> Iterator[EventSpec]:
-    """The first `MOST_REMARKS` remarks, and one with the number of further ones."""
-    left = iter(remarks)
-    yield from islice(left, MOST_REMARKS)
+def _first(events: Iterable[EventSpec]) -> Iterator[EventSpec]:
+    """The first `MAX_EVENTS` remarks, and one with the number of further ones."""
+    left = iter(events)
+    yield from islice(left, MAX_EVENTS)
     if (following := next(left, None)) is not None:
         more = 1 + sum(1 for _ in left)
         yield replace(
@@ -51,7 +51,7 @@ class _Emitted:
 
     version: tuple[str, int]
     """uid and generation of the object."""
-    remarks: dict[tuple[str, str], float | None] = field(default_factory=dict)
+    events: dict[tuple[str, str], float | None] = field(default_factory=dict)
     """Time since when a remark has been absent, by reason and note; None while passes make it."""
     rejections: dict[tuple[str, str], float] = field(default_factory=dict)
     """Time until which a rejection is not recorded again, by group and purpose."""
@@ -73,29 +73,29 @@ class EventCorrelator:
         self._clock = clock
         self._reported: dict[Key, _Emitted] = {}
 
-    def emit(self, regarding: Manifest, outcomes: Sequence[Outcome], remarks: Iterable[EventSpec]) -> None:
+    def emit(self, regarding: Manifest, outcomes: Sequence[Outcome], events: Iterable[EventSpec]) -> None:
         """Record the outcomes and remarks that are new."""
         metadata = regarding["metadata"]
         key = Key(metadata.get("namespace", ""), metadata["name"])
         version = (metadata.get("uid", ""), metadata.get("generation", 0))
-        told = self._reported.setdefault(key, _Emitted(version))
-        if told.version != version:  # remarks of another generation do not count for this one
-            told.version, told.remarks = version, {}
+        reported = self._reported.setdefault(key, _Emitted(version))
+        if reported.version != version:  # remarks of another generation do not count for this one
+            reported.version, reported.events = version, {}
         now = self._clock.monotonic()
-        for remark in _due_events(told.remarks, _first(remarks), now):
+        for event in _due_events(reported.events, _first(events), now):
             self._recorder.record(
                 regarding,
-                event_type=remark.event_type,
-                reason=remark.reason,
-                note=remark.message,
-                action=remark.action,
+                event_type=event.event_type,
+                reason=event.reason,
+                note=event.message,
+                action=event.action,
             )
-        told.rejections = {topic: until for topic, until in told.rejections.items() if until > now}
+        reported.rejections = {topic: until for topic, until in reported.rejections.items() if until > now}
         fresh_groups: dict[tuple[str, str], bool] = {}
-        fresh = [outcome for outcome in outcomes if _is_due(told.rejections, outcome, fresh_groups, now)]
+        fresh = [outcome for outcome in outcomes if _is_due(reported.rejections, outcome, fresh_groups, now)]
         if fresh:
             self._recorder.record_outcomes(regarding, fresh)
-        if not told.remarks and not told.rejections:
+        if not reported.events and not reported.rejections:
             self.forget(key)
 
     def forget(self, key: Key) -> None:
@@ -103,27 +103,31 @@ class EventCorrelator:
         self._reported.pop(key, None)
 
 
-def _due_events(told: dict[tuple[str, str], float | None], remarks: Iterable[EventSpec], now: float) -> list[EventSpec]:
-    """The remarks of a pass that were not recorded yet; updates `told`, also for remarks that are absent now."""
-    for topic in [topic for topic, gone_at in told.items() if gone_at is not None and now - gone_at >= REMARKS_APART_S]:
-        del told[topic]
+def _due_events(
+    reported: dict[tuple[str, str], float | None], events: Iterable[EventSpec], now: float
+) -> list[EventSpec]:
+    """The remarks of a pass that were not recorded yet; updates `reported`, also for remarks that are absent now."""
+    for topic in [
+        topic for topic, gone_at in reported.items() if gone_at is not None and now - gone_at >= EVENT_INTERVAL_S
+    ]:
+        del reported[topic]
     made, news = set(), []
-    for remark in remarks:
-        topic = (remark.reason, remark.message)
-        if topic not in told:
-            if len(told) >= MOST_TOPICS:
+    for event in events:
+        topic = (event.reason, event.message)
+        if topic not in reported:
+            if len(reported) >= MOST_TOPICS:
                 continue
-            news.append(remark)
-        told[topic] = None
+            news.append(event)
+        reported[topic] = None
         made.add(topic)
-    for topic, gone_at in told.items():
+    for topic, gone_at in reported.items():
         if gone_at is None and topic not in made:
-            told[topic] = now
+            reported[topic] = now
     return news
 
 
 def _is_due(
-    told: dict[tuple[str, str], float], outcome: Outcome, fresh: dict[tuple[str, str], bool], now: float
+    reported: dict[tuple[str, str], float], outcome: Outcome, fresh: dict[tuple[str, str], bool], now: float
 ) -> bool:
     if outcome.result is Result.DONE:
         return True
@@ -131,7 +135,7 @@ def _is_due(
         return False
     topic = (outcome.action.group, outcome.action.failure_reason)
     if topic not in fresh:
-        fresh[topic] = topic not in told and len(told) < MOST_TOPICS
+        fresh[topic] = topic not in reported and len(reported) < MOST_TOPICS
         if fresh[topic]:
-            told[topic] = now + REJECTION_INTERVAL_S
+            reported[topic] = now + REJECTION_INTERVAL_S
     return fresh[topic]

@@ -215,7 +215,7 @@ class Executor:
             await write
             return
         entry = run.key, run.owner_uid, action
-        was_doubtful = overlay.is_doubtful(*entry)
+        was_unknown = overlay.is_outcome_unknown(*entry)
         overlay.sending(*entry)
         try:
             live = await write
@@ -223,13 +223,13 @@ class Executor:
             overlay.rejected(*entry)
             raise
         except ApiStatusError:
-            if was_doubtful and isinstance(action, Create):
+            if was_unknown and isinstance(action, Create):
                 await self._settle_rejected(overlay, run, action)
             else:
                 overlay.rejected(*entry)
             raise
         except ApiUnavailableError as error:
-            (overlay.outcome_unknown if error.is_outcome_unknown or was_doubtful else overlay.rejected)(*entry)
+            (overlay.outcome_unknown if error.is_outcome_unknown or was_unknown else overlay.rejected)(*entry)
             raise
         except BaseException:  # cancelled while waiting for the answer, or a bug in decoding it
             overlay.outcome_unknown(*entry)

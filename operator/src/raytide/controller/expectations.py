@@ -61,7 +61,7 @@ class _Entry:
     uid: str
     due_at: float
     attempts: int = 1
-    is_doubtful: bool = False
+    is_outcome_unknown: bool = False
     known_version: int = 0
     """The informer's version of the namespace when this was first sent; a create is stored above it."""
     is_gone: bool = False
@@ -163,7 +163,7 @@ class Expectations(Generic[V]):
         if any(not entry.has_asked_relist for entry in due):
             self._ask_relist()
         for entry in due:
-            if not entry.has_asked_relist and not entry.is_doubtful:
+            if not entry.has_asked_relist and not entry.is_outcome_unknown:
                 self._log_unseen(key, entry)
             entry.has_asked_relist = True
         return tuple(entry.action for entry in due)
@@ -227,7 +227,7 @@ class Expectations(Generic[V]):
         entry = self._entry(book, action) if book else None
         if book is None or entry is None:
             return
-        entry.is_doubtful, entry.given_up_at = False, float("-inf")
+        entry.is_outcome_unknown, entry.given_up_at = False, float("-inf")
         if entry.due_at <= (now := self._clock.monotonic()):  # it was looked up, not sent again
             entry.due_at = now + self._patience_s
         entry.version = None if live is None else version_number(self._version_of(live))
@@ -246,7 +246,7 @@ class Expectations(Generic[V]):
         book = self._book(key, owner_uid)
         entry = self._entry(book, action) if book else None
         if entry is not None:
-            entry.is_doubtful = True
+            entry.is_outcome_unknown = True
             entry.given_up_at = self._clock.monotonic()
             self._put_off(entry)
 
@@ -288,13 +288,13 @@ class Expectations(Generic[V]):
             book = self._books[key] = _Book(owner_uid)
         book.patched[self._uid_of(live)] = live
 
-    def is_doubtful(self, key: Key, owner_uid: str, action: Create | Delete) -> bool:
+    def is_outcome_unknown(self, key: Key, owner_uid: str, action: Create | Delete) -> bool:
         """Whether an earlier send of it has an unknown outcome."""
         book = self._book(key, owner_uid)
         entry = self._entry(book, action) if book else None
-        return entry is not None and entry.is_doubtful
-
-    # --- internal ---------------------------------------------------------------------------------------------------
+        return (
+            entry is not None and entry.is_outcome_unknown
+        )  # --- internal ---------------------------------------------------------------------------------------------------
 
     def _book(self, key: Key, owner_uid: str) -> _Book[V] | None:
         book = self._books.get(key)

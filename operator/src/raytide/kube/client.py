@@ -153,7 +153,7 @@ class Client:
         self._clock = clock
         self._timeout_s = timeout_s
         self._write_gate = write_gate
-        self._in_doubt_until = float("-inf")
+        self._outcome_unknown_until = float("-inf")
         self._headers = {"accept": "application/json", "user-agent": user_agent(version)}
 
     def unanswered_s(self) -> float:
@@ -161,7 +161,7 @@ class Client:
 
         A request that was cancelled or lost here may still be carried out within its `?timeout=`.
         """
-        return max(0.0, self._in_doubt_until - self._clock.boottime())
+        return max(0.0, self._outcome_unknown_until - self._clock.boottime())
 
     async def get(self, resource: Resource, key: Key) -> Manifest | None:
         """Return the object, or None if it does not exist."""
@@ -346,11 +346,11 @@ class Client:
             )
             return _decoded(_accept(response), read)
         except asyncio.CancelledError:
-            self._in_doubt_until = max(self._in_doubt_until, ends_at)
+            self._outcome_unknown_until = max(self._outcome_unknown_until, ends_at)
             raise
         except ApiUnavailableError as error:
             if error.is_outcome_unknown:
-                self._in_doubt_until = max(self._in_doubt_until, ends_at)
+                self._outcome_unknown_until = max(self._outcome_unknown_until, ends_at)
             raise
 
     def _granted_s(self) -> float:

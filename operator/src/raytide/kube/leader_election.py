@@ -177,10 +177,10 @@ class Elector:
         if self._held is not None and await self._has_written(self._held):
             return True
         lease = await self._client.get(LEASES, self._key)
-        verdict = decide(self._look(lease), self.identity)
-        if self._is_leading and not self._is_still_ours(verdict):
+        decision = decide(self._look(lease), self.identity)
+        if self._is_leading and not self._is_still_ours(decision):
             return False
-        if verdict is LeaseDecision.WAIT:
+        if decision is LeaseDecision.WAIT:
             return False
         return await self._has_written(lease) or self._is_leading
 
@@ -193,10 +193,10 @@ class Elector:
             self._sighting = sight(self._sighting, record, self._clock.boottime(), longest_gap_s=gap_s)
         return self._sighting
 
-    def _is_still_ours(self, verdict: LeaseDecision) -> bool:
+    def _is_still_ours(self, decision: LeaseDecision) -> bool:
         """Whether no other candidate has held the lease since this term began."""
         is_same = self._sighting is not None and self._sighting.record.transitions == self._transitions
-        return verdict is LeaseDecision.RENEW and is_same
+        return decision is LeaseDecision.RENEW and is_same
 
     async def _has_written(self, lease: Manifest | None) -> bool:
         """Renew or acquire; protection starts when the request is sent. False: another candidate was faster."""

@@ -148,9 +148,9 @@ class _Activity:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._at = clock.monotonic()
-        self._is_deaf = False
+        self._has_no_lines = False
         """The last watch brought no line."""
-        self._is_mute = False
+        self._is_timed_out = False
         """The last opened watch fell silent, and no line has arrived since."""
 
     @property
@@ -161,29 +161,29 @@ class _Activity:
     def note_answer(self) -> None:
         """An answer, or the normal end of a watch."""
         self._at = self._clock.monotonic()
-        self._is_deaf = False
+        self._has_no_lines = False
 
     def note_list(self) -> None:
         """A page of a list."""
-        if not self._is_deaf:
+        if not self._has_no_lines:
             self._at = self._clock.monotonic()
 
     def note_chunk(self, chunk: bytes) -> None:
         """Bytes of a watch; empty once it is open."""
-        if chunk or not self._is_mute:
+        if chunk or not self._is_timed_out:
             self.note_answer()
         if chunk:
-            self._is_mute = False
+            self._is_timed_out = False
 
     def note_end(self) -> None:
         """The normal end of a watch."""
         self.note_answer()
-        self._is_mute = False
+        self._is_timed_out = False
 
     def note_silence(self, *, has_lines: bool, is_whole: bool) -> None:
         """A watch without an answer; `is_whole`: for the whole time after which it counts as dead."""
-        self._is_deaf = self._is_deaf or not has_lines
-        self._is_mute = self._is_mute or is_whole
+        self._has_no_lines = self._has_no_lines or not has_lines
+        self._is_timed_out = self._is_timed_out or is_whole
 
 
 class Reflector:
@@ -242,10 +242,10 @@ class Reflector:
         self._silence_s = silence_s
         self._if_forbidden = if_forbidden
         self._forbidden_s = forbidden_s
-        self._told = ("", "")
+        self._logged = ("", "")
         """The last logged permission error and its consequence."""
         self._lines = 0
-        self._fruitless = 0
+        self._watches_without_events = 0
         self._backoff = Backoff(first_s=0.2, longest_s=LONGEST_WAIT_S)
         self._absent = Backoff(first_s=1.0, longest_s=30.0)
         self._events = msgspec.json.Decoder(_Event)
@@ -317,7 +317,7 @@ class Reflector:
         self._sink.replace()
         self.version, self.trouble, self.is_listable = version, "", True
         self.lists += 1
-        self._fruitless = 0
+        self._watches_without_events = 0
         self._absent.reset()
         self._listed_at = self._clock.monotonic()
         self._activity.note_list()
@@ -380,16 +380,16 @@ class Reflector:
         log.log(level, "%s: the API server does not serve this resource yet", self.trouble)
         return wait_s
 
-    def _forbidden_wait_s(self, verb: str, trouble: Exception) -> float:
+    def _forbidden_wait_s(self, verb: str, error: Exception) -> float:
         """Seconds to wait for an optional permission, which may be granted at run time; 0 for any other error."""
-        self.trouble = f"cannot {verb} {self._collection}: {trouble}"
+        self.trouble = f"cannot {verb} {self._collection}: {error}"
         consequence = self._if_forbidden()
-        if not (consequence and isinstance(trouble, ApiStatusError) and trouble.status == 403):
+        if not (consequence and isinstance(error, ApiStatusError) and error.status == 403):
             return 0.0
-        if (self.trouble, consequence) != self._told:
+        if (self.trouble, consequence) != self._logged:
             words = "%s; until this is allowed, %s; retrying every %.0f s"
             log.info(words, self.trouble, consequence, self._forbidden_s)
-        self._told = self.trouble, consequence
+        self._logged = self.trouble, consequence
         return self._forbidden_s
 
     def _note_answer(self, trouble: Exception) -> None:
@@ -397,21 +397,21 @@ class Reflector:
         if isinstance(trouble, ApiStatusError) or (isinstance(trouble, ApiUnavailableError) and trouble.is_answer):
             self._activity.note_answer()
 
-    def _after(self, trouble: Exception) -> float:
+    def _after(self, error: Exception) -> float:
         """Decide whether to resume or relist; returns the seconds to wait."""
-        self._fruitless = 0 if self._lines else self._fruitless + 1
-        is_expired = isinstance(trouble, ApiStatusError) and trouble.status == 410
-        if isinstance(trouble, _RelistError) or is_expired or self._fruitless >= RESUMES:
+        self._watches_without_events = 0 if self._lines else self._watches_without_events + 1
+        is_expired = isinstance(error, ApiStatusError) and error.status == 410
+        if isinstance(error, _RelistError) or is_expired or self._watches_without_events >= RESUMES:
             self._must_list = True
-        return self._wait_s("relisting" if self._must_list else "watch interrupted", trouble)
+        return self._wait_s("relisting" if self._must_list else "watch interrupted", error)
 
-    def _wait_s(self, what: str, trouble: Exception) -> float:
-        longest_s = AWAY_S if isinstance(trouble, ApiUnavailableError | TimeoutError) else self._backoff.longest_s
-        asked_s = min(getattr(trouble, "retry_after_s", None) or 0.0, LONGEST_WAIT_S)
+    def _wait_s(self, what: str, error: Exception) -> float:
+        longest_s = AWAY_S if isinstance(error, ApiUnavailableError | TimeoutError) else self._backoff.longest_s
+        asked_s = min(getattr(error, "retry_after_s", None) or 0.0, LONGEST_WAIT_S)
         wait_s = max(min(self._backoff.next_s(), longest_s), asked_s)
         resource, namespace = self._collection.resource, self._collection.namespace
         where = f" in {namespace}" if namespace else ""
-        log.warning("%s%s: %s, retrying in %.1f s: %s", resource.plural, where, what, wait_s, trouble)
+        log.warning("%s%s: %s, retrying in %.1f s: %s", resource.plural, where, what, wait_s, error)
         return wait_s
 
     async def _read(self) -> None:

@@ -126,25 +126,25 @@ class KopfEventSource:
             for kind in self._kinds.values():
                 kind.watch_lag.reset()
             kopf_thread = self._start(asyncio.get_running_loop(), served)
-            born_at = self._clock.monotonic()
+            started_at = self._clock.monotonic()
             try:
                 while not (kopf_thread.ended.is_set() or self._lag_s() > tolerance_s or self._served() != served):
                     if not any(kind.watch_lag.has_pending_versions for kind in self._kinds.values()):
                         tolerance_s = LAG_TOLERANCE_S
                     await _wait_for(kopf_thread.ended, CHECK_EVERY_S)
-                has_died = kopf_thread.ended.is_set()
-                has_trailed = not has_died and self._served() == served
-                why = "it ended" if has_died else f"its watch is {self._lag_s():.0f} s behind"
+                has_ended = kopf_thread.ended.is_set()
+                has_trailed = not has_ended and self._served() == served
+                why = "it ended" if has_ended else f"its watch is {self._lag_s():.0f} s behind"
             finally:
                 await self._end(kopf_thread)
-            if not (has_died or has_trailed):
+            if not (has_ended or has_trailed):
                 log.info("restarting kopf: the API server serves other kinds than before")
                 continue
             log.warning("restarting kopf: %s", why)
             KOPF_RESTARTS.inc()
             if has_trailed:
                 tolerance_s = min(LONGEST_TOLERANCE_S, tolerance_s * 2)
-            if has_trailed or self._clock.monotonic() - born_at > LIVED_S:
+            if has_trailed or self._clock.monotonic() - started_at > LIVED_S:
                 deaths.reset()
             await asyncio.sleep(deaths.next_s())
 

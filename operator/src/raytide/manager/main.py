@@ -179,14 +179,14 @@ class Operator:
         """The first SIGTERM or SIGINT starts an ordered shutdown; the second kills the process."""
         loop = asyncio.get_running_loop()
 
-        def told_to_stop() -> None:
+        def on_stop_signal() -> None:
             self._stop.set()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_DFL)
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, told_to_stop)
+            loop.add_signal_handler(number, on_stop_signal)
 
     async def _stop_in_order(self) -> None:
         await self._stop.wait()

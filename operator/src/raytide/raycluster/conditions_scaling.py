@@ -79,15 +79,20 @@ def replicas_contended(cluster: RayCluster, scaling: Scaling, now: datetime) -> 
     """
     if scaling.record is None or scaling.fault is not None:
         return None
-    told = find_condition(cluster.status.get("conditions") or (), constants.REPLICAS_CONTENDED)
+    condition = find_condition(cluster.status.get("conditions") or (), constants.REPLICAS_CONTENDED)
     differences = _differences(cluster, scaling)
     if not differences:
-        if told is None or now - _agreed_since(cluster, told, now) >= SETTLED_AFTER:
+        if condition is None or now - _agreed_since(cluster, condition, now) >= SETTLED_AFTER:
             return None
         return ConditionUpdate(
-            constants.REPLICAS_CONTENDED, told.get("status", "False"), told.get("reason", ""), told.get("message", "")
+            constants.REPLICAS_CONTENDED,
+            condition.get("status", "False"),
+            condition.get("reason", ""),
+            condition.get("message", ""),
         )
-    is_old = told is not None and (told.get("status") == "True" or _left(told, CONTENDED_AFTER, now) <= 0)
+    is_old = condition is not None and (
+        condition.get("status") == "True" or _left(condition, CONTENDED_AFTER, now) <= 0
+    )
     reason = "ReplicasRewritten" if is_old else "ReplicasDiffer"
     return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_old, reason=reason, message="; ".join(differences))
 
@@ -106,9 +111,9 @@ def scaling_limited(cluster: RayCluster, scaling: Scaling) -> ConditionUpdate | 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _left(told: Mapping[str, Any], limit: timedelta, now: datetime) -> float:
+def _left(condition: Mapping[str, Any], limit: timedelta, now: datetime) -> float:
     """Seconds until the condition's status is as old as `limit`; zero or less when it already is."""
-    since = parse_timestamp(str(told.get("lastTransitionTime"))) or now
+    since = parse_timestamp(str(condition.get("lastTransitionTime"))) or now
     return (since + limit - now).total_seconds()
 
 
@@ -149,14 +154,14 @@ def last_writer(cluster: RayCluster, group: str) -> str:
     return max(writers)[1] if writers else ""
 
 
-def _agreed_since(cluster: RayCluster, told: Mapping[str, Any], now: datetime) -> datetime:
+def _agreed_since(cluster: RayCluster, condition: Mapping[str, Any], now: datetime) -> datetime:
     """The earliest moment from which spec and record can have agreed: the last write of replicas by any manager.
 
     Read from managedFields, so that it needs no memory. A time in the future is ignored.
     """
     groups = [group.group_name for group in cluster.spec.worker_group_specs]
     moments = [written.at for written in _writes(cluster) if written.at <= now and any(map(written.is_of, groups))]
-    since = parse_timestamp(str(told.get("lastTransitionTime"))) or now
+    since = parse_timestamp(str(condition.get("lastTransitionTime"))) or now
     return max([since, *moments])
 
 

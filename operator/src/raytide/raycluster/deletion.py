@@ -50,7 +50,9 @@ def deletion(obj: Mapping[str, Any], pods: Iterable[PodView], now: datetime) -> 
     left_s = _left_s(obj["metadata"], now)
     if is_running and left_s > 0:
         return Deletion(requeue_after_s=left_s)
-    return Deletion(_release(obj["metadata"], finalizers), _remark(obj, {pod.phase for pod in cleanups}, is_running))
+    return Deletion(
+        _release(obj["metadata"], finalizers), _stuck_event(obj, {pod.phase for pod in cleanups}, is_running)
+    )
 
 
 def _left_s(metadata: Mapping[str, Any], now: datetime) -> float:
@@ -76,7 +78,7 @@ def _release(metadata: Mapping[str, Any], finalizers: Iterable[str]) -> Patch:
     )
 
 
-def _remark(obj: Mapping[str, Any], phases: set[str], is_running: bool) -> EventSpec | None:  # noqa: FBT001
+def _stuck_event(obj: Mapping[str, Any], phases: set[str], is_running: bool) -> EventSpec | None:  # noqa: FBT001
     """Event about data that may remain in Redis, which only the user can remove then; None when there is none."""
     if "Succeeded" in phases or _text(obj, "spec", "gcsFaultToleranceOptions", "backend") == ROCKSDB:
         return None

@@ -140,11 +140,11 @@ def fault_of(record: DecisionRecord, cluster: RayCluster, observed: Observed) ->
 
 def is_stale(cluster: RayCluster, now: datetime) -> bool:
     """Whether the record has been invalid too long, by the condition's age; without a condition the fault is new."""
-    told = find_condition(cluster.status.get("conditions") or (), constants.AUTOSCALER_DOWN)
-    if told is None:
+    condition = find_condition(cluster.status.get("conditions") or (), constants.AUTOSCALER_DOWN)
+    if condition is None:
         return False
-    since = parse_timestamp(str(told.get("lastTransitionTime")))
-    return told.get("status") == "True" or (since is not None and now - since >= STALE_AFTER)
+    since = parse_timestamp(str(condition.get("lastTransitionTime")))
+    return condition.get("status") == "True" or (since is not None and now - since >= STALE_AFTER)
 
 
 def _record_to_judge(cluster: RayCluster) -> DecisionRecord | None:

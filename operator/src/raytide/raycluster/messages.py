@@ -171,8 +171,8 @@ def head_node_lost(node: str) -> str:
 
 def head_gone(reason: object, message: object) -> str:
     """Why a head is lost: its last HeadPodReady condition, which was False."""
-    told = ": ".join(str(part) for part in (reason, message) if part)
-    return f"it was not ready ({told[:LONGEST_MESSAGE]}) and no longer exists"
+    last_condition = ": ".join(str(part) for part in (reason, message) if part)
+    return f"it was not ready ({last_condition[:LONGEST_MESSAGE]}) and no longer exists"
 
 
 READY_HEAD_DELETED: Final = "it was deleted while it was ready"

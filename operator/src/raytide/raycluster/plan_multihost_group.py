@@ -57,12 +57,12 @@ class ReplicaPlan(GroupChanges):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Replica:
-    """The live hosts of one replica, one per index; `verdict` is the reason to delete it, empty to keep it."""
+    """The live hosts of one replica, one per index; `delete_reason` is the reason to delete it, empty to keep it."""
 
     name: str
     index: int
     hosts: tuple[PodView, ...]
-    verdict: str = ""
+    delete_reason: str = ""
 
     @property
     def seniority(self) -> tuple[str, int]:
@@ -100,8 +100,8 @@ def plan_replicas(
     replicas_wanted = 0 if group.suspend else inputs.desired.replicas
     target = _Target(replicas_wanted, group.num_of_hosts, inputs.desired.names, inputs.exit_grace)
     replicas = tuple(_replicas(pods, target))
-    to_delete = [replica for replica in replicas if replica.verdict]
-    sound = [replica for replica in replicas if not replica.verdict]
+    to_delete = [replica for replica in replicas if replica.delete_reason]
+    sound = [replica for replica in replicas if not replica.delete_reason]
     surplus = _surplus(sound, target, may_choose_victims=inputs.may_choose_victims)
     beyond = set(map(id, surplus))
     kept = [replica for replica in sound if id(replica) not in beyond]
@@ -112,7 +112,7 @@ def plan_replicas(
     ending = {replica.name for replica in to_delete} - {""}
     victims = (
         *_ended_or_doubled(pods, replicas, ending),
-        *(Victim(host, replica.verdict) for replica in to_delete for host in replica.hosts),
+        *(Victim(host, replica.delete_reason) for replica in to_delete for host in replica.hosts),
         *_victims_of(surplus, messages.surplus_replicas(group.group_name, len(sound), target.wanted)),
         *_victims_of(given_up, messages.OTHER_HOSTS_REJECTED),
     )
@@ -128,7 +128,7 @@ def plan_replicas(
         new_hosts=new_hosts,
         has_more=len(new_hosts) == inputs.most and next(missing, None) is not None,
         victims=victims,
-        withheld=tuple(islice(_in_doubt(kept), max(-free, 0))),
+        withheld=tuple(islice(_without_response(kept), max(-free, 0))),
         unknown_names=unknown_names_among(target.names_to_delete - {pod.name for pod in pods}, inputs.existing_names),
         has_given_up=bool(given_up),
         needs_none=len(kept) >= target.wanted and not given_up,
@@ -149,7 +149,7 @@ def _replicas(pods: Iterable[PodView], target: _Target) -> Iterator[_Replica]:
         live = _one_per_index(filter(target.is_alive, hosts))
         if live:
             index = next((host.replica_index for host in hosts if host.replica_index is not None), 0)
-            yield _Replica(name, index, live, _verdict(hosts, live, target))
+            yield _Replica(name, index, live, _delete_reason(hosts, live, target))
 
 
 def _unnamed_replicas(plain: Sequence[PodView], target: _Target) -> Iterator[_Replica]:
@@ -171,7 +171,7 @@ def _unnamed_replicas(plain: Sequence[PodView], target: _Target) -> Iterator[_Re
             yield _Replica("", pod.replica_index, (pod,), _order_to_go([pod], target) or fault)
 
 
-def _verdict(hosts: Iterable[PodView], live: Sequence[PodView], target: _Target) -> str:
+def _delete_reason(hosts: Iterable[PodView], live: Sequence[PodView], target: _Target) -> str:
     """Why the whole replica has to be deleted; empty when it is complete or can be completed."""
     if order := _order_to_go(filter(target.is_alive, hosts), target):
         return order
@@ -245,7 +245,7 @@ def _ended_or_doubled(
             yield Victim(pod, how_it_ended(pod) if pod.is_finished else is_double)
 
 
-def _in_doubt(kept: Iterable[_Replica]) -> Iterator[PodView]:
+def _without_response(kept: Iterable[_Replica]) -> Iterator[PodView]:
     """Hosts whose creates have no response yet."""
     return (host for replica in kept for host in replica.hosts if not host.uid)
 

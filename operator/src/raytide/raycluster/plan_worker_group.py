@@ -92,21 +92,21 @@ def plan_group(inputs: GroupInputs, *, outdated_names: Collection[str] = ()) -> 
     taken = len(staying) + sum(pod.node_name not in inputs.unready_nodes for pod in leaving)
     # A create without a response is no worker yet. Withdrawing it deletes nothing, so it needs no name with an
     # autoscaler; repeating it before its place is free would create one pod too many.
-    in_doubt = [pod for pod in staying if not pod.uid]
+    without_response = [pod for pod in staying if not pod.uid]
     victims = (
         *(Victim(pod, how_it_ended(pod)) for pod in finished),
         *(Victim(pod, messages.NAMED) for pod in ordered),
         *(Victim(pod, messages.was_one_of_several_hosts(pod.replica_name)) for pod in outdated),
         *(
             Victim(pod, messages.surplus_workers(group.group_name, len(staying), wanted))
-            for pod in first_to_go(staying if inputs.may_choose_victims else in_doubt, len(staying) - wanted)
+            for pod in first_to_go(staying if inputs.may_choose_victims else without_response, len(staying) - wanted)
         ),
     )
     return GroupPlan(
         create_indices=unused_indices(pods, min(wanted - taken, inputs.most)),
         has_more=wanted - taken > inputs.most,
         victims=victims,
-        withheld=first_to_go(in_doubt, taken - wanted),
+        withheld=first_to_go(without_response, taken - wanted),
         unknown_names=unknown_names_among(named - {pod.name for pod in pods}, inputs.existing_names),
     )
 

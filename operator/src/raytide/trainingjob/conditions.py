@@ -36,10 +36,10 @@ def conditions_of(
 ) -> list[dict[str, object]]:
     """All conditions of a valid job that had not ended before."""
     old: Conditions = tuple(ctx.job.status.get("conditions") or ())
-    about_room = admitted(ctx, planned)
-    if _is_new_stamp_due(about_room, old):
+    admission = admitted(ctx, planned)
+    if _is_new_stamp_due(admission, old):
         old = remove_condition(old, constants.ADMITTED)
-    updates: dict[str, ConditionUpdate | None] = {constants.ADMITTED: about_room, constants.RUNNING: running(ctx, end)}
+    updates: dict[str, ConditionUpdate | None] = {constants.ADMITTED: admission, constants.RUNNING: running(ctx, end)}
     updates[constants.SCALING] = None if end else scaling(ctx)
     updates[constants.WAITING] = None if end else waiting_condition(ctx)
     updates[constants.SUSPENDED] = suspended(ctx.job, old)
@@ -146,17 +146,17 @@ def unsupported_fields(job: TrainingJob) -> ConditionUpdate | None:
     return ConditionUpdate(constants.UNSUPPORTED, status=True, reason="FeatureNotBuilt", message=message)
 
 
-def _is_new_stamp_due(about_room: ConditionUpdate, old: Conditions) -> bool:
+def _is_new_stamp_due(admission: ConditionUpdate, old: Conditions) -> bool:
     """Whether lastTransitionTime has to change although the status stays.
 
     It does when an admission ends that was never stored in the status, because api/gang_admission.py compares the
     times; and when a job becomes a gang, whose start time-out begins now.
     """
     before = find_condition(old, constants.ADMITTED)
-    if before is None or before.get("reason") == about_room.reason:
+    if before is None or before.get("reason") == admission.reason:
         return False
-    becomes_gang = about_room.reason == constants.ADMITTED and before.get("reason") == messages.OPTIMISTIC
-    return becomes_gang or about_room.reason in GIVES_BACK
+    becomes_gang = admission.reason == constants.ADMITTED and before.get("reason") == messages.OPTIMISTIC
+    return becomes_gang or admission.reason in GIVES_BACK
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

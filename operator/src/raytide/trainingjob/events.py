@@ -20,13 +20,13 @@ from raytide.trainingjob.waiting_condition import IN_PASSING, waiting_condition
 
 SCALE: Final = "Scale"
 """The action of events about resizes."""
-NOT_ABOUT_ROOM: Final = frozenset(Cause) - {Cause.UNSCHEDULABLE, Cause.QUOTA}
+NOT_CAPACITY: Final = frozenset(Cause) - {Cause.UNSCHEDULABLE, Cause.QUOTA}
 """Reasons to wait that are event reasons themselves: more capacity would not help."""
 
 
 def events_of(ctx: PlanContext) -> tuple[EventSpec, ...]:
     """All events, in the order in which their causes happened."""
-    return (*_resizes(ctx), *_endings(ctx), *_verdict(ctx), *_waiting(ctx))
+    return (*_resizes(ctx), *_endings(ctx), *_result(ctx), *_waiting(ctx))
 
 
 def resize_text(note: ResizeNote) -> str:
@@ -39,7 +39,7 @@ def resize_text(note: ResizeNote) -> str:
 def unreported(ctx: PlanContext) -> tuple[ResizeNote, ...]:
     """Resizes in the record that are not in the status yet."""
     last = parse_timestamp(str((ctx.job.status.get("scaling") or {}).get("lastScaleTime")))
-    told = {
+    reported = {
         (entry.get("time"), entry.get("from"), entry.get("to"))
         for entry in (ctx.job.status.get("scaling") or {}).get("history") or ()
     }
@@ -47,7 +47,7 @@ def unreported(ctx: PlanContext) -> tuple[ResizeNote, ...]:
     return tuple(
         note
         for note in notes
-        if (last is None or note.at >= last) and (_stamp(note), note.before, note.after) not in told
+        if (last is None or note.at >= last) and (_stamp(note), note.before, note.after) not in reported
     )
 
 
@@ -84,22 +84,22 @@ def _counted(ctx: PlanContext, ending: PodTermination) -> str:
     return messages.counted_for_backoff(others, ctx.job.spec.backoff_limit)
 
 
-def _verdict(ctx: PlanContext) -> Iterator[EventSpec]:
-    if ctx.verdict is not None:
-        is_good = ctx.verdict.kind == constants.SUCCEEDED
+def _result(ctx: PlanContext) -> Iterator[EventSpec]:
+    if ctx.result is not None:
+        is_good = ctx.result.kind == constants.SUCCEEDED
         yield EventSpec(
-            ctx.verdict.kind, ctx.verdict.message, event_type="Normal" if is_good else "Warning", action="End"
+            ctx.result.kind, ctx.result.message, event_type="Normal" if is_good else "Warning", action="End"
         )
 
 
 def _waiting(ctx: PlanContext) -> Iterator[EventSpec]:
     """One event per change of the reason; none for transient reasons, nor where the job only could be larger."""
     waiting = waiting_condition(ctx)
-    if waiting is None or waiting.status is False or waiting.reason in IN_PASSING or ctx.verdict is not None:
+    if waiting is None or waiting.status is False or waiting.reason in IN_PASSING or ctx.result is not None:
         return
     before = find_condition(ctx.job.status.get("conditions") or (), constants.WAITING)
     if before is None or before.get("reason") != waiting.reason:
-        is_about_room = waiting.reason not in NOT_ABOUT_ROOM
-        reason = constants.WAITING_FOR_RESOURCES if is_about_room else waiting.reason
-        note = f"{waiting.reason}: {waiting.message}" if is_about_room else waiting.message
+        is_about_capacity = waiting.reason not in NOT_CAPACITY
+        reason = constants.WAITING_FOR_RESOURCES if is_about_capacity else waiting.reason
+        note = f"{waiting.reason}: {waiting.message}" if is_about_capacity else waiting.message
         yield EventSpec(reason, note, action="Wait")

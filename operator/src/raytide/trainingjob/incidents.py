@@ -55,9 +55,9 @@ class Incidents:
         taken = [pod for pod in observed.pods if _is_being_taken(pod, observed)]
         if not taken:
             return self
-        noted = self.disrupted_at
-        is_known = noted is not None and all(_was_there(pod, noted) for pod in taken)
-        if is_known and noted is not None and not any(_was_there(pod, noted) for pod in ended):
+        known_since = self.disrupted_at
+        is_known = known_since is not None and all(_was_there(pod, known_since) for pod in taken)
+        if is_known and known_since is not None and not any(_was_there(pod, known_since) for pod in ended):
             return replace(self, is_lasting=True)
         return replace(self, disrupted_at=observed.seen_at.replace(microsecond=0), is_lasting=True)
 

@@ -288,8 +288,8 @@ def pod_failed(name: str, node: str, reason: str) -> str:
 
 def container_failed(name: str, node: str, exit_code: int | None, reason: str) -> str:
     """A failed container; `Error` adds nothing to the exit code."""
-    said = f" ({reason})" if reason and reason != "Error" else ""
-    return f"{_pod(name, node)} failed with exit code {exit_code}{said}"
+    suffix = f" ({reason})" if reason and reason != "Error" else ""
+    return f"{_pod(name, node)} failed with exit code {exit_code}{suffix}"
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

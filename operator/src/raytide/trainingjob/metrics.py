@@ -65,9 +65,9 @@ class Measures:
 
     def note_written(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         """Count the resizes that the new status has and the old one did not."""
-        told = {_identity(resize) for resize in _history(before)}
+        known = {_identity(resize) for resize in _history(before)}
         for resize in _history(after):
-            if _identity(resize) not in told:
+            if _identity(resize) not in known:
                 direction = "up" if (resize.get("to") or 0) > (resize.get("from") or 0) else "down"
                 reason = resize.get("reason")
                 JOB_RESIZES.labels(direction, reason if reason in REASONS else OTHER).inc()

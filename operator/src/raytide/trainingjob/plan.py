@@ -109,7 +109,7 @@ def report_events(ctx: PlanContext) -> TrainingJobPlan:
 
 def end_when_decided(ctx: PlanContext) -> TrainingJobPlan:
     """Write the verdict to the status before anything is deleted for it; until then create nothing."""
-    if ctx.verdict is not None:
+    if ctx.result is not None:
         return TrainingJobPlan(requeue_after_s=SOON_S, is_last=True)
     return TrainingJobPlan(requeue_after_s=deadline_left_s(ctx.job, ctx.observed))
 

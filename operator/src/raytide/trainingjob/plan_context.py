@@ -35,7 +35,7 @@ class PlanContext:
     wanted: TrainerAssignment
     pservers: int
     """The number of parameter servers for the wanted trainers."""
-    verdict: JobResult | None
+    result: JobResult | None
     """How the job ends now; None while it continues, while suspended, and when it had ended before."""
 
     @property
@@ -66,5 +66,5 @@ def build_context(job: TrainingJob, observed: Observed, config: JobConfig) -> Pl
         counts=counts,
         wanted=wanted,
         pservers=0 if job.spec.pserver is None else max(0, job.spec.pserver.count_for(job.desired_replicas())),
-        verdict=None if is_over(job.status) or job.spec.suspend else job_result(job, observed, counts, wanted),
+        result=None if is_over(job.status) or job.spec.suspend else job_result(job, observed, counts, wanted),
     )

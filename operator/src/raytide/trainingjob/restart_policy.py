@@ -163,9 +163,9 @@ def why_it_ended(pod: JobPod) -> str:
         return messages.pod_disrupted(name, node, pod.disruption.reason or pod.reason)
     if pod.has_succeeded:
         return messages.pod_ended_early(name, node)
-    if pod.culprit is None:
+    if pod.failed_container is None:
         return messages.pod_failed(name, node, pod.reason)
-    return messages.container_failed(name, node, pod.exit_code, pod.culprit.reason)
+    return messages.container_failed(name, node, pod.exit_code, pod.failed_container.reason)
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

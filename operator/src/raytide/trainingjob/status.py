@@ -110,7 +110,7 @@ def _of_invalid(ctx: PlanContext, planned: TrainingJobPlan, at: datetime) -> Sta
 
 def _of_valid(ctx: PlanContext, planned: TrainingJobPlan, at: datetime) -> Status:
     """All fields of a valid job that has not ended, except its numbers."""
-    job, end = ctx.job, ctx.verdict
+    job, end = ctx.job, ctx.result
     new: Status = {
         "observedGeneration": job.metadata.generation,
         "conditions": conditions_of(ctx, planned, end, at),

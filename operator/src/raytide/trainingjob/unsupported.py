@@ -66,8 +66,8 @@ def _of(written: Mapping[str, Any], field: str, without_effect: Mapping[str, str
 def _is_nothing(name: str, job: TrainingJob, value: Any) -> bool:
     """Whether it asks for nothing, or for what is done anyway."""
     if name == "frame_work":
-        said = {key: text for key, text in _mapping(value).items() if text}
-        return not said or (said in _FRAMEWORKS_THAT_MEAN_OURS and job.spec.framework == "paddle")
+        fields = {key: text for key, text in _mapping(value).items() if text}
+        return not fields or (fields in _FRAMEWORKS_THAT_MEAN_OURS and job.spec.framework == "paddle")
     return not value or (name == "namespace" and value == job.metadata.namespace)
 
 

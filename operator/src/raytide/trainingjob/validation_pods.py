@@ -63,10 +63,10 @@ def pod_warnings(job: TrainingJob, gpus: frozenset[str]) -> Iterator[Violation]:
                 yield _fault("TJ:3-18", f"spec.{role}.resources", message)
         if not _asks_for_something(resources) and (role == PSERVER or (role == TRAINER and not job.is_elastic)):
             yield _fault("TJ:3-5", f"spec.{role}.resources", "has no requests: no capacity is reserved for these pods")
-        own, said = priority_class_of(job, role), job.spec.priority_class_name
-        if own != said:
+        own, spec_class = priority_class_of(job, role), job.spec.priority_class_name
+        if own != spec_class:
             message = (
-                f"is {own or 'empty'}, but spec.priorityClassName is {said or 'empty'}: these pods have the template's, and "
+                f"is {own or 'empty'}, but spec.priorityClassName is {spec_class or 'empty'}: these pods have the template's, and "
                 "fair sharing uses the lowest priority of the job's pods; set only spec.priorityClassName"
             )
             yield _fault("TJ:8-template", f"spec.{role}.template.spec.priorityClassName", message)

@@ -71,7 +71,7 @@ def merged_update(definition: Resource, old: Json, new: Json, subresource: str |
         why = f"no new finalizers can be added if the object is being deleted, found new finalizers {_go(added)}"
         fault = Cause("metadata.finalizers", f"Forbidden: {why}", "FieldValueForbidden")
         raise invalid(definition.kind, name, [fault, fault], group=definition.group)
-    if "generation" in metadata and _wish(definition, old) != _wish(definition, new):
+    if "generation" in metadata and _desired_state(definition, old) != _desired_state(definition, new):
         metadata["generation"] += 1
     return new
 
@@ -111,7 +111,7 @@ def _added_finalizers(old: Json, new: Json) -> list[str]:
     return [name for name in new["metadata"].get("finalizers") or () if name not in before]
 
 
-def _wish(definition: Resource, obj: Json) -> Any:
+def _desired_state(definition: Resource, obj: Json) -> Any:
     """The part of an object whose changes increment generation."""
     if not definition.is_custom:
         return obj.get("spec")

@@ -44,7 +44,7 @@ _STREAMED: Final = {"exec", "attach", "portforward"}
 _SYSTEM_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
-def _nobody(_token: str) -> str | None:
+def _anonymous(_token: str) -> str | None:
     return None
 
 
@@ -63,7 +63,7 @@ class Api:
         *,
         new_suffix: Callable[[], str],
         mint_token: MintToken | None = None,
-        authenticate: access_reviews.Authenticate = _nobody,
+        authenticate: access_reviews.Authenticate = _anonymous,
     ) -> None:
         self.store = store
         self._cursors: weakref.WeakSet[WatchCursor] = weakref.WeakSet()

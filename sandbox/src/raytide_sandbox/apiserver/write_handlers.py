@@ -156,10 +156,10 @@ class Writer:
             complete_definition(obj, format_time(self._store.now()))
             if old is not None and "status" in old:
                 obj["status"] = {**old["status"], "acceptedNames": obj["status"]["acceptedNames"]}
-        wish = call.request.query.get("fieldValidation") or "Warn"
-        if unknown and wish == "Strict":
+        field_validation = call.request.query.get("fieldValidation") or "Warn"
+        if unknown and field_validation == "Strict":
             self._reject_unknown_fields(call, obj, unknown)
-        return unknown if wish == "Warn" else []
+        return unknown if field_validation == "Warn" else []
 
     def _reject_unknown_fields(self, call: Call, obj: Json, unknown: list[str]) -> None:
         resource = call.served.resource
@@ -304,10 +304,10 @@ class Writer:
         if structural is None:
             return []
         unknown = structural.prune(applied)
-        wish = call.request.query.get("fieldValidation") or "Warn"
-        if unknown and wish == "Strict":
+        field_validation = call.request.query.get("fieldValidation") or "Warn"
+        if unknown and field_validation == "Strict":
             self._reject_unknown_fields(call, applied, unknown)
-        return unknown if wish == "Warn" else []
+        return unknown if field_validation == "Warn" else []
 
     # --- delete ------------------------------------------------------------------------------------------------------
     def delete(self, call: Call) -> Response:

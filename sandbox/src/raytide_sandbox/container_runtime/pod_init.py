@@ -141,17 +141,17 @@ class PodInit:
         return [pid for pid, command in self._commands.items() if command.id == command_id]
 
     def _spawn(self, message: dict[str, Any], fds: list[int], command: Command) -> None:
-        trouble_read, trouble_write = os.pipe2(os.O_CLOEXEC)
+        error_read, error_write = os.pipe2(os.O_CLOEXEC)
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become(message, fds, trouble_write, parent)
-        os.close(trouble_write)
-        with os.fdopen(trouble_read, "rb") as file:
-            trouble = file.read().decode(errors="replace")
-        if trouble:
+            _become(message, fds, error_write, parent)
+        os.close(error_write)
+        with os.fdopen(error_read, "rb") as file:
+            error_text = file.read().decode(errors="replace")
+        if error_text:
             os.waitpid(pid, 0)
-            self._say(event="refused", id=command.id, why=trouble)
+            self._say(event="refused", id=command.id, why=error_text)
             return
         self._commands[pid] = command
         self._say(event="started", id=command.id, pid=pid)
@@ -184,8 +184,8 @@ def _end_family(pid: int, mark: str) -> None:
     process_tags.kill_all(lambda: process_tags.family({pid}, mark) - {pid})
 
 
-def _become(message: dict[str, Any], fds: list[int], trouble_fd: int, parent: int) -> NoReturn:
-    """In the forked child, exec the command, or write the reason of a failure to `trouble_fd`."""
+def _become(message: dict[str, Any], fds: list[int], error_fd: int, parent: int) -> NoReturn:
+    """In the forked child, exec the command, or write the reason of a failure to `error_fd`."""
     try:
         _take_stdio(fds, is_tty=message["is_tty"])
         syscalls.die_with_parent()
@@ -208,14 +208,14 @@ def _become(message: dict[str, Any], fds: list[int], trouble_fd: int, parent: in
         argv = _within_limits(message["argv"])
         os.execvpe(argv[0], argv, message["env"])  # noqa: S606 - running commands is the point
     except OSError as error:
-        os.write(trouble_fd, _explain(error, message).encode())
+        os.write(error_fd, _explain(error, message).encode())
     finally:
         os._exit(_COMMAND_NOT_RUN)
 
 
-def _explain(trouble: OSError, message: dict[str, Any]) -> str:
-    place = trouble.filename if trouble.filename is not None else message["argv"][0]
-    return f"{message['argv'][0]}: {trouble.strerror or trouble}: {place}"
+def _explain(error_text: OSError, message: dict[str, Any]) -> str:
+    place = error_text.filename if error_text.filename is not None else message["argv"][0]
+    return f"{message['argv'][0]}: {error_text.strerror or error_text}: {place}"
 
 
 def _take_stdio(fds: list[int], *, is_tty: bool) -> None:

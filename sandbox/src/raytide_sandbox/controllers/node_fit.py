@@ -28,7 +28,7 @@ _REPELLING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 @dataclass(slots=True)
-class NodeRoom:
+class NodeCapacity:
     """One node as the scheduler sees it: labels, taints, allocatable and the requests placed on it."""
 
     name: str
@@ -58,14 +58,14 @@ class NodeRoom:
         return max(shares, default=0.0)
 
 
-def build_room(node: Mapping[str, Any]) -> NodeRoom:
+def build_capacity(node: Mapping[str, Any]) -> NodeCapacity:
     """The capacity of a node object, with nothing taken yet."""
     spec, status = node.get("spec") or {}, node.get("status") or {}
     taints = list(spec.get("taints") or ())
     ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
     if ready is not None and ready.get("status") != "True":
         taints.append(NOT_READY_TAINT)
-    return NodeRoom(
+    return NodeCapacity(
         name=node["metadata"]["name"],
         labels=node["metadata"].get("labels") or {},
         taints=taints,
@@ -94,20 +94,20 @@ def pod_requests(spec: Mapping[str, Any]) -> Requests:
     return _sum(_sum(_max(peak, together), _amounts(spec.get("overhead") or {})), {PODS: 1000})
 
 
-def rule_out(spec: Mapping[str, Any], requests: Requests, room: NodeRoom) -> list[str]:
+def rule_out(spec: Mapping[str, Any], requests: Requests, capacity: NodeCapacity) -> list[str]:
     """Why the pod cannot run on the node, in the scheduler's words; empty when it fits."""
     tolerations = spec.get("tolerations") or ()
-    if room.is_unschedulable and not _is_tolerated(UNSCHEDULABLE_TAINT, tolerations):
+    if capacity.is_unschedulable and not _is_tolerated(UNSCHEDULABLE_TAINT, tolerations):
         return [UNSCHEDULABLE]
-    for taint in room.taints:
+    for taint in capacity.taints:
         if taint.get("effect") in _REPELLING_EFFECTS and not _is_tolerated(taint, tolerations):
             return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
-    if not _matches_node(spec, room):
+    if not _matches_node(spec, capacity):
         return [NO_AFFINITY]
     return [
         TOO_MANY_PODS if resource == PODS else f"Insufficient {resource}"
         for resource, amount in requests.items()
-        if amount > 0 and amount > room.free(resource)
+        if amount > 0 and amount > capacity.free(resource)
     ]
 
 
@@ -152,23 +152,23 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, str]) -> bool:
     return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
 
 
-def _matches_node(spec: Mapping[str, Any], room: NodeRoom) -> bool:
+def _matches_node(spec: Mapping[str, Any], capacity: NodeCapacity) -> bool:
     wanted: Mapping[str, str] = spec.get("nodeSelector") or {}
-    if any(room.labels.get(key) != value for key, value in wanted.items()):
+    if any(capacity.labels.get(key) != value for key, value in wanted.items()):
         return False
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
         return True
-    return any(_matches_term(term, room) for term in required.get("nodeSelectorTerms") or ())
+    return any(_matches_term(term, capacity) for term in required.get("nodeSelectorTerms") or ())
 
 
-def _matches_term(term: Mapping[str, Any], room: NodeRoom) -> bool:
+def _matches_term(term: Mapping[str, Any], capacity: NodeCapacity) -> bool:
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:
         return False  # an empty term matches nothing
-    return all(_matches_expression(e, room.labels) for e in expressions) and all(
-        _matches_expression(e, {"metadata.name": room.name}) for e in fields
+    return all(_matches_expression(e, capacity.labels) for e in expressions) and all(
+        _matches_expression(e, {"metadata.name": capacity.name}) for e in fields
     )
 
 

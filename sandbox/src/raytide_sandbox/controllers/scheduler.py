@@ -16,9 +16,9 @@ from raytide_sandbox.apiserver.store import ObjectKey, Store, encode
 from raytide_sandbox.apiserver.subresources import bind_pod
 from raytide_sandbox.controllers.base import Json, Noted, attempt, record_event, set_condition
 from raytide_sandbox.controllers.node_fit import (
-    NodeRoom,
+    NodeCapacity,
     Requests,
-    build_room,
+    build_capacity,
     pod_requests,
     rule_out,
     unschedulable_message,
@@ -40,7 +40,7 @@ class _Waiting:
     """Equal for pods that fit on the same nodes."""
     order: tuple[int, int]
     """Higher priority first, then older first."""
-    told: str = ""
+    reported: str = ""
     """The message of the last FailedScheduling."""
 
 
@@ -49,13 +49,13 @@ class Scheduler:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._rooms: dict[str, NodeRoom] = {}
+        self._nodes: dict[str, NodeCapacity] = {}
         self._placed: dict[ObjectKey, tuple[str, Requests]] = {}
         self._waiting: dict[ObjectKey, _Waiting] = {}
         self._gated: set[ObjectKey] = set()
         self._malformed: dict[ObjectKey, str] = {}
         self._due: set[ObjectKey] = set()
-        self._has_more_room = False
+        self._has_more_capacity = False
 
     # --- noting --------------------------------------------------------------------------------------------------------
     def note(self, noted: Noted) -> None:
@@ -68,24 +68,24 @@ class Scheduler:
     def _note_node(self, noted: Noted) -> None:
         name = noted.key.name
         if noted.is_gone:
-            self._rooms.pop(name, None)
+            self._nodes.pop(name, None)
             return
         try:
-            room = build_room(noted.obj)
+            capacity = build_capacity(noted.obj)
         except QuantityError:
-            self._rooms.pop(name, None)  # its capacity cannot be parsed, so no pod fits there
+            self._nodes.pop(name, None)  # its capacity cannot be parsed, so no pod fits there
             return
-        old = self._rooms.get(name)
+        old = self._nodes.get(name)
         if old is not None:
-            room.taken = old.taken
-            if room == old:
+            capacity.taken = old.taken
+            if capacity == old:
                 return
         else:
             for node, requests in self._placed.values():
                 if node == name:
-                    room.take(requests)
-        self._rooms[name] = room
-        self._has_more_room = True
+                    capacity.take(requests)
+        self._nodes[name] = capacity
+        self._has_more_capacity = True
 
     def _note_pod(self, noted: Noted) -> None:
         key, pod = noted.key, noted.pod
@@ -108,9 +108,9 @@ class Scheduler:
 
     def _leave(self, key: ObjectKey) -> None:
         placed = self._placed.pop(key, None)
-        if placed and placed[0] in self._rooms:
-            self._rooms[placed[0]].take(placed[1], sign=-1)
-            self._has_more_room = True
+        if placed and placed[0] in self._nodes:
+            self._nodes[placed[0]].take(placed[1], sign=-1)
+            self._has_more_capacity = True
 
     def _settle(self, key: ObjectKey, pod: PodSeen) -> None:
         """Account for a pod on a node, unless the scheduler bound it and did so already."""
@@ -124,8 +124,8 @@ class Scheduler:
 
     def _place(self, key: ObjectKey, node: str, requests: Requests) -> None:
         self._placed[key] = (node, requests)
-        if node in self._rooms:
-            self._rooms[node].take(requests)
+        if node in self._nodes:
+            self._nodes[node].take(requests)
 
     def _wait(self, key: ObjectKey, pod: PodSeen, known: "_Waiting | None") -> None:
         """Queue the pod; a pending pod with unchanged needs keeps its entry and is not tried again."""
@@ -152,49 +152,49 @@ class Scheduler:
     # --- acting --------------------------------------------------------------------------------------------------------
     def act(self, now: datetime) -> datetime | None:
         """Bind the pods that fit, and report why the others do not."""
-        due = set(self._waiting) | self._due if self._has_more_room else self._due
-        self._has_more_room, self._due = False, set()
+        due = set(self._waiting) | self._due if self._has_more_capacity else self._due
+        self._has_more_capacity, self._due = False, set()
         for key in sorted(due & self._gated):
             self._explain(key, "SchedulingGated", GATED_MESSAGE, now)
         for key in sorted(due & self._malformed.keys()):
             self._explain(key, "Unschedulable", self._malformed[key], now)
-        hopeless: dict[bytes, str] = {}
+        unschedulable: dict[bytes, str] = {}
         for key in sorted(due & self._waiting.keys(), key=lambda key: (self._waiting[key].order, key)):
             waiting = self._waiting[key]
-            message = hopeless.get(waiting.shape)
+            message = unschedulable.get(waiting.shape)
             if message is None:
-                room, message = self._choose(waiting)
-                if room is not None:
-                    self._bind(key, waiting, room, now)
+                capacity, message = self._choose(waiting)
+                if capacity is not None:
+                    self._bind(key, waiting, capacity, now)
                     continue
-                hopeless[waiting.shape] = message
-            if waiting.told != message:
-                waiting.told = message
+                unschedulable[waiting.shape] = message
+            if waiting.reported != message:
+                waiting.reported = message
                 self._explain(key, "Unschedulable", message, now)
         return None
 
-    def _choose(self, waiting: _Waiting) -> tuple[NodeRoom | None, str]:
+    def _choose(self, waiting: _Waiting) -> tuple[NodeCapacity | None, str]:
         """The least loaded node that fits, or None and the reason."""
-        best: NodeRoom | None = None
+        best: NodeCapacity | None = None
         reasons_by_node: list[list[str]] = []
-        for room in self._rooms.values():
-            reasons = rule_out(waiting.spec, waiting.requests, room)
+        for capacity in self._nodes.values():
+            reasons = rule_out(waiting.spec, waiting.requests, capacity)
             if reasons:
                 reasons_by_node.append(reasons)
-            elif best is None or (room.taken_share, room.name) < (best.taken_share, best.name):
-                best = room
+            elif best is None or (capacity.taken_share, capacity.name) < (best.taken_share, best.name):
+                best = capacity
         return (best, "") if best else (None, unschedulable_message(reasons_by_node))
 
-    def _bind(self, key: ObjectKey, waiting: _Waiting, room: NodeRoom, now: datetime) -> None:
+    def _bind(self, key: ObjectKey, waiting: _Waiting, capacity: NodeCapacity, now: datetime) -> None:
         del self._waiting[key]
         entry = self._store.find(*key)
         if entry is None:
             return
         pod = entry.obj()
-        if not attempt(lambda: self._write_binding(pod, room.name, now)):
+        if not attempt(lambda: self._write_binding(pod, capacity.name, now)):
             return  # another client wrote first; its change is already queued
-        self._place(key, room.name, waiting.requests)
-        message = f"Successfully assigned {key.namespace}/{key.name} to {room.name}"
+        self._place(key, capacity.name, waiting.requests)
+        message = f"Successfully assigned {key.namespace}/{key.name} to {capacity.name}"
         self._record(pod, "Normal", "Scheduled", message, now)
 
     def _write_binding(self, pod: Json, node: str, now: datetime) -> None:

@@ -16,8 +16,8 @@ from typing import Final
 
 from raytide_sandbox.controlplane.spawner import STARTER
 
-LINES_TOLD: Final = 8
-LINE_LENGTH_TOLD: Final = 400
+TAIL_LINES: Final = 8
+TAIL_LINE_LENGTH: Final = 400
 ADDRESS_TAKEN: Final = "address already in use"
 _TAIL_BYTES: Final = 64 * 1024
 _INHERITED: Final = ("HOME", "PATH", "TMPDIR")
@@ -34,7 +34,7 @@ class Component:
         self.name = name
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
-        self._said_before = 0
+        self._log_start = 0
 
     @property
     def is_running(self) -> bool:
@@ -50,7 +50,7 @@ class Component:
         """Start it with these variables and few inherited ones, so that the user's settings do not affect it."""
         if self.is_running:
             raise ControlPlaneError(f"{self.name} runs already")
-        self._said_before = self.log.stat().st_size if self.log.exists() else 0
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self._process = STARTER.start(command, log=self.log, directory=directory, environ={**inherited, **variables})
 
@@ -87,7 +87,7 @@ class Component:
         try:
             with self.log.open("rb") as log:
                 size = log.seek(0, os.SEEK_END)
-                log.seek(max(self._said_before, size - _TAIL_BYTES))
+                log.seek(max(self._log_start, size - _TAIL_BYTES))
                 return log.read().decode(errors="replace")
         except OSError:
             return ""
@@ -99,9 +99,9 @@ class Component:
 
     def trouble(self, what: str) -> ControlPlaneError:
         """An error: `what` went wrong, with the component's last log lines."""
-        lines = [line[:LINE_LENGTH_TOLD] for line in self.log_tail().splitlines() if line.strip()]
-        if len(lines) > LINES_TOLD:  # an unknown flag is reported in the first line, before a long usage text
-            lines = [lines[0], "…", *lines[1 - LINES_TOLD :]]
+        lines = [line[:TAIL_LINE_LENGTH] for line in self.log_tail().splitlines() if line.strip()]
+        if len(lines) > TAIL_LINES:  # an unknown flag is reported in the first line, before a long usage text
+            lines = [lines[0], "…", *lines[1 - TAIL_LINES :]]
         words = "\n".join(lines) or "(it wrote nothing)"
         return ControlPlaneError(f"{self.name} {what}; from {self.log}:\n{words}")
 

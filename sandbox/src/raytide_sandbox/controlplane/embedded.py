@@ -30,7 +30,7 @@ from raytide_sandbox.certificates import Certificates, Identity, make_certificat
 from raytide_sandbox.controllers.manager import Controllers
 from raytide_sandbox.controlplane.interface import CRD_PATH, SERVER_NAMES, NodeAccount
 from raytide_sandbox.kubelet.apiclient import ApiAccess, Manifest
-from raytide_sandbox.kubelet.server import Door
+from raytide_sandbox.kubelet.server import RequestAuthenticator
 
 ADMIN: Final = "kubernetes-admin"
 KUBELET: Final = "system:node:sandbox"
@@ -96,7 +96,7 @@ class EmbeddedPlane:
 
     def node_accounts(self, node_names: Sequence[str]) -> list[NodeAccount]:
         """One account for all nodes."""
-        return [NodeAccount(tuple(node_names), self.router_access, Door(token=self._kubelet_token))]
+        return [NodeAccount(tuple(node_names), self.router_access, RequestAuthenticator(token=self._kubelet_token))]
 
     async def settle(self, node_names: Sequence[str]) -> None:
         """Return at once: a node is schedulable as soon as it exists."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NoReturn, Protocol
 
 from raytide_sandbox.kubelet.apiclient import ApiAccess, Manifest
-from raytide_sandbox.kubelet.server import Door
+from raytide_sandbox.kubelet.server import RequestAuthenticator
 
 CRD_PATH: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SERVER_NAMES: Final = (
@@ -32,7 +32,7 @@ class NodeAccount:
 
     node_names: tuple[str, ...]
     access: ApiAccess
-    door: Door
+    authenticator: RequestAuthenticator
 
 
 class Plane(Protocol):

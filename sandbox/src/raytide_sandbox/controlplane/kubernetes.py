@@ -25,7 +25,7 @@ from raytide_sandbox.controlplane.interface import CRD_PATH, NodeAccount
 from raytide_sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings, find_binary
 from raytide_sandbox.kubeconfig import write_private
 from raytide_sandbox.kubelet.apiclient import ApiAccess, ApiClient, ApiStatusError, Manifest
-from raytide_sandbox.kubelet.server import Door
+from raytide_sandbox.kubelet.server import RequestAuthenticator
 from raytide_sandbox.streaming.egress_proxy import build_egress_configuration, connect_here, egress_proxy
 from raytide_sandbox.streaming.network_relay import relay_from
 
@@ -130,7 +130,7 @@ class KubernetesPlane:
     def node_accounts(self, node_names: Sequence[str]) -> list[NodeAccount]:
         """One kubelet per node: no certificate is valid for more than one."""
         return [
-            NodeAccount((name,), self._access(f"{NODE_USER}{name}", NODES_GROUP), self._door(name))
+            NodeAccount((name,), self._access(f"{NODE_USER}{name}", NODES_GROUP), self._authenticator(name))
             for name in node_names
         ]
 
@@ -144,13 +144,13 @@ class KubernetesPlane:
     def _admin(self) -> ApiAccess:
         return ApiAccess(base_url=self.server, authority_pem=self.authority.decode(), token=self.admin_token)
 
-    def _door(self, node_name: str) -> Door:
+    def _authenticator(self, node_name: str) -> RequestAuthenticator:
         """HTTPS that requires a certificate of the kubelets' authority."""
         identity = self._kubelets.issue_server(self._now(), f"{NODE_USER}{node_name}", [NODE_HOST, node_name])
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=self._kubelets.certificate.decode())
         context.verify_mode = ssl.CERT_REQUIRED
         identity.load_into(context)
-        return Door(tls=context, client_name=API_SERVER_CLIENT)
+        return RequestAuthenticator(tls=context, client_name=API_SERVER_CLIENT)
 
     def _kubelet_flags(self) -> tuple[str, ...]:
         """Flags for the addresses of kubelets and the certificates of both sides."""

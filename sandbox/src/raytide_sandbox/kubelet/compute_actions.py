@@ -45,7 +45,7 @@ class PodActions:
 
 
 @dataclass(slots=True)
-class _Draft:
+class _ActionsBuilder:
     records: dict[str, ContainerRecord]
     now: datetime
     start: list[str] = field(default_factory=list)
@@ -69,13 +69,13 @@ def initial_records(pod: PodSpec) -> dict[str, ContainerRecord]:
 
 def decide(pod: PodSpec, records: Records, now: datetime) -> PodActions:
     """Decide the next step of a pod that is not terminating."""
-    draft = _Draft(dict(records), now)
+    builder = _ActionsBuilder(dict(records), now)
     if _is_spent(pod, records):
-        return _wind_down(pod, draft)
-    if _initialize(pod, draft):
+        return _wind_down(pod, builder)
+    if _initialize(pod, builder):
         for container in pod.containers:
-            _keep_running(pod, container, draft)
-    return draft.finish()
+            _keep_running(pod, container, builder)
+    return builder.finish()
 
 
 def is_finished(pod: PodSpec, container: ContainerSpec, record: ContainerRecord) -> bool:
@@ -97,13 +97,13 @@ def is_initialized(pod: PodSpec, records: Records) -> bool:
 
 
 # --- init containers -----------------------------------------------------------------------------------------------
-def _initialize(pod: PodSpec, draft: _Draft) -> bool:
+def _initialize(pod: PodSpec, builder: _ActionsBuilder) -> bool:
     """Start the init containers that are due; returns whether the app containers may run."""
     for container in pod.init_containers:
-        record = draft.records[container.name]
+        record = builder.records[container.name]
         if not record.is_running:
-            _keep_running(pod, container, draft)
-        if not _has_done_its_part(container, record) and not _has_begun(pod, draft):
+            _keep_running(pod, container, builder)
+        if not _has_done_its_part(container, record) and not _has_begun(pod, builder):
             return False
     return True
 
@@ -114,26 +114,26 @@ def _has_done_its_part(container: ContainerSpec, record: ContainerRecord) -> boo
     return isinstance(record.state, Terminated) and record.state.is_success
 
 
-def _has_begun(pod: PodSpec, draft: _Draft) -> bool:
+def _has_begun(pod: PodSpec, builder: _ActionsBuilder) -> bool:
     """Whether the pod is past initialization, so that a restarting sidecar does not block the app containers."""
-    is_past = any(draft.records[c.name].is_running for c in pod.containers)
-    return is_past and all(c.is_sidecar or _has_done_its_part(c, draft.records[c.name]) for c in pod.init_containers)
+    is_past = any(builder.records[c.name].is_running for c in pod.containers)
+    return is_past and all(c.is_sidecar or _has_done_its_part(c, builder.records[c.name]) for c in pod.init_containers)
 
 
 # --- starting and stopping -----------------------------------------------------------------------------------------
-def _keep_running(pod: PodSpec, container: ContainerSpec, draft: _Draft) -> None:
-    record = draft.records[container.name]
+def _keep_running(pod: PodSpec, container: ContainerSpec, builder: _ActionsBuilder) -> None:
+    record = builder.records[container.name]
     if record.is_running or is_finished(pod, container, record):
         return
-    if not record.is_held_back(draft.now):
-        draft.start.append(container.name)
+    if not record.is_held_back(builder.now):
+        builder.start.append(container.name)
         return
-    record = shown_pull_error(held_back(record), container.image, draft.now)
+    record = shown_pull_error(held_back(record), container.image, builder.now)
     if isinstance(record.state, Waiting) and record.state.reason == CRASH_LOOP_BACK_OFF:
         message = backoff_message(record, container.name, pod.full_name)
         record = replace(record, state=replace(record.state, message=message))
-    draft.records[container.name] = record
-    draft.wakes.append(_next_look(record, draft.now))
+    builder.records[container.name] = record
+    builder.wakes.append(_next_look(record, builder.now))
 
 
 def _next_look(record: ContainerRecord, now: datetime) -> datetime:
@@ -148,10 +148,10 @@ def _is_wanted_again(pod: PodSpec, container: ContainerSpec, end: Terminated) ->
     return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and not end.is_success)
 
 
-def _wind_down(pod: PodSpec, draft: _Draft) -> PodActions:
+def _wind_down(pod: PodSpec, builder: _ActionsBuilder) -> PodActions:
     """Stop the containers that still run, in reverse order; the pod is over when none runs."""
-    running = tuple(c.name for c in reversed(pod.all_containers) if draft.records[c.name].is_running)
-    return draft.finish(stop=running, is_over=not running)
+    running = tuple(c.name for c in reversed(pod.all_containers) if builder.records[c.name].is_running)
+    return builder.finish(stop=running, is_over=not running)
 
 
 # --- after the loss of a sandbox -----------------------------------------------------------------------------------
@@ -171,26 +171,26 @@ def after_sandbox_loss(pod: PodSpec, records: Records) -> dict[str, ContainerRec
 
 def recovered_records(pod: PodSpec, status: Mapping[str, Any], now: datetime) -> dict[str, ContainerRecord]:
     """Rebuild the records from the API status after a kubelet restart: running containers count as lost."""
-    said = {
+    status_by_name = {
         entry.get("name"): entry
         for entry in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     }
     records = initial_records(pod)
     for name, record in records.items():
-        if name in said:
-            records[name] = _recovered(record, said[name], now)
+        if name in status_by_name:
+            records[name] = _recovered(record, status_by_name[name], now)
     if any(r.has_ever_started for r in records.values()):
         return after_sandbox_loss(pod, records)
     return records
 
 
-def _recovered(record: ContainerRecord, said: Mapping[str, Any], now: datetime) -> ContainerRecord:
-    state, last = said.get("state") or {}, said.get("lastState") or {}
+def _recovered(record: ContainerRecord, status: Mapping[str, Any], now: datetime) -> ContainerRecord:
+    state, last = status.get("state") or {}, status.get("lastState") or {}
     known = replace(
         record,
         last=_read_end(last["terminated"], now) if last.get("terminated") else None,
-        restart_count=int(said.get("restartCount") or 0),
-        image_id=str(said.get("imageID") or ""),
+        restart_count=int(status.get("restartCount") or 0),
+        image_id=str(status.get("imageID") or ""),
     )
     if state.get("terminated"):
         return replace(known, state=_read_end(state["terminated"], now))
@@ -202,18 +202,18 @@ def _recovered(record: ContainerRecord, said: Mapping[str, Any], now: datetime) 
         started_at=parse_time(state["running"].get("startedAt")),
         reason=STATUS_UNKNOWN,
         message="The container could not be located when the kubelet started",
-        container_id=str(said.get("containerID") or ""),
+        container_id=str(status.get("containerID") or ""),
     )
     return exited(known, lost)
 
 
-def _read_end(said: Mapping[str, Any], now: datetime) -> Terminated:
+def _read_end(ended: Mapping[str, Any], now: datetime) -> Terminated:
     return Terminated(
-        exit_code=int(said.get("exitCode") or 0),
-        finished_at=parse_time(said.get("finishedAt")) or now,
-        started_at=parse_time(said.get("startedAt")),
-        signal=int(said.get("signal") or 0),
-        reason=str(said.get("reason") or ""),
-        message=str(said.get("message") or ""),
-        container_id=str(said.get("containerID") or ""),
+        exit_code=int(ended.get("exitCode") or 0),
+        finished_at=parse_time(ended.get("finishedAt")) or now,
+        started_at=parse_time(ended.get("startedAt")),
+        signal=int(ended.get("signal") or 0),
+        reason=str(ended.get("reason") or ""),
+        message=str(ended.get("message") or ""),
+        container_id=str(ended.get("containerID") or ""),
     )

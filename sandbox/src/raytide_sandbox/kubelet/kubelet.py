@@ -25,7 +25,7 @@ from raytide_sandbox.kubelet.node_status import NodeFacts, build_capacity
 from raytide_sandbox.kubelet.podspec import PodSpecError, read_pod
 from raytide_sandbox.kubelet.podworker import PodWorker
 from raytide_sandbox.kubelet.rejected_pods import InvalidPodWorker
-from raytide_sandbox.kubelet.server import Door, KubeletServer
+from raytide_sandbox.kubelet.server import KubeletServer, RequestAuthenticator
 
 _AFTER_BUG_S: Final = 5.0
 _LOG_PERIOD_S: Final = 1.0
@@ -53,7 +53,7 @@ class KubeletConfig:
     pods: int = 110
     serving_host: str = "127.0.0.1"
     serving_port: int = 0
-    door: Door = field(default_factory=Door)
+    authenticator: RequestAuthenticator = field(default_factory=RequestAuthenticator)
     """TLS and client authentication of the kubelet's server."""
     labels: dict[str, str] = field(default_factory=dict)
     on_pods: Callable[[], None] | None = None
@@ -98,7 +98,7 @@ class Kubelet:
         api = ApiClient(config.access)
         try:
             host = self._build_host(api)
-            self._server = KubeletServer(self._runtime, self.find_worker, self._now, config.door)
+            self._server = KubeletServer(self._runtime, self.find_worker, self._now, config.authenticator)
             await self._server.start(config.serving_host, config.serving_port)
             heartbeat = Heartbeat(api, self._node_facts(), self._now)
             await heartbeat.register()

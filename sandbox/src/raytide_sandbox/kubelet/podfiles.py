@@ -73,12 +73,12 @@ class PodFiles:
     def read_message(self, spec: ContainerSpec, attempt: int, *, has_failed: bool) -> str:
         """The termination message, or the end of the log for FallbackToLogsOnError; empty when unreadable."""
         try:
-            said = self.termination_message(spec.name, attempt).read_bytes()[-_MESSAGE_BYTES:]
-            if not said and has_failed and spec.has_log_as_message:
-                said = self._end_of_log(spec.name, attempt)
+            message = self.termination_message(spec.name, attempt).read_bytes()[-_MESSAGE_BYTES:]
+            if not message and has_failed and spec.has_log_as_message:
+                message = self._end_of_log(spec.name, attempt)
         except OSError:
             return ""
-        return said.decode(errors="replace")
+        return message.decode(errors="replace")
 
     def remove(self) -> None:
         """Remove everything of the pod."""

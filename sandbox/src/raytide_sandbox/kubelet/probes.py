@@ -60,22 +60,22 @@ class Counter:
 
 
 Check = Callable[[ProbeSpec], Awaitable[CheckResult]]
-Tell = Callable[[str, bool], None]
+Report = Callable[[str, bool], None]
 Complain = Callable[[str, str], None]
 
 
-async def watch_probes(container: ContainerSpec, check: Check, tell: Tell, complain: Complain) -> None:
+async def watch_probes(container: ContainerSpec, check: Check, report: Report, complain: Complain) -> None:
     """Run every probe of a started container; a failed startup probe ends all, a failed liveness probe only itself.
 
-    `tell(kind, verdict)` is called for each change (liveness: only False), `complain(kind, message)` for each failure.
+    `report(kind, verdict)` is called for each change (liveness: only False), `complain(kind, message)` for each failure.
     """
-    if container.startup and not await _watch("startup", container.startup, check, tell, complain):
+    if container.startup and not await _watch("startup", container.startup, check, report, complain):
         return
     others = [(kind, probe) for kind, probe in container.probes.items() if kind != "startup"]
-    await asyncio.gather(*(_watch(kind, probe, check, tell, complain) for kind, probe in others))
+    await asyncio.gather(*(_watch(kind, probe, check, report, complain) for kind, probe in others))
 
 
-async def _watch(kind: str, probe: ProbeSpec, check: Check, tell: Tell, complain: Complain) -> bool:
+async def _watch(kind: str, probe: ProbeSpec, check: Check, report: Report, complain: Complain) -> bool:
     """Run one probe until it has its final verdict, which is returned; a readiness probe has none."""
     counter = Counter(probe)
     clock = asyncio.get_running_loop()
@@ -87,7 +87,7 @@ async def _watch(kind: str, probe: ProbeSpec, check: Check, tell: Tell, complain
             complain(kind, result.message)
         if counter.count(is_success=result.is_success):
             if kind != "liveness" or not result.is_success:
-                tell(kind, result.is_success)
+                report(kind, result.is_success)
             if kind == "startup" or (kind == "liveness" and not result.is_success):
                 return result.is_success
         await asyncio.sleep(max(0.0, probe.period_s - (clock.time() - begun)))

@@ -32,7 +32,7 @@ _SHUTDOWN_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class RequestAuthenticator:
     """Authentication by a bearer token or by a client certificate with that name; without both, none."""
 
     token: str | None = None
@@ -40,7 +40,7 @@ class Door:
     client_name: str | None = None
     """The common name of the only client; `tls` has to request certificates."""
 
-    def opens_for(self, request: web.Request) -> bool:
+    def accepts(self, request: web.Request) -> bool:
         """Whether the request is from the permitted client."""
         if self.client_name is not None:
             return _common_name(request) == self.client_name
@@ -57,8 +57,14 @@ def _common_name(request: web.Request) -> str | None:
 class KubeletServer:
     """The kubelet's HTTP server."""
 
-    def __init__(self, runtime: Runtime, find_worker: FindWorker, now: Callable[[], datetime], door: Door) -> None:
-        self._door = door
+    def __init__(
+        self,
+        runtime: Runtime,
+        find_worker: FindWorker,
+        now: Callable[[], datetime],
+        authenticator: RequestAuthenticator,
+    ) -> None:
+        self._authenticator = authenticator
         self._runtime = runtime
         self._find = find_worker
         self._now = now
@@ -81,7 +87,7 @@ class KubeletServer:
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port, ssl_context=self._door.tls).start()
+        await web.TCPSite(self._runner, host, port, ssl_context=self._authenticator.tls).start()
         self.port = self._runner.addresses[0][1]
 
     async def close(self) -> None:
@@ -93,7 +99,7 @@ class KubeletServer:
     async def _authenticate(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        if not self._door.opens_for(request):
+        if not self._authenticator.accepts(request):
             reject(401, "Unauthorized")
         return await handler(request)
 

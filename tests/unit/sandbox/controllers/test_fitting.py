@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from raytide_sandbox.controllers.node_fit import build_room, pod_requests, rule_out, unschedulable_message
+from raytide_sandbox.controllers.node_fit import build_capacity, pod_requests, rule_out, unschedulable_message
 
 
 def container(*, limits: dict[str, str] | None = None, restart: str | None = None, **requests: str) -> dict[str, Any]:
@@ -145,11 +145,11 @@ MISMATCH = "node(s) didn't match Pod's node affinity/selector"
     ],
 )
 def test_rule_out(spec, on, reasons):
-    assert rule_out(spec, pod_requests(spec), build_room(node(**on))) == reasons
+    assert rule_out(spec, pod_requests(spec), build_capacity(node(**on))) == reasons
 
 
 def test_places_among_the_nodes_pods_run_out_too():
-    room = build_room(node())
+    room = build_capacity(node())
     room.take(pod_requests({}))
     room.take(pod_requests({}))
     assert rule_out({}, pod_requests({}), room) == ["Too many pods"]

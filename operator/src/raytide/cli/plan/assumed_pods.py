@@ -62,14 +62,14 @@ def assumed_pods(
     bare = [job for job in jobs if is_eligible(job) and (job.key, job.metadata.uid) not in shown]
     bare.sort(key=lambda job: (job.spec.trainer.replicas is None, job.metadata.creation_timestamp, job.key))
     wanted = [pod for job in bare for pod in _wanted(job, gpus)]
-    room = ClusterCapacity(tuple(nodes), [pod.shape for pod in wanted], gpus)
+    cluster = ClusterCapacity(tuple(nodes), [pod.shape for pod in wanted], gpus)
     for pod in wanted:
-        asked = room.pod(pod.shape)
-        found = room.find(asked)
+        placed = cluster.pod(pod.shape)
+        found = cluster.find(placed)
         if found is None or not found[1]:
             yield pod.on("")
             continue
-        room.put(asked, found[0])
+        cluster.put(placed, found[0])
         yield pod.on(found[0].name)
 
 

@@ -40,47 +40,47 @@ def chosen_autoscaler(cluster: RayCluster, config: AutoscalerConfig) -> Autoscal
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 
-def add_autoscaler(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def add_autoscaler(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Add the sidecar, its service account, and a Ray without its own monitor (RC:POD-6, RC:RSP-8)."""
-    if not site.cluster.is_autoscaled:
-        return draft
-    is_ours = chosen_autoscaler(site.cluster, site.config.autoscaler) == "raytide"
-    draft = replace(
-        draft,
-        ray_start_params={**draft.ray_start_params, "no-monitor": "true"},
-        ray=add_env(draft.ray, _version_env(site, is_ours=is_ours)),
-        sidecars=(*draft.sidecars, build_autoscaler(site, is_ours=is_ours)),
-        rest={**draft.rest, "serviceAccountName": service_account_name(site.cluster)},
+    if not context.cluster.is_autoscaled:
+        return builder
+    is_ours = chosen_autoscaler(context.cluster, context.config.autoscaler) == "raytide"
+    builder = replace(
+        builder,
+        ray_start_params={**builder.ray_start_params, "no-monitor": "true"},
+        ray=add_env(builder.ray, _version_env(context, is_ours=is_ours)),
+        sidecars=(*builder.sidecars, build_autoscaler(context, is_ours=is_ours)),
+        rest={**builder.rest, "serviceAccountName": service_account_name(context.cluster)},
     )
-    return _with_token(draft, site) if site.config.autoscaler.mode == "raytide" else draft
+    return _with_token(builder, context) if context.config.autoscaler.mode == "raytide" else builder
 
 
-def set_restart_policy(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def set_restart_policy(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """With an explicit v2, forbid container restarts: they would create a new Ray node (RC:POD-6, RC:POD-19)."""
-    options = site.cluster.spec.autoscaler_options
-    if not site.cluster.is_autoscaled or options is None or options.version != "v2":
-        return draft
-    return replace(draft, rest={**draft.rest, "restartPolicy": "Never"})
+    options = context.cluster.spec.autoscaler_options
+    if not context.cluster.is_autoscaled or options is None or options.version != "v2":
+        return builder
+    return replace(builder, rest={**builder.rest, "restartPolicy": "Never"})
 
 
-def add_shared_logs(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def add_shared_logs(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Share `/tmp/ray` between both containers, except where the user mounted a volume there (RC:VOL-2)."""
-    if not site.is_head or not site.cluster.is_autoscaled:
-        return draft
+    if not context.is_head or not context.cluster.is_autoscaled:
+        return builder
     # The last one: the user's template may have a container of that name too, which the API server will reject.
     index = max(
-        i for i, container in enumerate(draft.sidecars) if container.get("name") == constants.AUTOSCALER_CONTAINER
+        i for i, container in enumerate(builder.sidecars) if container.get("name") == constants.AUTOSCALER_CONTAINER
     )
-    before, autoscaler, after = draft.sidecars[:index], draft.sidecars[index], draft.sidecars[index + 1 :]
-    ray, autoscaler = _with_logs(draft.ray), _with_logs(autoscaler)
+    before, autoscaler, after = builder.sidecars[:index], builder.sidecars[index], builder.sidecars[index + 1 :]
+    ray, autoscaler = _with_logs(builder.ray), _with_logs(autoscaler)
     is_used = any(mount.get("name") == LOGS for each in (ray, autoscaler) for mount in listed(each, "volumeMounts"))
     volume: Manifest = {"name": LOGS, "emptyDir": {}}
-    has_volume = not is_used or has_named(list(draft.volumes), LOGS)
+    has_volume = not is_used or has_named(list(builder.volumes), LOGS)
     return replace(
-        draft,
+        builder,
         ray=ray,
         sidecars=(*before, autoscaler, *after),
-        volumes=draft.volumes if has_volume else (*draft.volumes, volume),
+        volumes=builder.volumes if has_volume else (*builder.volumes, volume),
     )
 
 
@@ -94,27 +94,27 @@ def _with_logs(container: Manifest) -> Manifest:
 # --- the Ray container -----------------------------------------------------------------------------------------------
 
 
-def _version_env(site: PodContext, *, is_ours: bool) -> tuple[Manifest, ...]:
+def _version_env(context: PodContext, *, is_ours: bool) -> tuple[Manifest, ...]:
     """The variable that tells the GCS and `ray status` which autoscaler to expect: that of `autoscalerOptions.version`.
 
     Without a version Ray uses its default, V2 since 2.47. Raytide's autoscaler supports only V2 and therefore sets the
     variable unless the template does, because the image's Ray version may differ from that of the spec.
     """
-    options = site.cluster.spec.autoscaler_options
+    options = context.cluster.spec.autoscaler_options
     version = options.version if options is not None else ""
     if version in ("v1", "v2"):
         return (build_literal(AUTOSCALER_V2_ENV, "true" if version == "v2" else "false"),)
-    is_told = has_env(site.cluster.spec.head_group_spec.template, AUTOSCALER_V2_ENV)
-    return (build_literal(AUTOSCALER_V2_ENV, "true"),) if is_ours and not is_told else ()
+    is_set_by_user = has_env(context.cluster.spec.head_group_spec.template, AUTOSCALER_V2_ENV)
+    return (build_literal(AUTOSCALER_V2_ENV, "true"),) if is_ours and not is_set_by_user else ()
 
 
 # --- the sidecar -----------------------------------------------------------------------------------------------------
 
 
-def build_autoscaler(site: PodContext, *, is_ours: bool) -> Manifest:
+def build_autoscaler(context: PodContext, *, is_ours: bool) -> Manifest:
     """The sidecar container, with `autoscalerOptions` applied over it (RC §3.7, RC:AS-1)."""
-    options = site.cluster.spec.autoscaler_options or AutoscalerOptions()
-    container = _ours(site) if is_ours else _rays(site)
+    options = context.cluster.spec.autoscaler_options or AutoscalerOptions()
+    container = _ours(context) if is_ours else _rays(context)
     container["env"] += [dict(variable) for variable in options.env]
     chosen: Manifest = {
         "image": options.image,
@@ -132,34 +132,34 @@ def build_autoscaler(site: PodContext, *, is_ours: bool) -> Manifest:
     }
 
 
-def _rays(site: PodContext) -> Manifest:
+def _rays(context: PodContext) -> Manifest:
     """Ray's autoscaler, as KubeRay runs it."""
     return {
         "name": constants.AUTOSCALER_CONTAINER,
-        "image": site.group.template["spec"]["containers"][0].get("image", ""),
+        "image": context.group.template["spec"]["containers"][0].get("image", ""),
         "imagePullPolicy": "IfNotPresent",
-        "command": site.shell,
+        "command": context.shell,
         "args": [_RAYS_COMMAND],
         "env": _env(_RAYS_COMMAND),
         "resources": {"limits": dict(_RESOURCES), "requests": dict(_RESOURCES)},
     }
 
 
-def _ours(site: PodContext) -> Manifest:
+def _ours(context: PodContext) -> Manifest:
     """Raytide's autoscaler as the container's first process.
 
     It supervises itself, and the liveness probe is lenient: with restartPolicy Never a killed container stays down.
     """
     return {
         "name": constants.AUTOSCALER_CONTAINER,
-        "image": site.config.autoscaler.image,
+        "image": context.config.autoscaler.image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["raytide", "autoscaler"],
         "args": _OPTIONS.split(),
         "env": [
             *_env(_OUR_COMMAND),
-            build_literal("RAYTIDE_OPERATOR_VERSION", site.config.operator_version),
-            build_literal("RAYTIDE_GCS_ADDRESS", f"127.0.0.1:{site.gcs_port}"),
+            build_literal("RAYTIDE_OPERATOR_VERSION", context.config.operator_version),
+            build_literal("RAYTIDE_GCS_ADDRESS", f"127.0.0.1:{context.gcs_port}"),
         ],
         "resources": {"limits": dict(_RESOURCES), "requests": dict(_RESOURCES)},
         "livenessProbe": {
@@ -169,7 +169,7 @@ def _ours(site: PodContext) -> Manifest:
             "timeoutSeconds": 5,
             "failureThreshold": 12,
         },
-        "securityContext": _unprivileged(site),
+        "securityContext": _unprivileged(context),
     }
 
 
@@ -184,13 +184,13 @@ def _env(command: str) -> list[Manifest]:
     ]
 
 
-def _unprivileged(site: PodContext) -> Manifest:
+def _unprivileged(context: PodContext) -> Manifest:
     """Security context of a non-root container without privileges.
 
     `runAsUser` stays unset, because the image sets it and OpenShift assigns its own; only a pod-level `runAsUser: 0` is
     overridden.
     """
-    pod_context: Manifest = site.group.template["spec"].get("securityContext") or {}
+    pod_context: Manifest = context.group.template["spec"].get("securityContext") or {}
     user: Manifest = {"runAsUser": OUR_USER, "runAsGroup": OUR_USER} if pod_context.get("runAsUser") == 0 else {}
     return {
         "allowPrivilegeEscalation": False,
@@ -202,23 +202,23 @@ def _unprivileged(site: PodContext) -> Manifest:
     }
 
 
-def _with_token(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def _with_token(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Mount the API token in the sidecar only: Ray runs user code, which must not scale anything (SE:C22).
 
     If the template names a service account or sets `automountServiceAccountToken`, default mounts are left as they are.
     """
-    *others, autoscaler = draft.sidecars
+    *others, autoscaler = builder.sidecars
     mounts: list[Manifest] = listed(autoscaler, "volumeMounts")
     if any(mount.get("mountPath", "").rstrip("/") == TOKEN_PATH for mount in mounts):
-        return draft
+        return builder
     mount = {"name": TOKEN, "mountPath": TOKEN_PATH, "readOnly": True}
-    given: Manifest = site.group.template["spec"]
+    given: Manifest = context.group.template["spec"]
     is_left_alone = bool(given.get("serviceAccountName")) or given.get("automountServiceAccountToken") is not None
-    rest = draft.rest if is_left_alone else {**draft.rest, "automountServiceAccountToken": False}
+    rest = builder.rest if is_left_alone else {**builder.rest, "automountServiceAccountToken": False}
     return replace(
-        draft,
+        builder,
         sidecars=(*others, {**autoscaler, "volumeMounts": [mount, *mounts]}),
-        volumes=(*draft.volumes, _token_volume()),
+        volumes=(*builder.volumes, _token_volume()),
         rest=rest,
     )
 

@@ -23,20 +23,22 @@ _PAUSE_S: Final = 5
 _TROUBLESHOOTING: Final = "https://docs.ray.io/en/latest/cluster/kubernetes/troubleshooting/troubleshooting.html"
 
 
-def add_wait_gcs_ready(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def add_wait_gcs_ready(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Wait for the GCS after the user's init containers, with env and mounts of the Ray container (RC:POD-17)."""
-    if not site.config.is_init_container_injected:
-        return draft
+    if not context.config.is_init_container_injected:
+        return builder
     waiting: Manifest = {
         "name": WAIT_GCS_READY,
-        "command": site.shell,
-        "args": [wait_script(site.gcs_address)],
-        "env": listed(draft.ray, "env"),
-        "volumeMounts": listed(draft.ray, "volumeMounts"),
+        "command": context.shell,
+        "args": [wait_script(context.gcs_address)],
+        "env": listed(builder.ray, "env"),
+        "volumeMounts": listed(builder.ray, "volumeMounts"),
         "resources": {"limits": dict(_WAIT_RESOURCES), "requests": dict(_WAIT_RESOURCES)},
     }
-    inherited = {key: draft.ray[key] for key in ("image", "imagePullPolicy", "securityContext") if draft.ray.get(key)}
-    return replace(draft, init_containers=(*draft.init_containers, {**waiting, **inherited}))
+    inherited = {
+        key: builder.ray[key] for key in ("image", "imagePullPolicy", "securityContext") if builder.ray.get(key)
+    }
+    return replace(builder, init_containers=(*builder.init_containers, {**waiting, **inherited}))
 
 
 def wait_script(address: str) -> str:
@@ -59,35 +61,35 @@ echo "The GCS at {address} is ready."
 """
 
 
-def add_metrics_port(draft: PodBuilder, _site: PodContext) -> PodBuilder:
+def add_metrics_port(builder: PodBuilder, _site: PodContext) -> PodBuilder:
     """Add a port named `metrics`, for monitoring that scrapes by port name (RC:POD-8)."""
-    ports: list[Manifest] = listed(draft.ray, "ports")
+    ports: list[Manifest] = listed(builder.ray, "ports")
     if has_named(ports, METRICS):
-        return draft
+        return builder
     metrics = {"name": METRICS, "containerPort": constants.METRICS_PORT}
-    return replace(draft, ray={**draft.ray, "ports": [*ports, metrics]})
+    return replace(builder, ray={**builder.ray, "ports": [*ports, metrics]})
 
 
-def add_configured_sidecars(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def add_configured_sidecars(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Add the sidecars of the operator's settings, after all others (RC:POD-12, RC:POD-20)."""
-    config = site.config
-    added = config.head_sidecar_containers if site.is_head else config.worker_sidecar_containers
-    return replace(draft, sidecars=(*draft.sidecars, *added))
+    config = context.config
+    added = config.head_sidecar_containers if context.is_head else config.worker_sidecar_containers
+    return replace(builder, sidecars=(*builder.sidecars, *added))
 
 
-def add_shared_memory(draft: PodBuilder, _site: PodContext) -> PodBuilder:
+def add_shared_memory(builder: PodBuilder, _site: PodContext) -> PodBuilder:
     """Mount a memory-backed `/dev/shm` as large as the container's memory, unless the user set one up (RC:VOL-1)."""
-    mounts: list[Manifest] = listed(draft.ray, "volumeMounts")
+    mounts: list[Manifest] = listed(builder.ray, "volumeMounts")
     is_mounted = any(mount.get("mountPath", "").rstrip("/") == SHARED_MEMORY_PATH for mount in mounts)
-    if is_mounted or "plasma-directory" in draft.ray_start_params:
-        return draft
+    if is_mounted or "plasma-directory" in builder.ray_start_params:
+        return builder
     mount = {"name": SHARED_MEMORY, "mountPath": SHARED_MEMORY_PATH}
-    has_volume = has_named(list(draft.volumes), SHARED_MEMORY)
-    volume = {"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", **_size_limit(draft.ray)}}
+    has_volume = has_named(list(builder.volumes), SHARED_MEMORY)
+    volume = {"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", **_size_limit(builder.ray)}}
     return replace(
-        draft,
-        ray={**draft.ray, "volumeMounts": [*mounts, mount]},
-        volumes=draft.volumes if has_volume else (*draft.volumes, volume),
+        builder,
+        ray={**builder.ray, "volumeMounts": [*mounts, mount]},
+        volumes=builder.volumes if has_volume else (*builder.volumes, volume),
     )
 
 

@@ -21,29 +21,29 @@ _RAY_SERVICE_TIMEOUTS: Final = {
 }
 
 
-def add_environment(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def add_environment(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Add the Ray container's variables, in the order of RC §3.6."""
-    command = start_command(draft.ray_start_params, is_head=site.is_head)
-    ray = add_missing_env(draft.ray, site.config.default_container_envs)
-    ray = add_env(ray, () if site.is_head else head_addresses(site))
+    command = start_command(builder.ray_start_params, is_head=context.is_head)
+    ray = add_missing_env(builder.ray, context.config.default_container_envs)
+    ray = add_env(ray, () if context.is_head else head_addresses(context))
     ray = add_env(ray, (*_identity(), build_literal("KUBERAY_GEN_RAY_START_CMD", command)))
-    ray = add_missing_env(ray, _literals({"RAY_PORT": site.gcs_port}))
-    ray = add_missing_env(ray, _literals(_RAY_SERVICE_TIMEOUTS if site.is_ray_service else {}))
-    address = f"127.0.0.1:{site.gcs_port}" if site.is_head else site.gcs_address
+    ray = add_missing_env(ray, _literals({"RAY_PORT": context.gcs_port}))
+    ray = add_missing_env(ray, _literals(_RAY_SERVICE_TIMEOUTS if context.is_ray_service else {}))
+    address = f"127.0.0.1:{context.gcs_port}" if context.is_head else context.gcs_address
     ray = add_missing_env(ray, _literals({"RAY_ADDRESS": address, "RAY_USAGE_STATS_KUBERAY_IN_USE": "1"}))
-    ray = add_env(ray, (build_literal("RAY_USAGE_STATS_EXTRA_TAGS", _usage_tags(site)),) if site.is_head else ())
+    ray = add_env(ray, (build_literal("RAY_USAGE_STATS_EXTRA_TAGS", _usage_tags(context)),) if context.is_head else ())
     ray = add_missing_env(ray, _literals({"RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE": "1"}))
-    return replace(draft, ray=ray)
+    return replace(builder, ray=ray)
 
 
-def add_head_addresses(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def add_head_addresses(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Add the head's address to every init container (RC §3.6)."""
-    return replace(draft, init_containers=tuple(add_env(c, head_addresses(site)) for c in draft.init_containers))
+    return replace(builder, init_containers=tuple(add_env(c, head_addresses(context)) for c in builder.init_containers))
 
 
-def head_addresses(site: PodContext) -> tuple[Manifest, ...]:
+def head_addresses(context: PodContext) -> tuple[Manifest, ...]:
     """`FQ_RAY_IP` and `RAY_IP`: the head service's full and short DNS name."""
-    return _literals({"FQ_RAY_IP": site.head_fqdn, "RAY_IP": site.head_service})
+    return _literals({"FQ_RAY_IP": context.head_fqdn, "RAY_IP": context.head_service})
 
 
 def add_env(container: Manifest, variables: Iterable[Manifest]) -> Manifest:
@@ -67,10 +67,10 @@ def _identity() -> tuple[Manifest, ...]:
     )
 
 
-def _usage_tags(site: PodContext) -> str:
-    origin = site.cluster.metadata.labels.get(constants.ORIGINATED_FROM_CRD_LABEL, "")
+def _usage_tags(context: PodContext) -> str:
+    origin = context.cluster.metadata.labels.get(constants.ORIGINATED_FROM_CRD_LABEL, "")
     kind = origin if origin in _ORIGINS else "RayCluster"
-    return f"kuberay_version={site.config.operator_version};kuberay_crd={kind}"
+    return f"kuberay_version={context.config.operator_version};kuberay_crd={kind}"
 
 
 def _literals(values: Mapping[str, str]) -> tuple[Manifest, ...]:

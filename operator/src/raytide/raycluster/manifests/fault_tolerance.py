@@ -22,26 +22,26 @@ RECONNECT_TIMEOUT_S: Final = 600
 """Seconds a worker waits for a replaced head."""
 
 
-def add_head_fault_tolerance(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def add_head_fault_tolerance(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Annotate whether GCS fault tolerance is on; if so, set the Redis address and namespace (RC:FT-2 to RC:FT-4)."""
-    cluster = site.cluster
+    cluster = context.cluster
     stamps = {constants.FT_ENABLED_ANNOTATION: "true" if is_ft_enabled(cluster) else "false"}
     if not has_redis_fault_tolerance(cluster):
-        return replace(draft, annotations={**draft.annotations, **stamps})
+        return replace(builder, annotations={**builder.annotations, **stamps})
     namespace = storage_namespace(cluster)
     stamps[constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION] = namespace
-    ray = add_missing_env(draft.ray, (build_literal(STORAGE_NAMESPACE, namespace),))
-    draft = replace(draft, annotations={**draft.annotations, **stamps}, ray=ray)
+    ray = add_missing_env(builder.ray, (build_literal(STORAGE_NAMESPACE, namespace),))
+    builder = replace(builder, annotations={**builder.annotations, **stamps}, ray=ray)
     options = cluster.spec.gcs_fault_tolerance_options
-    return _with_options(draft, options) if options is not None else _with_password_param(draft)
+    return _with_options(builder, options) if options is not None else _with_password_param(builder)
 
 
-def add_worker_fault_tolerance(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def add_worker_fault_tolerance(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Make workers wait for a replaced head (RC:FT-1)."""
-    if not has_redis_fault_tolerance(site.cluster):
-        return draft
+    if not has_redis_fault_tolerance(context.cluster):
+        return builder
     patience = build_literal(RECONNECT_TIMEOUT, str(RECONNECT_TIMEOUT_S))
-    return replace(draft, ray=add_missing_env(draft.ray, (patience,)))
+    return replace(builder, ray=add_missing_env(builder.ray, (patience,)))
 
 
 def storage_namespace(cluster: RayCluster) -> str:
@@ -51,7 +51,7 @@ def storage_namespace(cluster: RayCluster) -> str:
     return options.get("externalStorageNamespace") or annotation or cluster.metadata.uid
 
 
-def _with_options(draft: PodBuilder, options: Mapping[str, Any]) -> PodBuilder:
+def _with_options(builder: PodBuilder, options: Mapping[str, Any]) -> PodBuilder:
     """Set address and credentials; `ray start` reads the latter from the environment (RC:FT-3, RC:RSP-9)."""
     env: list[Manifest] = [build_literal("RAY_REDIS_ADDRESS", options.get("redisAddress") or "")]
     params: dict[str, str] = {}
@@ -63,12 +63,12 @@ def _with_options(draft: PodBuilder, options: Mapping[str, Any]) -> PodBuilder:
         if given is not None:
             env.append({"name": variable, **{key: given[key] for key in ("value", "valueFrom") if given.get(key)}})
             params[param] = f"${variable}"
-    return replace(draft, ray=add_env(draft.ray, env), ray_start_params={**draft.ray_start_params, **params})
+    return replace(builder, ray=add_env(builder.ray, env), ray_start_params={**builder.ray_start_params, **params})
 
 
-def _with_password_param(draft: PodBuilder) -> PodBuilder:
+def _with_password_param(builder: PodBuilder) -> PodBuilder:
     """Copy the `redis-password` parameter to the environment, for other Redis clients in the container (RC:FT-4)."""
-    password = draft.ray_start_params.get("redis-password")
+    password = builder.ray_start_params.get("redis-password")
     return replace(
-        draft, ray=add_missing_env(draft.ray, [build_literal("REDIS_PASSWORD", password)] if password else [])
+        builder, ray=add_missing_env(builder.ray, [build_literal("REDIS_PASSWORD", password)] if password else [])
     )

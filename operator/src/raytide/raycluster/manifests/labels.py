@@ -13,52 +13,52 @@ from raytide.raycluster.manifests.ray_start import is_true
 from raytide.raycluster.manifests.recreate_hash import recreate_hash
 
 
-def set_ray_labels(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def set_ray_labels(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Set the labels by which Ray pods are selected (RC:POD-3)."""
-    cluster = site.cluster.metadata.name
+    cluster = context.cluster.metadata.name
     defaults = {
         constants.IS_RAY_NODE_LABEL: "yes",
         constants.IDENTIFIER_LABEL: constants.head_identifier(cluster)
-        if site.is_head
+        if context.is_head
         else constants.worker_identifier(cluster),
         constants.APP_NAME_LABEL: constants.APP_NAME,
         constants.CREATED_BY_LABEL: constants.CREATED_BY,
     }
     fixed = {
         constants.CLUSTER_LABEL: cluster,
-        constants.NODE_TYPE_LABEL: site.node_type,
-        constants.GROUP_LABEL: site.group_name,
+        constants.NODE_TYPE_LABEL: context.node_type,
+        constants.GROUP_LABEL: context.group_name,
     }
-    return replace(draft, labels={**defaults, **draft.labels, **site.group.labels, **fixed})
+    return replace(builder, labels={**defaults, **builder.labels, **context.group.labels, **fixed})
 
 
-def set_serve_label(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def set_serve_label(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Set whether a RayService may send traffic to the pod: `true` on workers, `false` on a new head (RC §3.3)."""
-    if not site.is_ray_service:
-        return draft
-    return replace(draft, labels={**draft.labels, constants.SERVE_LABEL: "false" if site.is_head else "true"})
+    if not context.is_ray_service:
+        return builder
+    return replace(builder, labels={**builder.labels, constants.SERVE_LABEL: "false" if context.is_head else "true"})
 
 
-def copy_overwrite_annotation(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def copy_overwrite_annotation(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Copy the cluster's annotation that keeps container commands unchanged (RC:POD-5, RC:POD-19)."""
-    if not is_true(site.cluster.metadata.annotations.get(constants.OVERWRITE_CONTAINER_CMD_ANNOTATION)):
-        return draft
-    return replace(draft, annotations={**draft.annotations, constants.OVERWRITE_CONTAINER_CMD_ANNOTATION: "true"})
+    if not is_true(context.cluster.metadata.annotations.get(constants.OVERWRITE_CONTAINER_CMD_ANNOTATION)):
+        return builder
+    return replace(builder, annotations={**builder.annotations, constants.OVERWRITE_CONTAINER_CMD_ANNOTATION: "true"})
 
 
-def add_configured_metadata(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def add_configured_metadata(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Add labels and annotations of the operator's settings where they are not set yet (RC:POD-12)."""
     return replace(
-        draft,
-        labels={**site.config.default_pod_labels, **draft.labels},
-        annotations={**site.config.default_pod_annotations, **draft.annotations},
+        builder,
+        labels={**context.config.default_pod_labels, **builder.labels},
+        annotations={**context.config.default_pod_annotations, **builder.annotations},
     )
 
 
-def set_version_annotations(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def set_version_annotations(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Annotate the head with the hash of its spec and the operator's version (RC:POD-14, RC:UP-2)."""
     stamps = {
-        constants.RECREATE_HASH_ANNOTATION: recreate_hash(site.cluster),
-        constants.KUBERAY_VERSION_ANNOTATION: site.config.operator_version,
+        constants.RECREATE_HASH_ANNOTATION: recreate_hash(context.cluster),
+        constants.KUBERAY_VERSION_ANNOTATION: context.config.operator_version,
     }
-    return replace(draft, annotations={**draft.annotations, **stamps})
+    return replace(builder, annotations={**builder.annotations, **stamps})

@@ -89,13 +89,13 @@ class PodBuilder:
 Step: TypeAlias = Callable[[PodBuilder, PodContext], PodBuilder]
 
 
-def start_draft(site: PodContext) -> PodBuilder:
+def start_builder(context: PodContext) -> PodBuilder:
     """The user's template as a draft; validation guarantees at least one container (RC:V-3, RC:V-7)."""
-    metadata: Manifest = site.group.template.get("metadata") or {}
-    spec: Manifest = dict(site.group.template.get("spec") or {})
+    metadata: Manifest = context.group.template.get("metadata") or {}
+    spec: Manifest = dict(context.group.template.get("spec") or {})
     ray, *sidecars = spec.pop("containers")
     return PodBuilder(
-        ray_start_params=dict(site.group.ray_start_params),
+        ray_start_params=dict(context.group.ray_start_params),
         labels=dict(metadata.get("labels") or {}),
         annotations=dict(metadata.get("annotations") or {}),
         finalizers=tuple(metadata.get("finalizers") or ()),

@@ -13,7 +13,7 @@ from raytide.api.config import PodConfig
 from raytide.api.meta import PODS, RAYCLUSTERS, Manifest, controller_reference
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.raycluster.manifests import autoscaler, containers, environment, fault_tolerance, labels, probes, ray_start
-from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, Step, start_draft
+from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, Step, start_builder
 from raytide.raycluster.plan_multihost_group import NewHost
 
 BUILD_STEPS: Final[tuple[Step, ...]] = (
@@ -89,35 +89,35 @@ def host_pod(template: Manifest, name: str, host: NewHost, num_of_hosts: int) ->
     return pod
 
 
-def _build(site: PodContext, steps: tuple[Step, ...]) -> Manifest:
-    draft = start_draft(site)
+def _build(context: PodContext, steps: tuple[Step, ...]) -> Manifest:
+    builder = start_builder(context)
     for step in steps:
-        draft = step(draft, site)
+        builder = step(builder, context)
     return {
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,
-        "metadata": _metadata(draft, site.cluster),
-        "spec": _spec(draft),
+        "metadata": _metadata(builder, context.cluster),
+        "spec": _spec(builder),
     }
 
 
-def _metadata(draft: PodBuilder, cluster: RayCluster) -> Manifest:
+def _metadata(builder: PodBuilder, cluster: RayCluster) -> Manifest:
     metadata: Manifest = {
         "namespace": cluster.metadata.namespace,
-        "labels": dict(draft.labels),
+        "labels": dict(builder.labels),
         "ownerReferences": [controller_reference(RAYCLUSTERS, cluster.metadata.name, cluster.metadata.uid)],
     }
-    if draft.annotations:
-        metadata["annotations"] = dict(draft.annotations)
-    if draft.finalizers:
-        metadata["finalizers"] = list(draft.finalizers)
+    if builder.annotations:
+        metadata["annotations"] = dict(builder.annotations)
+    if builder.finalizers:
+        metadata["finalizers"] = list(builder.finalizers)
     return metadata
 
 
-def _spec(draft: PodBuilder) -> Manifest:
-    spec: Manifest = {**draft.rest, "containers": [draft.ray, *draft.sidecars]}
-    if draft.init_containers:
-        spec["initContainers"] = list(draft.init_containers)
-    if draft.volumes:
-        spec["volumes"] = list(draft.volumes)
+def _spec(builder: PodBuilder) -> Manifest:
+    spec: Manifest = {**builder.rest, "containers": [builder.ray, *builder.sidecars]}
+    if builder.init_containers:
+        spec["initContainers"] = list(builder.init_containers)
+    if builder.volumes:
+        spec["volumes"] = list(builder.volumes)
     return spec

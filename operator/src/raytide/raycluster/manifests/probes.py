@@ -21,43 +21,43 @@ _RAYLET_TIMEOUT_S: Final = 2
 _GCS_TIMEOUT_S: Final = 10
 
 
-def add_probes(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def add_probes(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Add both probes, unless switched off or set by the user."""
-    if not site.config.is_probe_injected:
-        return draft
-    timeout = {"timeoutSeconds": 5 if site.is_head else 2}
-    check = _health_check(draft, site)
+    if not context.config.is_probe_injected:
+        return builder
+    timeout = {"timeoutSeconds": 5 if context.is_head else 2}
+    check = _health_check(builder, context)
     probes: Manifest = {
         "livenessProbe": {**check, **timeout, **_LIVENESS},
         "readinessProbe": {**check, **timeout, **_READINESS},
     }
-    if site.is_ray_service and not site.is_head:
-        probes["readinessProbe"] = {**_serve_check(draft), **timeout, **_READINESS, "failureThreshold": 1}
-    missing = {kind: probe for kind, probe in probes.items() if not draft.ray.get(kind)}
-    return replace(draft, ray={**draft.ray, **missing})
+    if context.is_ray_service and not context.is_head:
+        probes["readinessProbe"] = {**_serve_check(builder), **timeout, **_READINESS, "failureThreshold": 1}
+    missing = {kind: probe for kind, probe in probes.items() if not builder.ray.get(kind)}
+    return replace(builder, ray={**builder.ray, **missing})
 
 
-def _health_check(draft: PodBuilder, site: PodContext) -> Manifest:
-    if is_at_least(site.cluster.spec.ray_version, _HEALTHZ_SINCE):
-        return {"httpGet": {"path": "/api/healthz", "port": _agent_port(draft)}}
-    if not site.is_head:
-        return _all_of(_raylet(draft))
-    dashboard_port = port_param(draft.ray_start_params, DASHBOARD_PORT_PARAM, constants.DASHBOARD_PORT)
-    return _all_of(_raylet(draft), _ask(dashboard_port, "api/gcs_healthz", _GCS_TIMEOUT_S))
+def _health_check(builder: PodBuilder, context: PodContext) -> Manifest:
+    if is_at_least(context.cluster.spec.ray_version, _HEALTHZ_SINCE):
+        return {"httpGet": {"path": "/api/healthz", "port": _agent_port(builder)}}
+    if not context.is_head:
+        return _all_of(_raylet(builder))
+    dashboard_port = port_param(builder.ray_start_params, DASHBOARD_PORT_PARAM, constants.DASHBOARD_PORT)
+    return _all_of(_raylet(builder), _ask(dashboard_port, "api/gcs_healthz", _GCS_TIMEOUT_S))
 
 
-def _serve_check(draft: PodBuilder) -> Manifest:
+def _serve_check(builder: PodBuilder) -> Manifest:
     """Readiness of a RayService worker: raylet and Serve proxy are healthy (RC:PRB-3)."""
-    ports = {port.get("name"): port["containerPort"] for port in listed(draft.ray, "ports")}
-    return _all_of(_raylet(draft), _ask(ports.get("serve", constants.SERVE_PORT), "-/healthz", _GCS_TIMEOUT_S))
+    ports = {port.get("name"): port["containerPort"] for port in listed(builder.ray, "ports")}
+    return _all_of(_raylet(builder), _ask(ports.get("serve", constants.SERVE_PORT), "-/healthz", _GCS_TIMEOUT_S))
 
 
-def _raylet(draft: PodBuilder) -> str:
-    return _ask(_agent_port(draft), "api/local_raylet_healthz", _RAYLET_TIMEOUT_S)
+def _raylet(builder: PodBuilder) -> str:
+    return _ask(_agent_port(builder), "api/local_raylet_healthz", _RAYLET_TIMEOUT_S)
 
 
-def _agent_port(draft: PodBuilder) -> int:
-    return port_param(draft.ray_start_params, AGENT_PORT_PARAM, constants.DASHBOARD_AGENT_PORT)
+def _agent_port(builder: PodBuilder) -> int:
+    return port_param(builder.ray_start_params, AGENT_PORT_PARAM, constants.DASHBOARD_AGENT_PORT)
 
 
 def _ask(port: int, path: str, timeout_s: int) -> str:

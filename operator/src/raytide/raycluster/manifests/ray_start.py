@@ -30,27 +30,27 @@ _ULIMIT: Final = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}"
 
 
 # --- parameters ----------------------------------------------------------------------------------------------------
-def add_group_params(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def add_group_params(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Add the parameters from the group's `resources` and `labels` (RC:RSP-1, RC:RSP-2)."""
-    params = {**draft.ray_start_params, **_params_of_resources(site.group.resources)}
-    if site.group.labels:
-        params["labels"] = ",".join(f"{key}={value}" for key, value in sorted(site.group.labels.items()))
-    return replace(draft, ray_start_params=params)
+    params = {**builder.ray_start_params, **_params_of_resources(context.group.resources)}
+    if context.group.labels:
+        params["labels"] = ",".join(f"{key}={value}" for key, value in sorted(context.group.labels.items()))
+    return replace(builder, ray_start_params=params)
 
 
-def add_missing_params(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def add_missing_params(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Add default parameters and those from the Ray container's resources (RC:RSP-3 to RC:RSP-14)."""
-    role = {"dashboard-host": "0.0.0.0"} if site.is_head else {"address": site.gcs_address}  # noqa: S104 - RC:RSP-4
+    role = {"dashboard-host": "0.0.0.0"} if context.is_head else {"address": context.gcs_address}  # noqa: S104 - RC:RSP-4
     ours = {
         **role,
         "metrics-export-port": str(constants.METRICS_PORT),
         AGENT_PORT_PARAM: str(constants.DASHBOARD_AGENT_PORT),
     }
-    params = {**ours, **draft.ray_start_params, BLOCK: "true"}
-    resources = draft.ray.get("resources") or {}
+    params = {**ours, **builder.ray_start_params, BLOCK: "true"}
+    resources = builder.ray.get("resources") or {}
     limits, requests = _without_zeros(resources.get("limits")), _without_zeros(resources.get("requests"))
     params = {**_cpus_and_memory(limits, requests), **params}
-    return replace(draft, ray_start_params={**params, **_accelerators(params, limits)})
+    return replace(builder, ray_start_params={**params, **_accelerators(params, limits)})
 
 
 def _params_of_resources(resources: Mapping[str, str]) -> dict[str, str]:
@@ -148,15 +148,15 @@ def start_command(params: Mapping[str, str], *, is_head: bool) -> str:
     return f"ray start {'--head ' if is_head else ''}{''.join(flags)}"
 
 
-def set_start_command(draft: PodBuilder, site: PodContext) -> PodBuilder:
+def set_start_command(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Make the Ray container start Ray, unless its command does so or the user disabled it (RC:CMD-1 to RC:CMD-4)."""
-    own_command = "".join(f" {word} " for key in ("command", "args") for word in listed(draft.ray, key))
-    if is_true(draft.annotations.get(constants.OVERWRITE_CONTAINER_CMD_ANNOTATION)) or "ray start" in own_command:
-        return draft
-    command = f"{_ULIMIT}; {start_command(draft.ray_start_params, is_head=site.is_head)}"
+    own_command = "".join(f" {word} " for key in ("command", "args") for word in listed(builder.ray, key))
+    if is_true(builder.annotations.get(constants.OVERWRITE_CONTAINER_CMD_ANNOTATION)) or "ray start" in own_command:
+        return builder
+    command = f"{_ULIMIT}; {start_command(builder.ray_start_params, is_head=context.is_head)}"
     script = f"{own_command} && {command}" if own_command else command
-    ray: Manifest = {**draft.ray, "command": site.shell, "args": [script]}
-    return replace(draft, ray=ray)
+    ray: Manifest = {**builder.ray, "command": context.shell, "args": [script]}
+    return replace(builder, ray=ray)
 
 
 def is_true(text: str | None) -> bool:

@@ -49,8 +49,8 @@ def endpoint(job: TrainingJob, role: str, index: int, config: JobConfig) -> str:
 
 def endpoints(job: TrainingJob, role: str, indices: Iterable[int], config: JobConfig) -> tuple[str, ...]:
     """The endpoints of these pods of a role, in that order; cached, because many pods contain the same list."""
-    site = (job.metadata.name, job.metadata.namespace, config.cluster_domain, job.spec.port)
-    return _endpoints(*site, role, tuple(indices))
+    context = (job.metadata.name, job.metadata.namespace, config.cluster_domain, job.spec.port)
+    return _endpoints(*context, role, tuple(indices))
 
 
 @lru_cache(maxsize=8)

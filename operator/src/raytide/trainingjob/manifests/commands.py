@@ -17,16 +17,16 @@ _TOLERANT: Final = {MASTER: "start_master", PSERVER: "start_new_pserver", TRAINE
 _PLAIN: Final = {MASTER: "start_master", PSERVER: "start_pserver", TRAINER: "start_trainer"}
 
 
-def start_command(site: PodContext) -> Manifest:
+def start_command(context: PodContext) -> Manifest:
     """`command` and `workingDir` of the main container; empty when the image's command applies."""
-    if site.is_launched:
-        commands = _TOLERANT if site.is_tolerant_launch else _PLAIN
-        return {"command": [LAUNCHER, commands[site.role]]}
-    if not site.entrypoint:
+    if context.is_launched:
+        commands = _TOLERANT if context.is_tolerant_launch else _PLAIN
+        return {"command": [LAUNCHER, commands[context.role]]}
+    if not context.entrypoint:
         return {}
-    workspace = site.job.spec.trainer.workspace
+    workspace = context.job.spec.trainer.workspace
     placed = {"workingDir": workspace} if workspace else {}
-    return {"command": shell(site.entrypoint), **placed}
+    return {"command": shell(context.entrypoint), **placed}
 
 
 def shell(line: str) -> list[str]:

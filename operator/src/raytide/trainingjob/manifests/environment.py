@@ -21,100 +21,100 @@ LONGEST_VALUE: Final = 100_000
 """Linux starts no program with a variable of 128 KiB or more: a longer list is only in the membership files."""
 
 
-def environment(site: PodContext) -> list[Manifest]:
+def environment(context: PodContext) -> list[Manifest]:
     """The main container's variables; `POD_IP` precedes the variables that refer to it."""
-    variables = [*identity(site)]
-    if site.is_launched:
-        variables += site.of.launcher_variables
-    variables += torchrun_variables(site) if site.job.spec.framework == "torchrun" else fleet_variables(site)
-    return merged_entries(variables, users_variables(site), "name")
+    variables = [*identity(context)]
+    if context.is_launched:
+        variables += context.of.launcher_variables
+    variables += torchrun_variables(context) if context.job.spec.framework == "torchrun" else fleet_variables(context)
+    return merged_entries(variables, users_variables(context), "name")
 
 
-def etcd_environment(site: PodContext) -> list[Manifest]:
+def etcd_environment(context: PodContext) -> list[Manifest]:
     """The etcd container's variables: identity and launcher variables, as upstream."""
-    return [*identity(site), *site.of.launcher_variables]
+    return [*identity(context), *context.of.launcher_variables]
 
 
-def identity(site: PodContext) -> list[Manifest]:
+def identity(context: PodContext) -> list[Manifest]:
     """Job, role and index of the pod, the master's endpoint, and the directory of the membership files."""
     ours = {
-        "RAYTIDE_JOB_NAME": site.job.metadata.name,
-        "RAYTIDE_ROLE": site.role,
-        "RAYTIDE_INDEX": str(site.index),
+        "RAYTIDE_JOB_NAME": context.job.metadata.name,
+        "RAYTIDE_ROLE": context.role,
+        "RAYTIDE_INDEX": str(context.index),
     }
-    if not site.is_master:
+    if not context.is_master:
         ours["RAYTIDE_MEMBERSHIP_DIR"] = MEMBERSHIP_PATH
-    if site.job.has_master:
+    if context.job.has_master:
         ours["RAYTIDE_MASTER_ENDPOINT"] = (
-            f"{OWN_ADDRESS}:{MASTER_PORT}" if site.is_master else endpoint(site.job, MASTER, 0, site.config)
+            f"{OWN_ADDRESS}:{MASTER_PORT}" if context.is_master else endpoint(context.job, MASTER, 0, context.config)
         )
     fields = {"NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP", "POD_NAME": "metadata.name"}
     return [*(_field(name, path) for name, path in fields.items()), *_literals(ours)]
 
 
-def fleet_variables(site: PodContext) -> list[Manifest]:
+def fleet_variables(context: PodContext) -> list[Manifest]:
     """Variables of fleet's role maker: parameter-server mode if the job has parameter servers, else collective mode."""
-    if site.is_master:
+    if context.is_master:
         return []
-    own = f"{OWN_ADDRESS}:{site.job.spec.port}"
+    own = f"{OWN_ADDRESS}:{context.job.spec.port}"
     found = {
-        "TRAINING_ROLE": "PSERVER" if site.is_pserver else "TRAINER",
-        "PADDLE_PORT": str(site.job.spec.port),
+        "TRAINING_ROLE": "PSERVER" if context.is_pserver else "TRAINER",
+        "PADDLE_PORT": str(context.job.spec.port),
         "PADDLE_CURRENT_ENDPOINT": own,
-        "PADDLE_TRAINERS_NUM": str(site.size.trainers),
+        "PADDLE_TRAINERS_NUM": str(context.size.trainers),
         # A gloo barrier would block forever when the set of processes changes.
         "PADDLE_WITH_GLOO": "0",
     }
-    if site.size.pservers and _may_be_listed(site, PSERVER, range(site.size.pservers)):
-        found["PADDLE_PSERVERS_IP_PORT_LIST"] = _list_with_self(site, PSERVER, range(site.size.pservers), own)
-    if site.is_trainer:
+    if context.size.pservers and _may_be_listed(context, PSERVER, range(context.size.pservers)):
+        found["PADDLE_PSERVERS_IP_PORT_LIST"] = _list_with_self(context, PSERVER, range(context.size.pservers), own)
+    if context.is_trainer:
         # Only for trainers: parameter servers start before trainers have addresses, and do not need them.
-        found["PADDLE_TRAINER_ID"] = str(site.size.rank_of(site.index))
-        if _may_be_listed(site, TRAINER, site.size.ranks):
-            found["PADDLE_TRAINER_ENDPOINTS"] = _list_with_self(site, TRAINER, site.size.ranks, own)
+        found["PADDLE_TRAINER_ID"] = str(context.size.rank_of(context.index))
+        if _may_be_listed(context, TRAINER, context.size.ranks):
+            found["PADDLE_TRAINER_ENDPOINTS"] = _list_with_self(context, TRAINER, context.size.ranks, own)
     return _literals({name: value for name, value in found.items() if len(value) <= LONGEST_VALUE})
 
 
-def torchrun_variables(site: PodContext) -> list[Manifest]:
+def torchrun_variables(context: PodContext) -> list[Manifest]:
     """Options of torchrun: elastic between the job's minimum and maximum, with rendezvous at the first trainer."""
-    if not site.is_trainer:
+    if not context.is_trainer:
         return []
-    job, spec = site.job, site.job.spec
-    rank, first = site.size.rank_of(site.index), min(site.size.ranks, default=site.index)
-    meeting = OWN_ADDRESS if site.index == first else host_name(job, TRAINER, first, site.config)
+    job, spec = context.job, context.job.spec
+    rank, first = context.size.rank_of(context.index), min(context.size.ranks, default=context.index)
+    meeting = OWN_ADDRESS if context.index == first else host_name(job, TRAINER, first, context.config)
     restarts = 0 if spec.restart_policy == "Never" else spec.backoff_limit
     return _literals(
         {
             "PET_NNODES": f"{spec.trainer.min_instance}:{spec.trainer.ceiling}",
-            "PET_NPROC_PER_NODE": str(site.of.gpus or 1),
+            "PET_NPROC_PER_NODE": str(context.of.gpus or 1),
             "PET_NODE_RANK": str(rank),
             "PET_RDZV_BACKEND": "c10d",
             "PET_RDZV_ENDPOINT": f"{meeting}:{spec.port}",
             "PET_RDZV_ID": job.metadata.uid or job.metadata.name,
             # Set explicitly: torchrun would derive it from host names, which are ambiguous on the host network.
-            "PET_RDZV_CONF": f"is_host={'true' if site.index == first else 'false'}",
+            "PET_RDZV_CONF": f"is_host={'true' if context.index == first else 'false'}",
             "PET_MAX_RESTARTS": str(restarts),
         }
     )
 
 
-def users_variables(site: PodContext) -> list[Manifest]:
+def users_variables(context: PodContext) -> list[Manifest]:
     """The user's variables: the role's `envs`, overridden by its `env`."""
-    return merged_entries(_literals(site.role_spec.envs), site.role_spec.env, "name")
+    return merged_entries(_literals(context.role_spec.envs), context.role_spec.env, "name")
 
 
-def _may_be_listed(site: PodContext, role: str, indices: Sequence[int]) -> bool:
+def _may_be_listed(context: PodContext, role: str, indices: Sequence[int]) -> bool:
     """Whether the list may fit into a variable; an estimate that avoids building a list per pod that is too long."""
-    one = len(endpoint(site.job, role, indices[0], site.config)) if indices else 0
+    one = len(endpoint(context.job, role, indices[0], context.config)) if indices else 0
     return one * len(indices) <= LONGEST_VALUE + one
 
 
-def _list_with_self(site: PodContext, role: str, indices: Sequence[int], own: str) -> str:
-    known = endpoints(site.job, role, indices, site.config)
-    if site.role != role:
+def _list_with_self(context: PodContext, role: str, indices: Sequence[int], own: str) -> str:
+    known = endpoints(context.job, role, indices, context.config)
+    if context.role != role:
         return ",".join(known)
-    position = bisect_left(indices, site.index)
-    is_listed = position < len(indices) and indices[position] == site.index
+    position = bisect_left(indices, context.index)
+    is_listed = position < len(indices) and indices[position] == context.index
     return ",".join((*known[:position], own, *known[position + 1 :]) if is_listed else known)
 
 

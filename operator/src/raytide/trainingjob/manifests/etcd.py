@@ -20,13 +20,13 @@ _USER: Final = 65532
 _PEER_URL: Final = "http://127.0.0.1:2380"
 
 
-def build_etcd(site: PodContext, outlined: Manifest) -> Manifest:
+def build_etcd(context: PodContext, outlined: Manifest) -> Manifest:
     """The container; `outlined` contains its name and resources."""
     return {
         **outlined,
-        "image": site.config.etcd_image,
-        "command": _command(site),
-        "env": etcd_environment(site),
+        "image": context.config.etcd_image,
+        "command": _command(context),
+        "env": etcd_environment(context),
         "volumeMounts": [{"name": DATA_VOLUME, "mountPath": _DATA_PATH}],
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -39,12 +39,12 @@ def build_etcd(site: PodContext, outlined: Manifest) -> Manifest:
     }
 
 
-def etcd_volumes(site: PodContext) -> list[Manifest]:
+def etcd_volumes(context: PodContext) -> list[Manifest]:
     """The data volume: an emptyDir, which is lost with the pod, as upstream."""
-    return [{"name": DATA_VOLUME, "emptyDir": {}}] if site.is_master and site.is_launched else []
+    return [{"name": DATA_VOLUME, "emptyDir": {}}] if context.is_master and context.is_launched else []
 
 
-def _command(site: PodContext) -> list[str]:
+def _command(context: PodContext) -> list[str]:
     own = f"http://127.0.0.1:{ETCD_PORT}"
     reached = f"http://{OWN_ADDRESS}:{ETCD_PORT}"
     return [
@@ -54,9 +54,9 @@ def _command(site: PodContext) -> list[str]:
         "-data-dir",
         f"{_DATA_PATH}/data",
         "-advertise-client-urls",
-        reached if site.is_tolerant_launch else own,
+        reached if context.is_tolerant_launch else own,
         "-listen-client-urls",
-        f"{own},{reached}" if site.is_tolerant_launch else own,
+        f"{own},{reached}" if context.is_tolerant_launch else own,
         "-initial-advertise-peer-urls",
         _PEER_URL,
         "-listen-peer-urls",

@@ -17,7 +17,7 @@ from raytide.api.trainingjob_pods import Size, templated
 from raytide.trainingjob.manifests import pod_spec
 from raytide.trainingjob.manifests.addresses import membership_name, pod_name, service_name
 from raytide.trainingjob.manifests.membership import membership_files
-from raytide.trainingjob.manifests.pod_context import JobSite, PodContext
+from raytide.trainingjob.manifests.pod_context import JobPodContext, PodContext
 
 __all__ = [
     "build_membership",
@@ -38,24 +38,24 @@ def build_pods(
     job: TrainingJob, role: str, nodes: Mapping[int, str], size: Size, config: JobConfig
 ) -> Iterator[Manifest]:
     """Pods of one role, built one at a time; `nodes` has for each index the node on which it is planned, or ""."""
-    shared = JobSite(job, size, config)
+    shared = JobPodContext(job, size, config)
     return (_build(PodContext(shared, role, index, node)) for index, node in nodes.items())
 
 
 def build_pod(job: TrainingJob, role: str, index: int, size: Size, config: JobConfig) -> Manifest:
     """One pod. Counts in its environment are those of `size`, fixed at creation; the mounted files are updated."""
-    return _build(PodContext(JobSite(job, size, config), role, index))
+    return _build(PodContext(JobPodContext(job, size, config), role, index))
 
 
-def _build(site: PodContext) -> Manifest:
-    job, role, index = site.job, site.role, site.index
+def _build(context: PodContext) -> Manifest:
+    job, role, index = context.job, context.role, context.index
     drafted = {
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,
         "metadata": {
             "annotations": {GROUP_NAME_ANNOTATION: job.spec.pod_group_name} if job.spec.pod_group_name else {}
         },
-        "spec": pod_spec.build_pod_spec(site),
+        "spec": pod_spec.build_pod_spec(context),
     }
     merged = templated(job, role, drafted)
     annotations: Manifest = merged["metadata"].get("annotations") or {}

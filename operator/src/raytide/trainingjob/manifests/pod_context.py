@@ -21,7 +21,7 @@ CUDA_LIBRARIES: Final = "/usr/local/cuda/lib64"
 
 
 @dataclass(frozen=True, eq=False)
-class JobSite:
+class JobPodContext:
     """A job at one size; caches what is the same for all its pods."""
 
     job: TrainingJob
@@ -77,7 +77,7 @@ class JobSite:
 class PodContext:
     """The pod `role`-`index` of a job."""
 
-    of: JobSite
+    of: JobPodContext
     role: str
     index: int
     planned_node: str = ""

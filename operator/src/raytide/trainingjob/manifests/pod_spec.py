@@ -19,29 +19,29 @@ from raytide.trainingjob.manifests.pod_context import PodContext
 MEMBERSHIP_VOLUME: Final = "raytide-membership"
 
 
-def build_pod_spec(site: PodContext) -> Manifest:
+def build_pod_spec(context: PodContext) -> Manifest:
     """The pod spec; the caller merges the template over it."""
-    spec = site.job.spec
-    outline = scheduling_spec(site.job, site.role)
+    spec = context.job.spec
+    outline = scheduling_spec(context.job, context.role)
     main, *beside = outline["containers"]
     built: Manifest = {
         **outline,
         "restartPolicy": "Never",
-        "hostname": pod_name(site.job, site.role, site.index),
-        "subdomain": service_name(site.job),
-        "containers": [_main_container(site, main), *(build_etcd(site, etcd) for etcd in beside)],
+        "hostname": pod_name(context.job, context.role, context.index),
+        "subdomain": service_name(context.job),
+        "containers": [_main_container(context, main), *(build_etcd(context, etcd) for etcd in beside)],
     }
-    if site.planned_node and not _is_spread(site):
-        built["affinity"] = _preference(site.planned_node)
-    if volumes := [*spec.volumes, *_membership_volumes(site), *etcd_volumes(site)]:
+    if context.planned_node and not _is_spread(context):
+        built["affinity"] = _preference(context.planned_node)
+    if volumes := [*spec.volumes, *_membership_volumes(context), *etcd_volumes(context)]:
         built["volumes"] = volumes
     if spec.host_network:
         # Otherwise a pod on the host network uses the node's name server, which does not resolve pod names.
         built["dnsPolicy"] = "ClusterFirstWithHostNet"
-    if secrets := merged_entries(spec.image_pull_secrets, site.role_spec.image_pull_secrets, "name"):
+    if secrets := merged_entries(spec.image_pull_secrets, context.role_spec.image_pull_secrets, "name"):
         built["imagePullSecrets"] = secrets
-    if site.role_spec.grace_period_seconds is not None:
-        built["terminationGracePeriodSeconds"] = site.role_spec.grace_period_seconds
+    if context.role_spec.grace_period_seconds is not None:
+        built["terminationGracePeriodSeconds"] = context.role_spec.grace_period_seconds
     return built
 
 
@@ -52,9 +52,9 @@ def _preference(node: str) -> Manifest:
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": named}]}}
 
 
-def _is_spread(site: PodContext) -> bool:
+def _is_spread(context: PodContext) -> bool:
     """Whether the template places pods relative to others, which the plan does not simulate."""
-    spec = (site.role_spec.template or {}).get("spec")
+    spec = (context.role_spec.template or {}).get("spec")
     if not isinstance(spec, dict):
         return False
     affinity = spec.get("affinity")
@@ -62,17 +62,17 @@ def _is_spread(site: PodContext) -> bool:
     return "topologySpreadConstraints" in spec or "podAffinity" in kinds or "podAntiAffinity" in kinds
 
 
-def _main_container(site: PodContext, outlined: Manifest) -> Manifest:
-    spec, said = site.job.spec, site.role_spec
+def _main_container(context: PodContext, outlined: Manifest) -> Manifest:
+    spec, said = context.job.spec, context.role_spec
     container: Manifest = {
         **outlined,
         "image": spec.image,
-        **_pull_policy(site),
-        **start_command(site),
-        "ports": ports(site),
-        "env": environment(site),
+        **_pull_policy(context),
+        **start_command(context),
+        "ports": ports(context),
+        "env": environment(context),
     }
-    if mounts := [*spec.volume_mounts, *_membership_mounts(site)]:
+    if mounts := [*spec.volume_mounts, *_membership_mounts(context)]:
         container["volumeMounts"] = mounts
     if said.liveness_probe:
         container["livenessProbe"] = said.liveness_probe
@@ -83,28 +83,28 @@ def _main_container(site: PodContext, outlined: Manifest) -> Manifest:
     return container
 
 
-def ports(site: PodContext) -> list[Manifest]:
+def ports(context: PodContext) -> list[Manifest]:
     """Container ports: the master's and etcd's on a master, else the job's (TJ §2.2)."""
-    if not site.is_master:
-        return list(site.of.job_ports)
-    etcd = [{"name": "etcd-port", "containerPort": ETCD_PORT}] if site.is_launched else []
+    if not context.is_master:
+        return list(context.of.job_ports)
+    etcd = [{"name": "etcd-port", "containerPort": ETCD_PORT}] if context.is_launched else []
     return [{"name": "master-port", "containerPort": MASTER_PORT}, *etcd]
 
 
-def _pull_policy(site: PodContext) -> Manifest:
+def _pull_policy(context: PodContext) -> Manifest:
     """The job's pull policy, else upstream's: `Always` for trainers, Kubernetes' default for other roles."""
-    policy = site.job.spec.image_pull_policy or ("Always" if site.is_trainer else "")
+    policy = context.job.spec.image_pull_policy or ("Always" if context.is_trainer else "")
     return {"imagePullPolicy": policy} if policy else {}
 
 
-def _membership_volumes(site: PodContext) -> list[Manifest]:
-    source: dict[str, Any] = {"name": membership_name(site.job)}
-    return [] if site.is_master else [{"name": MEMBERSHIP_VOLUME, "configMap": source}]
+def _membership_volumes(context: PodContext) -> list[Manifest]:
+    source: dict[str, Any] = {"name": membership_name(context.job)}
+    return [] if context.is_master else [{"name": MEMBERSHIP_VOLUME, "configMap": source}]
 
 
-def _membership_mounts(site: PodContext) -> list[Manifest]:
+def _membership_mounts(context: PodContext) -> list[Manifest]:
     mount = {"name": MEMBERSHIP_VOLUME, "mountPath": MEMBERSHIP_PATH, "readOnly": True}
-    return [] if site.is_master else [mount]
+    return [] if context.is_master else [mount]
 
 
 def _hook(written: tuple[str, ...] | str) -> list[str]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from raytide_sandbox.certificates import Authority
-from raytide_sandbox.kubelet.server import Door, KubeletServer
+from raytide_sandbox.kubelet.server import KubeletServer, RequestAuthenticator
 
 NOW = datetime.now(UTC)
 OURS, THEIRS = Authority.create(NOW, "ours"), Authority.create(NOW, "theirs")
@@ -36,8 +36,8 @@ def ask(port, *, identity=None, has_tls=True, header=""):
             return ""
 
 
-async def answer(door, **asking):
-    server = KubeletServer(None, lambda *_: None, None, door)
+async def answer(authenticator, **asking):
+    server = KubeletServer(None, lambda *_: None, None, authenticator)
     await server.start("127.0.0.1", 0)
     try:
         return await asyncio.to_thread(ask, server.port, **asking)
@@ -55,8 +55,8 @@ async def answer(door, **asking):
     ],
 )
 async def test_a_certificate_opens_a_kubelet(identity, expected):
-    door = Door(tls=listening_tls(), client_name="the-api-server")
-    assert await answer(door, identity=identity) == expected
+    authenticator = RequestAuthenticator(tls=listening_tls(), client_name="the-api-server")
+    assert await answer(authenticator, identity=identity) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ async def test_a_certificate_opens_a_kubelet(identity, expected):
     ],
 )
 async def test_a_token_opens_a_kubelet(header, expected):
-    assert await answer(Door(token="right"), has_tls=False, header=header) == expected
+    assert await answer(RequestAuthenticator(token="right"), has_tls=False, header=header) == expected
