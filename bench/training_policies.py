@@ -2,7 +2,7 @@
 
 Each policy sees the world of training_world.py as it would see a cluster. `Edl` plans at its ticks and at each submission,
 by the rules of edl.py; `Raytide` runs the product itself, `build_snapshot()`, `allocate()` and `plan_patches()`, in the rhythm of its
-sharing pass: one second after the first of a flock of changes, every 30 s, and when a cool-down ends; what it writes on a
+sharing pass: one second after the first of a flock of changes, every 30 s, and when a cooldown ends; what it writes on a
 job is what the next pass reads.
 """
 

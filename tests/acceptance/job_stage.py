@@ -21,7 +21,7 @@ from support.ports import free_port
 JOBS = "trainingjobs"
 JOB_DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.paddlepaddle.org"
 AT_ONCE_AND_EVEN = {"rebalance": True, "growCooldownSeconds": 0, "shrinkCooldownSeconds": 0}
-"""A cool-down is a number of seconds; no scenario is about waiting."""
+"""A cooldown is a number of seconds; no scenario is about waiting."""
 
 
 class Waits:

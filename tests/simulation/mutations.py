@@ -4,7 +4,7 @@ Eighteen deliberate faults in the product, each a patch of one place: no overlay
 reference, a new name on retry, no write gate, a term of leadership that trusts old lists, a decision record that nobody
 reads, victims chosen beside an autoscaler; and an autoscaler that names before anybody agreed to leave, that writes
 without `test`, that does not take a rejected drain back; and, for jobs, growth before room is free, orders for whatever a job
-is by now, removals that count as failures, no cool-downs, trainer 0 that goes first, trainers that come before those whose
+is by now, removals that count as failures, no cooldowns, trainer 0 that goes first, trainers that come before those whose
 place they take have been told to go. `pytest --mutation NAME` applies one before the lives are told, and `make mutate`
 demands that each turns them red (RM: tests of the tests).
 """

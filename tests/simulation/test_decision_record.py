@@ -76,14 +76,14 @@ def test_gits_thirty_is_obeyed_once_and_does_not_come_and_go() -> None:
         assert len(workers(stage, "a")) == 30, "a person may scale ahead of the demand"
         stage.kill()  # nobody has to remember it
         await stage.pass_time(5.0)
-        await sidecar.decide("a", GroupDecision(30, foreign=30))
-        await sidecar.decide("a", GroupDecision(2, delete=tuple(workers(stage, "a")[:28]), foreign=30))
+        await sidecar.decide("a", GroupDecision(30, adopted_replicas=30))
+        await sidecar.decide("a", GroupDecision(2, delete=tuple(workers(stage, "a")[:28]), adopted_replicas=30))
         await stage.settle()
         for _ in range(5):
             rewrite(stage, "a", 30)
             stage.kill()
             await stage.pass_time(10.0)
-            await sidecar.decide("a", GroupDecision(2, foreign=30))
+            await sidecar.decide("a", GroupDecision(2, adopted_replicas=30))
             await stage.pass_time(5.0)
         assert stage.counts()["born"] == {"life/a": 30, "life/headgroup": 1}
 

@@ -3,7 +3,7 @@
 A judge between the operator and the API, as invariants.py is for RayClusters: it remembers what every version of a job
 asked for and which one an operator had read, and counts pods and room in the store itself. Trainers stay within their
 bounds, leave in order and never for nothing; sizes are written by the sharing pass alone, no more often than a job's
-cool-down, and growth only into room that is free; what was planned is no failure. Rules RM:I3, I5, I7 to I9, I13, I25.
+cooldown, and growth only into room that is free; what was planned is no failure. Rules RM:I3, I5, I7 to I9, I13, I25.
 """
 
 import json
@@ -181,7 +181,7 @@ class TrainingJudge(Notes):
             self.note(f"created without the owner or label of a job: {metadata['name']}")
 
     def _judge_resize(self, uid: str, before: Mapping[str, Any], obj: Mapping[str, Any]) -> None:
-        """The sharing pass has written (I25: bounds, cool-downs, room)."""
+        """The sharing pass has written (I25: bounds, cooldowns, room)."""
         was, record, wish = record_of(before), record_of(obj), self.wishes[uid][-1]
         old, new = was.get("resizes") or [], record.get("resizes") or []
         notes = new[-1:] if new != old else []
@@ -216,7 +216,7 @@ class TrainingJudge(Notes):
         else:
             return
         if rested_s < least_s:
-            self.note(f"{self.names[uid]} is resized after {rested_s:.1f} s, its cool-down is {least_s} s: {note}")
+            self.note(f"{self.names[uid]} is resized after {rested_s:.1f} s, its cooldown is {least_s} s: {note}")
 
     def _judge_room(self, uid: str, obj: Mapping[str, Any], after: int) -> None:
         """Growth comes when the room is free, not when somebody has been asked to leave it."""

@@ -1,7 +1,7 @@
 """What do the users of the simulation write when they train?
 
 The smallest TrainingJobs and pods that say what a story needs; plain dicts, made anew each time, because stories edit them.
-Cool-downs are short, so that stories are, and nobody moves without need unless asked to. Used by the scenarios and histories of jobs.
+Cooldowns are short, so that stories are, and nobody moves without need unless asked to. Used by the scenarios and histories of jobs.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ def role(cpu: str, gpu: int = 0) -> dict[str, Any]:
 def new_job(
     name: str, low: int, high: int, *, cpu: str = "1", gpu: int = 0, namespace: str = NAMESPACE, **spec: Any
 ) -> dict[str, Any]:
-    """A TrainingJob as users write it; `scaling` among the fields of the spec is added to the cool-downs."""
+    """A TrainingJob as users write it; `scaling` among the fields of the spec is added to the cooldowns."""
     rests = {"growCooldownSeconds": COOLDOWN_S, "shrinkCooldownSeconds": COOLDOWN_S}
     scaling = {**rests, "rebalance": False, **spec.pop("scaling", {})}
     trainer = {"entrypoint": "python train.py", "min-instance": low, "max-instance": high, **role(cpu, gpu)}

@@ -156,7 +156,7 @@ async def shrunk_without_zero(stage: TrainingStage) -> None:
 
 
 async def scaled_by_hand(stage: TrainingStage) -> None:
-    """`kubectl scale` is obeyed at once, and sharing goes on after the cool-down."""
+    """`kubectl scale` is obeyed at once, and sharing goes on after the cooldown."""
     await live(stage, new_job("a", 2, 8, scaling={"growCooldownSeconds": 20}))
     stage.world.scale("a", NAMESPACE, 4)
     await stage.pass_time(12.0)

@@ -2,7 +2,7 @@
 
 The stage of stage.py with the room of TrainingJobs and the sharing room together in the operator, as main.py runs them.
 All is as wanted when every job has exactly the pods that its spec and size ask for, runs or says why it does not, its list
-of members is right, and a plan made from the store itself, all cool-downs over, would change nothing. Rules RM:I14, I16,
+of members is right, and a plan made from the store itself, all cooldowns over, would change nothing. Rules RM:I14, I16,
 I19, I25.
 """
 
@@ -37,7 +37,7 @@ from simulation.training_world import JOBS, TrainingWorld
 from simulation.world import Kubelets
 
 RESTED = timedelta(hours=1)
-"""After so long no cool-down and no distance between admissions lasts any more."""
+"""After so long no cooldown and no distance between admissions lasts any more."""
 START_ORDER = (constants.MASTER, constants.PSERVER, constants.TRAINER)
 SHARING = SharingConfig()
 

@@ -28,7 +28,7 @@ from unit.raycluster.test_conditions_scaling import Story, written
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LONGEST = timedelta(seconds=10**9 + 1)
-"""The longest duration that is added to a moment: a cool-down of a job."""
+"""The longest duration that is added to a moment: a cooldown of a job."""
 WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 OFFSETS = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))

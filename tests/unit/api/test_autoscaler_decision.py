@@ -27,7 +27,7 @@ FULL = DecisionRecord(
         "gpu": GroupDecision(
             replicas=20,
             delete=("demo-gpu-worker-aaaaa", "demo-gpu-worker-bbbbb"),
-            foreign=30,
+            adopted_replicas=30,
             backoff=Backoff(2, NOON),
             why=(Why("MaxReached", 4, "maxReplicas is 20"),),
         )
@@ -131,7 +131,7 @@ def test_a_group_whose_count_is_none_is_left_out(replicas):
     [
         pytest.param({"delete": "all"}, "delete", (), id="names that are no list"),
         pytest.param({"delete": ["a", 1, None, "", "b"]}, "delete", ("a", "b"), id="a list with other things in it"),
-        pytest.param({"foreign": "30"}, "foreign", None, id="a text for a foreign number"),
+        pytest.param({"foreign": "30"}, "adopted_replicas", None, id="a text for a foreign number"),
         pytest.param({"backoff": 3}, "backoff", None, id="a number for a back-off"),
         pytest.param({"backoff": {"n": 1}}, "backoff", None, id="a back-off without end"),
         pytest.param({"why": "because"}, "why", (), id="a text for reasons"),
@@ -198,7 +198,7 @@ def test_it_is_never_too_large_and_always_a_record(record, groups, names, reason
     for name, decision in found.groups.items():
         assert len(decision.delete) <= MAX_NAMES_PER_GROUP
         original = {**record.groups, **many}[name]
-        assert (decision.replicas, decision.foreign) == (original.replicas, original.foreign)
+        assert (decision.replicas, decision.adopted_replicas) == (original.replicas, original.adopted_replicas)
         assert original.delete[: len(decision.delete)] == decision.delete
 
 
@@ -226,7 +226,7 @@ def test_what_is_given_up_first(message, names, kept):
 
 @pytest.mark.rule("D19")
 @pytest.mark.parametrize(
-    ("in_spec", "foreign", "adopted"),
+    ("in_spec", "adopted_replicas", "adopted"),
     [
         pytest.param(20, None, None, id="the same number is not foreign"),
         pytest.param(30, None, 30, id="a higher one is adopted"),
@@ -237,8 +237,8 @@ def test_what_is_given_up_first(message, names, kept):
         pytest.param(None, None, None, id="no number is no order"),
     ],
 )
-def test_a_foreign_number(in_spec, foreign, adopted):
-    assert GroupDecision(20, foreign=foreign).foreign_raise(in_spec) == adopted
+def test_a_foreign_number(in_spec, adopted_replicas, adopted):
+    assert GroupDecision(20, adopted_replicas=adopted_replicas).replicas_to_adopt(in_spec) == adopted
 
 
 @pytest.mark.rule("FD:AS-A9")

@@ -303,7 +303,7 @@ class World:
         wanted = spec.get("replicas", spec["minReplicas"])
         ordered = set(spec.get("scaleStrategy", {}).get("workersToDelete", []))
         if decision is not None:
-            wanted = max(decision.replicas, decision.foreign_raise(spec.get("replicas")) or 0)
+            wanted = max(decision.replicas, decision.replicas_to_adopt(spec.get("replicas")) or 0)
             ordered |= set(decision.delete)
         wanted = max(spec["minReplicas"], min(wanted, spec["maxReplicas"])) * hosts
         if spec.get("suspend"):

@@ -412,7 +412,7 @@ def test_a_higher_number_is_adopted_once_and_idles_out():
     for _ in range(10):
         world.edit("cpu", replicas=4)
         world.run(12)
-    assert (len(world.created), world.record().groups["cpu"].foreign) == (4, 4)
+    assert (len(world.created), world.record().groups["cpu"].adopted_replicas) == (4, 4)
 
 
 # --- what is said ----------------------------------------------------------------------------------------------------

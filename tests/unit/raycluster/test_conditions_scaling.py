@@ -221,7 +221,7 @@ def test_it_names_group_numbers_and_field_manager(story):
 
 @pytest.mark.rule("D19")
 def test_a_number_that_was_obeyed_once_is_said_to_have_been(story):
-    story.decide(cpu=GroupDecision(2, foreign=30))
+    story.decide(cpu=GroupDecision(2, adopted_replicas=30))
     story.rewrite(0, 30)
     story.look(0)
     assert "decided 2; 30 was already applied once" in story.message(constants.REPLICAS_CONTENDED)
@@ -246,7 +246,7 @@ def test_a_loop_that_writes_every_five_seconds_is_contention_though_the_sidecar_
 def test_a_number_that_is_adopted_in_time_is_no_contention(story):
     story.rewrite(0, 30, by="kubectl-edit")
     told = [story.condition(constants.REPLICAS_CONTENDED, 0)]
-    story.decide(cpu=GroupDecision(30, foreign=30))
+    story.decide(cpu=GroupDecision(30, adopted_replicas=30))
     story.rewrite(5, 30, by=constants.AUTOSCALER_FIELD_MANAGER)
     told += [story.condition(constants.REPLICAS_CONTENDED, at) for at in (5, 11, 19, 20)]
     assert told == [DIFFERS, DIFFERS, DIFFERS, DIFFERS, None]
@@ -435,15 +435,15 @@ def is_valid(story, here):
 @given(st.lists(happenings, max_size=12))
 def test_whatever_is_written_in_whatever_order_nobody_goes_without_a_name(steps):
     story = Story(group(replicas=2, low=LOW, high=HIGH))
-    here, at, ordered, foreign = HEAD, 0, set(), None
+    here, at, ordered, adopted_replicas = HEAD, 0, set(), None
     for kind, what in steps:
         at += what if kind == "wait" else 1
         if kind == "rewrite":
             story.rewrite(at, what)
         elif kind == "decide" and here is not None:
-            raised = None if story.last is None else story.last.foreign_raise(story.replicas)
-            foreign = foreign if raised is None else raised
-            story.last = replace(what, replicas=raised or what.replicas, foreign=foreign)
+            raised = None if story.last is None else story.last.replicas_to_adopt(story.replicas)
+            adopted_replicas = adopted_replicas if raised is None else raised
+            story.last = replace(what, replicas=raised or what.replicas, adopted_replicas=adopted_replicas)
             ordered |= set(what.delete)
             story.decide(DecisionRecord(CLUSTER_UID, here.uid), cpu=story.last)
             story.rewrite(at, story.last.replicas, by=constants.AUTOSCALER_FIELD_MANAGER)

@@ -78,8 +78,10 @@ def test_a_valid_record_rules():
         pytest.param(20, GroupDecision(20), (0, 30), 20, id="spec and record agree"),
         pytest.param(1, GroupDecision(20), (0, 30), 20, id="a foreign rewrite downwards is not obeyed"),
         pytest.param(30, GroupDecision(20), (0, 30), 30, id="a foreign higher number is adopted"),
-        pytest.param(30, GroupDecision(20, foreign=30), (0, 30), 20, id="once"),
-        pytest.param(30, GroupDecision(20, foreign=25), (0, 30), 30, id="another higher number is adopted too"),
+        pytest.param(30, GroupDecision(20, adopted_replicas=30), (0, 30), 20, id="once"),
+        pytest.param(
+            30, GroupDecision(20, adopted_replicas=25), (0, 30), 30, id="another higher number is adopted too"
+        ),
         pytest.param(None, GroupDecision(20), (0, 30), 20, id="replicas taken out of the spec is no order"),
         pytest.param(20, GroupDecision(20), (0, 10), 10, id="max wins at once over the record"),
         pytest.param(90, GroupDecision(20), (0, 30), 30, id="max wins at once over a foreign number"),
@@ -366,11 +368,11 @@ def test_one_foreign_number_repeated_for_ever_raises_the_target_once(writes, dec
     """Between foreign writes a sidecar adopts what is to be adopted, and later decides its own number again."""
     own, adopted = decision.replicas, []
     for written in writes:
-        raised = decision.foreign_raise(written)
+        raised = decision.replicas_to_adopt(written)
         if raised is not None:
             adopted.append(raised)
-            decision = replace(decision, replicas=raised, foreign=raised)
-            assert decision.foreign_raise(written) is None, "the record takes over what the operator did meanwhile"
+            decision = replace(decision, replicas=raised, adopted_replicas=raised)
+            assert decision.replicas_to_adopt(written) is None, "the record takes over what the operator did meanwhile"
             decision = replace(decision, replicas=own)
     assert all(one != other for one, other in itertools.pairwise(adopted)), "never the same twice in a row"
     assert len(adopted) <= 1 or len(set(writes)) > 1

@@ -64,9 +64,9 @@ FAULTS = {
         "spec.scaling.allowedSizes",
         "contains 7, not between",
     ),
-    "a negative cool-down": ({"scaling__growCooldownSeconds": -1}, "spec.scaling.growCooldownSeconds", "is -1"),
+    "a negative cooldown": ({"scaling__growCooldownSeconds": -1}, "spec.scaling.growCooldownSeconds", "is -1"),
     "a negative run time": ({"scaling__minRuntimeSeconds": -1}, "spec.scaling.minRuntimeSeconds", "is -1"),
-    "a negative cool-down of shrinking": (
+    "a negative cooldown of shrinking": (
         {"scaling__shrinkCooldownSeconds": -1},
         "spec.scaling.shrinkCooldownSeconds",
         "is -1",

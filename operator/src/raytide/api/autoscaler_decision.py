@@ -58,20 +58,20 @@ class GroupDecision:
     replicas: int
     delete: tuple[str, ...] = ()
     """Names of pods to delete, most urgent first: the last ones are dropped when the record grows too large."""
-    foreign: int | None = None
-    """The `replicas` of another writer that was adopted last; the same number is not adopted again."""
+    adopted_replicas: int | None = None
+    """The `replicas` of another writer that was adopted last, `foreign` in the record; it is not adopted again."""
     backoff: Backoff | None = None
     why: tuple[Why, ...] = ()
     deadline: datetime | None = None
     """For a group removed from the spec: when its last workers are deleted; before that, only those in `delete`."""
 
-    def foreign_raise(self, replicas: int | None) -> int | None:
+    def replicas_to_adopt(self, replicas: int | None) -> int | None:
         """The spec's replicas if another writer raised them and that raise has not been adopted yet, else None.
 
         A pure function of spec and record, used by operator and sidecar: neither keeps state, so a restart between the
-        foreign write and the sidecar's next patch has no effect.
+        write of the other writer and the sidecar's next patch has no effect.
         """
-        if replicas is None or replicas <= self.replicas or replicas == self.foreign:
+        if replicas is None or replicas <= self.replicas or replicas == self.adopted_replicas:
             return None
         return replicas
 
@@ -123,7 +123,7 @@ def _decision(entry: Any) -> GroupDecision | None:
     return GroupDecision(
         replicas=replicas,
         delete=tuple(name for name in _list(entry.get("delete")) if _is_text(name)),
-        foreign=count_or_none(entry.get("foreign")),
+        adopted_replicas=count_or_none(entry.get("foreign")),
         backoff=_backoff(entry.get("backoff")),
         why=_reasons(entry.get("why")),
         deadline=timestamp_or_none(entry.get("deadline")),
@@ -217,8 +217,8 @@ def _entry(decision: GroupDecision, limits: _Limits) -> dict[str, Any]:
     entry: dict[str, Any] = {"replicas": decision.replicas}
     if names := list(decision.delete[: limits.names]):
         entry["delete"] = names
-    if decision.foreign is not None:
-        entry["foreign"] = decision.foreign
+    if decision.adopted_replicas is not None:
+        entry["foreign"] = decision.adopted_replicas
     if decision.backoff is not None and limits.has_backoff:
         entry["backoff"] = {"n": decision.backoff.n, "until": timestamp(decision.backoff.until)}
         if decision.backoff.newest is not None:

@@ -126,7 +126,7 @@ def _differences(cluster: RayCluster, scaling: Scaling) -> list[str]:
             continue
         writer = last_writer(cluster, group.group_name)
         text = messages.replicas_contended(group.group_name, clamp_replicas(group), writer, decision.replicas)
-        is_repeated = group.replicas is not None and group.replicas == decision.foreign
+        is_repeated = group.replicas is not None and group.replicas == decision.adopted_replicas
         found.append(text + (messages.replicas_applied_once(group.replicas) if is_repeated else ""))
     return found
 

@@ -68,7 +68,7 @@ class Scaling:
         decision = self.decision_of(group)
         if decision is None:
             return DesiredReplicas(clamp_replicas(group), in_spec)
-        raised = decision.foreign_raise(group.replicas) or 0
+        raised = decision.replicas_to_adopt(group.replicas) or 0
         return DesiredReplicas(group.clamp(max(decision.replicas, raised)), in_spec.union(decision.delete))
 
     def decision_of(self, group: WorkerGroupSpec) -> GroupDecision | None:

@@ -308,12 +308,17 @@ def standing(
 @pytest.mark.parametrize(
     ("before", "order", "change"),
     [
-        pytest.param(None, GroupDecision(2, foreign=2), Change.NONE, id="no record and the spec already says so"),
+        pytest.param(
+            None, GroupDecision(2, adopted_replicas=2), Change.NONE, id="no record and the spec already says so"
+        ),
         pytest.param(GroupDecision(2), GroupDecision(2), Change.NONE, id="the same"),
         pytest.param(GroupDecision(2), GroupDecision(3), Change.DECISION, id="another number"),
         pytest.param(GroupDecision(2), GroupDecision(2, ("a",)), Change.DECISION, id="a name more"),
         pytest.param(
-            GroupDecision(2, foreign=1), GroupDecision(2, foreign=2), Change.DECISION, id="a number was adopted"
+            GroupDecision(2, adopted_replicas=1),
+            GroupDecision(2, adopted_replicas=2),
+            Change.DECISION,
+            id="a number was adopted",
         ),
         pytest.param(GroupDecision(5), GroupDecision(5), Change.CONFLICT, id="the same, but the spec says otherwise"),
         pytest.param(GroupDecision(2), GroupDecision(2, why=(Why("X"),)), Change.MESSAGE, id="only the reasons"),

@@ -167,7 +167,11 @@ def _has_news(current: CurrentTargets, name: str, decision: GroupDecision) -> bo
 
 def _change_of(current: CurrentTarget, decision: GroupDecision, *, is_recorded: bool) -> Change:
     group, before = current.group, current.decision
-    if (decision.replicas, decision.foreign, decision.backoff) != (before.replicas, before.foreign, before.backoff):
+    if (decision.replicas, decision.adopted_replicas, decision.backoff) != (
+        before.replicas,
+        before.adopted_replicas,
+        before.backoff,
+    ):
         return Change.DECISION
     if set(decision.delete) != set(current.names_to_delete):
         return Change.DECISION

@@ -100,7 +100,7 @@ def _left(current: CurrentTarget, pods: Mapping[str, PodView], why: tuple[Why, .
         before,
         replicas=before.replicas if current.group.is_suspended else current.replicas,
         delete=tuple(name for name in current.names_to_delete if name in pods),
-        foreign=current.foreign,
+        adopted_replicas=current.adopted_replicas,
         why=before.why if why is None else why,
     )
     return GroupResult(current.group, current, decision)
@@ -176,7 +176,7 @@ class _GroupRound:
         decision = GroupDecision(
             replicas=target.replicas,
             delete=target.names,
-            foreign=current.foreign,
+            adopted_replicas=current.adopted_replicas,
             backoff=self.limits.backoffs.get(group.name),
         )
         return GroupResult(group, current, decision, target, launches, kept, len(unseen) - kept)

@@ -31,7 +31,7 @@ class CurrentTarget:
     """Of pods, in the spec and the record."""
     raised: int | None = None
     """The higher replica count of another writer that is adopted in this tick, if any."""
-    foreign: int | None = None
+    adopted_replicas: int | None = None
     """The replica count of another writer that was adopted last, including in this tick."""
     is_prescaled: bool = False
     """Whether the count in force comes from another writer; it is not lowered for lack of demand."""
@@ -86,19 +86,19 @@ def recorded_target(group: SpecGroup, record: DecisionRecord | None) -> CurrentT
     # manifest applied again with the same number must not bring those workers back (SC:S6).
     is_set = group.spec_replicas > group.min_replicas
     decision = recorded or GroupDecision(
-        group.spec_replicas, group.workers_to_delete or (), foreign=group.replicas if is_set else None
+        group.spec_replicas, group.workers_to_delete or (), adopted_replicas=group.replicas if is_set else None
     )
-    raised = None if recorded is None else recorded.foreign_raise(group.replicas)
+    raised = None if recorded is None else recorded.replicas_to_adopt(group.replicas)
     replicas = decision.replicas if raised is None else raised
-    foreign = decision.foreign if raised is None else raised
+    adopted_replicas = decision.adopted_replicas if raised is None else raised
     return CurrentTarget(
         group=group,
         decision=decision,
         replicas=group.clamp(replicas),
         names_to_delete=tuple(dict.fromkeys([*(group.workers_to_delete or ()), *decision.delete])),
         raised=raised,
-        foreign=foreign,
-        is_prescaled=foreign is not None and foreign == replicas,
+        adopted_replicas=adopted_replicas,
+        is_prescaled=adopted_replicas is not None and adopted_replicas == replicas,
     )
 
 
@@ -111,8 +111,8 @@ def _unrecorded_target(group: SpecGroup, last: GroupDecision | None) -> CurrentT
         decision=decision,
         replicas=group.spec_replicas,
         names_to_delete=tuple(dict.fromkeys(in_spec)),
-        foreign=decision.foreign,
-        is_prescaled=decision.foreign is not None and decision.foreign == decision.replicas,
+        adopted_replicas=decision.adopted_replicas,
+        is_prescaled=decision.adopted_replicas is not None and decision.adopted_replicas == decision.replicas,
     )
 
 

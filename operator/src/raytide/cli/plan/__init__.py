@@ -70,7 +70,7 @@ class _BadInputError(click.ClickException):
     "moment",
     metavar="TIME",
     default="",
-    help="Time of the plan, in RFC 3339; it decides which cool-downs have ended.  [default: now]",
+    help="Time of the plan, in RFC 3339; it decides which cooldowns have ended.  [default: now]",
 )
 def command(
     *,
