@@ -17,7 +17,7 @@ from simulation.manifests import group, new_cluster
 from simulation.stage import Stage, heard_by
 from simulation.world import node_status
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.looptime, pytest.mark.timeout(600)]
 
 DIVISOR = 5
 CLUSTERS, WORKERS, NODES = 1_000 // DIVISOR, 4, 500 // DIVISOR

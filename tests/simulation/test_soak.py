@@ -26,9 +26,9 @@ from simulation.training_world import JOBS
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(600)]
 
-DAYS = 4
-ROUNDS_PER_DAY = 6
-ROUND_S = 13_200.0
+DAYS = 3
+ROUNDS_PER_DAY = 4
+ROUND_S = 19_800.0
 REST_S = 7_200.0
 """Longer than any back-off and than everything that is remembered for a time."""
 BYTES_TOLERATED = 0.05
