@@ -129,7 +129,7 @@ async def test_a_created_pod_without_its_labels_is_deleted_again_and_rejected(wo
     world.wire.responder = unlabeled
     done = await world.apply(create("a"))
     outcome = done.outcomes[0]
-    assert (outcome.result, outcome.reason) == (Result.REFUSED, "Invalid")
+    assert (outcome.result, outcome.reason) == (Result.REJECTED, "Invalid")
     assert outcome.message.startswith("admission removed or changed group of Pod a")
     assert world.in_flight() == ()
     delete_call = world.wire.calls[-1]
