@@ -62,6 +62,11 @@ def _new_operator(kind, world: World, rng: random.Random, crashes: list[str]) ->
     return kind.operator(InProcess(world.api), WorldClock(world.now), rng, crashes.append)
 
 
+def _is_deleted_when_finished(spec: dict) -> bool:
+    """Its deadline passes while the test watches, and the operator deletes it a while after that, as its owner asked."""
+    return spec.get("activeDeadlineSeconds") is not None and spec.get("ttlSecondsAfterFinished") is not None
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per batch and kind."""
     metafunc.parametrize("batch", range(metafunc.config.getoption("--specs-batches")))
@@ -87,10 +92,11 @@ async def test_an_object_from_the_schema_comes_to_rest_and_goes_without_a_trace(
     operator.start()
     plural = kind.resource.partition(".")[0]
     path = f"{kind.path}/namespaces/{NAMESPACE}/{plural}"
-    generator, accepted = Generator(world.crd, kind.example(), rng), []
+    generator, accepted, specs = Generator(world.crd, kind.example(), rng), [], {}
     for number in range(OBJECTS):
-        body = msgspec.json.encode(generator.draw(f"g{number}"))
-        answer = world.api.handle(Request("POST", path, {}, {}, body))
+        drawn = generator.draw(f"g{number}")
+        specs[f"g{number}"] = drawn["spec"]
+        answer = world.api.handle(Request("POST", path, {}, {}, msgspec.json.encode(drawn)))
         assert answer.status in (201, 400, 422), (answer.status, answer.body)
         if answer.status == 201:
             accepted.append(f"g{number}")
@@ -105,6 +111,9 @@ async def test_an_object_from_the_schema_comes_to_rest_and_goes_without_a_trace(
     assert not controllers.done(), controllers
     busy = {name: count for name, count in writes.items() if count > MOST_WRITES and not name.startswith("events")}
     assert not busy, "writes without end"
+    gone = [name for name in accepted if world.store.find(kind.resource, NAMESPACE, name) is None]
+    assert all(_is_deleted_when_finished(specs[name]) for name in gone), gone
+    accepted = [name for name in accepted if name not in gone]
     for name in accepted:
         found = world.store.find(kind.resource, NAMESPACE, name).obj()
         assert found.get("status"), f"{name} is not answered: {found}"
