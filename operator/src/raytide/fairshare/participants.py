@@ -111,13 +111,17 @@ class ParticipantBuilder:
         )
 
     def unplaced(self, now: datetime) -> tuple[int, datetime | None]:
-        """How many trainers have had no node for `NO_NODE_S`, and when the next one will; gated pods do not count."""
+        """How many trainers have had no node for `NO_NODE_S`, and when the next one will; gated pods do not count.
+
+        Trainers created soon after one of them count too: a scale-up creates its pods over some seconds, and is one resize.
+        """
         pods = (pod for pod in self.standings[TRAINER].kept if not pod.node and not pod.is_scheduling_gated)
         created = (parse_timestamp(pod.created_at) for pod in pods)
         moments = [moment + _LONG for moment in created if moment is not None]
         floor, _, current = _bounds(self.claim)
-        later = [moment for moment in moments if moment > now] if current > floor else []
-        return sum(moment <= now for moment in moments), min(later, default=None)
+        counts_until = now + _LONG / 2 if any(moment <= now for moment in moments) else now
+        later = [moment for moment in moments if moment > counts_until] if current > floor else []
+        return len(moments) - sum(moment > counts_until for moment in moments), min(later, default=None)
 
     def uncreated(self) -> Amounts:
         """What is ordered and has no pod yet, by requests and `limits.*`."""
