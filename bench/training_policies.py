@@ -14,10 +14,12 @@ from raytide.api.capacity import CapacityNode, CapacityPod
 from raytide.api.config import SharingConfig
 from raytide.api.meta import Manifest
 from raytide.api.pod_requirements import PodConstraints
+from raytide.api.sharing_record import placements_of
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.patch_plan import plan_patches
 from raytide.fairshare.snapshot import SnapshotBuilder
+from raytide.trainingjob.trainer_indices import planned_nodes
 from training_world import SERVICE, TRAINER, Ask, Job, Pod, World
 
 MIB = 1 << 20
@@ -171,7 +173,9 @@ class Raytide:
             self._manifests[name] = patched(order.job, order.patch("1"))
             if order.replicas is not None:
                 victims = {int(victim.rpartition("-")[2]) for victim in order.record.victims}
-                self._world.resize(self._jobs[name], order.replicas, victims)
+                placements = placements_of(order.record, order.replicas)
+                nodes = planned_nodes(placements, sum(placements.values()))
+                self._world.resize(self._jobs[name], order.replicas, victims, nodes)
 
     def _view(self, pod: Pod) -> CapacityPod:
         state = (pod.node.name if pod.node else "", pod.is_running, pod.is_terminating)

@@ -8,7 +8,7 @@ again after a back-off that doubles (Kubernetes 1.6), or as soon as something is
 
 import heapq
 import itertools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
@@ -93,6 +93,8 @@ class Pod:
     role: str
     index: int
     ask: Ask
+    preferred: str = ""
+    """The node that it prefers, by name."""
     node: SimNode | None = None
     is_running: bool = False
     is_terminating: bool = False
@@ -201,13 +203,16 @@ class World:
         self._follow(job)
         self._policy.submitted(job)
 
-    def resize(self, job: Job, wanted: int, victims: Collection[int] = ()) -> None:
-        """So many trainers from now on; victims leave first, then who is not running, then the highest index."""
+    def resize(self, job: Job, wanted: int, victims: Collection[int] = (), nodes: Sequence[str] = ()) -> None:
+        """So many trainers from now on; victims leave first, then those not running, then the highest index.
+
+        New trainers prefer these nodes, one each.
+        """
         if job.ended_s is not None or wanted == job.wanted:
             return
         job.wanted = wanted
         job.resizes += 1
-        self._follow(job, victims)
+        self._follow(job, victims, nodes)
 
     def end(self, job: Job) -> None:
         """It is over, and all its pods leave."""
@@ -217,12 +222,13 @@ class World:
                 self.remove(pod)
             self._policy.changed()
 
-    def _follow(self, job: Job, victims: Collection[int] = ()) -> None:
+    def _follow(self, job: Job, victims: Collection[int] = (), nodes: Sequence[str] = ()) -> None:
         trainers = job.live(TRAINER)
         taken = {pod.index for pod in job.pods if pod.role == TRAINER}
         free = (index for index in itertools.count() if index not in taken)
-        for _ in range(job.wanted - len(trainers)):
-            self._create(job, TRAINER, next(free), job.of.trainer)
+        for number in range(job.wanted - len(trainers)):
+            preferred = nodes[number] if number < len(nodes) else ""
+            self._create(job, TRAINER, next(free), job.of.trainer, preferred)
         surplus = len(trainers) - job.wanted
         for pod in sorted(trainers, key=lambda each: (each.index not in victims, *_first_to_go(each)))[
             : max(0, surplus)
@@ -235,8 +241,8 @@ class World:
         """A pod of somebody else."""
         return self._create(None, SERVICE, 0, ask)
 
-    def _create(self, job: Job | None, role: str, index: int, ask: Ask) -> Pod:
-        pod = Pod(next(self._numbers), job, role, index, ask)
+    def _create(self, job: Job | None, role: str, index: int, ask: Ask, preferred: str = "") -> Pod:
+        pod = Pod(next(self._numbers), job, role, index, ask, preferred)
         self.pods[pod.number] = pod
         if job is not None:
             job.pods.append(pod)
@@ -251,7 +257,7 @@ class World:
         if not fitting:
             self._put_back(pod)
             return
-        node = max(fitting, key=lambda each: each.free_share(pod.ask))
+        node = max(fitting, key=lambda each: (each.name == pod.preferred, each.free_share(pod.ask)))
         node.take(pod.ask)
         pod.node = node
         self.after(self._about(self._circumstances.start_s), lambda: self._started(pod))
