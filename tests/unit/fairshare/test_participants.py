@@ -626,10 +626,14 @@ def ago(seconds):
         pytest.param([pod_of(0, "n1"), pod_of(1, creationTimestamp=ago(21))], 1, id="twenty seconds without a node"),
         pytest.param([pod_of(0, "n1"), pod_of(1, creationTimestamp=ago(19))], 0, id="not so long"),
         pytest.param(
-            [pod_of(0, creationTimestamp=ago(21)), pod_of(1, creationTimestamp=ago(12))], 2, id="created soon after such a pod"
+            [pod_of(0, creationTimestamp=ago(21)), pod_of(1, creationTimestamp=ago(12))],
+            2,
+            id="created soon after such a pod",
         ),
         pytest.param(
-            [pod_of(0, creationTimestamp=ago(21)), pod_of(1, creationTimestamp=ago(9))], 1, id="created long after such a pod"
+            [pod_of(0, creationTimestamp=ago(21)), pod_of(1, creationTimestamp=ago(9))],
+            1,
+            id="created long after such a pod",
         ),
         pytest.param([pod_of(0, "n1"), pod_of(1, "n1", creationTimestamp=ago(99))], 0, id="with a node"),
         pytest.param([pod_of(0), pod_of(1)], 0, id="nobody knows since when"),
