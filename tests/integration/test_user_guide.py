@@ -133,9 +133,8 @@ def test_a_first_raycluster_is_made_scaled_and_loses_a_worker_by_name(guide: Gui
 
 def test_ray_scales_a_group_to_its_maximum_and_back(guide: Guide) -> None:
     manifest = sample("auto", "raycluster-autoscaler.yaml")
-    manifest["spec"]["autoscalerOptions"]["idleTimeoutSeconds"] = (
-        40  # the workers are still there when `ray status` is typed
-    )
+    # The workers are still there when `ray status` is typed.
+    manifest["spec"]["autoscalerOptions"]["idleTimeoutSeconds"] = 40
     group(manifest)["maxReplicas"] = 4
     guide.kubectl("apply", "-f", "-", given=manifest)
     guide.type("kubectl wait --for=condition=HeadPodReady raycluster/auto --timeout=5m")
