@@ -62,9 +62,11 @@ def _new_operator(kind, world: World, rng: random.Random, crashes: list[str]) ->
     return kind.operator(InProcess(world.api), WorldClock(world.now), rng, crashes.append)
 
 
-def _is_deleted_when_finished(spec: dict) -> bool:
-    """The operator deletes it after a while, as its owner asked, if it ends while the test watches: by a deadline or a failure."""
-    return spec.get("ttlSecondsAfterFinished") is not None
+def _is_finished(obj: dict) -> bool:
+    """Whether it has ended, by a deadline or a failure, and its owner asked to delete it a while after that."""
+    conditions = obj.get("status", {}).get("conditions", ())
+    has_ended = any(each["type"] in ("Succeeded", "Failed") and each["status"] == "True" for each in conditions)
+    return has_ended and obj["spec"].get("ttlSecondsAfterFinished") is not None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -92,11 +94,12 @@ async def test_an_object_from_the_schema_comes_to_rest_and_goes_without_a_trace(
     operator.start()
     plural = kind.resource.partition(".")[0]
     path = f"{kind.path}/namespaces/{NAMESPACE}/{plural}"
-    generator, accepted, specs = Generator(world.crd, kind.example(), rng), [], {}
+    generator, accepted = Generator(world.crd, kind.example(), rng), []
+    last = {}  # every object as it was last written
+    world.store.subscribe(lambda change: last.update({(change.key.resource, change.key.name): change.entry}))
     for number in range(OBJECTS):
-        drawn = generator.draw(f"g{number}")
-        specs[f"g{number}"] = drawn["spec"]
-        answer = world.api.handle(Request("POST", path, {}, {}, msgspec.json.encode(drawn)))
+        body = msgspec.json.encode(generator.draw(f"g{number}"))
+        answer = world.api.handle(Request("POST", path, {}, {}, body))
         assert answer.status in (201, 400, 422), (answer.status, answer.body)
         if answer.status == 201:
             accepted.append(f"g{number}")
@@ -112,7 +115,7 @@ async def test_an_object_from_the_schema_comes_to_rest_and_goes_without_a_trace(
     busy = {name: count for name, count in writes.items() if count > MOST_WRITES and not name.startswith("events")}
     assert not busy, "writes without end"
     gone = [name for name in accepted if world.store.find(kind.resource, NAMESPACE, name) is None]
-    assert all(_is_deleted_when_finished(specs[name]) for name in gone), gone
+    assert all(_is_finished(last[kind.resource, name].obj()) for name in gone), gone
     accepted = [name for name in accepted if name not in gone]
     for name in accepted:
         found = world.store.find(kind.resource, NAMESPACE, name).obj()

@@ -8,7 +8,9 @@ anything.
 
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -23,6 +25,9 @@ _VARYING = (
     (re.compile(r"\bsandbox-\d+\b"), "NODE"),
     (re.compile(r"[ \t]+"), " "),
 )
+
+
+_NODES_OF_TYPE = re.compile(r"\d+ [a-z]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,17 @@ def _is_complete(command: str) -> bool:
 
 def differs(example: Example, printed: str, *, is_ordered: bool = True) -> str:
     """Why this is not what the document shows; empty if it is. Without order, each line has to be among the printed ones."""
-    wanted, found = [_plain(line) for line in example.output], [_plain(line) for line in printed.splitlines()]
+    wanted, found = _lines(example.output), _lines(printed.splitlines())
     if not is_ordered:
         missing = [line for line in wanted if line != "…" and not any(_is_line(line, each) for each in found)]
         return _difference(example, missing, found) if missing else ""
     return "" if _matches(wanted, found) else _difference(example, wanted, found)
+
+
+def _lines(printed: Iterable[str]) -> list[str]:
+    """What does not vary. Ray lists node types in the order of random node ids: lines such as ` 2 cpu` are sorted."""
+    groups = groupby(map(_plain, printed), key=lambda line: _NODES_OF_TYPE.fullmatch(line) is not None)
+    return [line for is_count, lines in groups for line in (sorted(lines) if is_count else lines)]
 
 
 def _difference(example: Example, wanted: list[str], found: list[str]) -> str:
