@@ -24,7 +24,12 @@ import ray
 ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
 """
 
+# The tasks look into the GCS's key-value store: a task that waits in `ray.get` releases its CPU, so that one worker could
+# take both tasks and the third worker were idle.
 BURST = f"""{PRELUDE}
+import time
+from ray.experimental.internal_kv import _internal_kv_get
+
 @ray.remote(num_cpus=1)
 class Actor:
     def where(self):
@@ -32,21 +37,10 @@ class Actor:
 
 @ray.remote(num_cpus=1)
 def where():
-    while not ray.get(gate.is_open.remote()):
+    while _internal_kv_get(b"e2e-finish") is None:
         time.sleep(0.2)
     return ray.get_runtime_context().get_node_id()
 
-@ray.remote(num_cpus=0)
-class Gate:
-    def __init__(self):
-        self.opened = False
-    def open(self):
-        self.opened = True
-    def is_open(self):
-        return self.opened
-
-import time
-gate = Gate.options(name="gate", namespace="story").remote()
 actor = Actor.remote()
 tasks = [where.remote() for _ in range(2)]
 print("asked", flush=True)
@@ -54,8 +48,9 @@ nodes = ray.get([actor.where.remote(), *tasks])
 print("nodes:", len(set(nodes)))
 """
 
-OPEN = f"""{PRELUDE}
-ray.get(ray.get_actor("gate", namespace="story").open.remote())
+FINISH = f"""{PRELUDE}
+from ray.experimental.internal_kv import _internal_kv_put
+_internal_kv_put(b"e2e-finish", b"now")
 """
 
 SPREAD = f"""{PRELUDE}
@@ -197,7 +192,7 @@ def test_tasks_and_an_actor_bring_workers_though_the_autoscaler_is_killed_again_
             pods = wait_for_workers(installation, CLUSTER, 3, deadline_s=90)
             assert group_sizes(pods) == {FIRST: 3}, "the group of the higher priority"
             ray_status(installation, f"3 {FIRST}", "(no pending nodes)")
-            driver(installation, OPEN)
+            driver(installation, FINISH)
             said, _ = burst.communicate(timeout=60 * PATIENCE)
         finally:
             burst.kill()

@@ -229,6 +229,10 @@ async def scale_up_and_down(taken: Taken) -> None:
     await until("there is one more", lambda: len(loaded.pods()) == len(before) + hosts)
     assert before.items() <= loaded.pods().items()
     api.make_ready(namespace, taken_node(loaded))
+    # Until then a worker of KubeRay that had no node is the pending one in the operator's cache, and goes first.
+    await until(
+        "the operator has seen them", lambda: loaded.status().get("readyWorkerReplicas", 0) == ready_workers(loaded)
+    )
     victims = tuple(loaded.pods().keys() - before.keys()) if spec.get("enableInTreeAutoscaling") else ()
     api.scale(namespace, loaded.name, there, group=position, victims=victims)
     await until("the new one is gone", lambda: loaded.pods() == before)
@@ -237,6 +241,17 @@ async def scale_up_and_down(taken: Taken) -> None:
 def can_grow(group: Json, loaded: Loaded) -> bool:
     pods = loaded.pods(group["groupName"])
     return bool(pods) and not group.get("suspend") and len(pods) // group.get("numOfHosts", 1) < group["maxReplicas"]
+
+
+def ready_workers(loaded: Loaded) -> int:
+    """How many workers are Ready in the API."""
+    workers = [
+        pod
+        for pod in loaded.api.pods(loaded.namespace)
+        if pod["metadata"]["labels"][constants.GROUP_LABEL] != constants.HEAD_GROUP
+    ]
+    conditions = [each for pod in workers for each in pod.get("status", {}).get("conditions", ())]
+    return sum(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def taken_node(loaded: Loaded) -> str:
