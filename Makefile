@@ -86,7 +86,7 @@ cloud-days: setup ## 200 random days in a cloud of operator and autoscaler (DAYS
 	@$(PYTEST) tests/simulation/test_cloud_days.py --at-least 1 --cloud-days $(if $(DAYS),$(DAYS),200) $(if $(SEED),--cloud-seed $(SEED))
 
 properties: setup ## what holds of every plan of the fair sharing, of 10,000 random clusters each (EXAMPLES=n), and of 520 objects drawn from the CRDs
-	@RAYTIDE_EXAMPLES=$(if $(EXAMPLES),$(EXAMPLES),10000) $(PYTEST) $(SHARED) --at-least 17 tests/unit/fairshare/algorithm/test_properties.py
+	@RAYTIDE_EXAMPLES=$(if $(EXAMPLES),$(EXAMPLES),10000) $(PYTEST) $(SHARED) --at-least 24 tests/unit/fairshare/algorithm/test_properties.py
 	@$(PYTEST) --at-least 20 --specs-batches 10 tests/simulation/test_generated_specs.py
 
 mutate: setup ## eighteen deliberate mutations must each turn the simulation red

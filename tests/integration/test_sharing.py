@@ -166,7 +166,7 @@ async def test_three_jobs_share_and_room_is_given_when_it_is_free(scene, tmp_pat
         await scene.settled("a", 8)
         leaving = {"a-trainer-5", "a-trainer-6", "a-trainer-7"}
         scene.cluster.holds |= leaving
-        scene.submit("b", 3, 4)
+        scene.submit("b", 3, 3)
         await until("a gives three", lambda: scene.size("a") == 5)
         scene.carry_out("a")
         await until("b knows what it waits for", lambda: (r := scene.record("b")) and r.waiting)

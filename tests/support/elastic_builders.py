@@ -257,11 +257,8 @@ class World:
         strangers: Iterable[ExternalPods] = (),
         quotas: Iterable[Quota] = (),
         options: AllocationOptions | None = None,
-        names_victims: bool = False,
     ) -> None:
         self.nodes = tuple(nodes)
-        self.names_victims = names_victims
-        """Whether trainers leave on the planned nodes, the first one last, as in a sharing pass; else the last one first."""
         self.strangers = tuple(strangers)
         self.quotas = tuple(quotas)
         self.options = options or AllocationOptions()
@@ -361,11 +358,13 @@ class World:
         """The snapshot."""
         used = self._used()
         return ClusterSnapshot(
-            nodes=tuple(replace(one, used=used[one.name], leaving=self._leaving(one.name)) for one in self.nodes),
+            nodes=tuple(
+                replace(one, used=used[one.name], leaving=self._leaving(one.name), charged=self._charged(one))
+                for one in self.nodes
+            ),
             participants=tuple(self._participant(pods) for pods in self.jobs.values()),
             external_pods=self.strangers,
             quotas=tuple(self._remaining(one) for one in self.quotas),
-            charged=self._charged(),
             options=self.options,
         )
 
@@ -386,15 +385,15 @@ class World:
             may_grow=one.may_grow and one.id not in self.unsettled,
             current=len(pods.trainers),
             placed=_by_node(pods.trainers),
-            leaves_first=() if self.names_victims else tuple(name for name in reversed(pods.trainers) if name),
-            leaves_last=pods.trainers[0] if self.names_victims and pods.trainers else "",
+            leaves_last=pods.trainers[0] if pods.trainers else "",
             core=core,
             companion=companions,
         )
 
-    def _charged(self) -> dict[str, int]:
-        ours = (wanted.limits for pods in self.jobs.values() for wanted, _where, _i in pods.all())
-        return added(*(one.used for one in self.nodes), *ours, *(wanted.limits for _where, wanted in self.leaving))
+    def _charged(self, there: Node) -> dict[str, int]:
+        """By limits, and strangers by what they use."""
+        places = [place for pods in self.jobs.values() for place in pods.places()] + list(self.leaving)
+        return added(there.used, *(wanted.limits for name, wanted in places if name == there.name))
 
     def _remaining(self, one: Quota) -> Quota:
         asked = [
@@ -409,13 +408,7 @@ class World:
     # --- plans ---
 
     def copy(self) -> "World":
-        other = World(
-            self.nodes,
-            strangers=self.strangers,
-            quotas=self.quotas,
-            options=self.options,
-            names_victims=self.names_victims,
-        )
+        other = World(self.nodes, strangers=self.strangers, quotas=self.quotas, options=self.options)
         other.jobs = {id_: pods.copy() for id_, pods in self.jobs.items()}
         other.leaving, other.unsettled = self.leaving, self.unsettled
         return other
@@ -440,7 +433,7 @@ class World:
             if one.id not in held:
                 assert one.before == len(pods.trainers), one
                 before = pods.places()
-                other._fill(pods, one.after, one.nodes if self.names_victims else {})
+                other._fill(pods, one.after, one.nodes)
                 for kept in pods.places():
                     before.remove(kept)
                 other.leaving += tuple(before) if is_graceful else ()

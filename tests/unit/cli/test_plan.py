@@ -47,6 +47,9 @@ def waiting(plan: dict) -> dict:
 
 # --- the vectors of TJ §4 as lists of objects -------------------------------------------------------------------------------
 
+MINIMUMS_ONLY = {"rebalance": False}
+"""Otherwise a plan serves minimums and evens out in one resize of each job."""
+
 VECTORS = {
     "V1 the least fulfilled is always next": (
         [node(cpu=13), job("a", 1, 20, 2), job("b", 1, 10, 5)],
@@ -57,7 +60,12 @@ VECTORS = {
         {f"j{n}": (2, 10, "Growing") for n in range(10)},
     ),
     "V3 whoever is most fulfilled gives to a new gang": (
-        [node(cpu=64, gpu=12), job("a", 1, 8, 8, gpu=1), job("b", 1, 8, 4, gpu=1), job("c", 2, 4, gpu=1)],
+        [
+            node(cpu=64, gpu=12),
+            job("a", 1, 8, 8, gpu=1, scaling=MINIMUMS_ONLY),
+            job("b", 1, 8, 4, gpu=1, scaling=MINIMUMS_ONLY),
+            job("c", 2, 4, gpu=1),
+        ],
         {"a": (8, 6, "Reclaimed"), "c": (0, 2, "Admitted")},
     ),
     "V4 of equals the one with more CPU gives": (
@@ -110,8 +118,8 @@ VECTORS = {
     "V18 two new gangs are served by the most fulfilled": (
         [
             node(cpu=33),
-            job("a", 2, 20, 20),
-            job("b", 2, 20, 12),
+            job("a", 2, 20, 20, scaling=MINIMUMS_ONLY),
+            job("b", 2, 20, 12, scaling=MINIMUMS_ONLY),
             job("c", 2, 4, startPolicy="Gang"),
             job("d", 3, 6, startPolicy="Gang"),
         ],

@@ -86,8 +86,10 @@ def test_what_the_server_wrote_into_a_submitted_job_means_nothing(ask):
 
 def test_jobs_that_begin_at_once_get_room_too(ask):
     result = ask(as_list(node(cpu=8), job("a", 2, 8, 8)), "--submit", "new.yaml", new=as_documents(job("c", 3, 6)))
-    assert "default/c starts with 3 of 3 to 6" in result.stdout
-    assert "default/a is scaled down by 3 (8 -> 5)" in result.stdout
+    assert "default/c starts with 4 of 3 to 6" in result.stdout, (
+        "its minimum of 3, and one to a score next to that of a"
+    )
+    assert "default/a is scaled down by 4 (8 -> 4)" in result.stdout
     assert "new   3     6" in result.stdout, "it has nothing yet"
 
 

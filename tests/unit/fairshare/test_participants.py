@@ -1,6 +1,7 @@
 """Who takes part, with what, and where its pods are: TJ §3 as pools."""
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -219,7 +220,6 @@ def test_pods_count_where_they_are():
     pods = [pod_of(0, "n1"), pod_of(1, "n2"), pod_of(2, "n1"), pod_of(3)]
     one = only(job(replicas=5), pods, [node("n1"), node("n2")])
     assert one.placed == {"n1": 2, "n2": 1}
-    assert one.leaves_first == (), "the record names the trainers that leave, wherever they are"
     assert one.leaves_last == "n1", "trainer 0"
     assert one.uncreated == 1
     assert not one.may_grow, "its last resize is not carried out"
@@ -490,7 +490,7 @@ def test_jobs_are_charged_by_limits_and_others_by_requests():
     given["spec"]["trainer"]["resources"] = {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}
     given["metadata"] = {"name": "j", "namespace": "ns", "uid": UID}
     found = made(TrainingJob.parse(given), pods, [node(), node("cordoned", unschedulable=True)])
-    assert found.charged["cpu"] == 1000 + 1000 + 2000 + 3000  # two pods that are, a stranger, one not made yet
+    assert found.nodes[1].charged["cpu"] == 1000 + 2000, "a pod by its limits, another workload's by its requests"
 
 
 def test_options_come_from_the_settings():
@@ -613,6 +613,23 @@ def test_rests(more, may):
 def test_a_resize_is_fresh(record, is_fresh):
     one = only(job(replicas=2, record=record), [pod_of(0, "n1"), pod_of(1, "n1")], [node()])
     assert one.is_fresh == is_fresh
+
+
+@pytest.mark.rule("SC:S25")
+@pytest.mark.parametrize(
+    ("resizes", "is_in_burst"),
+    [
+        pytest.param([(179, "Growing"), (10, "Rebalanced")], True, id="two resizes within three minutes"),
+        pytest.param([(182, "Growing"), (10, "Rebalanced")], False, id="the first one longer ago"),
+        pytest.param([(10, "Growing")], False, id="one resize"),
+        pytest.param([(20, "Admitted"), (10, "Growing")], False, id="an admission is no resize"),
+    ],
+)
+def test_a_job_is_in_a_burst_of_resizes(resizes, is_in_burst):
+    notes = [ResizeNote(NOW - timedelta(seconds=seconds), 3, 2, reason) for seconds, reason in resizes]
+    record = replace(resized(0), resizes=tuple(notes))
+    one = only(job(replicas=2, record=record), [pod_of(0, "n1"), pod_of(1, "n1")], [node()])
+    assert one.is_in_burst == is_in_burst
 
 
 def ago(seconds):

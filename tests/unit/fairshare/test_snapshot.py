@@ -182,7 +182,7 @@ def test_a_job_that_breaks_leaves_what_is_known_of_others_whole(monkeypatch):
 def test_the_room_of_a_job_that_is_gone_is_nobodys():
     pods = [pod_of(0, "n1", uid="u1")]
     pools = SnapshotBuilder(CONFIG)
-    assert pools.build([job(metadata={"uid": "u1"})], pods, [node("n1")], now=NOW).charged["cpu"] == 2000
+    assert pools.build([job(metadata={"uid": "u1"})], pods, [node("n1")], now=NOW).nodes[0].charged["cpu"] == 1000
     gone = pools.build([], pods, [node("n1")], now=NOW)
     assert gone == build_snapshot([], pods, [node("n1")], config=CONFIG, now=NOW)
     assert gone.nodes[0].used["cpu"] == 1000

@@ -39,8 +39,11 @@ from raytide.api.trainingjob import TrainingJob
 _ENDED: Final = (trainingjob_constants.SUCCEEDED, trainingjob_constants.FAILED)
 _LONGEST_S: Final = 10**9
 FRESH_S: Final = 60
-"""Seconds after a resize during which small differences to other jobs are corrected too: a burst of new jobs is even to
-the last step a minute later (SC:S25), and each correction makes the next ones smaller."""
+"""Seconds after a resize during which capacity is kept for a job whose cooldown has not ended."""
+BURST_S: Final = 180
+"""A job that was resized twice in so many seconds is in a burst: jobs come or go one after the other, and each resizes it
+anyway. So small differences between two such jobs are corrected too, and a minute after the last arrival all are even
+(SC:S25)."""
 _IN_VAIN: Final = frozenset({UNSCHEDULABLE, CREATION_FORBIDDEN})
 IN_A_ROW: Final = timedelta(seconds=2 * LONGEST_DISTANCE_S)
 """Failed attempts further apart than this do not lengthen the wait."""
@@ -152,16 +155,17 @@ def _parsed(text: str | None) -> SharingRecord | None:
 
 @dataclass(frozen=True, slots=True)
 class Cooldowns:
-    """Until when a job may not grow, may not shrink, and counts as freshly resized; None: no such limit now."""
+    """Until when a job may not grow, may not shrink, and counts as freshly resized or in a burst; None: no such limit now."""
 
     growth_until: datetime | None = None
     shrinking_until: datetime | None = None
     fresh_until: datetime | None = None
+    burst_until: datetime | None = None
 
     @property
     def until(self) -> datetime | None:
         """When the first of them ends; None if there is none."""
-        moments = (self.growth_until, self.shrinking_until, self.fresh_until)
+        moments = (self.growth_until, self.shrinking_until, self.fresh_until, self.burst_until)
         return min((moment for moment in moments if moment is not None), default=None)
 
 
@@ -178,7 +182,14 @@ def cooldowns_of(claim: JobDemand, now: datetime) -> Cooldowns:
     shrinking = [_later(resized_at, scaling.shrink_cooldown_seconds)]
     if scaling.min_runtime_seconds > 0:
         shrinking.append(_later(began_at, scaling.min_runtime_seconds))
-    return Cooldowns(_future([growth], now), _future(shrinking, now), _future([_later(resized_at, FRESH_S)], now))
+    sized = [note.at for note in _resizes(claim, now) if note.reason not in _NO_RESIZE]
+    burst = _later(sized[-2], BURST_S) if len(sized) > 1 else None
+    return Cooldowns(
+        _future([growth], now),
+        _future(shrinking, now),
+        _future([_later(resized_at, FRESH_S)], now),
+        _future([burst], now),
+    )
 
 
 def _tries_again_at(claim: JobDemand, now: datetime) -> datetime | None:

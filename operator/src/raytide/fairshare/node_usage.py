@@ -12,15 +12,12 @@ from typing import Final, TypeAlias
 
 from raytide.api.capacity import CapacityNode, CapacityPod
 from raytide.api.pod_requirements import PODS, PodConstraints, PodShape
-from raytide.fairshare.algorithm.model import Amounts, ExternalPods, Node, Shape, Taint
+from raytide.fairshare.algorithm.model import Amounts, ExternalPods, Node, Taint
 from raytide.fairshare.pod_placement import RolePods
 from raytide.fairshare.pod_requirements import shape_from
 
 TAINTS_OF_A_STATE: Final = "node.kubernetes.io/"
 """Prefix of the taints that Kubernetes sets for a node's state: cordoned, not ready, unreachable, under pressure."""
-
-NOWHERE: Final = ""
-"""Key of pods without a node."""
 
 _Kind: TypeAlias = tuple[tuple[tuple[str, int], ...], PodConstraints, int, bool]
 """Requests without `pods`, constraints, priority, whether it is unschedulable: pods equal in these are grouped."""
@@ -51,7 +48,7 @@ class ResourceUsage:
     used: dict[str, int] = field(default_factory=dict)
     leaving: dict[str, int] = field(default_factory=dict)
     charged: dict[str, int] = field(default_factory=dict)
-    """What counts against the sum of usable nodes, if the node is usable; pods without a node always count."""
+    """What counts against the load by limits, if the node is usable."""
 
     @property
     def is_nothing(self) -> bool:
@@ -82,19 +79,14 @@ class PodUsage:
             elif not (pod.is_terminating or pod.is_scheduling_gated or is_leaving):
                 self.waiting.append(pod)
 
-    def keep(self, standing: RolePods, shape: Shape | None, *, is_forbidden: bool = False) -> None:
-        """Add the pods of one role of a participant; they count by their limits, those without a pod yet too.
-
-        Pods that the API server refuses to create are not charged; for instances the planner takes care of that itself.
-        """
+    def keep(self, standing: RolePods) -> None:
+        """Add the pods of one role of a participant; they count by their limits."""
         for pod in standing.kept:
-            taken = self._take(pod, is_leaving=False) if pod.node else self._on(NOWHERE)
-            add(taken.charged, pod.limits)
+            if pod.node:
+                add(self._take(pod, is_leaving=False).charged, pod.limits)
         for pod in standing.leaving:
             if pod.node:
                 add(self._take(pod, is_leaving=True).charged, pod.limits)
-        if shape is not None and standing.uncreated and not is_forbidden:
-            add(self._on(NOWHERE).charged, shape.limits, standing.uncreated)
 
     def _take(self, pod: CapacityPod, *, is_leaving: bool) -> ResourceUsage:
         taken = self._on(pod.node)
@@ -134,11 +126,6 @@ class NodeUsage:
         self._built = built
         return tuple(node for _, node in built.values())
 
-    def charged(self, nodes: Iterable[Node]) -> dict[str, int]:
-        """What counts against the sum of usable nodes for growth by limits."""
-        places = (NOWHERE, *(node.name for node in nodes if node.is_usable))
-        return added(*(self._taken[name].charged for name in places if name in self._taken))
-
     def _node(self, node: CapacityNode) -> tuple[CapacityNode, Node]:
         known = self._built.get(node.name)
         if known is not None and (known[0] is node or known[0] == node):
@@ -149,6 +136,7 @@ class NodeUsage:
             allocatable=node.allocatable,
             used=dict(taken.used),
             leaving=dict(taken.leaving),
+            charged=dict(taken.charged),
             labels=node.labels,
             taints=_taints(node),
             is_usable=node.is_ready and not node.is_cordoned,

@@ -75,6 +75,7 @@ class ParticipantBuilder:
             is_accounted_by_limits=spec.scaling.accounting == "Limits",
             rebalances=spec.scaling.rebalance,
             is_fresh=rest.fresh_until is not None,
+            is_in_burst=rest.burst_until is not None,
             yields=spec.scaling.yield_to_pods,
         )
 

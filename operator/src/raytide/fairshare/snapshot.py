@@ -115,13 +115,11 @@ class SnapshotBuilder:
         for owner in self._jobs.keys() - known.keys():
             self._rooms.replace(self._jobs.pop(owner).holding, None)
         self._hold_others([*others.items(), *own.items()])
-        seen = self._rooms.nodes(nodes)
         return ClusterSnapshot(
-            nodes=seen,
+            nodes=self._rooms.nodes(nodes),
             participants=tuple(each.participant for each in known.values() if each.participant is not None),
             external_pods=external_pods(self._waiting()),
             quotas=_quotas(quotas, known.values()),
-            charged=self._rooms.charged(seen),
             options=self._options,
         )
 
@@ -165,8 +163,8 @@ class SnapshotBuilder:
             return _Known(job, pods, now, until, shapes, holding)
         victims = victims_of(claim.record, job.spec.trainer.replicas)
         sharer = ParticipantBuilder(claim, group_pods_by_role(pods, wanted_pods(claim), victims), shapes)
-        for role, standing in sharer.standings.items():
-            holding.keep(standing, shapes.get(role), is_forbidden=claim.is_forbidden and role != TRAINER)
+        for standing in sharer.standings.values():
+            holding.keep(standing)
         rest = cooldowns_of(claim, now)
         unplaced, until = sharer.unplaced(now)
         until = min((moment for moment in (rest.until, until) if moment is not None), default=None)

@@ -98,7 +98,7 @@ def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5) -> World:
     quotas = draw(st.sampled_from([(), (), (), (quota("one", cpu=6000),), (quota("two", pods=5),)]))
     load = draw(st.sampled_from([{}, {}, {CPU: 80, GPU: 50}, {MEMORY: 50}]))
     options = AllocationOptions(load)
-    return World(there, those, strangers=others, quotas=quotas, options=options, names_victims=draw(st.booleans()))
+    return World(there, those, strangers=others, quotas=quotas, options=options)
 
 
 @st.composite
@@ -109,4 +109,4 @@ def equal_worlds(draw: DrawFn, *, is_gang: bool = False) -> World:
     for number in range(draw(st.integers(1, 5))):
         floor, span = draw(st.integers(1, 3)), draw(st.integers(0, 6))
         those.append(job(f"job-{number}", floor, floor + span, draw(st.integers(floor, floor + span)), is_gang=is_gang))
-    return World(there, those, names_victims=draw(st.booleans())).running()
+    return World(there, those).running()

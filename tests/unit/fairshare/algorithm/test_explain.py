@@ -68,8 +68,8 @@ def full() -> World:
             World([node(cpu=9)], [job("a", 2, 8, 2, may_grow=False)]),
             "a",
             [
-                "it is in a cool-down: its last resize is recent or not complete",
-                "time: it is considered again when its cool-down ends",
+                "it is in a cooldown: its last resize is recent or not complete",
+                "time: it is considered again when its cooldown ends",
             ],
             id="a cool-down is no lack of room",
         ),
@@ -122,7 +122,7 @@ def full() -> World:
         pytest.param(
             World([node(cpu=8)], [job("calm", 2, 8, 7, may_shrink=False), job("a", 1, 3, 1)]),
             "a",
-            ["default/calm: 7 cpu, with 7 of 2 to 8; it is in a cool-down"],
+            ["default/calm: 7 cpu, with 7 of 2 to 8; it is in a cooldown"],
             id="nor from a cool-down",
         ),
         pytest.param(

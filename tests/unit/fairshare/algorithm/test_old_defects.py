@@ -248,9 +248,9 @@ def test_a_pod_that_no_node_can_hold_keeps_no_node_free_for_itself():
     taint = Taint("dedicated", "training", "NoSchedule")
     nodes = (
         Node("node-0", {"cpu": 3000, "pods": 110}),
-        Node("node-1", {"cpu": 7000, "pods": 110}, {"cpu": 2500}, taints=(taint,)),
+        Node("node-1", {"cpu": 7000, "pods": 110}, {"cpu": 2500}, charged={"cpu": 2500}, taints=(taint,)),
     )
     shape = Shape({"cpu": 2000, "pods": 1}, {"cpu": 2000}, Constraints(tolerations=(toleration,)))
     gang = replace(job("job-0", 1, 2, 0), shape=shape, is_gang=True)
-    pool = ClusterSnapshot(nodes=nodes, participants=(gang,), charged={"cpu": 2500})
+    pool = ClusterSnapshot(nodes=nodes, participants=(gang,))
     assert allocate(replace(pool, external_pods=(stranger(50, priority=1000),))) == allocate(pool)

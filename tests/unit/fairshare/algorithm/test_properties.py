@@ -6,6 +6,7 @@ same ones unless RAYTIDE_EXPLORE is set. Placements are judged by a search that 
 for where that cannot matter.
 """
 
+import itertools
 import os
 import random
 import time
@@ -29,11 +30,21 @@ from raytide.api.sharing_record import (
     YIELDED_TO_PODS,
 )
 from raytide.fairshare.algorithm.allocate import allocate
-from raytide.fairshare.algorithm.model import UNSATISFIABLE, Allocation, ClusterSnapshot, Participant, Resize
+from raytide.fairshare.algorithm.model import (
+    UNSATISFIABLE,
+    Allocation,
+    ClusterSnapshot,
+    Participant,
+    Resize,
+    Taint,
+    Toleration,
+)
 from raytide.fairshare.algorithm.participant_state import ParticipantState
 from support.elastic_builders import (
+    GPU,
     TooManyPlacementsError,
     World,
+    added,
     has_room,
     job,
     may_run_on,
@@ -164,7 +175,10 @@ def slots(pool: ClusterSnapshot) -> int:
 def says_one_thing_each(plan: Allocation, everybody) -> None:
     ups = {one.id for one in plan.resizes if one.after > one.before}
     downs = {one.id for one in plan.resizes if one.after < one.before}
-    assert not ups & downs, "nobody goes up and down in one plan"
+    for id_ in ups & downs:
+        first, *later = [one for one in plan.resizes if one.id == id_]
+        assert first.after < first.before, "a job that goes down and up in one plan goes down first"
+        assert not any(one.is_released for one in later), "and grows elsewhere once its pods are gone"
     waiting = [one.id for one in plan.waiting]
     assert waiting == sorted(set(waiting))
     assert all(one.message for one in (*plan.resizes, *plan.waiting))
@@ -278,17 +292,214 @@ def test_more_room_never_lowers_the_lowest_score(world, more):
 
 @everywhere
 @given(equal_worlds())
-def test_nobody_is_given_what_a_less_fulfilled_one_could_have(world):
-    """Of two that want the same, nobody grew by a step that leaves it further ahead than the other one's next step."""
-    after = world.carried_out(allocate(world.pool()))
+def test_none_grows_while_another_is_behind_by_more_than_half_the_gap(world):
+    """Of two that want the same, none grew by a step while it was ahead of the other by more than half the gap.
+
+    Half the gap, because one that grows anyway is preferred to one that would have to be resized as well.
+    """
+    pool = world.pool()
+    after = world.carried_out(allocate(pool))
+    ahead = 1 - pool.options.rebalance_gap / 2
     jobs = {one.id: one for one in after.pool().participants}
-    for grown in allocate(world.pool()).resizes:
+    for grown in allocate(pool).resizes:
         if grown.reason != GROWING:
             continue
-        before_last = jobs[grown.id].score_at(grown.after - 1)
+        before_last = jobs[grown.id].score_at(grown.after - 1) * ahead
         for other in jobs.values():
             if other.current < other.ceiling:
                 assert other.score_at(other.current) >= before_last, (grown, other)
+
+
+# --- pools, priorities, victims, GPUs --------------------------------------------------------------------------------------
+
+
+def everybody_rebalances(world: World) -> World:
+    return world.changed(**{id_.name: {"rebalances": True} for id_ in world.jobs})
+
+
+def calm(world: World, passes: int = 40) -> World:
+    """The world in which nothing more is to be done."""
+    for _ in range(passes):
+        plan = allocate(world.pool())
+        if not plan.resizes:
+            return world
+        world = world.carried_out(plan)
+    raise AssertionError(f"{passes} plans, and still something to do")
+
+
+def in_a_pool(world: World, pool: str) -> World:
+    """The same with nodes that have a taint of their own, which only these jobs tolerate, and other names."""
+    taint, label = Taint("pool", pool), ("pool", pool)
+
+    def there(shape):
+        where = shape.constraints
+        return replace(
+            shape,
+            constraints=replace(
+                where,
+                node_selector=(*where.node_selector, label),
+                tolerations=(*where.tolerations, Toleration("pool", "Equal", pool)),
+            ),
+        )
+
+    other = World(
+        replace(one, name=f"{pool}-{one.name}", labels={**one.labels, "pool": pool}, taints=(*one.taints, taint))
+        for one in world.nodes
+    )
+    for id_, pods in world.jobs.items():
+        one = replace(pods.job, id=id_._replace(name=f"{pool}-{id_.name}"), shape=there(pods.job.shape))
+        one = replace(one, core=tuple(replace(core, shape=there(core.shape)) for core in one.core))
+        if one.companion:
+            one = replace(one, companion=replace(one.companion, shape=there(one.companion.shape)))
+        copy = replace(pods, job=one).copy()
+        for where in (copy.trainers, copy.companions, *copy.cores.values()):
+            where[:] = [f"{pool}-{name}" if name else "" for name in where]
+        other.jobs[one.id] = copy
+    other.strangers = tuple(replace(one, shape=there(one.shape)) for one in world.strangers)
+    other.options = world.options
+    return other
+
+
+@everywhere
+@pytest.mark.rule("FD:SH-B5", "FD:SH-B8")
+@given(worlds(most_jobs=3), worlds(most_jobs=3))
+def test_pools_that_share_nothing_are_planned_as_if_each_were_alone(one, other):
+    east, west = in_a_pool(one, "east"), in_a_pool(other, "west")
+    west.options = east.options
+    both = World((*east.nodes, *west.nodes), strangers=(*east.strangers, *west.strangers), options=east.options)
+    both.jobs = {**east.jobs, **west.jobs}
+    alone = [each for world in (east, west) for each in allocate(world.pool()).resizes]
+    together = allocate(both.pool()).resizes
+    assert sorted(map(told, together)) == sorted(map(told, alone))
+
+
+def told(one: Resize) -> tuple:
+    return one.id, one.before, one.after, one.reason, sorted(one.nodes.items())
+
+
+@everywhere
+@pytest.mark.rule("FD:SH-B4")
+@given(equal_worlds(), st.integers(0, 4), st.integers(1, 2))
+def test_no_job_gets_smaller_because_its_priority_rose(world, which, more):
+    world = everybody_rebalances(world)
+    id_ = sorted(world.jobs)[which % len(world.jobs)]
+    world = world.changed(**{each.name: {"priority": number % 2} for number, each in enumerate(sorted(world.jobs))})
+    risen = world.changed(**{id_.name: {"priority": world.jobs[id_].job.priority + more}})
+    assert calm(risen).sizes()[id_.name] >= calm(world).sizes()[id_.name]
+
+
+@everywhere
+@given(equal_worlds())
+def test_equals_differ_by_no_more_than_the_gap(world):
+    """Max-min: no instance could go from one to another that is further behind than the gap, and leave both better off."""
+    world = calm(everybody_rebalances(world))
+    assume(not world.waiting_pods())  # they would take what is freed, so nothing is
+    jobs, gap = world.pool().participants, world.options.rebalance_gap
+    for poor in jobs:
+        for rich in jobs:
+            if poor.current < poor.ceiling and rich.current > rich.floor:
+                is_near = poor.score_at(poor.current) >= rich.score_at(rich.current) * (1 - gap)
+                left = rich.score_at(rich.current - 1)
+                assert is_near or left <= poor.score_at(poor.current), (poor, rich)
+
+
+def fewest_victims(world: World, claimant: Participant) -> int | None:
+    """The least number of instances above minimums without which the claimant's minimum fits; None: there is none."""
+    pods = [(id_, i) for id_, each in world.jobs.items() for i in range(1, len(each.trainers)) if each.trainers[i]]
+    for count in range(len(pods) + 1):
+        for chosen in itertools.combinations(pods, count):
+            lost = Counter(id_ for id_, _ in chosen)
+            if any(world.jobs[id_].job.floor > len(world.jobs[id_].trainers) - number for id_, number in lost.items()):
+                continue
+            rooms = world.rooms()
+            for id_, i in chosen:
+                where = world.jobs[id_].trainers[i]
+                rooms[where] = added(rooms[where], world.jobs[id_].job.shape.requests)
+            if placement_of(world.nodes, rooms, [claimant.shape] * claimant.floor) is not None:
+                return count
+    return None
+
+
+@everywhere
+@pytest.mark.rule("FD:SH-B3")
+@given(st.integers(0, 1 << 32))
+def test_no_more_than_twice_the_fewest_victims_go_for_a_minimum(seed):
+    chance = random.Random(seed)
+    world = World([node(f"node-{n}", cpu=chance.randint(1, 6), gpu=chance.choice([0, 4])) for n in range(3)])
+    for number in range(chance.randint(1, 3)):
+        gpu = chance.choice([0, 0, 1])
+        floor = chance.randint(1, 2)
+        world.add(
+            job(f"job-{number}", floor, floor + 4, floor + chance.randint(0, 3), cpu=chance.randint(1, 3), gpu=gpu)
+        )
+    world = world.running()
+    for pods in world.jobs.values():
+        chance.shuffle(pods.trainers)
+    assume(sum(len(pods.trainers) for pods in world.jobs.values()) <= 9 and not world.waiting_pods())
+    claimant = job(
+        "new", chance.randint(1, 2), 4, 0, cpu=chance.randint(1, 4), gpu=chance.choice([0, 0, 2]), is_gang=True
+    )
+    fewest = fewest_victims(world, claimant)
+    world.add(claimant)
+    plan = allocate(world.pool())
+    gone = sum(one.before - one.after for one in plan.resizes if one.reason == RECLAIMED)
+    if gone:
+        assert fewest is not None
+        assert gone <= 2 * fewest
+    elif fewest:
+        assert waiting_of(plan), "nobody was found although somebody could give"
+
+
+@everywhere
+@given(worlds())
+def test_nobody_is_shrunk_if_nobody_gets_more(world):
+    plan = allocate(everybody_rebalances(world).pool())
+    grown = {one.id for one in plan.resizes if one.after > one.before}
+    for one in plan.resizes:
+        if one.reason == REBALANCED and one.after < one.before:
+            assert one.for_id in grown, one
+
+
+@everywhere
+@pytest.mark.rule("FD:SH-B13")
+@given(st.integers(0, 1 << 32))
+def test_no_gpu_is_idle_while_a_job_that_could_use_it_lacks_the_cpus_of_others(seed):
+    chance = random.Random(seed)
+    nodes = [node(f"cpu-{n}", cpu=chance.randint(2, 8)) for n in range(chance.randint(1, 2))]
+    nodes += [
+        node(f"gpu-{n}", cpu=chance.randint(4, 16), gpu=chance.randint(1, 4)) for n in range(chance.randint(1, 2))
+    ]
+    world = World(nodes)
+    for number in range(chance.randint(1, 2)):
+        world.add(job(f"cpus-{number}", 0, 40, chance.randint(0, 12), rebalances=True))
+        world.add(job(f"gpus-{number}", 0, 8, 0, cpu=chance.randint(1, 4), gpu=1, rebalances=True))
+    world = calm(world.running())
+    rooms = world.rooms()
+    given_up = {
+        one.name: sum(pods.trainers[1:].count(one.name) for pods in world.jobs.values() if not pods.job.is_gang)
+        for one in nodes
+    }
+    for pods in world.jobs.values():
+        one = pods.job
+        if one.is_gang and len(pods.trainers) < one.ceiling:
+            cpu = one.shape.requests["cpu"]
+            for there in nodes:
+                idle = rooms[there.name].get(GPU, 0)
+                assert not idle or rooms[there.name]["cpu"] + 1000 * min(8, given_up[there.name]) < cpu, (there, one)
+
+
+@everywhere
+@given(worlds())
+def test_two_plans_are_enough_where_pods_are_placed_as_planned(world):
+    """Growth elsewhere may let a job give on a node where it could not before, and its minimum must never be missing."""
+    world = everybody_rebalances(world.running())
+    world.quotas, world.strangers = (), ()
+    for _ in range(3):
+        plan = allocate(world.pool())
+        if not plan.resizes:
+            return
+        world = world.carried_out(plan)
+    pytest.fail("three plans, and still something to do")
 
 
 # --- somebody waits --------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ answer differently on purpose have `CHANGED` in their sentence and say which rea
 AddResourceList are about reading quantities: at the end of this file, of the code that reads them.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -37,7 +38,8 @@ def cluster(cpu: tuple[int, int], memory: tuple[int, int], gpu: tuple[int, int] 
 def plan_of(there: Node, one: Participant, *, load: float = 1.0) -> int:
     """By how much the job grows or shrinks; the load counts for every resource, as upstream's flag did."""
     options = AllocationOptions(max_load_percent={name: round(load * 100) for name in (CPU, MEMORY, GPU)})
-    pool = ClusterSnapshot((there,), (one,), charged=there.used, options=options)
+    there = replace(there, charged=there.used)
+    pool = ClusterSnapshot((there,), (one,), options=options)
     return resizes_of(allocate(pool)).get(one.id.name, 0)
 
 
@@ -202,7 +204,8 @@ def test_jobs_that_are_not_elastic_are_left_alone():
 
 
 def test_sorted_jobs_with_tie():
-    """Smaller first, by GPU, then CPU, then memory: b, d, c, a. Everybody's CPU is such that only one fits."""
+    """Smaller first, by CPU, then memory: b, d, c. CHANGED: upstream has a, the only one with a GPU, last; as all GPUs are
+    to be assigned, it comes first here (FD:SH-B13). Everybody's CPU is such that only one fits."""
     room = Node("node", {CPU: 10, MEMORY: 2, GPU: 1, PODS: 1}, {})
     thousandth = 0.001
     wanted = {"a": (1, 1, 1), "b": (1, 1, 0), "c": (10, 1, 0), "d": (1, 2, 0)}
@@ -215,7 +218,7 @@ def test_sorted_jobs_with_tie():
         (first,) = allocate(ClusterSnapshot((room,), tuple(jobs))).resizes
         order.append(first.id.name)
         jobs = [one for one in jobs if one.id != first.id]
-    assert order == ["b", "d", "c", "a"]
+    assert order == ["a", "b", "d", "c"]
 
 
 def test_gpu_jobs_and_cpu_jobs_are_one_list():

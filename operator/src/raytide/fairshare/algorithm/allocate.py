@@ -21,8 +21,7 @@ from raytide.fairshare.algorithm.minimums import MinimumGuarantees
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Resize, Waiting
 from raytide.fairshare.algorithm.participant_state import ParticipantState, ResizeStep, allowed_size, largest_size
 from raytide.fairshare.algorithm.pending_reasons import Reasons
-from raytide.fairshare.algorithm.rebalance import rebalance
-from raytide.fairshare.algorithm.reclaim import Reclaim
+from raytide.fairshare.algorithm.preemption import cut
 from raytide.fairshare.algorithm.release_unschedulable import release_unschedulable
 from raytide.fairshare.algorithm.resize_messages import sentence
 from raytide.fairshare.algorithm.state import Rejection, State, begin
@@ -38,7 +37,6 @@ def allocate(pool: ClusterSnapshot) -> Allocation:
     release_unschedulable(state, claims.fill_again)
     kept = grow(state, claims)
     state.forget(kept.for_claims)
-    rebalance(state)
     kept.restore_sizes()
     for share in state.shares:
         _round_down(state, share)
@@ -50,16 +48,16 @@ def _cut(state: State, share: ParticipantState) -> None:
     largest = largest_size(share.of)
     if share.size > largest:
         before = share.size
-        take = Reclaim(state).cut(share, largest)
-        share.shrinks_by(before - largest, ABOVE_MAXIMUM, take.nodes)
+        step = cut(state, share, largest)
+        share.shrinks_by(before - largest, ABOVE_MAXIMUM, step.nodes)
 
 
 def _round_down(state: State, share: ParticipantState) -> None:
     """Shrink to an allowed size: `kubectl scale` and failures may leave one that is not allowed (FD:SH-B12)."""
     before, after = share.size, allowed_size(share.of, share.size)
     if share.of.floor <= after < before:
-        take = Reclaim(state).cut(share, after)
-        share.shrinks_by(before - after, SIZE_NOT_ALLOWED, take.nodes)
+        step = cut(state, share, after)
+        share.shrinks_by(before - after, SIZE_NOT_ALLOWED, step.nodes)
 
 
 # --- output ----------------------------------------------------------------------------------------------------------------
@@ -96,7 +94,7 @@ def _resize(share: ParticipantState, segment: ResizeStep, shares: dict[Participa
         segment.after,
         segment.reason,
         sentence(share, segment, shares, reader=share.of.id.namespace),
-        segment.for_ids[0] if segment.for_ids else None,
+        next(iter((*segment.for_ids, *segment.receivers)), None),
         companions,
         segment.is_released,
         {name: number for name, number in sorted(segment.nodes.items()) if number},

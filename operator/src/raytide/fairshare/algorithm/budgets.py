@@ -1,18 +1,18 @@
 """Budgets: limits on growth apart from single nodes.
 
-Two sums: what growth may fill of all usable nodes together, by limits and by requests (TJ §3 rows 5 and 15), and what
+Two sums: what growth may fill of a pool of usable nodes together, by limits and by requests (TJ §3 rows 5 and 15), and what
 the quotas of a namespace still allow (row 14). Growth is checked against both and charged to both; what is below a
 minimum is checked against the quota only, and no participant shrinks because a sum is exceeded. Mutable, local to one
 call of `allocate`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from raytide.fairshare.algorithm.capacity_index import Wants
-from raytide.fairshare.algorithm.model import PODS, ClusterSnapshot, ParticipantId, Quota
-from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape, total
+from raytide.fairshare.algorithm.model import PODS, ClusterSnapshot, Node, ParticipantId, Quota
+from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
 
 _FULL: Final = 100
 _LIMITS: Final = "limits."
@@ -27,55 +27,120 @@ class Shortfall:
     left: int
 
 
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """By how much each resource of a pool is used beyond the load limit, in both sums; 0: within it."""
+
+    by_limits: Sequence[int]
+    by_requests: Sequence[int]
+
+
 class LoadBudget:
-    """What growth may still fill of all usable nodes together, by resource."""
+    """What growth may still fill of the usable nodes of a pool together, by resource.
+
+    A pool is a set of nodes that share no pod with the others (`node_affinity.pools_of`): what is used in one pool
+    limits no growth in another one, and nodes that no participant may use count nowhere (FD:SH-B8).
+    """
 
     def __init__(self, pool: ClusterSnapshot, room: ClusterCapacity) -> None:
         self._names = room.resources
-        percents = [pool.options.max_load_percent.get(name, _FULL) for name in room.resources]
-        bounds = [
-            total(room.nodes, name) * percent // _FULL for name, percent in zip(room.resources, percents, strict=True)
-        ]
-        self._by_limits = [
-            bound - pool.charged.get(name, 0) for name, bound in zip(room.resources, bounds, strict=True)
-        ]
-        self._by_requests = {
-            number: bounds[number] - sum(node.used.get(name, 0) for node in room.nodes)
-            for number, name in enumerate(room.resources)
-            if percents[number] < _FULL and name != PODS
-        }
+        self._percents = [pool.options.max_load_percent.get(name, _FULL) for name in room.resources]
         self._pods = room.number_of[PODS]
+        count = max(room.pool_of, default=-1) + 2  # the last one: shapes that no node admits, with nothing
+        self._bounds = [[0] * len(self._names) for _ in range(count)]
+        self._by_limits = [[0] * len(self._names) for _ in range(count)]
+        self._by_requests = [[0] * len(self._names) for _ in range(count)]
+        self._leaving = [[0] * len(self._names) for _ in range(count)]
+        """What pods are about to leave, by requests; it still counts in both sums."""
+        for node, number in zip(room.nodes, room.pool_of, strict=True):
+            self._add(node, number)
+        for number, bounds in enumerate(self._bounds):
+            for resource, percent in enumerate(self._percents):
+                bounds[resource] = bounds[resource] * percent // _FULL
+                self._by_limits[number][resource] += bounds[resource]
+                self._by_requests[number][resource] += bounds[resource]
+        self._is_limited = any(percent < _FULL for percent in self._percents)
+        self.has_leaving: Final = any(any(leaving) for leaving in self._leaving)
 
-    def shortfall(self, pod: PodShape, count: int, *, is_by_limits: bool) -> Shortfall | None:
-        """The sum that `count` more pods would exceed; None if they fit."""
-        if is_by_limits:
-            left = self._by_limits
-            for number, amount in pod.limits:
-                if left[number] < amount * count and number != self._pods:
-                    return Shortfall(self._names[number], amount * count, left[number])
-        if self._by_requests:
-            for number, amount in pod.wants:
-                if self._by_requests.get(number, amount * count) < amount * count:
-                    return Shortfall(self._names[number], amount * count, self._by_requests[number])
+    def _add(self, node: Node, number: int) -> None:
+        bounds, by_limits, by_requests = self._bounds[number], self._by_limits[number], self._by_requests[number]
+        leaving = self._leaving[number]
+        for resource, name in enumerate(self._names):
+            bounds[resource] += node.allocatable.get(name, 0)
+            by_limits[resource] -= node.charged.get(name, 0)
+            by_requests[resource] -= node.used.get(name, 0)
+            leaving[resource] += node.leaving.get(name, 0)
+
+    def _limits_requests(self, resource: int) -> bool:
+        return self._percents[resource] < _FULL and resource != self._pods
+
+    def bound(self, pod: PodShape, name: str) -> int:
+        """What growth may fill in the pod's pool at most."""
+        return self._bounds[pod.pool][self._names.index(name)]
+
+    def left_by_limits(self, pod: PodShape, name: str) -> int:
+        """What is left of that; negative if more is used."""
+        return self._by_limits[pod.pool][self._names.index(name)]
+
+    def left_by_requests(self, pod: PodShape, name: str) -> int:
+        """The same by requests."""
+        return self._by_requests[pod.pool][self._names.index(name)]
+
+    def shortfall(
+        self, pod: PodShape, count: int, *, is_by_limits: bool, is_free_now: bool = False
+    ) -> Shortfall | None:
+        """The sum that `count` more pods would exceed; None if they fit.
+
+        What pods are about to leave counts as left, unless `is_free_now`.
+        """
+        by_limits, by_requests = self._by_limits[pod.pool], self._by_requests[pod.pool]
+        leaving = self._leaving[-1] if is_free_now else self._leaving[pod.pool]
+        for number, amount in pod.limits if is_by_limits else ():
+            if by_limits[number] + leaving[number] < amount * count and number != self._pods:
+                return Shortfall(self._names[number], amount * count, by_limits[number] + leaving[number])
+        for number, amount in pod.wants if self._is_limited else ():
+            if by_requests[number] + leaving[number] < amount * count and self._limits_requests(number):
+                return Shortfall(self._names[number], amount * count, by_requests[number] + leaving[number])
         return None
 
-    def spend(self, pod: PodShape, count: int) -> None:
-        """Charge `count` more pods; a negative count releases them."""
-        self.spend_limits(pod, count)
-        self.spend_requests(pod, count)
+    def overload(self, pool: int) -> Overload:
+        """By how much the two sums of the pool are exceeded."""
+        leaving = self._leaving[pool]
+        return Overload(
+            *(
+                [max(0, -left - more) for left, more in zip(sums[pool], leaving, strict=True)]
+                for sums in (self._by_limits, self._by_requests)
+            )
+        )
+
+    def exceeded(self, pods: Iterable[tuple[PodShape, int]], overload: Overload, *, is_by_limits: bool) -> int | None:
+        """The sum that these pods, already charged by requests only, would exceed by more than that; None if there is none."""
+        for pod, count in pods:
+            by_limits, by_requests, leaving = (
+                each[pod.pool] for each in (self._by_limits, self._by_requests, self._leaving)
+            )
+            for number, amount in pod.limits if is_by_limits else ():
+                left = by_limits[number] + leaving[number] - amount * count
+                if left < -overload.by_limits[number] and number != self._pods:
+                    return number
+            for number, _ in pod.wants if self._is_limited else ():
+                left = by_requests[number] + leaving[number]
+                if left < -overload.by_requests[number] and self._limits_requests(number):
+                    return number
+        return None
 
     def spend_limits(self, pod: PodShape, count: int) -> None:
-        """Charge by limits only."""
-        left = self._by_limits
+        """Charge `count` more pods by limits only; a negative count releases them."""
+        left = self._by_limits[pod.pool]
         for number, amount in pod.limits:
             left[number] -= amount * count
 
     def spend_requests(self, pod: PodShape, count: int) -> None:
         """Charge by requests only: existing pods are charged by limits already, but use no node until bound."""
-        if self._by_requests:
+        if self._is_limited:
+            left = self._by_requests[pod.pool]
             for number, amount in pod.wants:
-                if number in self._by_requests:
-                    self._by_requests[number] -= amount * count
+                left[number] -= amount * count
 
 
 class QuotaLedger:

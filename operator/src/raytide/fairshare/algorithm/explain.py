@@ -26,6 +26,7 @@ from raytide.fairshare.algorithm.model import (
 )
 from raytide.fairshare.algorithm.node_affinity import admits
 from raytide.fairshare.algorithm.participant_state import larger_size
+from raytide.fairshare.algorithm.state import begin
 
 _SHOWN: Final = 5
 """How many holders are named."""
@@ -118,7 +119,7 @@ def _rules(one: Participant) -> Iterator[str]:
     elif not one.is_scaling_enabled:
         yield "scaling is disabled for it"
     elif not one.may_grow:
-        yield "it is in a cool-down: its last resize is recent or not complete"
+        yield "it is in a cooldown: its last resize is recent or not complete"
 
 
 # --- nodes -------------------------------------------------------------------------------------------------------------
@@ -216,23 +217,23 @@ def _lack(name: str, amount: int, gap: _Gap, shape: Shape) -> str:
 
 def _sums(one: Participant, pool: ClusterSnapshot, short: Amounts) -> Iterator[str]:
     """Sums that end growth before the nodes do (TJ §3 rows 5 and 15); a node that lacks the same explains it better."""
-    nodes = [node for node in pool.nodes if node.is_usable]
+    state = begin(pool)
+    pod = state.room.pod(one.shape)
     wanted = {**one.shape.requests, **one.shape.limits} if one.is_accounted_by_limits else {}
     asked = one.shape.requests
     for name in sorted(name for name in wanted.keys() - {PODS} if name not in short or wanted[name] != asked.get(name)):
         percent = pool.options.max_load_percent.get(name, _FULL)
-        bound = sum(node.allocatable.get(name, 0) for node in nodes) * percent // _FULL
-        charged = pool.charged.get(name, 0)
-        if charged + wanted[name] > bound:
+        bound, left = state.load.bound(pod, name), state.load.left_by_limits(pod, name)
+        if left < wanted[name]:
             yield (
-                f"counted by limits, {spell(name, charged)} of {spell_with_name(name, bound)} are used before this plan"
+                f"counted by limits, {spell(name, bound - left)} of {spell_with_name(name, bound)} are used before this plan"
                 f"{f' (growth may use up to {percent} %)' if percent < _FULL else ''}"
             )
     for name, percent in sorted(pool.options.max_load_percent.items()):
-        bound = sum(node.allocatable.get(name, 0) for node in nodes) * percent // _FULL
-        used = sum(node.used.get(name, 0) for node in nodes)
-        if percent < _FULL and (amount := one.shape.requests.get(name, 0)) and used + amount > bound:
-            yield f"growth may use up to {percent} % of {name}: {spell(name, used)} of {spell_with_name(name, bound)} are used"
+        if percent < _FULL and (amount := one.shape.requests.get(name, 0)):
+            bound, left = state.load.bound(pod, name), state.load.left_by_requests(pod, name)
+            if left < amount:
+                yield f"growth may use up to {percent} % of {name}: {spell(name, bound - left)} of {spell_with_name(name, bound)} are used"
 
 
 def _quotas(one: Participant, pool: ClusterSnapshot) -> Iterator[str]:
@@ -318,7 +319,7 @@ def _gives(other: Participant, one: Participant, sizes: Mapping[ParticipantId, i
     if sizes[other.id] <= other.floor:
         return "it is at its minimum"
     if not other.may_shrink and other.priority == one.priority:
-        return "it is in a cool-down"
+        return "it is in a cooldown"
     if one.rebalances and other.rebalances and one.priority == other.priority:
         return f"it is scaled down to {other.floor} for jobs below their minimum, and for others once they are much less fulfilled"
     return f"it is scaled down to {other.floor}, but only for jobs below their minimum"
@@ -355,7 +356,7 @@ def _would_help(one: Participant, size: int, after: _After, pool: ClusterSnapsho
     if step > 1:
         yield f"capacity for {step} at once: sizes between {size} and {size + step} are not allowed"
     if not one.may_grow:
-        yield "time: it is considered again when its cool-down ends"
+        yield "time: it is considered again when its cooldown ends"
 
 
 def _asked(shape: Shape) -> str:

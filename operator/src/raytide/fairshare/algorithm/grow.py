@@ -1,22 +1,38 @@
-"""Growth into free capacity.
+"""Growth above minimums, and rebalancing between participants.
 
-Highest priority first, and within it always the least fulfilled participant, one allowed step at a time; scores are
-updated after every grant (TJ §3 rows 8 to 10, TJ §4 step 2). A step with all pods that come with it has to fit the
-cluster's load limit, the namespace's quotas and real nodes. A participant that does not fit is skipped. Free capacity
-that a claimant of the same or a higher priority will take once a cool-down ends is kept for it. Called by
-`allocate.py`; mutable state in `state.py`.
+One queue: highest priority first, within it participants with GPUs, within these always the least fulfilled, one
+allowed step at a time; scores are updated after every step (TJ §3 rows 8 to 10, 15, 16; TJ §4 step 2). A step with all
+pods that come with it has to fit the cluster's load limit, the namespace's quotas and real nodes. It takes free
+capacity, and where there is none what donors give (`donors.py`): those of a lower priority, and those that are further
+ahead. Each resize costs a training a change of membership, so a donor of the same priority starts late, for a receiver
+that is further behind than the gap of the options, and then both go on until they are even; and a participant that the
+plan resizes anyway is preferred to one that it would resize as well, as a donor and as a receiver, by up to half the gap.
+No instance goes for capacity that a pending pod would take.
+
+A participant that does not fit is skipped. Rounds are repeated until one frees nothing, so that the plan of a
+carried-out plan is empty. Free capacity that a claimant of the same or a higher priority will take once a cooldown
+ends is kept for it. Called by `allocate.py`; mutable state in `state.py`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from itertools import groupby
+from typing import TypeAlias
 
-from raytide.api.sharing_record import GROWING
-from raytide.fairshare.algorithm.minimums import MinimumGuarantees
+from raytide.api.sharing_record import GROWING, REBALANCED
+from raytide.fairshare.algorithm.capacity_index import fits
+from raytide.fairshare.algorithm.donors import Claim, Scope, far_behind, preference
+from raytide.fairshare.algorithm.minimums import MinimumGuarantees, shrink_donors
 from raytide.fairshare.algorithm.model import COOLING_DOWN, INSUFFICIENT
-from raytide.fairshare.algorithm.participant_state import ParticipantState
-from raytide.fairshare.algorithm.scale_steps import charge, step_to, tried
+from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods
+from raytide.fairshare.algorithm.preemption import Preemption
+from raytide.fairshare.algorithm.scale_steps import Step, charge, is_free_now, step_to, tried
 from raytide.fairshare.algorithm.state import Placement, Rejection, State
+
+Turn: TypeAlias = tuple[bool, int, int, ParticipantState]
+"""Order of receivers; the participant is never compared, as no two have the same rank."""
 
 
 @dataclass(eq=False, slots=True)
@@ -34,25 +50,206 @@ class Kept:
 
 
 def grow(state: State, claims: MinimumGuarantees) -> Kept:
-    """Grant free capacity; returns what was kept, for the caller to release."""
-    kept = Kept()
+    """Grant capacity above minimums; returns what was kept, for the caller to release."""
+    growth = _Growth(state, state.pool.options.rebalance_gap)
     cooling = sorted(claims.cooling, key=lambda claim: -claim[0].of.priority)
     shares = sorted(state.shares, key=lambda share: -share.of.priority)
-    for priority, level in groupby(shares, key=lambda share: share.of.priority):
+    levels = [(priority, list(level)) for priority, level in groupby(shares, key=lambda share: share.of.priority)]
+    for priority, level in levels:
         while cooling and cooling[0][0].of.priority >= priority:
             for pods, count in cooling.pop(0)[1]:
-                kept.for_claims += state.place(pods, count)
-        _grow_level(state, [share for share in level if _wants_more(state, share) or _is_under_way(state, share)], kept)
-    resting = []
-    for share in state.shares:
-        refusal = state.refusals.get(share.of.id)
-        is_resting = refusal is not None and refusal.kind == COOLING_DOWN and not refusal.needs
-        if is_resting and share.rank not in kept.sizes_before:
-            resting.append(share)
-    best = _best_off(state) if resting else {}
-    for share in resting:
-        _tell_lack_of_room(state, share, best.get(share.of.priority, 0))
-    return kept
+                growth.kept.for_claims += state.place(pods, count)
+        growth.fill(level)
+    while growth.has_preempted:
+        growth.begin_round()
+        for _, level in levels:
+            growth.fill(level)
+    growth.explain_resting()
+    return growth.kept
+
+
+@dataclass(eq=False, slots=True)
+class _Growth:
+    """Rounds of growth in one plan."""
+
+    state: State
+    gap: Fraction
+    """The part of its score by which a donor has to be ahead of a receiver."""
+    kept: Kept = field(default_factory=Kept)
+    has_preempted: bool = False
+    """Whether an instance was preempted in this round."""
+    _hopeless: dict[object, int] = field(default_factory=dict)
+    """Kind of step -> the least score for which no donors were found in this round."""
+    _is_again: bool = False
+    """Whether this is a second or later round."""
+    _growing: set[int] = field(default_factory=set)
+    """Ranks of the participants that free capacity lets grow."""
+    _waiting: list[Pods] | None = None
+    _by_lead: list[ParticipantState] | None = None
+    """Participants that may give anything: lowest priority first, then the best-off before the plan."""
+
+    def begin_round(self) -> None:
+        """Forget what was learnt about donors."""
+        self.has_preempted = False
+        self._is_again = True
+        self._growing = set()
+        self._hopeless.clear()
+
+    def fill(self, level: list[ParticipantState]) -> None:
+        """Grow participants of one priority until no step fits."""
+        shares = [share for share in level if _wants_more(self.state, share) or _is_under_way(self.state, share)]
+        if not self._is_again:
+            self._growing = self._would_grow(shares)
+        turns = [self._turn(share) for share in shares]
+        heapify(turns)
+        while turns:
+            *_, share = heappop(turns)
+            if self._has_grown(share) and share.larger() is not None:
+                heappush(turns, self._turn(share))
+
+    def _turn(self, share: ParticipantState) -> Turn:
+        """GPUs first, then the least fulfilled; a participant that grows anyway before those that would be resized as well."""
+        is_growing = share.has_grown or share.rank in self._growing
+        score = share.score - preference(share.score, self.gap) if is_growing else share.score
+        return not share.has_gpus, score, share.rank, share
+
+    def _would_grow(self, shares: list[ParticipantState]) -> set[int]:
+        """The ranks of the participants among which the free capacity is shared: few, unless they fall behind the others.
+
+        Nothing is changed. Which participants grow is decided first, so that those that do are served evenly.
+        """
+        growing: set[int] = set()
+        granted: list[tuple[ParticipantState, int, list[Placement], Step]] = []
+        turns = [self._turn(share) for share in shares]
+        heapify(turns)
+        while turns:
+            *_, share = heappop(turns)
+            after = share.larger()
+            step = [] if after is None else step_to(share, after)
+            placements = None if after is None else tried(self.state, share, step)
+            if after is None or placements is None or isinstance(placements, Rejection):
+                continue
+            charge(self.state, share, step)
+            granted.append((share, share.size, placements, step))
+            share.size = after
+            growing.add(share.rank)
+            heappush(turns, (not share.has_gpus, share.score - preference(share.score, self.gap), share.rank, share))
+        for share, before, placements, step in reversed(granted):
+            share.size = before
+            charge(self.state, share, [(pods, -count) for pods, count in step])
+            self.state.forget(placements)
+        return growing
+
+    def _has_grown(self, share: ParticipantState) -> bool:
+        if not share.of.may_grow and _is_soon(share):
+            return self._keep_one_step(share)
+        refusal = self._one_step(share)
+        if refusal is None:
+            return True
+        self.state.refusals[share.of.id] = refusal
+        return False
+
+    def _keep_one_step(self, share: ParticipantState) -> bool:
+        """Keep the capacity of its next allowed size for it."""
+        after = share.larger()
+        if after is None or isinstance(tried(self.state, share, step_to(share, after)), Rejection):
+            return False
+        charge(self.state, share, step_to(share, after))
+        self.kept.sizes_before.setdefault(share.rank, (share, share.size))
+        share.size = after
+        return True
+
+    def _one_step(self, share: ParticipantState) -> Rejection | None:
+        """Grant the next allowed size, or return why not, with nothing changed."""
+        after = share.larger()
+        if after is None:
+            return None
+        step = step_to(share, after)
+        is_now = is_free_now(self.state, share, step)
+        placements = tried(self.state, share, step)
+        if isinstance(placements, Rejection):
+            return None if self._has_preempted(share, step, after, placements) else placements
+        nodes = [spot.name for pods, spot, _ in placements if pods is share.instances]
+        charge(self.state, share, step)
+        share.grows(after, GROWING, nodes, is_released=is_now and all(each for _, _, each in placements))
+        return None
+
+    # --- from donors ---------------------------------------------------------------------------------------------------
+
+    def _has_preempted(self, share: ParticipantState, step: Step, after: int, refusal: Rejection) -> bool:
+        """Whether donors gave the step."""
+        if not share.of.rebalances or refusal.quota:
+            return False
+        options = self.state.pool.options
+        kind = (
+            tuple((pods.pod.number, count) for pods, count in step),
+            share.of.priority,
+            share.of.is_accounted_by_limits,
+            share.has_grown or share.of.is_in_burst,
+        )
+        if share.score >= self._hopeless.get(kind, 1 << SCORE_BITS + 1):
+            return False
+        claim = Claim(Scope.GROWTH, share.of.priority, tuple(step), share, self.gap)
+        donors = list(self._candidates(share))
+        attempt = Preemption(self.state, claim, options.victims_per_instance * (after - share.size), donors)
+        if not donors or not attempt.succeeds():
+            self._hopeless[kind] = share.score
+            return False
+        if self._is_contested(attempt):
+            self._hopeless[kind] = share.score
+            attempt.undo()
+            return False
+        charge(self.state, share, step)
+        shrink_donors(attempt, REBALANCED, for_id=share.of.id)
+        nodes = [spot.name for pods, spot, _ in attempt.placements if pods is share.instances]
+        share.grows(after, REBALANCED, nodes, is_released=False)
+        self.has_preempted = True
+        return True
+
+    def _candidates(self, receiver: ParticipantState) -> Iterator[ParticipantState]:
+        """Participants that might give to the receiver: a superset, so that most need not be looked at."""
+        if self._by_lead is None:
+            willing = (each for each in self.state.shares if each.of.rebalances and each.of.may_shrink)
+            self._by_lead = sorted(willing, key=lambda each: (each.of.priority, -each.began_at))
+        for donor in self._by_lead:
+            if donor.of.priority > receiver.of.priority:
+                return
+            is_lower = donor.of.priority < receiver.of.priority
+            is_far = receiver.score < far_behind(donor.began_at, self.gap)
+            if is_lower or is_far or donor.has_given or donor.of.is_in_burst or receiver.has_gpus:
+                yield donor
+
+    def _is_contested(self, attempt: Preemption) -> bool:
+        """Whether a pod that has no node would take what is freed before the receiver has its pods."""
+        if self._waiting is None:
+            shares = (pods for share in self.state.shares if share.has_begun for pods in share.all_pods())
+            guests = (guest.pods for guest in self.state.guests)
+            self._waiting = [pods for pods in (*shares, *guests) if pods.loose]
+        spots = {spot.index: spot for _, spot, _ in attempt.placements}
+        for spot in spots.values():
+            free = list(spot.soon)
+            for pods, where, _ in attempt.placements:
+                if where is spot:
+                    for number, amount in pods.pod.wants:
+                        free[number] += amount
+            for pods in self._waiting:
+                if spot.index in pods.pod.order.rank and fits(pods.pod.wants, free):
+                    return True
+        return False
+
+    # --- participants that rest ----------------------------------------------------------------------------------------
+
+    def explain_resting(self) -> None:
+        """Report missing capacity for a resting participant without any: a reason that changes with rests is noise."""
+        resting = []
+        for share in self.state.shares:
+            refusal = self.state.refusals.get(share.of.id)
+            is_resting = refusal is not None and refusal.kind == COOLING_DOWN and not refusal.needs
+            if is_resting and share.rank not in self.kept.sizes_before:
+                resting.append(share)
+        best = _best_off(self.state) if resting else {}
+        for share in resting:
+            _tell_lack_of_room(self.state, share, best.get(share.of.priority, 0))
 
 
 def _best_off(state: State) -> dict[int, int]:
@@ -66,10 +263,7 @@ def _best_off(state: State) -> dict[int, int]:
 
 
 def _tell_lack_of_room(state: State, share: ParticipantState, best: int) -> None:
-    """Report missing capacity for a resting participant without any: a reason that changes with rests is noise.
-
-    A participant that rebalancing would serve needs no free capacity, only the end of its cool-down.
-    """
+    """Report missing capacity, unless rebalancing would serve it: then only its cooldown has to end."""
     after = share.larger()
     if after is None or (share.of.rebalances and best >= share.score_if(after)):
         return
@@ -82,10 +276,9 @@ def _tell_lack_of_room(state: State, share: ParticipantState, best: int) -> None
 
 def _wants_more(state: State, share: ParticipantState) -> bool:
     of = share.of
-    if share.is_waiting or not of.is_scaling_enabled or not share.has_begun or share.larger() is None:
+    if share.is_waiting or share.is_released or not share.has_begun:
         return False
-    if share.segments and not share.segments[-1].is_growth:
-        # No participant shrinks and grows in one plan; it may grow elsewhere once its pods are gone.
+    if not of.is_scaling_enabled or share.larger() is None:
         return False
     if any(pods.loose for pods in share.all_pods()):
         loose = tuple((pods.pod, pods.loose) for pods in share.all_pods() if pods.loose)
@@ -100,7 +293,7 @@ def _wants_more(state: State, share: ParticipantState) -> bool:
 def _is_under_way(state: State, share: ParticipantState) -> bool:
     """Whether it would grow in a moment: otherwise settled participants would take its share.
 
-    No capacity is kept for a cool-down longer than that of a fresh resize.
+    No capacity is kept for a cooldown longer than that of a fresh resize.
     """
     refusal = state.refusals.get(share.of.id)
     is_resting = refusal is not None and refusal.kind == COOLING_DOWN and not refusal.needs
@@ -109,45 +302,3 @@ def _is_under_way(state: State, share: ParticipantState) -> bool:
 
 def _is_soon(share: ParticipantState) -> bool:
     return not share.of.is_settled or share.of.is_fresh
-
-
-def _grow_level(state: State, shares: list[ParticipantState], kept: Kept) -> None:
-    """Grow participants of one priority, least fulfilled first, until no step fits."""
-    turns = [(share.score, share.rank, share) for share in shares]
-    heapify(turns)
-    while turns:
-        _, _, share = heappop(turns)
-        if not share.of.may_grow and _is_soon(share):
-            has_grown = _keep_one_step(state, share, kept)
-        elif refusal := _one_step(state, share):
-            has_grown, state.refusals[share.of.id] = False, refusal
-        else:
-            has_grown = True
-        if has_grown and share.larger() is not None:
-            heappush(turns, (share.score, share.rank, share))
-
-
-def _keep_one_step(state: State, share: ParticipantState, kept: Kept) -> bool:
-    """Keep the capacity of its next allowed size for it."""
-    after = share.larger()
-    if after is None or isinstance(tried(state, share, step_to(share, after)), Rejection):
-        return False
-    charge(state, share, step_to(share, after))
-    kept.sizes_before.setdefault(share.rank, (share, share.size))
-    share.size = after
-    return True
-
-
-def _one_step(state: State, share: ParticipantState) -> Rejection | None:
-    """Grant the next allowed size, or return why not, with nothing changed."""
-    after = share.larger()
-    if after is None:
-        return None
-    step = step_to(share, after)
-    placements = tried(state, share, step)
-    if isinstance(placements, Rejection):
-        return placements
-    nodes = [spot.name for pods, spot, _ in placements if pods is share.instances]
-    charge(state, share, step)
-    share.grows(after, GROWING, nodes, is_released=all(is_now for _, _, is_now in placements))
-    return None

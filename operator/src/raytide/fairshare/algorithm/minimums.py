@@ -11,11 +11,12 @@ these get only what is free already, and the rest after all claims; otherwise a 
 claimant while its first pods terminate. Called by `allocate.py`; mutable state in `state.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from raytide.api.sharing_record import ADMITTED, REACHING_MINIMUM, RECLAIMED, YIELDED_TO_PODS
+from raytide.fairshare.algorithm.donors import Claim, Potential, Scope
 from raytide.fairshare.algorithm.model import (
     COOLING_DOWN,
     HIGHER_PRIORITY,
@@ -26,27 +27,20 @@ from raytide.fairshare.algorithm.model import (
 )
 from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
 from raytide.fairshare.algorithm.placement import PodShape
-from raytide.fairshare.algorithm.reclaim import Reclaim
-from raytide.fairshare.algorithm.reclaim_candidates import Group, Potential, ReclaimScope
-from raytide.fairshare.algorithm.scale_steps import would_regrow
+from raytide.fairshare.algorithm.preemption import Preemption
 from raytide.fairshare.algorithm.state import Placement, Rejection, State, quota_refusal
 
 _THERE, _TO_COME = range(2)
 
-_GIVING: Final = (ReclaimScope.WILLING, ReclaimScope.YIELDING)
-"""Reaches within which a victim really shrinks."""
-
-_OTHERS: Final = 4
-"""How many times other victims are tried."""
-
-_FOR_JOBS: Final = (ReclaimScope.WILLING, ReclaimScope.COOLING, ReclaimScope.ANYBODY)
+_SCOPES: Final = (Scope.MINIMUM, Scope.COOLING, Scope.ANY_PRIORITY)
+"""In which donors are looked for; those of the last two only explain why a participant waits."""
 
 Needs: TypeAlias = list[tuple[Pods, int]]
 
 
 @dataclass(eq=False, slots=True)
 class MinimumGuarantees:
-    """The claims of one plan, and which of them wait for a cool-down to end."""
+    """The claims of one plan, and which of them wait for a cooldown to end."""
 
     state: State
     cooling: list[tuple[ParticipantState, Needs]] = field(default_factory=list)
@@ -117,23 +111,23 @@ class MinimumGuarantees:
 
     def _granted(self, share: ParticipantState, needs: Needs) -> Rejection | None:
         """None if it has all it needs now; else the refusal, with nothing changed."""
-        free = Reclaim(self.state)
-        if free.places(needs):
+        free = Preemption(self.state, Claim(Scope.MINIMUM, share.of.priority, tuple(needs), share))
+        if free.places():
             self._commit(share, free)
             return None
-        if share.of.is_forbidden:  # no victim shrinks for pods that the API server has rejected before
+        if share.of.is_forbidden:  # no donor shrinks for pods that the API server has rejected before
             return Rejection(INSUFFICIENT, needs=_wanted(needs))
-        for reach in _FOR_JOBS:
-            attempt = self._reached(share.of.priority, needs, reach)
-            if attempt is not None and reach is ReclaimScope.WILLING:
+        for scope in _SCOPES:
+            attempt = self._attempt(Claim(scope, share.of.priority, tuple(needs), share))
+            if attempt is not None and scope is Scope.MINIMUM:
                 self._commit(share, attempt)
                 return None
             if attempt is not None:
-                return self._held_by(share, needs, attempt, reach)
+                return self._held_by(share, needs, attempt, scope)
         return Rejection(INSUFFICIENT, needs=_wanted(needs))
 
     def _yield_to(self, who: ExternalPods, pods: Pods) -> None:
-        """Place each of these pods on capacity about to be free, or released by consenting victims (TJ §3 row 6c).
+        """Place each of these pods on capacity about to be free, or released by consenting donors (TJ §3 row 6c).
 
         While such a participant shrinks, or may, capacity that pods are leaving goes to these pods before claims are
         served, as kube-scheduler would do by priority; otherwise other claimants would take what was released for them.
@@ -144,72 +138,43 @@ class MinimumGuarantees:
         self.state.fill_late(pods, None)
         count = pods.loose
         while count:
-            attempt = self._reached(who.priority, [(pods, count)], ReclaimScope.YIELDING)
+            attempt = self._attempt(Claim(Scope.EXTERNAL, who.priority, ((pods, count),)))
             if attempt is None:
                 count //= 2  # so many at once do not fit, but each pod counts by itself
                 continue
-            self._shrink_donors(attempt, YIELDED_TO_PODS, for_pods=[who.name] * count)
+            shrink_donors(attempt, YIELDED_TO_PODS, for_pods=[who.name] * count)
             pods.loose -= count
             pods.pending += [spot.name for _, spot, _ in attempt.placements]
             count = min(count, pods.loose)
 
-    def _givers(self, priority: int, reach: ReclaimScope) -> frozenset[Group]:
-        return self._bound().givers(priority, reach)
-
-    def _bound(self) -> Potential:
+    def _attempt(self, claim: Claim) -> Preemption | None:
+        """The attempt that got everything; hopeless attempts are not made, and none is made twice."""
         if self._potential is None:
             self._potential = Potential(self.state)
-        return self._potential
-
-    def _reached(self, priority: int, needs: Needs, reach: ReclaimScope) -> Reclaim | None:
-        """The attempt that reclaimed everything; hopeless attempts are not made, and none is made twice."""
-        wanted = _wanted(needs)
-        givers = self._givers(priority, reach)
-        key = (_numbers(wanted), givers)
+        donors = self._potential.donors(claim.priority, claim.scope)
+        wanted = _wanted(claim.needs)
+        key = (_numbers(wanted), donors)
         if key in self._failed:
             return None
-        if self._bound().suffices(wanted, givers):
-            attempt = Reclaim(self.state)
-            if attempt.succeeds(priority, needs, reach):
-                return self._sparing(attempt, priority, needs, reach) if reach in _GIVING else attempt
+        if self._potential.suffices(wanted, donors):
+            attempt = Preemption(self.state, claim)
+            if attempt.succeeds():
+                return attempt
         self._failed.add(key)
         return None
 
-    def _sparing(self, first: Reclaim, priority: int, needs: Needs, reach: ReclaimScope) -> Reclaim:
-        """The same from other victims, where one would release much and grow back at once (small pods, scattered).
-
-        Only other victims of the same priority are tried: a higher priority never pays for a lower one.
-        """
-        most = max((take.donor.of.priority for take in first.takes), default=priority)
-        attempt, spared = first, frozenset(share.rank for share in self.state.shares if share.of.priority > most)
-        for _ in range(_OTHERS):
-            takes = [take for take in attempt.takes if take.donor.of.priority == most]
-            in_vain = {take.donor.rank for take in takes if would_regrow(self.state, take.donor, take.nodes)}
-            if not in_vain:
-                return attempt
-            attempt.undo()
-            spared |= in_vain
-            attempt = Reclaim(self.state, spared=spared)
-            if not attempt.succeeds(priority, needs, reach):
-                break
-        else:
-            attempt.undo()
-        attempt = Reclaim(self.state)
-        attempt.succeeds(priority, needs, reach)
-        return attempt
-
-    def _held_by(self, share: ParticipantState, needs: Needs, attempt: Reclaim, reach: ReclaimScope) -> Rejection:
+    def _held_by(self, share: ParticipantState, needs: Needs, attempt: Preemption, scope: Scope) -> Rejection:
         """The refusal that names the holder; if that only cools down, free capacity is kept for the claim."""
-        holder = attempt.takes[-1].donor.of.id if attempt.takes else None
+        holder = attempt.steps[-1].donor.of.id if attempt.steps else None
         attempt.undo()
-        if reach is ReclaimScope.COOLING:
+        if scope is Scope.COOLING:
             self.cooling.append((share, needs))
-        kind = COOLING_DOWN if reach is ReclaimScope.COOLING else HIGHER_PRIORITY
+        kind = COOLING_DOWN if scope is Scope.COOLING else HIGHER_PRIORITY
         return Rejection(kind, needs=_wanted(needs), holder=holder)
 
-    def _commit(self, share: ParticipantState, attempt: Reclaim) -> None:
-        self._shrink_donors(attempt, RECLAIMED, for_id=share.of.id)
-        is_released = all(is_now for _, _, is_now in attempt.placements) and not attempt.takes
+    def _commit(self, share: ParticipantState, attempt: Preemption) -> None:
+        shrink_donors(attempt, RECLAIMED, for_id=share.of.id)
+        is_released = all(is_now for _, _, is_now in attempt.placements) and not attempt.steps
         if share.size < share.of.floor:
             count = share.of.floor - share.size
             instances = [spot.name for pods, spot, _ in attempt.placements if pods is share.instances]
@@ -221,17 +186,6 @@ class MinimumGuarantees:
             pods.loose = max(0, pods.loose - len(placed))
             pods.pending.extend(placed)
 
-    @staticmethod
-    def _shrink_donors(
-        attempt: Reclaim, reason: str, *, for_id: ParticipantId | None = None, for_pods: Sequence[str] = ()
-    ) -> None:
-        for rank in sorted({take.donor.rank for take in attempt.takes}):
-            takes = [take for take in attempt.takes if take.donor.rank == rank]
-            nodes = [name for take in takes for name in take.nodes]
-            donor, count = takes[0].donor, sum(take.count for take in takes)
-            # A participant that shrinks for its own master or parameter servers names no claimant.
-            donor.shrinks_by(count, reason, nodes, None if donor.of.id == for_id else for_id, for_pods)
-
     def _charge(self, share: ParticipantState, placements: list[Placement]) -> None:
         """Charge pods that do not exist yet to sums and quotas."""
         for pods, _, _ in placements:
@@ -239,7 +193,19 @@ class MinimumGuarantees:
             self.state.quotas.spend(share.of.id, [(pods.pod, 1)])
 
 
-def _wanted(needs: Needs) -> tuple[tuple[PodShape, int], ...]:
+def shrink_donors(
+    attempt: Preemption, reason: str, *, for_id: ParticipantId | None = None, for_pods: Sequence[str] = ()
+) -> None:
+    """Record the steps of an attempt as shrinks of its donors."""
+    for donor in attempt.donors:
+        steps = [step for step in attempt.steps if step.donor is donor]
+        nodes = [name for step in steps for name in step.nodes]
+        count = sum(step.count for step in steps)
+        # A participant that shrinks for its own master or parameter servers names no claimant.
+        donor.shrinks_by(count, reason, nodes, None if donor.of.id == for_id else for_id, for_pods)
+
+
+def _wanted(needs: Iterable[tuple[Pods, int]]) -> tuple[tuple[PodShape, int], ...]:
     return tuple((pods.pod, count) for pods, count in needs)
 
 

@@ -89,6 +89,9 @@ class Node:
     used: Amounts = field(default_factory=dict)
     leaving: Amounts = field(default_factory=dict)
     """The part of `used` that is about to be free: pods that terminate, or that are beyond what their job wants."""
+    charged: Amounts = field(default_factory=dict)
+    """What pods there count against the load by limits: the limits of participants' pods, the requests of all others
+    (TJ §3 row 5)."""
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     is_usable: bool = True
@@ -145,13 +148,9 @@ class Participant:
     companion: Companion | None = None
     placed: Mapping[str, int] = field(default_factory=dict)
     """Node -> instances there that count towards `current`, without those that are leaving."""
-    leaves_first: tuple[str, ...] = ()
-    """The nodes of its instances in the order in which a shrink would remove them (highest index first, as many as are
-    known): only the capacity that is really freed counts. Empty: any of `placed` is assumed. Instances without a node
-    leave before."""
     leaves_last: str = ""
-    """The node of the instance that leaves after all others (trainer 0, where they meet); empty if it has none. Its
-    capacity is not freed while another instance is left."""
+    """The node of the instance that leaves after all others (trainer 0, where they meet); empty if it has none. The plan
+    chooses freely among the others; instances without a node leave before."""
     uncreated: int = 0
     """How many of `current` have no pod yet: below a zero quota they are rejected, and no victim shrinks for them."""
     is_forbidden: bool = False
@@ -172,7 +171,7 @@ class Participant:
     """Where steps are counted from, if not from the minimum."""
     may_grow: bool = True
     may_shrink: bool = True
-    """False in a cool-down, in the minimum run time, or while the last resize is under way; clamping ignores it."""
+    """False in a cooldown, in the minimum run time, or while the last resize is under way; clamping ignores it."""
     is_settled: bool = True
     """False while its last resize is under way: pods are leaving, or not created yet. Meanwhile its share of released
     capacity is kept for it, and it does not shrink for a participant that is merely less fulfilled (TJ §3 row 17)."""
@@ -182,6 +181,8 @@ class Participant:
     """Whether its growth also has to fit by limits (TJ §3 row 5)."""
     rebalances: bool = False
     """Whether it takes part in rebalancing between unequal participants while none waits (TJ §3 row 16)."""
+    is_in_burst: bool = False
+    """Resized twice a short time ago: differences to others like it are corrected to the last step."""
     is_fresh: bool = False
     """Whether it was resized a moment ago: its share of released capacity is kept for it while it rests, and
     rebalancing with it goes on down to the last step."""
@@ -250,11 +251,14 @@ class AllocationOptions:
     max_load_percent: Mapping[str, int] = field(default_factory=dict)
     """Resource -> how much of it growth may fill at most; 100 by default (TJ §3 row 15)."""
     gpus: frozenset[str] = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
-    rebalance_gap: Fraction = Fraction(1, 10)
-    """Scores must differ by more than this before rebalancing starts; then it continues until they are even.
+    rebalance_gap: Fraction = Fraction(1, 3)
+    """The part of a donor's score by which a receiver has to be behind before rebalancing starts.
 
-    In a simulated day (docs/benchmarks-training.md) a larger one saves little, and a smaller one makes nothing fairer.
+    A part, and no difference of scores: where many participants share a cluster all scores are low, and a new one is to get
+    its share there too. docs/benchmarks-training.md has resizes and fairness with other values.
     """
+    victims_per_instance: int = 8
+    """How many instances may go at most for one that another participant gains above its minimum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +269,6 @@ class ClusterSnapshot:
     participants: tuple[Participant, ...]
     external_pods: tuple[ExternalPods, ...] = ()
     quotas: tuple[Quota, ...] = ()
-    charged: Amounts = field(default_factory=dict)
-    """What counts against the sum of usable nodes for growth by limits: the limits of all existing instances, cores and
-    companions, and the requests of every other pod (TJ §3 row 5)."""
     options: AllocationOptions = AllocationOptions()
 
 
@@ -288,7 +289,7 @@ UNSATISFIABLE: Final = "Unsatisfiable"
 HIGHER_PRIORITY: Final = "HigherPriority"
 """The holders of what it needs have a higher priority."""
 COOLING_DOWN: Final = "CoolingDown"
-"""The possible victims are in a cool-down."""
+"""The possible victims are in a cooldown."""
 CAPACITY_UNKNOWN: Final = "CapacityUnknown"
 
 

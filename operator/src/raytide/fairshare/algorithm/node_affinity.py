@@ -104,3 +104,27 @@ def _looked_at(constraints: Iterable[Constraints]) -> tuple[list[str], bool]:
             else:
                 keys.add(requirement.key)
     return sorted(keys), sees_names
+
+
+def pools_of(nodes: int, admitted: Iterable[Iterable[int]]) -> list[int]:
+    """Node -> number of its pool; -1 if nothing admits it.
+
+    Two nodes are in one pool if some constraints admit both, or a chain of nodes connects them so.
+    """
+    parent = list(range(nodes))
+
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    is_used = [False] * nodes
+    for group in admitted:
+        first = -1
+        for node in group:
+            is_used[node] = True
+            first = node if first < 0 else first
+            parent[root(node)] = root(first)
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(root(node), len(numbers)) if is_used[node] else -1 for node in range(nodes)]

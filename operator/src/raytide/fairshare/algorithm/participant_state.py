@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from raytide.api.sharing_record import REBALANCED
 from raytide.fairshare.algorithm.model import Participant, ParticipantId
 from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
 
@@ -27,6 +28,9 @@ class ResizeStep:
     reason: str
     is_released: bool = True
     for_ids: list[ParticipantId] = field(default_factory=list)
+    """Participants that reach their minimum with what is released."""
+    receivers: list[ParticipantId] = field(default_factory=list)
+    """Participants that grow with it."""
     for_pods: list[str] = field(default_factory=list)
     """Pods of other workloads, each by the oldest of its kind."""
     nodes: dict[str, int] = field(default_factory=dict)
@@ -48,13 +52,11 @@ class Pods:
     pending: list[str] = field(default_factory=list)
     """Nodes that this plan assigned to pods that have none in the cluster: these leave before running ones."""
     leaves_first: list[str] = field(default_factory=list)
-    """Known nodes, the next to leave at the end."""
+    """Known nodes, the next to leave at the end; empty: any may be chosen."""
     leaves_last: str = ""
     """Node of the instance that leaves after all others."""
-
-    def may_leave(self, name: str) -> bool:
-        """Whether one there may leave next: not the last one of all, while there are others."""
-        return name != self.leaves_last or self.where[name] > 1 or len(self.where) == 1
+    owner: "ParticipantState | None" = None
+    """None: pods of another workload."""
 
     @property
     def placed(self) -> int:
@@ -84,6 +86,10 @@ class ParticipantState:
     instances: Pods
     companions: Pods | None
     cores: list[Pods]
+    has_gpus: bool = False
+    """Whether its instances request GPUs."""
+    began_at: int = 0
+    """Its score before the plan."""
     segments: list[ResizeStep] = field(default_factory=list)
     uncreated: int = 0
     """Instances without a pod, which a quota still has to allow."""
@@ -112,6 +118,28 @@ class ParticipantState:
     def companions_at(self, size: int) -> int:
         """How many companions go with that size."""
         return 0 if self.of.companion is None else self.of.companion.wanted(size)
+
+    @property
+    def has_given(self) -> bool:
+        """Whether its last change in this plan is a shrink."""
+        return bool(self.segments) and not self.segments[-1].is_growth
+
+    @property
+    def is_released(self) -> bool:
+        """Whether it shrank for its own sake: it does not grow again in the same plan."""
+        return self.has_given and not (
+            self.segments[-1].for_ids or self.segments[-1].receivers or self.segments[-1].for_pods
+        )
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether its last change in this plan is a growth."""
+        return bool(self.segments) and self.segments[-1].is_growth
+
+    def is_charged(self, resource: int) -> bool:
+        """Whether its instances count against the sum of that resource."""
+        pod = self.instances.pod
+        return any(number == resource for number, _ in (*pod.wants, *pod.limits))
 
     @property
     def has_begun(self) -> bool:
@@ -146,6 +174,12 @@ class ParticipantState:
     def all_pods(self) -> Iterator[Pods]:
         """Its pods by shape: those independent of the size, then instances, then companions."""
         yield from self.cores
+        yield self.instances
+        if self.companions is not None:
+            yield self.companions
+
+    def elastic_pods(self) -> Iterator[Pods]:
+        """Its pods whose number depends on the size."""
         yield self.instances
         if self.companions is not None:
             yield self.companions
@@ -185,7 +219,9 @@ class ParticipantState:
             self.segments.append(last)
         for name in nodes:
             last.nodes[name] = last.nodes.get(name, 0) - 1
-        if for_id is not None and for_id not in last.for_ids:
+        if for_id is not None and reason == REBALANCED:
+            last.receivers += [for_id] if for_id not in last.receivers else []
+        elif for_id is not None and for_id not in last.for_ids:
             last.reason = reason
             last.for_ids.append(for_id)
         if for_pods:
@@ -245,7 +281,7 @@ def build_share(participant: Participant, rank: int, room: ClusterCapacity, pod:
     """The state of the participant before anything is decided."""
     size = participant.current
     companion = participant.companion
-    instances = _pods(pod, participant.placed, size, list(reversed(participant.leaves_first)))
+    instances = _pods(pod, participant.placed, size, [])
     instances.leaves_last = participant.leaves_last
     has_begun = size > 0 or not participant.is_gang or participant.floor == 0
     companions = None
@@ -253,7 +289,11 @@ def build_share(participant: Participant, rank: int, room: ClusterCapacity, pod:
         count = max(companion.wanted(size), companion.current) if has_begun else companion.current
         companions = _pods(room.pod(companion.shape), companion.placed, count, list(reversed(companion.leaves_first)))
     cores = [Pods(room.pod(core.shape), {}, core.missing) for core in participant.core if core.missing > 0]
-    return ParticipantState(participant, rank, size, instances, companions, cores, uncreated=participant.uncreated)
+    share = ParticipantState(participant, rank, size, instances, companions, cores, has_gpus=pod.size[0] > 0)
+    share.uncreated, share.began_at = participant.uncreated, share.score
+    for pods in share.all_pods():
+        pods.owner = share
+    return share
 
 
 def _pods(pod: PodShape, placed: Mapping[str, int], count: int, leaves_first: list[str]) -> Pods:

@@ -82,9 +82,9 @@ class Reasons:
                 f"kube-scheduler finds no node for {refusal.count} of its pods, although nodes have enough free capacity",
             )
         if refusal.kind == COOLING_DOWN and not refusal.needs:
-            return COOLING_DOWN, "is in a cool-down, because its last resize is recent or not complete"
+            return COOLING_DOWN, "is in a cooldown, because its last resize is recent or not complete"
         if refusal.kind in (COOLING_DOWN, HIGHER_PRIORITY):
-            why = "is in a cool-down" if refusal.kind == COOLING_DOWN else "has a higher priority"
+            why = "is in a cooldown" if refusal.kind == COOLING_DOWN else "has a higher priority"
             who = job_name(refusal.holder, reader) if refusal.holder else "another job"
             holder = f"{who}, which {why}"
             return refusal.kind, f"{_needed(self.state, refusal.needs)}, held by {holder}"

@@ -22,7 +22,7 @@ from typing import Final
 
 from raytide.fairshare.algorithm.capacity_index import CapacityIndex, Vector, Wants, fits, times_that_fit
 from raytide.fairshare.algorithm.model import CPU, MEMORY, PODS, Amounts, Constraints, Node, Shape
-from raytide.fairshare.algorithm.node_affinity import NodeKinds
+from raytide.fairshare.algorithm.node_affinity import NodeKinds, pools_of
 
 ANY_NUMBER: Final = 1 << 60
 """Capacity of a node that does not limit its number of pods."""
@@ -75,6 +75,8 @@ class PodShape:
     order: NodeOrder
     size: tuple[int, int, int]
     """GPUs, CPU, memory: the tie-breakers of the seed."""
+    pool: int
+    """The pool of its nodes; -1: no node admits it."""
     now: Cursor = field(default_factory=Cursor)
     soon: Cursor = field(default_factory=Cursor)
     is_new: bool = True
@@ -99,9 +101,13 @@ class ClusterCapacity:
         self._kinds = NodeKinds(self.nodes, (shape.constraints for shape in shapes))
         most = {name: max((node.allocatable.get(name, 0) for node in self.nodes), default=0) for name in self.resources}
         most[PODS] = ANY_NUMBER
-        # A shape that requests more than any node has keeps no node free (TJ:D5).
-        possible = (each for each in shapes if all(most.get(n, 0) >= amount for n, amount in each.requests.items()))
-        self._asked_for = self._counts_of_kinds({shape.constraints for shape in possible})
+        # A shape that requests more than any node has keeps no node free, and joins no pools (TJ:D5).
+        possible = {
+            each.constraints for each in shapes if all(most.get(n, 0) >= amount for n, amount in each.requests.items())
+        }
+        self._asked_for = self._counts_of_kinds(possible)
+        self.pool_of: Final = pools_of(len(self.nodes), map(self._kinds.admitting, possible))
+        """Node -> its pool; -1: no shape may use it."""
         self._ranks = [self._rank(index, node) for index, node in enumerate(self.nodes)]
         self._gpus_of = [sum(node.allocatable.get(name, 0) for name in gpus) for node in self.nodes]
         self._orders: dict[tuple[Constraints, int], NodeOrder] = {}
@@ -151,7 +157,9 @@ class ClusterCapacity:
             requests.get(CPU, 0),
             requests.get(MEMORY, 0),
         )
-        pod = PodShape(len(self._pods), wants, self._wants(limits), shape, self._order(shape.constraints, gpu), size)
+        order = self._order(shape.constraints, gpu)
+        pool = self.pool_of[order.spots[0].index] if order.spots else -1
+        pod = PodShape(len(self._pods), wants, self._wants(limits), shape, order, size, pool)
         pod.soon.at = len(pod.order.spots)
         pod.soon.regained = sorted(pod.order.rank[spot.index] for spot in self._leaving if spot.index in pod.order.rank)
         return pod
@@ -286,11 +294,6 @@ def _resources(shapes: Sequence[Shape], gpus: frozenset[str]) -> tuple[str, ...]
     names = {name for shape in shapes for amounts in (shape.requests, shape.limits) for name in amounts}
     first = [*sorted(names & gpus), CPU, MEMORY]
     return (*first, *sorted(names - {*first, PODS}), PODS)
-
-
-def total(nodes: Iterable[Node], name: str) -> int:
-    """The sum of the nodes' allocatable amounts of a resource."""
-    return sum(node.allocatable.get(name, 0) for node in nodes)
 
 
 def count_that_fits(pod: PodShape, vectors: Mapping[int, Vector], *, enough: int) -> int:

@@ -14,7 +14,7 @@ from typing import Final
 from raytide.api.sharing_record import CREATION_FORBIDDEN, INSUFFICIENT_CAPACITY, UNSCHEDULABLE
 from raytide.fairshare.algorithm.model import NO_NODE_S
 from raytide.fairshare.algorithm.participant_state import ParticipantState, smaller_size
-from raytide.fairshare.algorithm.reclaim import Reclaim
+from raytide.fairshare.algorithm.preemption import cut
 from raytide.fairshare.algorithm.resize_messages import pod_name
 from raytide.fairshare.algorithm.state import State
 
@@ -28,9 +28,9 @@ def release_unschedulable(state: State, fill_again: Callable[[], None]) -> None:
             before, after = share.size, share.without_waiting(left)
             if after is None:
                 after = smaller_size(share.of, share.size) or share.of.floor
-            take = Reclaim(state).cut(share, after)
-            share.shrinks_by(before - after, reason, take.nodes)
-            if not take.is_of_waiting_pods:
+            step = cut(state, share, after)
+            share.shrinks_by(before - after, reason, step.nodes)
+            if not step.is_of_waiting_pods:
                 fill_again()
             left = min(left - (before - after), share.instances.loose)
 

@@ -64,16 +64,17 @@ def _larger(share: ParticipantState, segment: ResizeStep, sizes: str) -> str:
     if segment.reason == REACHING_MINIMUM:
         return f"ScaledUp {sizes} to reach its minimum of {share.of.floor}{later}"
     if segment.reason == REBALANCED:
-        return f"ScaledUp {sizes} to be as fulfilled as other jobs{later}"
+        return f"ScaledUp {sizes} with capacity of other jobs{later}"
     return f"ScaledUp {sizes} into free capacity{later}"
 
 
 def _why_smaller(share: ParticipantState, segment: ResizeStep, shares: Shares, reader: str | None) -> str:
     if segment.reason in (RECLAIMED, YIELDED_TO_PODS):
         needs = _needs([shares[each] for each in segment.for_ids], reader) + _pods(segment.for_pods, reader)
+        needs += _receivers(share, [shares[each] for each in segment.receivers], reader)
         return f" for {', and for '.join(needs) or 'its own pods that have no node'}"
     if segment.reason == REBALANCED:
-        return f" for {_receivers(segment.for_ids, reader)}, which {_are(len(segment.for_ids))} less fulfilled"
+        return f" for {', and for '.join(_receivers(share, [shares[each] for each in segment.receivers], reader))}"
     if segment.reason in _TAKEN_BACK:
         return f": {share.without_room(reader)}"
     if segment.reason == SIZE_NOT_ALLOWED:
@@ -83,8 +84,30 @@ def _why_smaller(share: ParticipantState, segment: ResizeStep, shares: Shares, r
     return f": its maximum is {share.of.ceiling}"
 
 
-def _receivers(ids: Sequence[ParticipantId], reader: str | None) -> str:
-    """The first few receivers that may be named, and how many others there are."""
+def _receivers(donor: ParticipantState, receivers: Sequence[ParticipantState], reader: str | None) -> list[str]:
+    """One phrase for each reason why jobs grow with what the donor gives."""
+    groups: dict[str, list[ParticipantId]] = {}
+    for each in receivers:
+        groups.setdefault(_claim(donor, each), []).append(each.of.id)
+    return [f"{_names(ids, reader)}, which {_CLAIMS[claim][len(ids) > 1]}" for claim, ids in groups.items()]
+
+
+_CLAIMS: Final = {
+    "priority": ("has a higher priority", "have a higher priority"),
+    "gpus": ("needs it to use free GPUs", "need it to use free GPUs"),
+    "score": ("is less fulfilled", "are less fulfilled"),
+}
+"""Why a participant gets what another one has above its minimum: for one, and for several."""
+
+
+def _claim(donor: ParticipantState, receiver: ParticipantState) -> str:
+    if receiver.of.priority > donor.of.priority:
+        return "priority"
+    return "gpus" if receiver.has_gpus and not donor.has_gpus else "score"
+
+
+def _names(ids: Sequence[ParticipantId], reader: str | None) -> str:
+    """The first few that may be named, and how many others there are."""
     known = [str(id_) for id_ in ids if _is_readable(id_.namespace, reader)]
     hidden, more = len(ids) - len(known), len(known[_NAMED:])
     named = ", ".join(known[:_NAMED]) + (f" and {more} more" if more else "")
@@ -124,7 +147,3 @@ def _pods(pods: Sequence[str], reader: str | None) -> list[str]:
     more = len(pods) - 1
     others = f" and {more} more {'pods' if more > 1 else 'pod'} of other workloads" if more else ""
     return [f"{pods[0]}{others}, which {has} a higher priority and no node"]
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"

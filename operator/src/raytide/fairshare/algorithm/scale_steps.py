@@ -1,17 +1,13 @@
 """Scale steps: what one step up of a participant needs, and whether it fits.
 
 A step is the next allowed size with all pods that come with it; it has to fit the cluster's load limit, the namespace's
-quotas and real nodes. `tried` places its pods or returns why not. `would_regrow` checks the same for a participant
-that has just shrunk: if it would regain the capacity at once, the shrink was in vain. Called by `grow.py`,
-`minimums.py` and `rebalance.py`.
+quotas and real nodes. `tried` places its pods or returns why not. Called by `grow.py`.
 """
 
-from collections.abc import Iterable
 from typing import TypeAlias
 
-from raytide.fairshare.algorithm.capacity_index import fits
 from raytide.fairshare.algorithm.model import INSUFFICIENT
-from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods, larger_size
+from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
 from raytide.fairshare.algorithm.placement import PodShape
 from raytide.fairshare.algorithm.state import Placement, Rejection, State, quota_refusal
 
@@ -55,6 +51,14 @@ def refused_by_sums(state: State, share: ParticipantState, step: Step) -> Reject
     return None if refused is None else quota_refusal(refused)
 
 
+def is_free_now(state: State, share: ParticipantState, step: Step) -> bool:
+    """Whether the load limit allows it while pods that are leaving count; before it is placed."""
+    by_limits = share.of.is_accounted_by_limits
+    return not state.load.has_leaving or all(
+        state.load.shortfall(pods.pod, count, is_by_limits=by_limits, is_free_now=True) is None for pods, count in step
+    )
+
+
 def charge(state: State, share: ParticipantState, step: Step) -> None:
     """Charge new pods to sums and quotas; negative counts release them."""
     for pods, count in step:
@@ -65,32 +69,3 @@ def charge(state: State, share: ParticipantState, step: Step) -> None:
 def wanted(step: Step) -> tuple[tuple[PodShape, int], ...]:
     """The same by shape."""
     return tuple((pods.pod, count) for pods, count in step)
-
-
-def would_regrow(state: State, share: ParticipantState, left: Iterable[str]) -> bool:
-    """Whether its next step fits as things are now, so that it would regain what it has just released.
-
-    For a participant that was at its maximum, capacity elsewhere must not exclude it as a victim forever: only capacity
-    on the nodes that its instances `left` counts, or elsewhere for all that it released.
-    """
-    was_full = larger_size(share.of, share.of.current) is None
-    if was_full and not (_has_room_on(state, share, left) or _could_all_move(state, share)):
-        return False
-    after = share.larger()
-    placements = None if after is None else tried(state, share, step_to(share, after))
-    if placements is None or isinstance(placements, Rejection):
-        return False
-    state.forget(placements)
-    return True
-
-
-def _has_room_on(state: State, share: ParticipantState, names: Iterable[str]) -> bool:
-    spots = (state.room.spot_of.get(name) for name in names)
-    return any(spot is not None and fits(share.instances.pod.wants, spot.soon) for spot in spots)
-
-
-def _could_all_move(state: State, share: ParticipantState) -> bool:
-    given = share.of.current - share.size
-    placements = state.place(share.instances, given)
-    state.forget(placements)
-    return len(placements) == given

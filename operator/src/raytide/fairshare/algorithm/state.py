@@ -4,6 +4,7 @@ The capacity of nodes, the two budgets, and one `ParticipantState` per participa
 node and undoes failed attempts. Mutable, local to one call of `allocate`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from raytide.api.sharing_record import CREATION_FORBIDDEN, UNSCHEDULABLE
@@ -55,6 +56,17 @@ class State:
     contradicted: set[ParticipantId | str] = field(default_factory=set)
     guests: list[ReservedPods] = field(default_factory=list)
     """In the order in which they were served."""
+    _on: dict[str, dict[int, Pods]] = field(default_factory=dict)
+    """Node -> pods of participants that are, or were, there; built when something is preempted."""
+
+    def pods_on(self, name: str) -> Iterable[Pods]:
+        """Pods of participants on that node whose number depends on a size."""
+        if not self._on:
+            for share in self.shares:
+                for pods in share.elastic_pods():
+                    for where in pods.where:
+                        self._on.setdefault(where, {})[id(pods)] = pods
+        return self._on.get(name, {}).values()
 
     def place(self, pods: Pods, count: int, *, is_free_now: bool = False) -> list[Placement]:
         """Place as many as fit, at most `count`; if `is_free_now`, not on capacity that pods have yet to leave."""
@@ -66,6 +78,8 @@ class State:
             spot, is_now = found
             self.room.put(pods.pod, spot)
             pods.add(spot.name)
+            if self._on and pods.owner is not None:
+                self._on.setdefault(spot.name, {})[id(pods)] = pods
             done.append((pods, spot, is_now))
         self.load.spend_requests(pods.pod, len(done))
         return done
@@ -139,9 +153,17 @@ def begin(pool: ClusterSnapshot) -> State:
     shares = [build_share(each, rank_of[each.id], room, pods[each.id]) for each in participants]
     load = LoadBudget(pool, room)
     for share in shares:
+        _charge_waiting(share, load)
         _uncharge_impossible(share, room, load)
         _uncharge_unplaceable(share, load)
     return State(pool, room, load, QuotaLedger(pool, room), shares)
+
+
+def _charge_waiting(share: ParticipantState, load: LoadBudget) -> None:
+    """Charge the limits of pods without a node; those on a node are charged there."""
+    if share.size or not share.of.is_gang:
+        for pods in share.all_pods():
+            load.spend_limits(pods.pod, pods.loose)
 
 
 def _uncharge_impossible(share: ParticipantState, room: ClusterCapacity, load: LoadBudget) -> None:

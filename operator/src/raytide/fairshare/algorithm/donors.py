@@ -1,0 +1,175 @@
+"""Donors: which participant gives capacity to which claim, and down to which size.
+
+One table for all claims. Nothing below a minimum is given, nothing to a lower priority, and nothing by a participant
+whose scaling is disabled.
+
+| claim | given by | down to |
+|---|---|---|
+| a minimum | a lower priority; the same priority outside its cooldown | its minimum |
+| pods of other workloads | a lower priority that yields to pods | its minimum |
+| growth | a lower priority that rebalances, outside its cooldown | its minimum |
+| growth with GPUs | the same priority without GPUs, likewise: no GPU stays idle for want of CPUs | its minimum |
+| growth | the same priority, likewise, further ahead than the gap, not GPUs for a receiver without | a higher score than the receiver has |
+
+The gap is a part of the donor's score. It does not count between two participants that are resized in this plan or are in
+a burst of resizes: these are made even. A participant that the plan has resized already is preferred, by half the
+gap (`preference`): few give much, instead of all giving a little.
+
+`Potential` is the upper bound of each node's capacity if all donors of a claim gave everything, so that a hopeless claim
+costs almost nothing. Pure; rules TJ §3 rows 6, 7, 16; called by `preemption.py`, `minimums.py` and `grow.py`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import NamedTuple
+
+from raytide.fairshare.algorithm.capacity_index import Vector, Wants
+from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods, smallest_size
+from raytide.fairshare.algorithm.placement import PodShape, count_that_fits
+from raytide.fairshare.algorithm.state import State
+
+
+class Scope(Enum):
+    """Which participants are considered as donors of a claim."""
+
+    MINIMUM = "those that give to a claimant below its minimum"
+    COOLING = "those that would, were it not for a cooldown"
+    ANY_PRIORITY = "those that would, were it not for their priority"
+    EXTERNAL = "those that yield to pods of other workloads"
+    GROWTH = "those that give to a receiver above its minimum"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Claim:
+    """Capacity that a participant, or pods of another workload, may take from donors."""
+
+    scope: Scope
+    priority: int
+    needs: tuple[tuple[Pods, int], ...]
+    share: ParticipantState | None = None
+    """The claimant; None: pods of another workload."""
+    gap: Fraction = Fraction(0)
+    """Growth: the part of its score by which a donor of the same priority has to be ahead, unless both are resized anyway."""
+
+
+def least_size(donor: ParticipantState, claim: Claim) -> int:
+    """The smallest size to which the participant shrinks for the claim; its present size if it gives nothing."""
+    of = donor.of
+    if not of.is_scaling_enabled or donor.size <= of.floor:
+        return donor.size
+    if claim.scope is not Scope.GROWTH or claim.share is None:
+        return of.floor if is_in_scope(_group(donor), claim.priority, claim.scope) else donor.size
+    return _least_for_growth(donor, claim.share, claim.gap)
+
+
+def _least_for_growth(donor: ParticipantState, receiver: ParticipantState, gap: Fraction) -> int:
+    of = donor.of
+    is_bound = not (of.rebalances and of.may_shrink and of.is_settled) or of.priority > receiver.of.priority
+    if is_bound or donor is receiver or donor.has_grown or donor.instances.loose:
+        return donor.size
+    if of.priority < receiver.of.priority or (receiver.has_gpus and not donor.has_gpus):
+        return of.floor
+    if donor.has_gpus and not receiver.has_gpus:
+        return donor.size
+    is_started = (donor.has_given or of.is_in_burst) and (receiver.has_grown or receiver.of.is_in_burst)
+    if receiver.score >= (donor.score if is_started else far_behind(donor.score, gap)):
+        return donor.size
+    return smallest_size(of, _first_above(donor, receiver.score))
+
+
+def far_behind(score: int, gap: Fraction) -> int:
+    """The score below which a receiver is far enough behind a donor with that score."""
+    return score * (gap.denominator - gap.numerator) // gap.denominator
+
+
+def preference(score: int, gap: Fraction) -> int:
+    """By how much the score of a participant that the plan resizes anyway counts better, as a donor or as a receiver."""
+    return score * gap.numerator // (2 * gap.denominator)
+
+
+def _first_above(donor: ParticipantState, score: int) -> int:
+    """The smallest size, allowed or not, with a score above `score`."""
+    span = donor.of.ceiling - donor.of.floor
+    surplus = (score * span) >> SCORE_BITS
+    while (surplus << SCORE_BITS) // span <= score:
+        surplus += 1
+    return donor.of.floor + surplus
+
+
+# --- hopeless claims -------------------------------------------------------------------------------------------------------
+
+
+class Group(NamedTuple):
+    """Participants that are equal as donors of minimums and of pods of other workloads."""
+
+    priority: int
+    may_shrink: bool
+    yields: bool
+
+
+class Potential:
+    """Capacity of each node if all participants shrank to their minimums; built before anything is preempted."""
+
+    def __init__(self, state: State) -> None:
+        self._room = state.room
+        self._soon = [list(spot.soon) for spot in state.room.spots]
+        self._by_group: dict[Group, dict[int, Vector]] = {}
+        self._vectors: dict[frozenset[Group], dict[int, Vector]] = {}
+        self._counts: dict[tuple[int, frozenset[Group], int], int] = {}
+        for share in state.shares:
+            if share.of.is_scaling_enabled and share.size > share.of.floor:
+                group = self._by_group.setdefault(_group(share), {})
+                self._add(group, share.instances, share.size - share.of.floor)
+                if share.companions is not None:
+                    surplus = share.companions_at(share.size) - share.companions_at(share.of.floor)
+                    self._add(group, share.companions, surplus)
+
+    def _add(self, group: dict[int, Vector], pods: Pods, at_most: int) -> None:
+        spot_of, wants = self._room.spot_of, pods.pod.wants
+        for name, number in pods.where.items():
+            spot = spot_of.get(name)
+            if spot is not None and at_most > 0:
+                _increase(group.setdefault(spot.index, [0] * len(spot.soon)), wants, min(number, at_most))
+
+    def donors(self, priority: int, scope: Scope) -> frozenset[Group]:
+        """The groups in the scope; two scopes with equal groups need not be tried twice."""
+        return frozenset(group for group in self._by_group if is_in_scope(group, priority, scope))
+
+    def suffices(self, needs: Iterable[tuple[PodShape, int]], donors: frozenset[Group]) -> bool:
+        """Whether each shape by itself would fit that many times."""
+        return all(self._count(pod, count, donors) >= count for pod, count in needs)
+
+    def _count(self, pod: PodShape, enough: int, donors: frozenset[Group]) -> int:
+        key = (pod.number, donors, enough)
+        if key not in self._counts:
+            self._counts[key] = count_that_fits(pod, self._vectors_for(donors), enough=enough)
+        return self._counts[key]
+
+    def _vectors_for(self, donors: frozenset[Group]) -> dict[int, Vector]:
+        if donors not in self._vectors:
+            vectors = {index: list(soon) for index, soon in enumerate(self._soon)}
+            for group in donors:
+                for index, more in self._by_group[group].items():
+                    vectors[index] = [own + other for own, other in zip(vectors[index], more, strict=True)]
+            self._vectors[donors] = vectors
+        return self._vectors[donors]
+
+
+def _increase(vector: Vector, wants: Wants, times: int) -> None:
+    for number, amount in wants:
+        vector[number] += amount * times
+
+
+def _group(donor: ParticipantState) -> Group:
+    return Group(donor.of.priority, donor.of.may_shrink, donor.of.yields)
+
+
+def is_in_scope(group: Group, priority: int, scope: Scope) -> bool:
+    """Whether such participants give to a claim of that priority, apart from growth."""
+    if scope is Scope.EXTERNAL:
+        return group.yields and group.priority < priority
+    if scope is Scope.ANY_PRIORITY or group.priority < priority:
+        return True
+    return group.priority == priority and (group.may_shrink or scope is Scope.COOLING)

@@ -1,0 +1,468 @@
+"""Preemption: the fewest instances that must go so that a claim gets all it needs.
+
+Pods take free capacity first, also such as other pods are about to leave. For each pod that finds none, the node is
+chosen where it costs the lowest priority, then the fewest instances, then the best-off donors; `donors.py` says who
+gives to whom. Victims are instances on that node. A donor with pods that have no node loses these first, because
+kube-scheduler would give them what is freed. At the end, steps that turned out not to be needed are undone. All or
+nothing: if the claim does not get everything, or costs more than it may, the state is as before (TJ §3 rows 7, 8, 12,
+16; FD:SH-B3). Called by `minimums.py` and `grow.py`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final, TypeAlias
+
+from raytide.fairshare.algorithm.budgets import Overload
+from raytide.fairshare.algorithm.capacity_index import Vector, fits
+from raytide.fairshare.algorithm.donors import Claim, Scope, least_size, preference
+from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods, smaller_size
+from raytide.fairshare.algorithm.placement import NodeCapacity, PodShape
+from raytide.fairshare.algorithm.state import Placement, State
+
+_LOOSE, _PENDING, _ORDERED, _CHOSEN = range(4)
+"""Where a leaving pod comes from: without a node, assigned in this plan, the next of a known order, or chosen here."""
+
+_UNLIMITED: Final = 1 << 60
+
+Gone: TypeAlias = tuple[Pods, str, int, int]
+"""The pods, the node, how many, and which of the four kinds; more than one only without a node."""
+Gains: TypeAlias = dict[int, int]
+"""Resource -> what becomes free on one node."""
+Cost: TypeAlias = tuple[int, int, int, int]
+"""Highest priority of a donor, number of instances, lowest score of a donor (negated, with the preference), rank of the node."""
+Turn: TypeAlias = tuple[int, int, int, ParticipantState]
+"""Order of donors: lower priority, higher score (with the preference), larger and younger first (TJ §3 row 8); no two have the same rank."""
+
+
+@dataclass(eq=False, slots=True)
+class ReleasedStep:
+    """One step that a donor shrinks."""
+
+    donor: ParticipantState
+    count: int
+    """By how many instances it shrinks."""
+    gone: list[Gone] = field(default_factory=list)
+
+    @property
+    def is_of_waiting_pods(self) -> bool:
+        """Whether only instances without a node leave."""
+        return all(source == _LOOSE for *_, source in self.gone)
+
+    @property
+    def is_any_order(self) -> bool:
+        """Whether it may be undone before later steps of the same donor: a single instance that could be any."""
+        has_single_steps = self.donor.companions is None and not self.donor.of.sizes and self.donor.of.step == 1
+        return has_single_steps and len(self.gone) == 1 and self.gone[0][-1] == _CHOSEN
+
+    @property
+    def nodes(self) -> list[str]:
+        """Nodes that instances leave."""
+        return [name for pods, name, _, _ in self.gone if pods is self.donor.instances and name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """What has to go from one node for one more pod, and what it costs."""
+
+    cost: Cost
+    steps: tuple[tuple[ParticipantState, int], ...]
+    """Donors, and by how many steps each shrinks."""
+
+
+@dataclass(eq=False, slots=True)
+class Preemption:
+    """An attempt: the steps taken and the pods placed so far."""
+
+    state: State
+    claim: Claim
+    most: int = _UNLIMITED
+    """How many instances with a node it may cost."""
+    candidates: Sequence[ParticipantState] | None = None
+    """All that may be donors; None: every participant."""
+    steps: list[ReleasedStep] = field(default_factory=list)
+    placements: list[Placement] = field(default_factory=list)
+    _is_relieved: bool = False
+    """Whether a donor shrank for a sum, and not for a node."""
+    _least: dict[int, int] = field(default_factory=dict)
+    """Rank of a donor -> the smallest size to which it shrinks for this claim."""
+    _queues: dict[int, list[tuple[Cost, int]]] = field(default_factory=dict)
+    """Number of a shape -> nodes by cost; a cost is a lower bound until it is computed again."""
+
+    @property
+    def victims(self) -> int:
+        """How many instances with a node it costs so far."""
+        return sum(step.count for step in self.steps if not step.is_of_waiting_pods)
+
+    @property
+    def donors(self) -> list[ParticipantState]:
+        """The participants that shrink, each once."""
+        return sorted({id(step.donor): step.donor for step in self.steps}.values(), key=lambda donor: donor.rank)
+
+    def succeeds(self) -> bool:
+        """Whether everything was placed within all limits; otherwise nothing has changed."""
+        overload = self.state.load.overload(self.claim.needs[0][0].pod.pool)
+        if self._takes_all() and self._is_within_sums(overload):
+            self._undo_unneeded()
+            if self.victims <= self.most:
+                return True
+        self.undo()
+        return False
+
+    def places(self) -> bool:
+        """Whether everything fits as things are; otherwise nothing is placed."""
+        if all(not self._place(pods, count) for pods, count in self.claim.needs):
+            return True
+        self.undo()
+        return False
+
+    def undo(self) -> None:
+        """Undo everything."""
+        self.state.forget(self.placements)
+        for step in reversed(self.steps):
+            self._restore(step)
+        self.placements, self.steps = [], []
+
+    def _takes_all(self) -> bool:
+        for pods, count in self.claim.needs:
+            missing = self._place(pods, count)
+            if missing and self.claim.scope is not Scope.GROWTH:
+                self._release_waiting(pods.pod)
+            while missing:
+                if self.victims > self.most or not self._preempt_for(pods.pod):
+                    return False
+                missing = self._place(pods, missing)
+        return True
+
+    def _place(self, pods: Pods, count: int) -> int:
+        """Place as many as fit; returns how many do not."""
+        placed = self.state.place(pods, count)
+        self.placements += placed
+        return count - len(placed)
+
+    def _is_within_sums(self, overload: Overload) -> bool:
+        """Whether the load limit allows the growth, donors having shrunk until it does; minimums are not limited.
+
+        Where minimums have exceeded it before, growth that donors give does not have to pay for that too: it may stay so.
+        """
+        share = self.claim.share
+        if self.claim.scope is not Scope.GROWTH or share is None:
+            return True
+        needs = [(pods.pod, count) for pods, count in self.claim.needs]
+        is_by_limits = share.of.is_accounted_by_limits
+        while (short := self.state.load.exceeded(needs, overload, is_by_limits=is_by_limits)) is not None:
+            donors = [each for each in self._donors() if self._can_step(each) and each.is_charged(short)]
+            if not donors or self.victims > self.most:
+                return False
+            *_, donor = min(self._turn(donor, donor.score) for donor in donors)
+            self._is_relieved = True
+            self._take(donor, "", donor.smaller())
+        return True
+
+    # --- who gives -----------------------------------------------------------------------------------------------------
+
+    def _least_of(self, donor: ParticipantState) -> int:
+        least = self._least.get(donor.rank)
+        if least is None:
+            least = self._least[donor.rank] = least_size(donor, self.claim)
+        return least
+
+    def _donors(self) -> list[ParticipantState]:
+        """Those that have something to give for this claim."""
+        candidates = self.state.shares if self.candidates is None else self.candidates
+        return [donor for donor in candidates if self._least_of(donor) < donor.size]
+
+    def _can_step(self, donor: ParticipantState) -> bool:
+        after = donor.smaller()
+        return after is not None and after >= self._least_of(donor)
+
+    def _gains(self, donor: ParticipantState, name: str, steps: int) -> Gains:
+        """What so many steps of the donor free on the node; empty if it does not give so many."""
+        after = _after(donor, steps)
+        if not self._least_of(donor) <= after < donor.size:
+            return {}
+        gains: Gains = {}
+        for pods in donor.elastic_pods():
+            count = donor.size - after
+            if pods is donor.companions:
+                count = donor.companions_at(donor.size) - donor.companions_at(after)
+            count = min(count - pods.loose, _available(pods, name, is_last=after == 0))
+            for number, amount in pods.pod.wants if count > 0 else ():
+                gains[number] = gains.get(number, 0) + amount * count
+        return gains
+
+    # --- the cheapest node ---------------------------------------------------------------------------------------------
+
+    def _preempt_for(self, pod: PodShape) -> bool:
+        """Free one node for one more; whether there is such a node."""
+        queue = self._queue(pod)
+        while queue:
+            known, rank = queue[0]
+            option = self._option(pod, pod.order.spots[rank], rank)
+            if option is None:
+                heappop(queue)
+            elif option.cost > known:
+                heapreplace(queue, (option.cost, rank))
+            else:
+                self._carry_out(pod, pod.order.spots[rank], option)
+                return True
+        return False
+
+    def _queue(self, pod: PodShape) -> list[tuple[Cost, int]]:
+        """Nodes with instances that may go, by the least that it can cost there."""
+        queue = self._queues.get(pod.number)
+        if queue is None:
+            least: dict[int, Cost] = {}
+            most: dict[int, Gains] = {}
+            for donor in self._donors():
+                for pods, at_most in self._surplus(donor):
+                    for rank, number in self._ranks(pod, pods.where.items()):
+                        cost = donor.of.priority, 1, self._turn(donor, donor.score)[1], rank
+                        least[rank] = min(least.get(rank, cost), cost)
+                        gains = most.setdefault(rank, {})
+                        for resource, amount in pods.pod.wants:
+                            gains[resource] = gains.get(resource, 0) + amount * min(number, at_most)
+            spots = pod.order.spots
+            queue = [(cost, rank) for rank, cost in least.items() if _fits_with(pod, spots[rank].soon, [most[rank]])]
+            self._queues[pod.number] = queue
+            heapify(queue)
+        return queue
+
+    def _turn(self, donor: ParticipantState, score: int) -> Turn:
+        better = preference(score, self.claim.gap) if donor.has_given else 0
+        return donor.of.priority, -score - better, -donor.rank, donor
+
+    def _surplus(self, donor: ParticipantState) -> Iterator[tuple[Pods, int]]:
+        """The pods that it gives at most."""
+        least = self._least_of(donor)
+        yield donor.instances, donor.size - least
+        if donor.companions is not None:
+            yield donor.companions, donor.companions_at(donor.size) - donor.companions_at(least)
+
+    def _ranks(self, pod: PodShape, where: Iterable[tuple[str, int]]) -> Iterator[tuple[int, int]]:
+        """The places of these nodes among those that the shape may use, each with its number."""
+        for name, number in where:
+            spot = self.state.room.spot_of.get(name)
+            rank = None if spot is None else pod.order.rank.get(spot.index)
+            if rank is not None:
+                yield rank, number
+
+    def _option(self, pod: PodShape, spot: NodeCapacity, rank: int) -> _Option | None:
+        """What has to go from this node for one more; None if all that may go is not enough."""
+        owners = {pods.owner.rank: pods.owner for pods in self.state.pods_on(spot.name) if pods.owner is not None}
+        donors = [donor for donor in owners.values() if self._least_of(donor) < donor.size]
+        turns = sorted(self._turn(donor, donor.score) for donor in donors)
+        steps = self._single(pod, spot, turns) or self._several(pod, spot, turns)
+        if not steps:
+            return None
+        taken = tuple((owners[number], count) for number, count in steps.items())
+        priority = max(donor.of.priority for donor, _ in taken)
+        instances = sum(donor.size - _after(donor, count) for donor, count in taken)
+        lowest = max(self._turn(donor, donor.score)[1] for donor, _ in taken)
+        return _Option((priority, instances, lowest, rank), taken)
+
+    def _single(self, pod: PodShape, spot: NodeCapacity, turns: list[Turn]) -> dict[int, int]:
+        """The donor one step of which is enough: the fewest instances, then in the order of donors; empty if there is none."""
+        found = [
+            (donor.of.priority, donor.size - _after(donor, 1), position, donor)
+            for position, (*_, donor) in enumerate(turns)
+            if _fits_with(pod, spot.soon, [self._gains(donor, spot.name, 1)])
+        ]
+        return {min(found)[-1].rank: 1} if found else {}
+
+    def _several(self, pod: PodShape, spot: NodeCapacity, turns: list[Turn]) -> dict[int, int]:
+        """Steps of several donors, the best-off first and scored again after each; empty if they are not enough."""
+        queue = list(turns)
+        steps: dict[int, int] = {}
+        gains: dict[int, Gains] = {}
+        while queue:
+            *_, donor = heappop(queue)
+            count = steps.get(donor.rank, 0) + 1
+            before, after = gains.get(donor.rank, {}), self._gains(donor, spot.name, count)
+            short = _short(pod, spot.soon, gains.values())
+            if all(after.get(number, 0) <= before.get(number, 0) for number in short):
+                continue
+            steps[donor.rank], gains[donor.rank] = count, after
+            if _fits_with(pod, spot.soon, gains.values()):
+                return self._without_spare(pod, spot, {turn[-1].rank: turn[-1] for turn in turns}, steps, gains)
+            heappush(queue, self._turn(donor, donor.score_if(_after(donor, count))))
+        return {}
+
+    def _without_spare(
+        self,
+        pod: PodShape,
+        spot: NodeCapacity,
+        donors: dict[int, ParticipantState],
+        steps: dict[int, int],
+        gains: dict[int, Gains],
+    ) -> dict[int, int]:
+        """The steps without those that are not needed; those of the donors that came last go first."""
+        for number in reversed(list(steps)):
+            while steps[number]:
+                fewer = self._gains(donors[number], spot.name, steps[number] - 1)
+                if not _fits_with(pod, spot.soon, [fewer, *(gains[other] for other in gains if other != number)]):
+                    break
+                steps[number], gains[number] = steps[number] - 1, fewer
+        return {number: count for number, count in steps.items() if count}
+
+    def _carry_out(self, pod: PodShape, spot: NodeCapacity, option: _Option) -> None:
+        begin = len(self.steps)
+        for donor, count in option.steps:
+            for _ in range(count):
+                self._take(donor, spot.name, donor.smaller())
+        elsewhere = {name: 1 for step in self.steps[begin:] for _, name, _, _ in step.gone if name != spot.name}
+        for rank, _ in self._ranks(pod, elsewhere.items()):  # what is freed there as well may make these nodes cheaper
+            heappush(self._queues[pod.number], ((option.cost[0], 0, 0, rank), rank))
+
+    # --- one step ------------------------------------------------------------------------------------------------------
+
+    def _release_waiting(self, pod: PodShape) -> None:
+        """Remove pods without a node that compete for what will be freed; surplus instances of donors only."""
+        for donor in self._donors():
+            if donor.instances.loose and _competes(donor, pod):
+                self._take(donor, "", donor.without_waiting(donor.size - self._least_of(donor)))
+
+    def _take(self, donor: ParticipantState, name: str, after: int | None) -> None:
+        """Shrink the donor to `after`, on that node as far as possible; None: it has no such size."""
+        if after is None:
+            return
+        step = ReleasedStep(donor, donor.size - after)
+        step.gone += _leave(self.state, donor.instances, step.count, name)
+        if donor.companions is not None:
+            surplus = donor.companions_at(donor.size) - donor.companions_at(after)
+            step.gone += _leave(self.state, donor.companions, surplus, name)
+        donor.size = after
+        self.steps.append(step)
+
+    def _restore(self, step: ReleasedStep) -> None:
+        step.donor.size += step.count
+        for pods, name, count, source in reversed(step.gone):
+            self.state.load.spend_limits(pods.pod, count)
+            if source == _LOOSE:
+                pods.loose += count
+                continue
+            pods.add(name)
+            self.state.load.spend_requests(pods.pod, 1)
+            spot = self.state.room.spot_of.get(name)
+            if spot is not None:
+                self.state.room.keep(pods.pod, spot)
+            if source == _PENDING:
+                pods.pending.append(name)
+            elif source == _ORDERED:
+                pods.leaves_first.append(name)
+
+    # --- what was not needed -------------------------------------------------------------------------------------------
+
+    def _undo_unneeded(self) -> None:
+        """Undo steps that turned out not to be needed, the last ones first; what a sum needed is not judged by nodes."""
+        if self._is_relieved:
+            return
+        kept: list[ReleasedStep] = []
+        settled: set[int] = set()
+        for step in sorted(self.steps, key=lambda step: not step.is_of_waiting_pods)[::-1]:
+            is_next = step.donor.rank not in settled or step.is_any_order
+            if is_next and (self._is_harmless(step) if step.is_of_waiting_pods and kept else self._fits_beside(step)):
+                self._restore(step)
+            else:
+                settled.add(step.donor.rank)
+                kept.append(step)
+        self.steps = kept[::-1]
+
+    def _is_harmless(self, step: ReleasedStep) -> bool:
+        """Whether the pods without a node fit besides; otherwise they would take what is freed for the claim."""
+        return self.state.room.find(step.donor.instances.pod) is not None
+
+    def _fits_beside(self, step: ReleasedStep) -> bool:
+        """Whether all of it could stay beside the claim's pods."""
+        left: dict[int, Vector] = {}
+        for pods, name, _, source in step.gone:
+            spot = self.state.room.spot_of.get(name)
+            if source == _LOOSE or spot is None:
+                continue
+            vector = left.setdefault(spot.index, list(spot.soon))
+            if not fits(pods.pod.wants, vector):
+                return False
+            for number, amount in pods.pod.wants:
+                vector[number] -= amount
+        return True
+
+
+def cut(state: State, donor: ParticipantState, size: int) -> ReleasedStep:
+    """Shrink to that size, wherever the instances are."""
+    step = ReleasedStep(donor, donor.size - size)
+    step.gone = [*_leave(state, donor.instances, step.count, "")]
+    if donor.companions is not None:
+        surplus = donor.companions.placed + donor.companions.loose - donor.companions_at(size)
+        step.gone += _leave(state, donor.companions, surplus, "")
+    donor.size = size
+    return step
+
+
+def _leave(state: State, pods: Pods, count: int, wished: str) -> Iterator[Gone]:
+    """Remove so many: those without a node at once and first, then one by one, on the wished node if possible."""
+    count = max(0, count)
+    state.load.spend_limits(pods.pod, -count)
+    loose = min(count, max(0, pods.loose))
+    if loose > 0:
+        pods.loose -= loose
+        yield pods, "", loose, _LOOSE
+    for _ in range(count - loose):
+        name, source = _next_to_leave(pods, wished)
+        pods.remove(name)
+        state.load.spend_requests(pods.pod, -1)
+        spot = state.room.spot_of.get(name)
+        if spot is not None:
+            state.room.release(pods.pod, spot)
+        yield pods, name, 1, source
+
+
+def _available(pods: Pods, name: str, *, is_last: bool = False) -> int:
+    """How many of these pods can leave the node next; pods assigned in this plan leave before running ones."""
+    if pods.pending:
+        return pods.pending.count(name)
+    if pods.leaves_first:
+        return int(pods.leaves_first[-1] == name)
+    return pods.where.get(name, 0) - int(name == pods.leaves_last and not is_last)
+
+
+def _next_to_leave(pods: Pods, wished: str) -> tuple[str, int]:
+    """Pods assigned in this plan first, then in the participant's order, then the wished node, then the emptiest."""
+    if pods.pending:
+        if wished in pods.pending:
+            pods.pending.remove(wished)
+            return wished, _PENDING
+        return pods.pending.pop(), _PENDING
+    if pods.leaves_first:
+        return pods.leaves_first.pop(), _ORDERED
+    if _available(pods, wished) > 0:
+        return wished, _CHOSEN
+    return min(pods.where, key=lambda name: (_available(pods, name) <= 0, pods.where[name], name)), _CHOSEN
+
+
+def _after(donor: ParticipantState, steps: int) -> int:
+    """The size after so many steps down; the present size if there are fewer."""
+    size = donor.size
+    for _ in range(steps):
+        smaller = smaller_size(donor.of, size)
+        if smaller is None:
+            return donor.size
+        size = smaller
+    return size
+
+
+def _short(pod: PodShape, free: Vector, gains: Iterable[Gains]) -> list[int]:
+    """The resources that one more lacks there, with these gains."""
+    gains = list(gains)
+    return [
+        number for number, amount in pod.wants if free[number] + sum(each.get(number, 0) for each in gains) < amount
+    ]
+
+
+def _fits_with(pod: PodShape, free: Vector, gains: Iterable[Gains]) -> bool:
+    """Whether one more fits there, with these gains."""
+    return not _short(pod, free, gains)
+
+
+def _competes(donor: ParticipantState, pod: PodShape) -> bool:
+    """Whether its pods without a node may use nodes of the claimant."""
+    return not donor.instances.pod.order.rank.keys().isdisjoint(pod.order.rank)

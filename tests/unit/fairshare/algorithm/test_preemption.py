@@ -1,0 +1,254 @@
+"""Which instances go, for which claim, and how many: victims by node, priorities, several donors, GPUs, pools apart."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from raytide.api.sharing_record import REBALANCED, RECLAIMED
+from raytide.fairshare.algorithm.allocate import allocate
+from support.elastic_builders import World, id_of, job, node, resizes_of, shape, stranger, waiting_of
+
+EAST, WEST = (("pool", "east"),), (("pool", "west"),)
+
+
+def round_robin(count: int, nodes: int) -> list[str]:
+    """Trainers placed in turn, as kube-scheduler spreads them."""
+    return [f"node-{number % nodes}" for number in range(count)]
+
+
+def carried_out(world: World, passes: int = 20) -> World:
+    """The world in which nothing more is to be done."""
+    for _ in range(passes):
+        plan = allocate(world.pool())
+        if not plan.resizes:
+            return world
+        world = world.carried_out(plan)
+    raise AssertionError("the plans do not end")
+
+
+def on(name: str, **more):
+    """A job whose pods may run in one pool only."""
+    return {"shape": shape(more.pop("cpu", 1), node_selector=((("pool", name)),)), **more}
+
+
+# --- victims by node -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("FD:SH-B3")
+def test_one_gpu_node_is_freed_by_the_eight_trainers_that_run_there():
+    """40 one-GPU trainers on five nodes of eight, then one trainer of eight: it cost 36 of them (40→4)."""
+    small = job("small", 1, 40, 40, gpu=1)
+    world = World([node(f"node-{n}", cpu=64, gpu=8) for n in range(5)], [small])
+    world.jobs[id_of("small")].trainers = round_robin(40, 5)
+    world.add(job("large", 1, 1, 0, gpu=8))
+    plan = allocate(world.pool())
+    assert resizes_of(plan) == {"small": -8, "large": 1}
+    (shrink, growth) = plan.resizes
+    assert set(shrink.nodes.values()) == {-8}
+    assert set(shrink.nodes) == set(growth.nodes)
+
+
+@pytest.mark.rule("FD:SH-B3")
+def test_four_jobs_give_the_eight_trainers_of_one_node():
+    """It cost 20 trainers: each job's last ones were on other nodes."""
+    world = World([node(f"node-{n}", cpu=64, gpu=8) for n in range(4)])
+    for number in range(4):
+        world.add(job(f"small-{number}", 1, 8, 8, gpu=1))
+        world.jobs[id_of(f"small-{number}")].trainers = round_robin(8, 4)
+    world.add(job("large", 1, 1, 0, gpu=8))
+    plan = allocate(world.pool())
+    assert sum(one.before - one.after for one in plan.resizes if one.after < one.before) == 8
+    assert len({name for one in plan.resizes if one.after < one.before for name in one.nodes}) == 1
+
+
+@pytest.mark.rule("FD:SH-B3")
+def test_one_trainer_goes_from_the_only_node_that_the_claimant_may_use():
+    """It cost 19 of 20: the one on that node was trainer 1."""
+    nodes = [node("west", cpu=19, labels={"pool": "west"}), node("east", cpu=1, labels={"pool": "east"})]
+    world = World(nodes, [job("a", 1, 20, 20)])
+    world.jobs[id_of("a")].trainers = ["west", "east", *["west"] * 18]
+    world.add(job("new", 1, 1, 0, is_gang=True, **on("east")))
+    (shrink, _) = allocate(world.pool()).resizes
+    assert (shrink.before, shrink.after, dict(shrink.nodes)) == (20, 19, {"east": -1})
+
+
+@pytest.mark.rule("TJ:7.5")
+def test_trainer_0_does_not_go_for_another_job():
+    world = World([node("west", cpu=3), node("east", cpu=1, labels={"pool": "east"})], [job("a", 1, 4, 4)])
+    world.jobs[id_of("a")].trainers = ["east", "west", "west", "west"]
+    world.add(job("new", 1, 1, 0, is_gang=True, **on("east")))
+    plan = allocate(world.pool())
+    assert (plan.resizes, set(waiting_of(plan))) == ((), {"new"})
+
+
+def test_of_nodes_that_cost_as_much_the_best_off_donor_gives():
+    world = World([node("a", cpu=4), node("b", cpu=4)], [job("poor", 1, 9, 4), job("rich", 1, 5, 4)])
+    world.add(job("new", 1, 1, 0, is_gang=True))
+    assert resizes_of(allocate(world.pool())) == {"rich": -1, "new": 1}
+
+
+def test_fewer_victims_come_before_the_best_off_donor():
+    """The rich job would give two trainers of one CPU, the other one gives a single trainer of two."""
+    world = World([node("a", cpu=4), node("b", cpu=4)], [job("rich", 0, 4, 4), job("poor", 0, 9, 2, cpu=2)])
+    world.add(job("new", 1, 1, 0, cpu=2, is_gang=True))
+    assert resizes_of(allocate(world.pool())) == {"poor": -1, "new": 1}
+
+
+# --- priority --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("FD:SH-B4", "TJ:7.11")
+@pytest.mark.parametrize(
+    ("priority", "sizes"),
+    [
+        pytest.param(0, {"a": 12, "b": 12}, id="the same priority"),
+        pytest.param(1000, {"a": 4, "b": 20}, id="a higher one"),
+        pytest.param(-1, {"a": 20, "b": 4}, id="a lower one"),
+    ],
+)
+def test_a_higher_priority_makes_no_job_smaller(priority, sizes):
+    """Two jobs of 4 to 20 on 24 CPUs, the second one came late; it stayed at 4 with the higher priority."""
+    jobs = [job("a", 4, 20, 20, rebalances=True), job("b", 4, 20, 4, rebalances=True, priority=priority)]
+    assert carried_out(World([node(cpu=24)], jobs)).sizes() == sizes
+
+
+@pytest.mark.rule("FD:SH-B4")
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"rebalances": False}, id="excluded from rebalancing"),
+        pytest.param({"may_shrink": False}, id="in its cooldown"),
+        pytest.param({"is_settled": False}, id="while its last resize is under way"),
+        pytest.param({"is_scaling_enabled": False}, id="with scaling disabled"),
+    ],
+)
+def test_a_lower_priority_gives_nothing_above_the_minimum_of_others(more):
+    jobs = [job("a", 4, 20, 20, **{"rebalances": True, **more}), job("b", 4, 20, 4, rebalances=True, priority=9)]
+    assert allocate(World([node(cpu=24)], jobs).pool()).resizes == ()
+
+
+@pytest.mark.rule("FD:SH-B4")
+def test_the_message_names_the_priority():
+    jobs = [job("a", 4, 6, 6, rebalances=True), job("b", 4, 6, 4, rebalances=True, priority=9)]
+    shrink, growth = allocate(World([node(cpu=10)], jobs).pool()).resizes
+    assert (shrink.reason, shrink.message) == (REBALANCED, "ScaledDown 6→4 for default/b, which has a higher priority")
+    assert growth.message == "ScaledUp 4→6 with capacity of other jobs, as soon as terminating pods are gone"
+
+
+# --- what others do elsewhere ----------------------------------------------------------------------------------------------
+
+
+def two_pools(*others, **more) -> World:
+    """A job of 20 and one of 4 trainers in the east, whatever is given in the west."""
+    nodes = [node("east", cpu=24, labels={"pool": "east"}), node("west", cpu=12, labels={"pool": "west"})]
+    jobs = [job(name, 4, 20, size, rebalances=True, **on("east", **more)) for name, size in (("a", 20), ("b", 4))]
+    return World(nodes, [*jobs, *others])
+
+
+@pytest.mark.rule("FD:SH-B5")
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(job("hopeless", 30, 30, 30, **on("west")), id="a job that waits for its minimum for ever"),
+        pytest.param(job("new", 2, 9, 0, is_gang=True, **on("west")), id="a job that is admitted"),
+        pytest.param(job("moving", 2, 9, 4, is_settled=False, may_grow=False, **on("west")), id="a resize under way"),
+        pytest.param(job("cut", 1, 2, 4, **on("west")), id="a job above its maximum"),
+    ],
+)
+def test_what_happens_in_another_pool_stops_no_rebalancing(other):
+    world = two_pools(other)
+    resizes = resizes_of(allocate(world.pool()))
+    assert (resizes["a"], resizes["b"]) == (-8, 8)
+
+
+@pytest.mark.rule("FD:SH-B8", "TJ:D5")
+def test_a_pending_pod_that_no_node_can_hold_makes_no_pools_one():
+    """The sum of limits of the west, with its 12 CPUs, counts for the west alone."""
+    growing = job("growing", 1, 8, 1, shape=shape(1, limits={"cpu": 4000}, node_selector=WEST))
+    nodes = [node(name, cpu=cpu, labels={"pool": name}) for name, cpu in (("east", 40), ("west", 12))]
+    world = World(nodes, [growing, job("fixed", 4, 4, 4, **on("east"))])
+    alone = allocate(world.pool())
+    world.strangers = (stranger(50, priority=1000),)
+    assert resizes_of(alone)["growing"] == 2
+    assert allocate(world.pool()) == alone
+
+
+@pytest.mark.rule("FD:SH-B5")
+def test_no_trainer_goes_for_a_job_when_a_pending_pod_would_take_its_place():
+    """kube-scheduler gives the freed capacity to the pod that waits already."""
+    waiting = job("waiting", 30, 30, 30, **on("east"))
+    assert {"a", "b"}.isdisjoint(resizes_of(allocate(two_pools(waiting).pool())))
+    guest = two_pools()
+    guest.strangers = (stranger(1, priority=-10),)
+    assert {"a", "b"}.isdisjoint(resizes_of(allocate(guest.pool()))) or guest.rooms()["west"]["cpu"] > 0
+
+
+@pytest.mark.rule("FD:SH-B5")
+def test_a_pending_pod_that_needs_more_than_is_freed_stops_nothing():
+    world = two_pools(job("large", 30, 30, 30, **on("east", cpu=20)))
+    world = world.changed(a={"is_accounted_by_limits": False}, b={"is_accounted_by_limits": False})
+    resizes = resizes_of(allocate(world.pool()))
+    assert (resizes["a"], resizes["b"]) == (-8, 8)
+
+
+# --- several donors, GPUs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("FD:SH-B10")
+@pytest.mark.parametrize(
+    ("size", "moved"),
+    [
+        pytest.param(3, {"large": 1, **{f"small-{n}": -2 for n in range(4)}}, id="down to more than the receiver has"),
+        pytest.param(2, {}, id="not to what it has, or less"),
+    ],
+)
+def test_several_donors_give_together(size, moved):
+    """A job of 8-GPU trainers at score 0 was stuck beside four with two GPUs each on a node: no single one was enough."""
+    world = World([node("a", cpu=64, gpu=8), node("b", cpu=64, gpu=8), node("c", cpu=64, gpu=4 * (size - 2))])
+    world.add(job("large", 1, 3, 1, gpu=8, rebalances=True))
+    for number in range(4):
+        world.add(job(f"small-{number}", 0, 4, size, gpu=1, rebalances=True))
+        world.jobs[id_of(f"small-{number}")].trainers = (["c"] if size == 3 else []) + ["b", "b"]
+    assert resizes_of(allocate(world.pool())) == moved
+
+
+@pytest.mark.rule("FD:SH-B10")
+def test_the_most_that_one_instance_costs_is_an_option():
+    """Eight one-GPU trainers for one of eight GPUs, and none if it may cost seven."""
+    world = World([node(n, cpu=64, gpu=8) for n in "abc"], [job("large", 1, 3, 1, gpu=8, rebalances=True)])
+    world.jobs[id_of("large")].trainers = ["a"]
+    world.add(job("small", 1, 16, 16, gpu=1, rebalances=True))
+    plan = allocate(world.pool())
+    assert resizes_of(plan) == {"small": -8, "large": 1}
+    world.options = replace(world.options, victims_per_instance=7)
+    assert allocate(world.pool()).resizes == ()
+
+
+@pytest.mark.rule("FD:SH-B13")
+@pytest.mark.parametrize("first", [pytest.param(1, id="both new"), pytest.param(32, id="the CPU job was first")])
+def test_no_gpu_is_idle_for_want_of_cpus(first):
+    """A CPU job of 2 to 60 beside a GPU job of 1 to 8 x (1 GPU, 4 CPUs): four of eight GPUs were idle."""
+    nodes = [node("cpu", cpu=8), node("gpu", cpu=32, gpu=8)]
+    jobs = [job("cpus", 2, 60, max(2, first), rebalances=True), job("gpus", 1, 8, 0, cpu=4, gpu=1, rebalances=True)]
+    sizes = carried_out(World(nodes, jobs)).sizes()
+    assert sizes == {"cpus": 8, "gpus": 8}
+
+
+@pytest.mark.rule("FD:SH-B13")
+def test_a_cpu_job_takes_no_gpu_trainer():
+    jobs = [job("gpus", 1, 8, 8, cpu=4, gpu=1, rebalances=True), job("cpus", 0, 60, 0, rebalances=True)]
+    assert allocate(World([node(cpu=32, gpu=8)], jobs).pool()).resizes == ()
+
+
+# --- plans of plans --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TJ:4")
+def test_the_reason_of_each_shrink_is_the_best_of_its_claims():
+    world = World([node(cpu=10)], [job("a", 1, 9, 9, rebalances=True), job("b", 1, 9, 1, rebalances=True)])
+    world.add(job("new", 1, 1, 0, is_gang=True))
+    plan = allocate(world.pool())
+    shrinks = {one.id.name: one for one in plan.resizes if one.after < one.before}
+    assert shrinks["a"].reason == RECLAIMED
+    assert Counter(one.id.name for one in plan.resizes)["a"] == 1
