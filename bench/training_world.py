@@ -1,7 +1,7 @@
 """What happens to training jobs on a cluster, in virtual time? Nodes, pods, a scheduler, and jobs that make progress.
 
 A small discrete-event simulation: `World.run` takes events in the order of their time; nothing sleeps, and what is
-random comes from a seed. Pods are bound to the node with the largest free share, as kube-scheduler's defaults do; what fits nowhere is tried
+random comes from a seed. Pods are bound to the node with the largest free share, as kube-scheduler's defaults do, unless the circumstances say otherwise; what fits nowhere is tried
 again after a back-off that doubles (Kubernetes 1.6), or as soon as something is freed (today's). Who decides sizes is a
 `Policy` (training_policies.py), which sees only what an autoscaler would.
 """
@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 MASTER, PSERVER, TRAINER, SERVICE = "master", "pserver", "trainer", "service"
 
@@ -42,6 +42,9 @@ class Submission:
     """Seconds of one trainer; any number of trainers shares them. None: it never ends by itself."""
 
 
+Scheduler: TypeAlias = Literal["spread", "pack", "random"]
+
+
 @dataclass(frozen=True)
 class Circumstances:
     """How quick everything else is."""
@@ -54,6 +57,8 @@ class Circumstances:
     """Of the scheduler for a pod that fits nowhere; 0: it is tried whenever something is freed."""
     seed: int | None = None
     """Starts and stops take between half and one and a half of these times; None: always the same."""
+    scheduler: Scheduler = "spread"
+    """Which node a pod gets: the emptiest, the fullest, or any, then without regard to the node that it prefers."""
 
 
 @dataclass(eq=False)
@@ -158,6 +163,7 @@ class World:
         self._waiting: dict[int, Pod] = {}
         self._is_retry_planned = False
         self._random = None if circumstances.seed is None else Random(circumstances.seed)
+        self._placing = Random(circumstances.seed or 0)
         policy.begin(self)
 
     # --- time ----------------------------------------------------------------------------------------------------------
@@ -257,10 +263,17 @@ class World:
         if not fitting:
             self._put_back(pod)
             return
-        node = max(fitting, key=lambda each: (each.name == pod.preferred, each.free_share(pod.ask)))
+        node = self._chosen(pod, fitting)
         node.take(pod.ask)
         pod.node = node
         self.after(self._about(self._circumstances.start_s), lambda: self._started(pod))
+
+    def _chosen(self, pod: Pod, fitting: list[SimNode]) -> SimNode:
+        scheduler = self._circumstances.scheduler
+        if scheduler == "random":
+            return self._placing.choice(fitting)
+        sign = 1 if scheduler == "spread" else -1
+        return max(fitting, key=lambda each: (each.name == pod.preferred, sign * each.free_share(pod.ask)))
 
     def _about(self, delay_s: float) -> float:
         return delay_s if self._random is None else delay_s * self._random.uniform(0.5, 1.5)

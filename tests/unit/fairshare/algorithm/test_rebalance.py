@@ -52,6 +52,15 @@ def test_jobs_in_a_burst_of_resizes_are_made_even_to_the_last_step():
     assert resizes_of(allocate(in_burst(pool, "c"))) == {}
 
 
+@pytest.mark.rule("SC:S25")
+def test_free_capacity_goes_to_few_jobs_but_in_a_burst_to_all_alike():
+    """What one of them got before the others it had to give again in the next pass."""
+    world = full(a=20, b=20, c=20)
+    world.nodes = (*world.nodes, node("more", cpu=3))
+    assert resizes_of(allocate(world.pool())) == {"a": 3}
+    assert resizes_of(allocate(in_burst(world.pool(), "a", "b", "c"))) == {"a": 1, "b": 1, "c": 1}
+
+
 def test_a_single_step_may_be_more_than_the_gap():
     world = World([node(cpu=4)], [job("a", 1, 3, 3, rebalances=True), job("b", 1, 3, 1, rebalances=True)])
     assert resizes_of(allocate(world.pool())) == {"a": -1, "b": 1}

@@ -12,8 +12,8 @@ whose scaling is disabled.
 | growth | the same priority, likewise, further ahead than the gap, not GPUs for a receiver without | a higher score than the receiver has |
 
 The gap is a part of the donor's score. It does not count between two participants that are resized in this plan or are in
-a burst of resizes: these are made even. A participant that the plan has resized already is preferred, by half the
-gap (`preference`): few give much, instead of all giving a little.
+a burst of resizes: these are made even. Outside a burst, a participant that the plan has resized already is preferred,
+by half the gap (`preference`): few give much, instead of all giving a little.
 
 `Potential` is the upper bound of each node's capacity if all donors of a claim gave everything, so that a hopeless claim
 costs almost nothing. Pure; rules TJ §3 rows 6, 7, 16; called by `preemption.py`, `minimums.py` and `grow.py`.
@@ -84,9 +84,12 @@ def far_behind(score: int, gap: Fraction) -> int:
     return score * (gap.denominator - gap.numerator) // gap.denominator
 
 
-def preference(score: int, gap: Fraction) -> int:
-    """By how much the score of a participant that the plan resizes anyway counts better, as a donor or as a receiver."""
-    return score * gap.numerator // (2 * gap.denominator)
+def preference(share: ParticipantState, score: int, gap: Fraction) -> int:
+    """By how much that score of a participant that the plan resizes anyway counts better, as a donor or as a receiver.
+
+    Nothing in a burst: participants in a burst are made even, and what one gets before others it has to give again.
+    """
+    return 0 if share.of.is_in_burst else score * gap.numerator // (2 * gap.denominator)
 
 
 def _first_above(donor: ParticipantState, score: int) -> int:
@@ -144,10 +147,11 @@ class Potential:
     def _count(self, pod: PodShape, enough: int, donors: frozenset[Group]) -> int:
         key = (pod.number, donors, enough)
         if key not in self._counts:
-            self._counts[key] = count_that_fits(pod, self._vectors_for(donors), enough=enough)
+            self._counts[key] = count_that_fits(pod, self.vectors(donors), enough=enough)
         return self._counts[key]
 
-    def _vectors_for(self, donors: frozenset[Group]) -> dict[int, Vector]:
+    def vectors(self, donors: frozenset[Group]) -> dict[int, Vector]:
+        """Node -> its capacity if these shrank to their minimums; not to be changed."""
         if donors not in self._vectors:
             vectors = {index: list(soon) for index, soon in enumerate(self._soon)}
             for group in donors:

@@ -110,7 +110,7 @@ class _Growth:
     def _turn(self, share: ParticipantState) -> Turn:
         """GPUs first, then the least fulfilled; a participant that grows anyway before those that would be resized as well."""
         is_growing = share.has_grown or share.rank in self._growing
-        score = share.score - preference(share.score, self.gap) if is_growing else share.score
+        score = share.score - preference(share, share.score, self.gap) if is_growing else share.score
         return not share.has_gpus, score, share.rank, share
 
     def _would_grow(self, shares: list[ParticipantState]) -> set[int]:
@@ -133,7 +133,8 @@ class _Growth:
             granted.append((share, share.size, placements, step))
             share.size = after
             growing.add(share.rank)
-            heappush(turns, (not share.has_gpus, share.score - preference(share.score, self.gap), share.rank, share))
+            score = share.score - preference(share, share.score, self.gap)
+            heappush(turns, (not share.has_gpus, score, share.rank, share))
         for share, before, placements, step in reversed(granted):
             share.size = before
             charge(self.state, share, [(pods, -count) for pods, count in step])

@@ -229,7 +229,7 @@ class Preemption:
         return queue
 
     def _turn(self, donor: ParticipantState, score: int) -> Turn:
-        better = preference(score, self.claim.gap) if donor.has_given else 0
+        better = preference(donor, score, self.claim.gap) if donor.has_given else 0
         return donor.of.priority, -score - better, -donor.rank, donor
 
     def _surplus(self, donor: ParticipantState) -> Iterator[tuple[Pods, int]]:

@@ -1,0 +1,126 @@
+"""Sizes over time: pods that take long to start and to terminate, in any order, under a scheduler that places as it likes.
+
+A plan is judged by what follows from it: few resizes for each change of the world, and none once it no longer changes.
+The simulated cluster is that of the training benches; one hour passes in about ten milliseconds.
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from training_policies import Raytide
+from training_world import Ask, Circumstances, SimNode, Submission, World
+
+EXAMPLES = max(20, int(os.environ.get("RAYTIDE_EXAMPLES", "60")) // 20)
+"""A world of hours costs as much as twenty plans."""
+MOST_TURNS = 2
+"""For one job and one change of the world, and one more in all: a job that has grown on one node may then give on another
+what it could not give before, because it keeps a higher score than the receiver had. Scale-ups in a row count once: a job
+grows as other pods terminate, at most once in `growCooldownSeconds`."""
+HOUR_S = 3600.0
+
+pytestmark = [pytest.mark.rule("FD:SH-B11", "SC:S25"), pytest.mark.timeout(1800)]
+
+CPUS = st.sampled_from([8, 16, 24, 32])
+GRACE_S = st.sampled_from([1.0, 10.0, 31.0, 60.0, 120.0, 300.0, 600.0])
+
+
+@st.composite
+def circumstances(draw):
+    return Circumstances(
+        start_s=draw(st.sampled_from([1.0, 10.0, 60.0])),
+        stop_s=draw(GRACE_S),
+        scheduler=draw(st.sampled_from(["spread", "pack", "random"])),
+        seed=draw(st.integers(0, 10**6)),
+    )
+
+
+@st.composite
+def submissions(draw):
+    found, at_s = [], 0.0
+    for number in range(draw(st.integers(1, 5))):
+        low = draw(st.integers(1, 4))
+        found.append(
+            Submission(
+                name=f"job-{number}",
+                at_s=at_s,
+                low=low,
+                high=low + draw(st.integers(0, 20)),
+                trainer=Ask(draw(st.sampled_from([1, 2, 4, 8])) * 1000, 1),
+                initial=low,
+                work_s=draw(st.sampled_from([None, HOUR_S, 10 * HOUR_S])),
+            )
+        )
+        at_s += draw(st.sampled_from([0.0, 5.0, 60.0, 900.0, HOUR_S]))
+    return found
+
+
+class Turns(Raytide):
+    """Also notes the sizes of each job, without those in the middle of a scale-up or a scale-down in several steps."""
+
+    def begin(self, world):
+        super().begin(world)
+        self.sizes = {}
+        resize = world.resize
+
+        def noted(job, wanted, *args):
+            sizes = self.sizes.setdefault(job.of.name, [job.wanted])
+            if wanted == sizes[-1]:
+                return
+            if len(sizes) > 1 and (sizes[-1] > sizes[-2]) == (wanted > sizes[-1]):
+                sizes.pop()
+            sizes.append(wanted)
+            resize(job, wanted, *args)
+
+        world.resize = noted
+
+    def most(self):
+        """The largest number of turns of a job."""
+        return max((len(sizes) - 1 for sizes in self.sizes.values()), default=0)
+
+
+def resizes(world):
+    return [job.resizes for job in world.jobs]
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+    database=None,
+    derandomize="RAYTIDE_EXPLORE" not in os.environ,
+)
+@given(st.lists(CPUS, min_size=1, max_size=5), submissions(), circumstances())
+def test_a_job_turns_at_most_twice_for_each_change_and_then_it_is_quiet(cpus, jobs, given_circumstances):
+    nodes = [SimNode(f"node-{number}", cpu * 1000, 1 << 20) for number, cpu in enumerate(cpus)]
+    sharing = Turns()
+    world = World(nodes, sharing, given_circumstances)
+    for each in jobs:
+        world.submit(each)
+    changes, quiet_since_s = 0, 0.0
+    before = resizes(world)
+    while world.now_s - quiet_since_s < 3 * HOUR_S:
+        world.run(world.now_s + 600.0)
+        ended = sum(job.ended_s is not None for job in world.jobs)
+        if len(world.jobs) + ended > changes:
+            changes, quiet_since_s = len(world.jobs) + ended, world.now_s
+        elif world.now_s - quiet_since_s <= HOUR_S + 2 * given_circumstances.stop_s:
+            before = resizes(world)
+        assert sharing.most() <= MOST_TURNS * changes + 1, sharing.sizes
+        assert world.now_s < 10**6
+    assert resizes(world) == before, "an hour after the last change"
+
+
+@pytest.mark.parametrize("stop_s", [2.0, 31.0, 60.0, 300.0, 600.0])
+def test_trainers_that_terminate_slowly_are_not_resized_in_turn_for_ever(stop_s):
+    """With 60 s, two jobs were resized 158 times in an hour: each took what had been freed for the other one."""
+    nodes = [SimNode("large", 16_000, 1 << 20), SimNode("small", 8_000, 1 << 20)]
+    world = World(nodes, Raytide(), Circumstances(start_s=2.0, stop_s=stop_s))
+    world.submit(Submission(name="a", at_s=0.0, low=3, high=9, trainer=Ask(1000, 1), initial=3))
+    world.submit(Submission(name="b", at_s=5.0, low=2, high=22, trainer=Ask(4000, 1), initial=2))
+    world.run(HOUR_S)
+    assert sum(resizes(world)) <= 8
+    assert {job.of.name: sum(pod.is_running for pod in job.pods) for job in world.jobs} == {"a": 4, "b": 5}
