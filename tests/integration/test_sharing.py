@@ -21,7 +21,7 @@ from raytide.api.gang_admission import is_admitted
 from raytide.api.sharing_record import parse_record
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import size_for
-from raytide.fairshare import participants
+from raytide.fairshare import eligibility, participants
 from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.kube.client import Client
 from raytide.kube.kubeconfig import find_access
@@ -188,6 +188,40 @@ async def test_three_jobs_share_and_room_is_given_when_it_is_free(scene, tmp_pat
         await until("d does not fit and says so", lambda: (r := scene.record("d")) and r.waiting)
         await holds_for("nobody gives for nothing", lambda: scene.size("a") == 3, seconds=PASSES_S)
         assert len([body for name, body in scene.patches if name == "a" and body.get("spec")]) <= 4
+
+
+@pytest.mark.rule("FD:SH-B9", "TJ:3.10")
+async def test_a_large_gang_starts_before_the_small_ones_behind_it(scene, tmp_path):
+    async with scene.shared(tmp_path):
+        scene.submit("running", 4, 4)
+        await scene.settled("running", 4)
+        scene.submit("large", 8, 8)
+        await until("it waits with a reservation", lambda: (r := scene.record("large")) and r.waiting)
+        assert "; free capacity is reserved for it until " in scene.record("large").waiting.message
+        scene.submit("small", 1, 1)
+        await until("small waits", lambda: (r := scene.record("small")) and r.waiting)
+        assert scene.record("small").waiting.reason == "CapacityReserved"
+        await holds_for("and goes on", lambda: not scene.record("small").is_admitted, seconds=PASSES_S)
+        scene.cluster.delete(scene.namespace, "running", TRAININGJOBS)
+        for pod in scene.trainers("running"):
+            scene.cluster.delete(scene.namespace, pod, "pods")
+        await scene.settled("large", 8)
+        await until("small waits for GPUs", lambda: scene.record("small").waiting.reason == "InsufficientGPU")
+
+
+@pytest.mark.rule("FD:SH-B9", "TJ:3.10")
+async def test_a_reservation_lapses_though_nothing_happens(scene, tmp_path, monkeypatch):
+    monkeypatch.setattr(eligibility, "RESERVATION_S", 6)
+    async with scene.shared(tmp_path):
+        scene.submit("running", 4, 4)
+        await scene.settled("running", 4)
+        scene.submit("large", 8, 8)
+        await until("it waits", lambda: (r := scene.record("large")) and r.waiting)
+        scene.submit("small", 1, 1)
+        await until("small waits", lambda: (r := scene.record("small")) and r.waiting)
+        assert scene.record("small").waiting.reason == "CapacityReserved"
+        await scene.settled("small", 1)
+        assert scene.record("large").waiting.reserved_since is not None
 
 
 @pytest.mark.rule("TJ:3.19")

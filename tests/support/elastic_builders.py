@@ -370,7 +370,10 @@ class World:
 
     def _participant(self, pods: Pods) -> Participant:
         one = pods.job
-        core = tuple(replace(core, missing=core.count - sum(map(bool, pods.cores[core.name]))) for core in one.core)
+        there = {core.name: Counter(filter(None, pods.cores[core.name])) for core in one.core}
+        core = tuple(
+            replace(core, missing=core.count - there[core.name].total(), placed=there[core.name]) for core in one.core
+        )
         companions = one.companion
         if companions:
             companions = replace(

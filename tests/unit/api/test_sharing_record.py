@@ -42,6 +42,7 @@ FULL = SharingRecord(
         pytest.param(FULL, id="everything"),
         pytest.param(SharingRecord("u", 0), id="next to nothing"),
         pytest.param(SharingRecord("u", 1, waiting=WaitingNote("R", "")), id="a reason without words"),
+        pytest.param(SharingRecord("u", 0, waiting=WaitingNote("R", "m", reserved_since=NOW)), id="a reservation"),
     ],
 )
 def test_what_is_written_can_be_read(record):
@@ -81,6 +82,11 @@ def test_nonsense_is_no_record(text):
         ),
         pytest.param('"resizes": [{"at": "x"}, 7, null]', SharingRecord("u", 1), id="and notes that make none"),
         pytest.param('"admitted": "yes"', SharingRecord("u", 1), id="only true admits"),
+        pytest.param(
+            '"waiting": {"reason": "R", "reservedSince": "soon"}',
+            SharingRecord("u", 1, waiting=WaitingNote("R", "")),
+            id="a moment is a timestamp",
+        ),
         pytest.param('"placements": ["n1"]', SharingRecord("u", 1), id="placements are an object"),
         pytest.param(
             '"placements": {"n1": 2, "n2": 0, "n3": "1", "": 1, "No_Node": 1, "-": 1}',

@@ -169,7 +169,9 @@ def test_the_json_has_exactly_the_documented_form():
             "placements": {"node-1": 2},
         }
     ]
-    assert [sorted(each) for each in plan["waiting"]] == [["message", "name", "namespace", "reason"]]
+    assert [sorted(each) for each in plan["waiting"]] == [
+        ["message", "name", "namespace", "reason", "reservesCapacity"]
+    ]
     assert plan["waiting"][0]["reason"] == "Unsatisfiable"
 
 

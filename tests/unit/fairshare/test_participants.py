@@ -16,7 +16,7 @@ from raytide.api.capacity import (
 from raytide.api.conditions import timestamp
 from raytide.api.config import JobConfig, SharingConfig
 from raytide.api.pod_requirements import pod_shape
-from raytide.api.sharing_record import UNSCHEDULABLE, ResizeNote, SharingRecord, encode_record
+from raytide.api.sharing_record import UNSCHEDULABLE, ResizeNote, SharingRecord, WaitingNote, encode_record
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import size_for
 from raytide.fairshare.algorithm.allocate import allocate
@@ -331,6 +331,7 @@ def test_master_and_fixed_pservers_are_the_core():
     by_name = {core.name: core for core in one.core}
     assert by_name["master"] == Core("master", role_shape(job(master={}), "master"), 1, 1)
     assert (by_name["pserver"].count, by_name["pserver"].missing) == (2, 1)
+    assert (by_name["pserver"].placed, by_name["master"].placed) == ({"n1": 1}, {})
     assert by_name["master"].shape.requests == {"cpu": 1100, "memory": 628 << 20, "pods": 1}
     assert by_name["master"].shape.limits == {"cpu": 2500, "memory": GI + (512 << 20)}
     assert one.companion is None
@@ -630,6 +631,28 @@ def test_a_job_is_in_a_burst_of_resizes(resizes, is_in_burst):
     record = replace(resized(0), resizes=tuple(notes))
     one = only(job(replicas=2, record=record), [pod_of(0, "n1"), pod_of(1, "n1")], [node()])
     assert one.is_in_burst == is_in_burst
+
+
+@pytest.mark.rule("FD:SH-B9")
+@pytest.mark.parametrize(
+    ("since_s", "is_lapsed", "changes_in_s"),
+    [
+        pytest.param(None, False, None, id="one that never had any may have one"),
+        pytest.param(0, False, 600, id="it lasts ten minutes"),
+        pytest.param(599, False, 1, id="and not a second less"),
+        pytest.param(600, True, 600, id="then it has none for as long"),
+        pytest.param(1200, False, 600, id="then it may have one again"),
+        pytest.param(-30, False, 630, id="a clock that was set back by half a minute makes it last longer"),
+        pytest.param(-3600, False, None, id="by an hour: it counts as never"),
+    ],
+)
+def test_a_reservation_lapses_and_returns(since_s, is_lapsed, changes_in_s):
+    since = None if since_s is None else NOW - timedelta(seconds=since_s)
+    record = SharingRecord(UID, 0, waiting=WaitingNote("InsufficientGPU", "", reserved_since=since))
+    snapshots = SnapshotBuilder(SharingConfig())
+    (one,) = snapshots.build([job(gpu=1, record=record)], [], [node()], now=NOW).participants
+    assert one.is_reservation_lapsed == is_lapsed
+    assert snapshots.changes_at == (None if changes_in_s is None else NOW + timedelta(seconds=changes_in_s))
 
 
 def ago(seconds):

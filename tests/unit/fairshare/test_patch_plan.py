@@ -225,6 +225,40 @@ def test_a_gang_that_timed_out_is_told_when_it_may_come_back():
     )
 
 
+RESERVED = "words; free capacity is reserved for it until 2026-01-01T12:10:00Z"
+
+
+@pytest.mark.rule("FD:SH-B9")
+@pytest.mark.parametrize(
+    ("since_s", "is_reserving", "note"),
+    [
+        pytest.param(None, True, WaitingNote(FRAGMENTED, RESERVED, reserved_since=SECOND), id="it begins"),
+        pytest.param(
+            599, True, WaitingNote(FRAGMENTED, RESERVED.replace("12:10:00", "12:00:01")), id="it ends after ten minutes"
+        ),
+        pytest.param(700, False, WaitingNote(FRAGMENTED, "words"), id="its beginning is kept when it has lapsed"),
+        pytest.param(1200, True, WaitingNote(FRAGMENTED, RESERVED), id="after ten more minutes there is another one"),
+        pytest.param(
+            -3600, True, WaitingNote(FRAGMENTED, RESERVED, reserved_since=SECOND), id="the clock was set back"
+        ),
+        pytest.param(None, False, WaitingNote(FRAGMENTED, "words"), id="it is not the first in line"),
+    ],
+)
+def test_a_reservation_is_told_with_its_end(since_s, is_reserving, note):
+    since = None if since_s is None else SECOND - timedelta(seconds=since_s)
+    old = SharingRecord(UID, 0, waiting=WaitingNote("earlier", "", reserved_since=since), at=SECOND)
+    waiting = replace(waits(FRAGMENTED), is_reserving=is_reserving)
+    _, record = written(only(job(gpu=1, record=old), waiting=[waiting]))
+    assert record.waiting == replace(note, reserved_since=note.reserved_since or since)
+
+
+@pytest.mark.rule("FD:SH-B9")
+def test_a_job_that_has_its_minimum_reserves_nothing():
+    old = SharingRecord(UID, 2, is_admitted=True, waiting=WaitingNote(FRAGMENTED, "", reserved_since=SECOND))
+    _, record = written(only(job(gpu=1, record=old, replicas=2), waiting=[waits(FRAGMENTED, below=False)]))
+    assert record.waiting == WaitingNote(FRAGMENTED, "words", is_below_minimum=False)
+
+
 @pytest.mark.parametrize("more", [{"suspend": True}, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}])
 def test_who_takes_no_part_is_left_alone(more):
     assert given(job(record=KNOWN, **more)).patches == ()

@@ -78,6 +78,8 @@ class WaitingNote:
     reason: str
     message: str
     is_below_minimum: bool = True
+    reserved_since: datetime | None = None
+    """When capacity was first reserved for it while it waits for its minimum; None: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,12 @@ def parse_record(text: str | None) -> SharingRecord | None:
 def _waiting(entry: Any) -> WaitingNote | None:
     if not isinstance(entry, dict) or not _text(entry.get("reason")):
         return None
-    return WaitingNote(_reason(entry), _text(entry.get("message")), entry.get("belowMinimum") is not False)
+    return WaitingNote(
+        _reason(entry),
+        _text(entry.get("message")),
+        entry.get("belowMinimum") is not False,
+        timestamp_or_none(entry.get("reservedSince")),
+    )
 
 
 def _resizes(entries: Any) -> tuple[ResizeNote, ...]:
@@ -221,6 +228,8 @@ def _encoded(record: SharingRecord) -> str:
             "message": cut(record.waiting.message, MAX_MESSAGE_LENGTH),
             "belowMinimum": record.waiting.is_below_minimum,
         }
+        if record.waiting.reserved_since is not None:
+            document["waiting"]["reservedSince"] = timestamp(record.waiting.reserved_since)
     if record.resizes:
         document["resizes"] = [_entry(note) for note in record.resizes[-MAX_RESIZES:]]
     if record.victims:

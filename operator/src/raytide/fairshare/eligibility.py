@@ -44,6 +44,9 @@ BURST_S: Final = 180
 """A job that was resized twice in so many seconds is in a burst: jobs come or go one after the other, and each resizes it
 anyway. So small differences between two such jobs are corrected too, and a minute after the last arrival all are even
 (SC:S25)."""
+RESERVATION_S: Final = 600
+"""How long a job below its minimum keeps a reservation. Then jobs behind it come first for as long, and so on: the
+capacity that it waits for may belong to jobs that run for days."""
 _IN_VAIN: Final = frozenset({UNSCHEDULABLE, CREATION_FORBIDDEN})
 IN_A_ROW: Final = timedelta(seconds=2 * LONGEST_DISTANCE_S)
 """Failed attempts further apart than this do not lengthen the wait."""
@@ -155,17 +158,29 @@ def _parsed(text: str | None) -> SharingRecord | None:
 
 @dataclass(frozen=True, slots=True)
 class Cooldowns:
-    """Until when a job may not grow, may not shrink, and counts as freshly resized or in a burst; None: no such limit now."""
+    """Until when a job may not grow, may not shrink, and counts as freshly resized or in a burst; None: no such limit now.
+
+    Likewise its reservation.
+    """
 
     growth_until: datetime | None = None
     shrinking_until: datetime | None = None
     fresh_until: datetime | None = None
     burst_until: datetime | None = None
+    reservation_until: datetime | None = None
+    """Until when it may have a reservation, or may have none (`is_reservation_lapsed`)."""
+    is_reservation_lapsed: bool = False
 
     @property
     def until(self) -> datetime | None:
         """When the first of them ends; None if there is none."""
-        moments = (self.growth_until, self.shrinking_until, self.fresh_until, self.burst_until)
+        moments = (
+            self.growth_until,
+            self.shrinking_until,
+            self.fresh_until,
+            self.burst_until,
+            self.reservation_until,
+        )
         return min((moment for moment in moments if moment is not None), default=None)
 
 
@@ -184,12 +199,31 @@ def cooldowns_of(claim: JobDemand, now: datetime) -> Cooldowns:
         shrinking.append(_later(began_at, scaling.min_runtime_seconds))
     sized = [note.at for note in _resizes(claim, now) if note.reason not in _NO_RESIZE]
     burst = _later(sized[-2], BURST_S) if len(sized) > 1 else None
+    since = reserved_since(claim.record, now)
     return Cooldowns(
         _future([growth], now),
         _future(shrinking, now),
         _future([_later(resized_at, FRESH_S)], now),
         _future([burst], now),
+        None if since is None else reserved_until(since, now),
+        is_reservation_lapsed=since is not None and _periods(since, now) % 2 == 1,
     )
+
+
+def reserved_since(record: SharingRecord | None, now: datetime) -> datetime | None:
+    """When capacity was first reserved for the job that waits; None: never, or a clock that was set back recorded it."""
+    note = record.waiting if record is not None else None
+    since = note.reserved_since if note is not None and note.is_below_minimum else None
+    return since if since is not None and since <= now + CLOCK_TOLERANCE else None
+
+
+def reserved_until(since: datetime, now: datetime) -> datetime:
+    """When the present period ends: the next multiple of `RESERVATION_S` after `since`."""
+    return since + timedelta(seconds=RESERVATION_S * (_periods(since, now) + 1))
+
+
+def _periods(since: datetime, now: datetime) -> int:
+    return max(0, int((now - since).total_seconds() // RESERVATION_S))
 
 
 def _tries_again_at(claim: JobDemand, now: datetime) -> datetime | None:

@@ -11,6 +11,7 @@ from typing import Final
 from raytide.api.conditions import timestamp
 from raytide.api.meta import PRIORITY_CLASSES, RESOURCE_QUOTAS, Resource
 from raytide.api.sharing_record import ABOVE_MAXIMUM, ADMITTED, REACHING_MINIMUM
+from raytide.fairshare.algorithm.resize_messages import RESERVED_FOR_IT
 
 # --- notes in the sharing record ---------------------------------------------------------------------------------------
 
@@ -23,6 +24,11 @@ def size_requested(before: int, after: int) -> str:
 def awaiting_capacity(resize: str) -> str:
     """`AwaitingCapacity`: a resize whose capacity terminating pods still hold."""
     return f"{resize}; waits until terminating pods are gone"
+
+
+def capacity_reserved(why: str, until: datetime) -> str:
+    """Why a job waits that is the first in line, and until when those behind it get nothing that it needs."""
+    return f"{why}; {RESERVED_FOR_IT} until {timestamp(until)}"
 
 
 def gang_timed_out(until: datetime) -> str:

@@ -76,6 +76,7 @@ class ParticipantBuilder:
             rebalances=spec.scaling.rebalance,
             is_fresh=rest.fresh_until is not None,
             is_in_burst=rest.burst_until is not None,
+            is_reservation_lapsed=rest.is_reservation_lapsed,
             yields=spec.scaling.yield_to_pods,
         )
 
@@ -84,7 +85,7 @@ class ParticipantBuilder:
         job = self.claim.job
         counts = {MASTER: int(job.has_master), PSERVER: 0 if _is_by_ratio(job) else _pservers(job, 0)}
         return tuple(
-            Core(role, self.shapes[role], count, self._without_node(role, count))
+            Core(role, self.shapes[role], count, self._without_node(role, count), self.standings[role].placed)
             for role, count in counts.items()
             if count
         )

@@ -21,7 +21,15 @@ from raytide.api.sharing_record import MAX_RESIZES, REQUESTED, ResizeNote, Shari
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare import messages
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, Participant, ParticipantId, Resize, Waiting
-from raytide.fairshare.eligibility import admission_waits_until, given_up, is_eligible, record_of, requested_replicas
+from raytide.fairshare.eligibility import (
+    admission_waits_until,
+    given_up,
+    is_eligible,
+    record_of,
+    requested_replicas,
+    reserved_since,
+    reserved_until,
+)
 from raytide.fairshare.participants import id_of
 from raytide.fairshare.pod_placement import NO_PODS, RolePods
 from raytide.fairshare.victims import name_victims
@@ -143,7 +151,7 @@ def _job_patch(
             changed = replace(changed, victims=record.victims, placements=record.placements)
     else:
         changed = SharingRecord(uid=job.metadata.uid, replicas=0, resizes=record.resizes if record else ())
-    note = _note(waiting.get(participant.id), resizes[len(released) :], participant)
+    note = _note(waiting.get(participant.id), resizes[len(released) :], participant, record, now)
     is_written = changed.replicas != job.spec.trainer.replicas and (after > 0 or not participant.is_gang)
     in_full = released[-1].full_message if released else ""
     order = JobPatch(job, changed.replicas if is_written else None, changed, after - ordered, in_full)
@@ -221,7 +229,13 @@ def _pservers(job: TrainingJob, trainers: int) -> int | None:
     return pserver.count_for(trainers) if pserver is not None and pserver.is_by_ratio else None
 
 
-def _note(waiting: Waiting | None, promised: list[Resize], participant: Participant) -> WaitingNote | None:
+def _note(
+    waiting: Waiting | None,
+    promised: list[Resize],
+    participant: Participant,
+    record: SharingRecord | None,
+    now: datetime,
+) -> WaitingNote | None:
     if promised:  # resizes after an unreleased one do not matter yet
         first = promised[0]
         return WaitingNote(
@@ -229,9 +243,15 @@ def _note(waiting: Waiting | None, promised: list[Resize], participant: Particip
             messages.awaiting_capacity(first.message),
             first.before < participant.floor,
         )
-    if waiting is not None:
-        return WaitingNote(waiting.reason, waiting.message, waiting.is_below_floor)
-    return None
+    if waiting is None:
+        return None
+    if not waiting.is_below_floor:
+        return WaitingNote(waiting.reason, waiting.message, is_below_minimum=False)
+    since = reserved_since(record, now) or (now if waiting.is_reserving else None)
+    message = waiting.message
+    if waiting.is_reserving and since is not None:
+        message = messages.capacity_reserved(message, reserved_until(since, now))
+    return WaitingNote(waiting.reason, message, reserved_since=since)
 
 
 def _held_back(job: TrainingJob, now: datetime) -> JobPatch | _Later | None:

@@ -285,6 +285,8 @@ def lowest_score(world: World) -> object:
 @given(equal_worlds(is_gang=True), st.integers(1, 6))
 def test_more_room_never_lowers_the_lowest_score(world, more):
     """Max-min, seen from the one who has least (TJ §4); for instances that want the same."""
+    # A larger cluster may have a reservation for a job that a smaller one could never hold.
+    world = world.changed(**{id_.name: {"is_reservation_lapsed": True} for id_ in world.jobs})
     bigger = World((*world.nodes, node("one-more", cpu=more)), strangers=world.strangers)
     bigger.jobs = {id_: pods.copy() for id_, pods in world.jobs.items()}
     assert lowest_score(bigger) >= lowest_score(world)
@@ -308,6 +310,30 @@ def test_none_grows_while_another_is_behind_by_more_than_half_the_gap(world):
         for other in jobs.values():
             if other.current < other.ceiling:
                 assert other.score_at(other.current) >= before_last, (grown, other)
+
+
+@everywhere
+@given(worlds(), st.data())
+def test_the_first_in_line_starts_at_the_latest_when_all_that_ran_before_it_have_ended(world, data):
+    """However many come after it, and whatever ends first (FD:SH-B9); those that come later do not grow (ADR 0024)."""
+    largest = max((each.allocatable.get("cpu", 0) for each in world.nodes if each.is_usable), default=0)
+    cpu = data.draw(st.integers(1, max(1, largest // 1000)))
+    first = job("first", 1, 1, 0, cpu=cpu, is_gang=True, priority=100, created_at="2020-01-01T00:00:00Z")
+    world.strangers = ()
+    world.quotas = ()
+    before = list(world.jobs)
+    world.add(first)
+    alone = World(world.nodes, [first])
+    assume(resizes_of(allocate(alone.pool())) == {"first": 1})
+    for number, id_ in enumerate(data.draw(st.permutations(before))):
+        world = world.carried_out(allocate(world.pool()))
+        if world.sizes()["first"]:
+            return
+        del world.jobs[id_]
+        count = data.draw(st.integers(1, 3))
+        world.add(job(f"late-{number}", count, count, 0, is_gang=True))
+    world = world.carried_out(allocate(world.pool()))
+    assert world.sizes()["first"] == 1
 
 
 # --- pools, priorities, victims, GPUs --------------------------------------------------------------------------------------

@@ -51,7 +51,13 @@ def as_json(result: PlanResult) -> dict[str, Any]:
             for each in result.division.resizes
         ],
         "waiting": [
-            {"namespace": each.id.namespace, "name": each.id.name, "reason": each.reason, "message": _message(each)}
+            {
+                "namespace": each.id.namespace,
+                "name": each.id.name,
+                "reason": each.reason,
+                "message": _message(each),
+                "reservesCapacity": each.is_reserving,
+            }
             for each in result.waiting
         ],
     }

@@ -13,7 +13,7 @@ starts without waiting for capacity has its minimum as its current size already,
 capacity.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from raytide.api.sharing_record import ABOVE_MAXIMUM, ADMITTED, REACHING_MINIMUM, SIZE_NOT_ALLOWED
 from raytide.fairshare.algorithm.grow import grow
@@ -40,7 +40,7 @@ def allocate(pool: ClusterSnapshot) -> Allocation:
     kept.restore_sizes()
     for share in state.shares:
         _round_down(state, share)
-    return Allocation(_resizes(state), _waiting(state), frozenset(state.contradicted))
+    return Allocation(_resizes(state), _waiting(state, claims.reserving), frozenset(state.contradicted))
 
 
 def _cut(state: State, share: ParticipantState) -> None:
@@ -102,9 +102,9 @@ def _resize(share: ParticipantState, segment: ResizeStep, shares: dict[Participa
     )
 
 
-def _waiting(state: State) -> tuple[Waiting, ...]:
+def _waiting(state: State, reserving: Collection[ParticipantId]) -> tuple[Waiting, ...]:
     """Every participant below its minimum, and every elastic one below its maximum that may grow at all."""
-    reasons = Reasons(state)
+    reasons = Reasons(state, reserving)
     return tuple(reasons.waiting(share, refusal) for share, refusal in _refused(state))
 
 

@@ -26,6 +26,7 @@ from raytide.fairshare.algorithm.model import (
 )
 from raytide.fairshare.algorithm.node_affinity import admits
 from raytide.fairshare.algorithm.participant_state import larger_size
+from raytide.fairshare.algorithm.resize_messages import RESERVED_FOR_IT
 from raytide.fairshare.algorithm.state import begin
 
 _SHOWN: Final = 5
@@ -110,7 +111,14 @@ def _resizes(division: Allocation, one: Participant) -> list[str]:
 
 
 def _said(waiting: Waiting | None) -> list[str]:
-    return [f"{waiting.reason}: {waiting.full_message or waiting.message}"] if waiting else []
+    if waiting is None:
+        return []
+    said = f"{waiting.reason}: {waiting.full_message or waiting.message}"
+    return (
+        [said, f"{RESERVED_FOR_IT}: jobs behind it start only on what it does not need"]
+        if waiting.is_reserving
+        else [said]
+    )
 
 
 def _rules(one: Participant) -> Iterator[str]:

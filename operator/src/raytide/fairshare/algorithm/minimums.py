@@ -5,6 +5,8 @@ participant below its minimum gets all it lacks: from free capacity, or by recla
 victims that hold the missing resource on a node it may use. If that does not suffice, nothing is reclaimed (TJ §3 rows
 6, 7, 12; TJ §4 step 1). Never reclaims from a higher priority, below a minimum, or for pods that cannot fit anyway.
 
+While a participant waits, those behind it get nothing that it has reserved (`reservations.py`).
+
 Capacity that pods are about to leave goes to whole minimums first. A snapshot does not show for which claimant a victim
 shrank; but none shrinks for a surplus, for a part of a minimum or, without consent, for pods of other workloads. So
 these get only what is free already, and the rest after all claims; otherwise a victim would pay again for the same
@@ -18,6 +20,7 @@ from typing import Final, TypeAlias
 from raytide.api.sharing_record import ADMITTED, REACHING_MINIMUM, RECLAIMED, YIELDED_TO_PODS
 from raytide.fairshare.algorithm.donors import Claim, Potential, Scope
 from raytide.fairshare.algorithm.model import (
+    CAPACITY_RESERVED,
     COOLING_DOWN,
     HIGHER_PRIORITY,
     INSUFFICIENT,
@@ -28,6 +31,7 @@ from raytide.fairshare.algorithm.model import (
 from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
 from raytide.fairshare.algorithm.placement import PodShape
 from raytide.fairshare.algorithm.preemption import Preemption
+from raytide.fairshare.algorithm.reservations import Reservations
 from raytide.fairshare.algorithm.state import Placement, Rejection, State, quota_refusal
 
 _THERE, _TO_COME = range(2)
@@ -44,9 +48,15 @@ class MinimumGuarantees:
 
     state: State
     cooling: list[tuple[ParticipantState, Needs]] = field(default_factory=list)
+    reserving: set[ParticipantId] = field(default_factory=set)
+    """Participants with a reservation."""
     _potential: Potential | None = None
     _failed: set[tuple[object, ...]] = field(default_factory=set)
     _late: list[tuple[Pods, ParticipantState | None]] = field(default_factory=list)
+    _reservations: Reservations = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reservations = Reservations(self.state)
 
     def guarantee_minimums(self) -> None:
         """Serve all in turn: highest priority first, existing pods before claims, then by age."""
@@ -62,6 +72,8 @@ class MinimumGuarantees:
             turns.append(((priority, _TO_COME, born, last), share))
         late = self._late
         for (_, phase, _, _), who in sorted(turns, key=lambda turn: turn[0]):
+            if phase == _THERE:  # kube-scheduler places what exists wherever it fits
+                self._reservations.lift()
             if isinstance(who, ExternalPods):
                 pods = self.state.receive(who)
                 if who.is_unschedulable and not who.is_doubted:
@@ -71,7 +83,9 @@ class MinimumGuarantees:
                 self.state.fill(who)
                 late += [(pods, who) for pods in who.all_pods()]
             else:
+                self._reservations.enforce()
                 self._claim(who)
+        self._reservations.lift()
         self.fill_again()
 
     def fill_again(self) -> None:
@@ -117,6 +131,15 @@ class MinimumGuarantees:
             return None
         if share.of.is_forbidden:  # no donor shrinks for pods that the API server has rejected before
             return Rejection(INSUFFICIENT, needs=_wanted(needs))
+        refusal, first = self._from_donors(share, needs), self._reservations.first_in_line(needs)
+        if refusal is not None and first is not None and self._is_held_up(share, needs):
+            return Rejection(CAPACITY_RESERVED, needs=_wanted(needs), holder=first.of.id)
+        if refusal is not None and self._reservations.reserve(share, needs):
+            self.reserving.add(share.of.id)
+        return refusal
+
+    def _from_donors(self, share: ParticipantState, needs: Needs) -> Rejection | None:
+        """The same with what donors give."""
         for scope in _SCOPES:
             attempt = self._attempt(Claim(scope, share.of.priority, tuple(needs), share))
             if attempt is not None and scope is Scope.MINIMUM:
@@ -125,6 +148,18 @@ class MinimumGuarantees:
             if attempt is not None:
                 return self._held_by(share, needs, attempt, scope)
         return Rejection(INSUFFICIENT, needs=_wanted(needs))
+
+    def _is_held_up(self, share: ParticipantState, needs: Needs) -> bool:
+        """Whether it would have its minimum without the reservation of another participant; nothing is changed."""
+        self._reservations.lift()
+        claim = Claim(Scope.MINIMUM, share.of.priority, tuple(needs), share)
+        attempt: Preemption | None = Preemption(self.state, claim)
+        if attempt is not None and not attempt.places():
+            attempt = self._attempt(claim)
+        if attempt is not None:
+            attempt.undo()
+        self._reservations.enforce()
+        return attempt is not None
 
     def _yield_to(self, who: ExternalPods, pods: Pods) -> None:
         """Place each of these pods on capacity about to be free, or released by consenting donors (TJ §3 row 6c).
@@ -153,11 +188,14 @@ class MinimumGuarantees:
             self._potential = Potential(self.state)
         donors = self._potential.donors(claim.priority, claim.scope)
         wanted = _wanted(claim.needs)
-        key = (_numbers(wanted), donors)
+        is_behind = self._reservations.is_behind(claim.needs)
+        key = (_numbers(wanted), donors, is_behind)
         if key in self._failed:
             return None
         if self._potential.suffices(wanted, donors):
-            attempt = Preemption(self.state, claim)
+            # On reserved nodes a claim pays for the first in line as well: no more than growth would.
+            most = self.state.pool.options.victims_per_instance * sum(count for _, count in claim.needs)
+            attempt = Preemption(self.state, claim, most) if is_behind else Preemption(self.state, claim)
             if attempt.succeeds():
                 return attempt
         self._failed.add(key)

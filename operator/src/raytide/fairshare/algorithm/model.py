@@ -109,6 +109,8 @@ class Core:
     shape: Shape
     count: int
     missing: int = 0
+    placed: Mapping[str, int] = field(default_factory=dict)
+    """Node -> how many are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,8 @@ class Participant:
     is_fresh: bool = False
     """Whether it was resized a moment ago: its share of released capacity is kept for it while it rests, and
     rebalancing with it goes on down to the last step."""
+    is_reservation_lapsed: bool = False
+    """Whether it has had a reservation for so long that those behind it in line come first for a while."""
     yields: bool = False
     """Whether what is above its minimum yields to pods of other workloads with a higher priority (TJ §3 row 6c)."""
 
@@ -288,6 +292,8 @@ UNSATISFIABLE: Final = "Unsatisfiable"
 """No node could hold one even when empty: nothing is reclaimed for it."""
 HIGHER_PRIORITY: Final = "HigherPriority"
 """The holders of what it needs have a higher priority."""
+CAPACITY_RESERVED: Final = "CapacityReserved"
+"""What it needs is reserved for a participant that comes first."""
 COOLING_DOWN: Final = "CoolingDown"
 """The possible victims are in a cooldown."""
 CAPACITY_UNKNOWN: Final = "CapacityUnknown"
@@ -326,6 +332,8 @@ class Waiting:
     """Whether what it lacks is kept for pods of other workloads."""
     full_message: str = ""
     """`message` with the names of other namespaces, as in `Resize`."""
+    is_reserving: bool = False
+    """Whether those behind it in line get nothing that it needs (`reservations.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Distinguishes what no node could ever hold (TJ §7 item 4), what exists in sum b
 does not exist. Called by `allocate.py` at the end of a plan; decides nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +14,7 @@ from raytide.api.sharing_record import CREATION_FORBIDDEN, UNSCHEDULABLE
 from raytide.fairshare.algorithm.capacity_index import CapacityIndex, Vector, times_that_fit
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
 from raytide.fairshare.algorithm.model import (
+    CAPACITY_RESERVED,
     COOLING_DOWN,
     FRAGMENTED,
     HIGHER_PRIORITY,
@@ -24,6 +25,7 @@ from raytide.fairshare.algorithm.model import (
     UNSATISFIABLE,
     Constraints,
     Node,
+    ParticipantId,
     Waiting,
 )
 from raytide.fairshare.algorithm.node_affinity import admits
@@ -42,6 +44,8 @@ class Reasons:
     """Reasons for one plan at its end; equal questions are computed once."""
 
     state: State
+    reserving: Collection[ParticipantId] = ()
+    """Participants with a reservation."""
     _room_told: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     _rooms: dict[int, CapacityIndex] = field(default_factory=dict)
     _wholes: dict[Constraints, CapacityIndex | None] = field(default_factory=dict)
@@ -54,13 +58,16 @@ class Reasons:
         reason, missing = self._why(refusal, share.of.id.namespace)
         in_full = missing if refusal.holder is None else self._why(refusal, None)[1]
         is_kept = reason in _OF_ROOM and self._is_kept(share, refusal)
+        is_reserving = share.of.id in self.reserving
         goal = f"to reach its minimum of {share.of.floor}" if share.is_waiting else f"to grow beyond {share.size}"
 
         def with_goal(what: str) -> str:
             what += _BESIDE if is_kept else ""
             return f"{what}, {goal}" if what else goal
 
-        return Waiting(share.of.id, reason, with_goal(missing), share.is_waiting, is_kept, with_goal(in_full))
+        return Waiting(
+            share.of.id, reason, with_goal(missing), share.is_waiting, is_kept, with_goal(in_full), is_reserving
+        )
 
     def _why(self, refusal: Rejection, reader: str | None) -> tuple[str, str]:
         gap = refusal.shortfall
@@ -83,6 +90,9 @@ class Reasons:
             )
         if refusal.kind == COOLING_DOWN and not refusal.needs:
             return COOLING_DOWN, "is in a cooldown, because its last resize is recent or not complete"
+        if refusal.kind == CAPACITY_RESERVED:
+            who = job_name(refusal.holder, reader) if refusal.holder else "another job"
+            return refusal.kind, f"{_needed(self.state, refusal.needs)}, reserved for {who}, which comes first"
         if refusal.kind in (COOLING_DOWN, HIGHER_PRIORITY):
             why = "is in a cooldown" if refusal.kind == COOLING_DOWN else "has a higher priority"
             who = job_name(refusal.holder, reader) if refusal.holder else "another job"

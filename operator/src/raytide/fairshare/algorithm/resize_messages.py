@@ -27,6 +27,9 @@ from raytide.fairshare.algorithm.participant_state import ParticipantState, Resi
 _NAMED: Final = 3
 """How many receivers are named in a sentence."""
 
+RESERVED_FOR_IT: Final = "free capacity is reserved for it"
+"""Follows the reason why a participant waits that has a reservation."""
+
 _TAKEN_BACK: Final = frozenset({INSUFFICIENT_CAPACITY, UNSCHEDULABLE, CREATION_FORBIDDEN})
 
 Shares = Mapping[ParticipantId, ParticipantState]

@@ -1,0 +1,135 @@
+"""Reservations: nodes that the first participant in line keeps while it waits for its minimum.
+
+A minimum is granted as a whole and is never reclaimed, so a large gang would wait for ever while smaller ones behind it
+fit into whatever becomes free. In each pool of nodes, the first participant below its minimum for which the cluster is
+large enough gets a reservation: minimums behind it get nothing that it needs. Growth ignores reservations, because
+what is above a minimum is reclaimed as soon as the first in line can start; so do pods that exist already, because
+kube-scheduler does.
+
+A reservation lapses after a while, and returns later (`Participant.is_reservation_lapsed`). Mutable, local to one call of
+`allocate`; called by `minimums.py` (TJ §3 row 10; FD:SH-B9).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+from typing import TypeAlias
+
+from raytide.fairshare.algorithm.capacity_index import Vector, Wants, fits
+from raytide.fairshare.algorithm.donors import Potential, Scope
+from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
+from raytide.fairshare.algorithm.placement import NodeCapacity, count_that_fits
+from raytide.fairshare.algorithm.state import Placement, State
+
+Lack: TypeAlias = tuple[tuple[int, ...], int, NodeCapacity]
+"""Order of nodes: what a pod would lack there of each resource, scarce ones first; then the rank of the node."""
+
+
+@dataclass(eq=False, slots=True)
+class Reservations:
+    """The reservations of one plan."""
+
+    state: State
+    _first_in: dict[int, ParticipantState] = field(default_factory=dict)
+    """Pool -> the participant that has a reservation there."""
+    _reserved: list[Placement] = field(default_factory=list)
+    _is_enforced: bool = False
+    _emptied: dict[int, Vector] | None = None
+    """Capacity of each node without pods of participants."""
+    _too_large: set[tuple[tuple[int, int], ...]] = field(default_factory=set)
+    """Needs for which the cluster is not large enough."""
+
+    def first_in_line(self, needs: Iterable[tuple[Pods, int]]) -> ParticipantState | None:
+        """The participant with a reservation in a pool where the needs are."""
+        return next((self._first_in[pods.pod.pool] for pods, _ in needs if pods.pod.pool in self._first_in), None)
+
+    def is_behind(self, needs: Iterable[tuple[Pods, int]]) -> bool:
+        """Whether a reservation is withheld from these needs now."""
+        return self._is_enforced and self.first_in_line(needs) is not None
+
+    def enforce(self) -> None:
+        """Withhold what is reserved from claims."""
+        if not self._is_enforced:
+            self._is_enforced = True
+            for pods, spot, _ in self._reserved:
+                self._put(pods, spot)
+
+    def lift(self) -> None:
+        """Give it back."""
+        if self._is_enforced:
+            self._is_enforced = False
+            self.state.forget(self._reserved)
+
+    def reserve(self, share: ParticipantState, needs: list[tuple[Pods, int]]) -> bool:
+        """Reserve the nodes where the participant lacks least, if its pools have no reservation; returns whether it has one.
+
+        It has none if the cluster could not hold it without other participants either.
+        """
+        key = tuple((pods.pod.number, count) for pods, count in needs)
+        if share.of.is_reservation_lapsed or self.first_in_line(needs) is not None or key in self._too_large:
+            return False
+        found = self._chosen(share, needs)
+        if found is None:
+            self._too_large.add(key)
+            return False
+        for pods, spot, _ in found:
+            self._put(pods, spot)
+        self._reserved += found
+        self._first_in.update({pods.pod.pool: share for pods, _ in needs})
+        return True
+
+    def _put(self, pods: Pods, spot: NodeCapacity) -> None:
+        self.state.room.put(pods.pod, spot)
+        self.state.load.spend_requests(pods.pod, 1)
+        pods.add(spot.name)
+
+    def _chosen(self, share: ParticipantState, needs: list[tuple[Pods, int]]) -> list[Placement] | None:
+        whole = self._without_participants()
+        if any(count_that_fits(pods.pod, whole, enough=count) < count for pods, count in needs):
+            return None
+        emptied = {index: list(vector) for index, vector in whole.items()}
+        potential = Potential(self.state)
+        vectors = potential.vectors(potential.donors(share.of.priority, Scope.COOLING))
+        left = {index: list(vector) for index, vector in vectors.items()}
+        chosen: list[Placement] = []
+        for pods, count in needs:
+            wants = pods.pod.wants
+            nodes = [
+                (_lack(wants, left[spot.index]), rank, spot)
+                for rank, spot in enumerate(pods.pod.order.spots)
+                if fits(wants, emptied[spot.index])
+            ]
+            heapify(nodes)
+            for _ in range(count):
+                if not nodes:
+                    return None
+                _, rank, spot = nodes[0]
+                chosen.append((pods, spot, False))
+                for vectors_of in (left, emptied):
+                    _decrease(vectors_of[spot.index], wants)
+                if fits(wants, emptied[spot.index]):
+                    heapreplace(nodes, (_lack(wants, left[spot.index]), rank, spot))
+                else:
+                    heappop(nodes)
+        return chosen
+
+    def _without_participants(self) -> dict[int, Vector]:
+        if self._emptied is None:
+            self._emptied = {index: list(spot.soon) for index, spot in enumerate(self.state.room.spots)}
+            room = self.state.room
+            for share in self.state.shares:
+                cores = [(room.pod(core.shape), core.placed) for core in share.of.core]
+                for pod, where in (*cores, *((pods.pod, pods.where) for pods in share.all_pods())):
+                    for name, number in where.items():
+                        if name in room.spot_of:
+                            _decrease(self._emptied[room.spot_of[name].index], pod.wants, -number)
+        return self._emptied
+
+
+def _lack(wants: Wants, free: Vector) -> tuple[int, ...]:
+    return tuple(max(0, amount - max(0, free[number])) for number, amount in wants)
+
+
+def _decrease(vector: Vector, wants: Wants, times: int = 1) -> None:
+    for number, amount in wants:
+        vector[number] -= amount * times

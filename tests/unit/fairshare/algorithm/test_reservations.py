@@ -1,0 +1,148 @@
+"""What the first in line keeps while it waits for its minimum, and what others get in spite of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from raytide.fairshare.algorithm.allocate import allocate
+from raytide.fairshare.algorithm.model import CAPACITY_RESERVED, HIGHER_PRIORITY, INSUFFICIENT_GPU, UNSATISFIABLE
+from support.elastic_builders import World, id_of, job, node, resizes_of, shape, stranger, waiting_of
+
+pytestmark = pytest.mark.rule("FD:SH-B9", "TJ:3.10")
+
+OLD, YOUNG, YOUNGEST = (f"2026-01-01T00:00:0{n}Z" for n in range(3))
+
+
+def gang(name: str, count: int, *, born: str = YOUNG, **more):
+    """Trainers with one GPU each that start together or not at all."""
+    return job(name, count, count, 0, gpu=1, created_at=born, **more)
+
+
+def crowded(*others, **more) -> World:
+    """Eight GPUs, of which four are in use for a long time, and a gang of eight that comes first."""
+    nodes = [node(name, cpu=64, gpu=4) for name in ("a", "b")]
+    running = job("running", 4, 4, 4, gpu=1)
+    return World(nodes, [running, gang("large", 8, born=OLD, priority=1000, **more), *others])
+
+
+def message_to(plan, name: str) -> str:
+    return next(one.message for one in plan.waiting if one.id.name == name)
+
+
+def reserving(plan) -> set[str]:
+    return {one.id.name for one in plan.waiting if one.is_reserving}
+
+
+def test_younger_gangs_do_not_start_on_what_the_first_in_line_needs():
+    """Four of one GPU each were admitted, again and again, and the gang of eight never was."""
+    plan = allocate(crowded(*(gang(f"small-{n}", 1) for n in range(4))).pool())
+    assert resizes_of(plan) == {}
+    assert waiting_of(plan) == {"large": INSUFFICIENT_GPU, **{f"small-{n}": CAPACITY_RESERVED for n in range(4)}}
+    assert reserving(plan) == {"large"}
+    assert message_to(plan, "small-0") == (
+        "needs 1 x (1 nvidia.com/gpu and 1 cpu), reserved for default/large, which comes first, to reach its minimum of 1"
+    )
+
+
+def test_the_first_in_line_starts_as_soon_as_there_is_enough():
+    world = crowded(*(gang(f"small-{n}", 1) for n in range(4)))
+    del world.jobs[id_of("running")]
+    assert resizes_of(allocate(world.pool())) == {"large": 8}
+
+
+def test_a_lapsed_reservation_lets_those_behind_it_start():
+    plan = allocate(crowded(gang("small", 1), is_reservation_lapsed=True).pool())
+    assert resizes_of(plan) == {"small": 1}
+    assert reserving(plan) == set()
+
+
+def test_then_the_next_in_line_has_one():
+    others = gang("second", 6), gang("third", 1, born=YOUNGEST)
+    plan = allocate(crowded(*others, is_reservation_lapsed=True).pool())
+    assert resizes_of(plan) == {}
+    assert reserving(plan) == {"second"}
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(gang("large", 9, born=OLD), id="more than the cluster has"),
+        pytest.param(job("large", 1, 1, 0, gpu=5, created_at=OLD), id="more than any node has"),
+        pytest.param(gang("large", 8, born=OLD, is_forbidden=True, uncreated=8), id="pods that the API server rejects"),
+    ],
+)
+def test_what_cannot_start_reserves_nothing(first):
+    world = crowded(gang("small", 1))
+    del world.jobs[id_of("large")]
+    world.add(first)
+    assert resizes_of(allocate(world.pool())) == {"small": 1}
+
+
+def test_pods_of_other_workloads_are_there_to_stay():
+    """What they use does not become free when jobs end."""
+    nodes = [node("a", cpu=64, gpu=8, used={"nvidia.com/gpu": 4})]
+    plan = allocate(World(nodes, [gang("large", 8, born=OLD), gang("small", 1)]).pool())
+    assert resizes_of(plan) == {"small": 1}
+
+
+def test_resources_that_the_first_in_line_does_not_need_are_free():
+    """Without GPUs, as many as its CPUs leave: 2 x 64 less the four that run and its own eight."""
+    plan = allocate(crowded(job("cpu", 116, 116, 0, is_gang=True), job("more", 1, 1, 0, is_gang=True)).pool())
+    assert resizes_of(plan) == {"cpu": 116}
+    assert waiting_of(plan)["more"] == CAPACITY_RESERVED
+
+
+def test_another_pool_has_its_own_line():
+    """Each pool has four GPUs, of which two are in use."""
+    nodes = [node(name, cpu=64, gpu=4, labels={"pool": name}) for name in ("east", "west")]
+    jobs = []
+    for pool in ("east", "west"):
+        where = shape(1, gpu=1, node_selector=(("pool", pool),))
+        jobs += [job(f"running-{pool}", 2, 2, 2, shape=where), job(f"small-{pool}", 1, 1, 0, shape=where, is_gang=True)]
+    east = shape(1, gpu=1, node_selector=(("pool", "east"),))
+    large = job("large", 4, 4, 0, shape=east, is_gang=True, created_at="2025-01-01T00:00:00Z")
+    assert resizes_of(allocate(World(nodes, [*jobs, large]).pool())) == {"small-west": 1}
+
+
+def test_growth_uses_what_is_reserved_until_the_first_in_line_can_start():
+    """What is above a minimum is reclaimed then, so that no GPU is idle meanwhile."""
+    world = crowded(job("elastic", 0, 8, 0, gpu=1, rebalances=True, priority=0))
+    grown = world.carried_out(allocate(world.pool()))
+    assert grown.sizes()["elastic"] == 4
+    del grown.jobs[id_of("running")]
+    assert resizes_of(allocate(grown.pool())) == {"elastic": -4, "large": 8}
+
+
+def test_pods_that_exist_are_placed_by_kube_scheduler_anyway():
+    world = crowded()
+    world.strangers = (stranger(1, gpu=1, count=2, is_unschedulable=True),)
+    assert resizes_of(allocate(world.pool())) == {}
+
+
+def test_a_higher_priority_comes_before_an_earlier_creation():
+    plan = allocate(crowded(gang("urgent", 4, priority=2000)).pool())
+    assert resizes_of(plan) == {"urgent": 4}
+
+
+def test_one_that_waits_for_a_higher_priority_to_shrink_has_a_reservation():
+    nodes = [node("a", cpu=64, gpu=8)]
+    high = job("high", 1, 6, 6, gpu=1, priority=2000)
+    plan = allocate(World(nodes, [high, gang("large", 4, born=OLD), gang("small", 1)]).pool())
+    assert waiting_of(plan) == {"large": HIGHER_PRIORITY, "small": CAPACITY_RESERVED}
+
+
+def test_an_unsatisfiable_one_behind_it_is_told_so():
+    plan = allocate(crowded(job("wide", 1, 1, 0, gpu=5, created_at=YOUNG)).pool())
+    assert waiting_of(plan)["wide"] == UNSATISFIABLE
+
+
+def test_a_name_of_another_namespace_is_not_told():
+    plan = allocate(crowded(gang("small", 1, namespace="elsewhere")).pool())
+    (said,) = (one for one in plan.waiting if one.id.name == "small")
+    assert "reserved for a job of another namespace, which comes first" in said.message
+    assert "default/large" in said.full_message
+
+
+def test_the_order_of_the_input_does_not_matter():
+    pool = crowded(*(gang(f"small-{n}", 1) for n in range(4))).pool()
+    assert allocate(replace(pool, participants=pool.participants[::-1], nodes=pool.nodes[::-1])) == allocate(pool)
