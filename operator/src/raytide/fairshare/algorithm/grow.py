@@ -84,9 +84,13 @@ class _Growth:
     """Whether this is a second or later round."""
     _growing: set[int] = field(default_factory=set)
     """Ranks of the participants that free capacity lets grow."""
+    _rejected: dict[int, Rejection] = field(default_factory=dict)
+    """Rank -> why the next step does not fit into free capacity; until anything changes."""
     _waiting: list[Pods] | None = None
     _by_lead: list[ParticipantState] | None = None
     """Participants that may give anything: lowest priority first, then the best-off before the plan."""
+    _near: list[ParticipantState] = field(default_factory=list)
+    """Those of them that may give to a receiver that is not far behind: they have given, or are in a burst."""
 
     def begin_round(self) -> None:
         """Forget what was learnt about donors."""
@@ -127,6 +131,8 @@ class _Growth:
             after = share.larger()
             step = [] if after is None else step_to(share, after)
             placements = None if after is None else tried(self.state, share, step)
+            if isinstance(placements, Rejection):
+                self._rejected[share.rank] = placements
             if after is None or placements is None or isinstance(placements, Rejection):
                 continue
             charge(self.state, share, step)
@@ -139,6 +145,8 @@ class _Growth:
             share.size = before
             charge(self.state, share, [(pods, -count) for pods, count in step])
             self.state.forget(placements)
+        if granted:  # what did not fit beside them may fit instead of them
+            self._rejected.clear()
         return growing
 
     def _has_grown(self, share: ParticipantState) -> bool:
@@ -146,6 +154,7 @@ class _Growth:
             return self._keep_one_step(share)
         refusal = self._one_step(share)
         if refusal is None:
+            self._rejected.clear()
             return True
         self.state.refusals[share.of.id] = refusal
         return False
@@ -158,6 +167,7 @@ class _Growth:
         charge(self.state, share, step_to(share, after))
         self.kept.sizes_before.setdefault(share.rank, (share, share.size))
         share.size = after
+        self._rejected.clear()
         return True
 
     def _one_step(self, share: ParticipantState) -> Rejection | None:
@@ -166,8 +176,9 @@ class _Growth:
         if after is None:
             return None
         step = step_to(share, after)
-        is_now = is_free_now(self.state, share, step)
-        placements = tried(self.state, share, step)
+        known = self._rejected.get(share.rank)
+        is_now = known is None and is_free_now(self.state, share, step)
+        placements = known or tried(self.state, share, step)
         if isinstance(placements, Rejection):
             return None if self._has_preempted(share, step, after, placements) else placements
         nodes = [spot.name for pods, spot, _ in placements if pods is share.instances]
@@ -202,6 +213,7 @@ class _Growth:
             return False
         charge(self.state, share, step)
         shrink_donors(attempt, REBALANCED, for_id=share.of.id)
+        self._near += [donor for donor in attempt.donors if donor not in self._near]
         nodes = [spot.name for pods, spot, _ in attempt.placements if pods is share.instances]
         share.grows(after, REBALANCED, nodes, is_released=False)
         self.has_preempted = True
@@ -212,13 +224,16 @@ class _Growth:
         if self._by_lead is None:
             willing = (each for each in self.state.shares if each.of.rebalances and each.of.may_shrink)
             self._by_lead = sorted(willing, key=lambda each: (each.of.priority, -each.began_at))
+            self._near = [each for each in self._by_lead if each.has_given or each.of.is_in_burst]
+        priority, score, far = receiver.of.priority, receiver.score, set[int]()
         for donor in self._by_lead:
-            if donor.of.priority > receiver.of.priority:
-                return
-            is_lower = donor.of.priority < receiver.of.priority
-            is_far = receiver.score < far_behind(donor.began_at, self.gap)
-            if is_lower or is_far or donor.has_given or donor.of.is_in_burst or receiver.has_gpus:
-                yield donor
+            is_lower = donor.of.priority < priority
+            is_far = is_lower or receiver.has_gpus or score < far_behind(donor.began_at, self.gap)
+            if donor.of.priority > priority or not is_far:
+                break
+            far.add(donor.rank)
+            yield donor
+        yield from (each for each in self._near if each.of.priority == priority and each.rank not in far)
 
     def _is_contested(self, attempt: Preemption) -> bool:
         """Whether a pod that has no node would take what is freed before the receiver has its pods."""

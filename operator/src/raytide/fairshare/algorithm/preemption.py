@@ -8,7 +8,7 @@ nothing: if the claim does not get everything, or costs more than it may, the st
 16; FD:SH-B3). Called by `minimums.py` and `grow.py`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, TypeAlias
@@ -212,21 +212,43 @@ class Preemption:
         """Nodes with instances that may go, by the least that it can cost there."""
         queue = self._queues.get(pod.number)
         if queue is None:
-            least: dict[int, Cost] = {}
+            least: dict[int, tuple[int, int]] = {}
             most: dict[int, Gains] = {}
-            for donor in self._donors():
+            donors = self._donors()
+            useful = self._useful(pod, donors)
+            for donor in donors if useful else ():
+                turn = donor.of.priority, self._turn(donor, donor.score)[1]
                 for pods, at_most in self._surplus(donor):
-                    for rank, number in self._ranks(pod, pods.where.items()):
-                        cost = donor.of.priority, 1, self._turn(donor, donor.score)[1], rank
-                        least[rank] = min(least.get(rank, cost), cost)
-                        gains = most.setdefault(rank, {})
-                        for resource, amount in pods.pod.wants:
-                            gains[resource] = gains.get(resource, 0) + amount * min(number, at_most)
+                    wants = pods.pod.wants
+                    for rank, number in self._ranks(pod, pods.where.items()):  # of every pod of every donor: P10
+                        if rank not in useful:
+                            continue
+                        gains = most.get(rank)
+                        if gains is None:
+                            gains = most[rank] = {}
+                            least[rank] = turn
+                        elif turn < least[rank]:
+                            least[rank] = turn
+                        count = min(at_most, number)
+                        for resource, amount in wants:
+                            gains[resource] = gains.get(resource, 0) + amount * count
             spots = pod.order.spots
-            queue = [(cost, rank) for rank, cost in least.items() if _fits_with(pod, spots[rank].soon, [most[rank]])]
+            queue = [
+                ((priority, 1, score, rank), rank)
+                for rank, (priority, score) in least.items()
+                if _fits_with(pod, spots[rank].soon, [most[rank]])
+            ]
             self._queues[pod.number] = queue
             heapify(queue)
         return queue
+
+    def _useful(self, pod: PodShape, donors: Iterable[ParticipantState]) -> Collection[int]:
+        """Nodes for which donors matter: those with enough of the scarcest resource, where no donor has any of it."""
+        scarce, amount = pod.wants[0]
+        spots = pod.order.spots
+        if any(pods.pod.held(scarce) for donor in donors for pods in donor.elastic_pods()):
+            return range(len(spots))
+        return {rank for rank, spot in enumerate(spots) if spot.soon[scarce] >= amount}
 
     def _turn(self, donor: ParticipantState, score: int) -> Turn:
         better = preference(donor, score, self.claim.gap) if donor.has_given else 0
@@ -241,11 +263,11 @@ class Preemption:
 
     def _ranks(self, pod: PodShape, where: Iterable[tuple[str, int]]) -> Iterator[tuple[int, int]]:
         """The places of these nodes among those that the shape may use, each with its number."""
+        spot_of, rank_of = self.state.room.spot_of, pod.order.rank
         for name, number in where:
-            spot = self.state.room.spot_of.get(name)
-            rank = None if spot is None else pod.order.rank.get(spot.index)
-            if rank is not None:
-                yield rank, number
+            spot = spot_of.get(name)
+            if spot is not None and spot.index in rank_of:
+                yield rank_of[spot.index], number
 
     def _option(self, pod: PodShape, spot: NodeCapacity, rank: int) -> _Option | None:
         """What has to go from this node for one more; None if all that may go is not enough."""
