@@ -1,4 +1,4 @@
-"""P10: how long does a sharing pass think, with 1,000 TrainingJobs of mixed requests on 500 nodes?
+"""P10 (and P10L, ten times as large: sharing_pass_time_large.py): how long does a sharing pass think, with 1,000 TrainingJobs of mixed requests on 500 nodes?
 
 From scratch: nothing is remembered; the worst of the passes that follow each other when all jobs are new, from nothing
 placed (floors) to everything shared out. After one change: everybody runs where the plan
@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 from raytide.fairshare.algorithm.allocate import allocate
@@ -20,8 +21,7 @@ from training_pools import CONFIG, Crowd, a_job, crowd, passes
 
 from rig import result, spread
 
-JOBS, NODES, RUNS = 1000, 500, 5
-SCRATCH_BAR_MS, CHANGE_BAR_MS = 1000, 50
+RUNS = 5
 
 
 def cpu_ms(work: Callable[[], object], runs: int = RUNS, before: Callable[[], object] | None = None) -> list[float]:
@@ -72,6 +72,21 @@ def changes(calm: Crowd) -> dict[str, Crowd]:
     }
 
 
+@dataclass(frozen=True)
+class Figure:
+    """What is measured, and the bars."""
+
+    name: str
+    jobs: int
+    nodes: int
+    scratch_bar_ms: float
+    change_bar_ms: float
+    runs: int = RUNS
+
+
+P10 = Figure("P10", 1000, 500, 1000, 50)
+
+
 def words(now: Crowd) -> str:
     """How much there is to do."""
     resizes = allocate(now.pool()).resizes
@@ -79,16 +94,18 @@ def words(now: Crowd) -> str:
     return f"{len(now.pods)} pods of jobs run, {len(resizes)} resizes by {grown} in all"
 
 
-def main() -> int:
+def main(figure: Figure = P10) -> int:
     """Measure and print."""
-    stages = list(passes(crowd(JOBS, NODES)))
-    scratch = max(told(f"from scratch, {words(now)}", halves(now)) for now in stages[:-1])
+    stages = list(passes(crowd(figure.jobs, figure.nodes)))
+    runs = figure.runs
+    scratch = max(told(f"from scratch, {words(now)}", halves(now, runs=runs)) for now in stages[:-1])
     calm = stages[-1]
     print(f"settled: {len(calm.pods)} pods of jobs run, {len(allocate(calm.pool()).waiting)} jobs would be larger")
-    worst = max(told(f"after one change ({name})", halves(now, calm)) for name, now in changes(calm).items())
+    worst = max(told(f"after one change ({name})", halves(now, calm, runs)) for name, now in changes(calm).items())
+    size = f"{figure.jobs} jobs x {figure.nodes} nodes"
     met = [
-        result("P10", scratch, f"ms CPU from scratch, {JOBS} jobs x {NODES} nodes", SCRATCH_BAR_MS),
-        result("P10", worst, "ms CPU after one change, the worst of four", CHANGE_BAR_MS),
+        result(figure.name, scratch, f"ms CPU from scratch, {size}", figure.scratch_bar_ms),
+        result(figure.name, worst, "ms CPU after one change, the worst of four", figure.change_bar_ms),
     ]
     return 0 if all(met) else 1
 

@@ -67,3 +67,30 @@ async def test_room_that_cannot_be_used_starts_nothing(jobs: JobStage):
     jobs.tell(f"S25, 2 GPUs each beside cordoned, NotReady and 1-GPU nodes: {condition['message']}; then sizes {sizes}")
     assert nodes == {cordoned}
     assert (sizes, len(jobs.trainers("pairs"))) == (sorted(sizes), 2)
+
+
+@pytest.mark.rule("FD:SH-B3")
+async def test_a_trainer_of_eight_gpus_costs_the_eight_trainers_of_one_node(jobs: JobStage):
+    """It cost 36 of them, when victims were the trainers of the highest index."""
+    nodes = [await jobs.node(f"gpus-{number}", cpu="64", **{constants.GPU: "8"}) for number in range(5)]
+    await jobs.nodes_ready(*nodes)
+    sharing = await jobs.shared(**SETTLE)
+    await jobs.submit("small", 1, 40, trainer=gpus(1))
+
+    async def is_full() -> bool:
+        return jobs.running()["small"] == 40
+
+    await eventually("all GPUs are in use", is_full, within_s=60)
+    before = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in jobs.trainers("small")}
+    await jobs.submit("large", 1, 1, trainer=gpus(8))
+
+    async def runs() -> bool:
+        return jobs.running()["large"] == 1
+
+    await eventually("it has a node", runs, within_s=60)
+    await sharing.has_looked()
+    (large,) = jobs.trainers("large")
+    gone = before.keys() - {pod["metadata"]["name"] for pod in jobs.trainers("small")}
+    jobs.tell(f"FD:SH-B3: {len(gone)} of 40 trainers went, from {sorted({before[name] for name in gone})}")
+    assert {before[name] for name in gone} == {large["spec"]["nodeName"]}
+    assert (len(gone), jobs.running()["small"]) == (8, 32)
