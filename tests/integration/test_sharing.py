@@ -7,6 +7,7 @@ an order and its effect can be looked at. The cluster of all tests is one node w
 import asyncio
 import secrets
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -21,7 +22,7 @@ from raytide.api.gang_admission import is_admitted
 from raytide.api.sharing_record import parse_record
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import size_for
-from raytide.fairshare import eligibility, participants
+from raytide.fairshare import participants
 from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.kube.client import Client
 from raytide.kube.kubeconfig import find_access
@@ -61,7 +62,7 @@ class Scene:
         cluster.ensure_namespace(namespace)
 
     @asynccontextmanager
-    async def shared(self, tmp_path):
+    async def shared(self, tmp_path, config=CONFIG):
         """The room at work."""
         access = await find_access(self.cluster.write_kubeconfig(tmp_path / "kubeconfig"))
         transport = await access.open_transport()
@@ -75,7 +76,7 @@ class Scene:
 
         client.patch = witnessed
         room = FairShareController(
-            client, clock=Clock(), config=CONFIG, options=FairShareOptions(namespaces=(self.namespace,))
+            client, clock=Clock(), config=config, options=FairShareOptions(namespaces=(self.namespace,))
         )
         running = asyncio.create_task(room.run())
         try:
@@ -210,9 +211,8 @@ async def test_a_large_gang_starts_before_the_small_ones_behind_it(scene, tmp_pa
 
 
 @pytest.mark.rule("FD:SH-B9", "TJ:3.10")
-async def test_a_reservation_lapses_though_nothing_happens(scene, tmp_path, monkeypatch):
-    monkeypatch.setattr(eligibility, "RESERVATION_S", 6)
-    async with scene.shared(tmp_path):
+async def test_a_reservation_lapses_though_nothing_happens(scene, tmp_path):
+    async with scene.shared(tmp_path, replace(CONFIG, reservation_s=6.0)):
         scene.submit("running", 4, 4)
         await scene.settled("running", 4)
         scene.submit("large", 8, 8)

@@ -28,6 +28,15 @@
 {{- with .Values.sharing.gpuResources }}
 - --gpu-resources={{ join "," . }}
 {{- end }}
+{{- with .Values.sharing.rebalanceGap }}
+- --rebalance-gap={{ . }}
+{{- end }}
+{{- with .Values.sharing.victimsPerTrainer }}
+- --victims-per-trainer={{ int . }}
+{{- end }}
+{{- with .Values.sharing.reservationPeriod }}
+- --reservation-period={{ . }}
+{{- end }}
 {{- with .Values.trainingJob.etcdImage }}
 - --etcd-image={{ . }}
 {{- end }}

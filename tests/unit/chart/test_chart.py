@@ -291,6 +291,9 @@ def test_autoscalers_are_held_to_their_fields_where_the_api_server_can(values, s
         pytest.param(
             {"sharing": {"gpuResources": ["a.b/gpu", "c.d/gpu"]}}, "--gpu-resources=a.b/gpu,c.d/gpu", id="what GPUs are"
         ),
+        pytest.param({"sharing": {"rebalanceGap": "0.2"}}, "--rebalance-gap=0.2", id="when rebalancing starts"),
+        pytest.param({"sharing": {"victimsPerTrainer": 2}}, "--victims-per-trainer=2", id="how many victims"),
+        pytest.param({"sharing": {"reservationPeriod": "0s"}}, "--reservation-period=0s", id="no reservations"),
         pytest.param(EVERYTHING, "--feature-gates=RayJobDeletionPolicy=true,RayMultiHostIndexing=false", id="gates"),
     ],
 )
@@ -455,6 +458,8 @@ def test_the_service_monitor_finds_the_service():
         ),
         pytest.param({"autoscaler": {"mode": "v2"}}, "/autoscaler/mode", id="an autoscaler that does not exist"),
         pytest.param({"sharing": {"maxLoad": {"cpu": 101}}}, "/sharing/maxLoad/cpu", id="more room than there is"),
+        pytest.param({"sharing": {"rebalanceGap": "1.5"}}, "/sharing/rebalanceGap", id="a gap of more than all"),
+        pytest.param({"sharing": {"victimsPerTrainer": 0}}, "/sharing/victimsPerTrainer", id="no victims"),
         pytest.param({"sharing": {"gpuResources": ["gpu"]}}, "/sharing/gpuResources/0", id="a GPU without a domain"),
         pytest.param({"podLabels": {"a": 1}}, "/podLabels/a", id="a label that is a number"),
         pytest.param({"metrics": {"serviceMonitor": {"interval": "30"}}}, "/interval", id="a duration without a unit"),

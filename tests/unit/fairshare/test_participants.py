@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 
 import msgspec
 import pytest
@@ -495,9 +496,22 @@ def test_jobs_are_charged_by_limits_and_others_by_requests():
 
 
 def test_options_come_from_the_settings():
-    config = SharingConfig(max_load_percent={"cpu": 90}, gpus=frozenset({"x.com/gpu"}))
+    config = SharingConfig(
+        max_load_percent={"cpu": 90},
+        gpus=frozenset({"x.com/gpu"}),
+        rebalance_gap=Fraction(1, 5),
+        victims_per_trainer=3,
+    )
     options = made(config=config).options
     assert (options.max_load_percent, options.gpus) == ({"cpu": 90}, {"x.com/gpu"})
+    assert (options.rebalance_gap, options.victims_per_instance) == (Fraction(1, 5), 3)
+
+
+@pytest.mark.rule("FD:SH-B9")
+def test_without_reservations_every_one_has_lapsed():
+    config = SharingConfig(reservation_s=0.0)
+    (one,) = build_snapshot([job(gpu=1)], [], [node()], config=config, now=NOW).participants
+    assert one.is_reservation_lapsed
 
 
 def quota(hard, used=None, **spec):

@@ -1,5 +1,7 @@
 """Flags and environment variables, as KubeRay spells them."""
 
+from fractions import Fraction
+
 import pytest
 from click.testing import CliRunner
 
@@ -129,6 +131,15 @@ def test_namespaces(text, expected):
         pytest.param(["--feature-gates", "X=true"], "unknown feature gate 'X'; known are", id="an unknown gate"),
         pytest.param(["--enable-metrics=false"], "use --metrics-addr=0", id="metrics switched off KubeRay's way"),
         pytest.param(["--forced-cluster-upgrade"], "it has no effect", id="a flag that does nothing in KubeRay either"),
+        pytest.param(["--rebalance-gap", "1"], "'1' is not from 0 to below 1", id="a gap of all"),
+        pytest.param(["--rebalance-gap", "-1/3"], "'-1/3' is not from 0 to below 1", id="a gap below nothing"),
+        pytest.param(
+            ["--rebalance-gap", "1/0"], "'1/0' is not a fraction such as 1/3 or 0.25", id="a gap of no number"
+        ),
+        pytest.param(["--victims-per-trainer", "0"], "0 is not in the range 1<=x<=1000", id="no victims"),
+        pytest.param(
+            ["--reservation-period", "10ms"], "'10ms' is neither 0s nor at least 1s", id="a short reservation"
+        ),
         pytest.param(["--max-load", "cpu=200"], "'cpu=200' is not RESOURCE=PERCENT", id="a load of more than all"),
         pytest.param(["--sharing-period", "often"], "'often' is not a duration", id="a period that is none"),
         pytest.param(["--reconcile-concurrency", "0"], "--reconcile-concurrency", id="no workers"),
@@ -187,6 +198,9 @@ def test_every_option_is_a_field_of_the_settings():
         ("RAYTIDE_SHARING_PERIOD", "10s", "sharing_period_s", 10.0),
         ("RAYTIDE_MAX_LOAD", "cpu=90", "max_load_percent", {"cpu": 90}),
         ("RAYTIDE_GPU_RESOURCES", "x.example/npu", "gpu_resources", {"x.example/npu"}),
+        ("RAYTIDE_REBALANCE_GAP", "0.25", "rebalance_gap", Fraction(1, 4)),
+        ("RAYTIDE_VICTIMS_PER_TRAINER", "2", "victims_per_trainer", 2),
+        ("RAYTIDE_RESERVATION_PERIOD", "1h", "reservation_s", 3600.0),
         ("RAYTIDE_ETCD_IMAGE", "r/etcd:1", "etcd_image", "r/etcd:1"),
         ("RAYTIDE_ENABLE_METRICS", "true", "metrics_address", ":8080"),
         ("RAYTIDE_QPS", "3", "metrics_address", ":8080"),
@@ -220,6 +234,7 @@ def test_every_flag_reaches_the_settings(settings_of):
         "--gpu-resources",
         "nvidia.com/gpu,x.example/npu",
     ]
+    flags += ["--rebalance-gap", "1/5", "--victims-per-trainer", "3", "--reservation-period", "0s"]
     settings = settings_of(*flags)
     assert (settings.kubeconfig, settings.watch_namespaces, settings.reconcile_concurrency) == ("k", ("a", "b"), 3)
     assert (settings.metrics_address, settings.health_address, settings.log_level) == ("0", ":1", "debug")
@@ -233,6 +248,9 @@ def test_every_flag_reaches_the_settings(settings_of):
         period_s=10.0,
         max_load_percent={"cpu": 90, "memory": 95},
         gpus=frozenset({"nvidia.com/gpu", "x.example/npu"}),
+        rebalance_gap=Fraction(1, 5),
+        victims_per_trainer=3,
+        reservation_s=0.0,
     )
 
 

@@ -6,6 +6,7 @@ environment. A change requires a restart of the process (architecture §9).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final, Literal, TypeAlias
 
 from raytide.api import constants
@@ -97,6 +98,10 @@ class JobConfig:
     """Image of the etcd container in a Paddle job's master pod."""
 
 
+RESERVATION_S: Final = 600.0
+"""Default of `SharingConfig.reservation_s`."""
+
+
 @dataclass(frozen=True, slots=True)
 class SharingConfig:
     """Settings of fair sharing."""
@@ -108,3 +113,9 @@ class SharingConfig:
     max_load_percent: Mapping[str, int] = field(default_factory=dict)
     """Resource -> the percentage of it that growth may use; 100 by default (TJ §3 row 15)."""
     gpus: frozenset[str] = DEFAULT_GPUS
+    rebalance_gap: Fraction = Fraction(1, 3)
+    """The part of a job's score by which another one has to be behind before trainers move to it (TJ §3 row 16)."""
+    victims_per_trainer: int = 8
+    """How many trainers may go at most for one that another job gains above its minimum."""
+    reservation_s: float = RESERVATION_S
+    """Seconds that the first job in line keeps a reservation, and then has none; 0: there are no reservations (D24)."""

@@ -18,10 +18,12 @@ from raytide.manager.settings import (
     Settings,
     gates_without_effect,
     parse_feature_gates,
+    parse_gap,
     parse_gpus,
     parse_max_load,
     parse_namespaces,
     parse_seconds,
+    parse_seconds_or_none,
     parse_whole_seconds,
     variables_without_effect,
 )
@@ -242,6 +244,30 @@ def _setting(field: str, flag: str, **attributes: Any) -> Callable[[Command], Co
     default="",
     callback=_checked(parse_gpus),
     help="Comma-separated resource names that count as GPUs; default: nvidia.com/gpu,amd.com/gpu.",
+)
+@_setting(
+    "rebalance_gap",
+    "--rebalance-gap",
+    default="1/3",
+    show_default=True,
+    callback=_checked(parse_gap),
+    help="Part of a TrainingJob's score by which another one has to be behind before trainers move to it.",
+)
+@_setting(
+    "victims_per_trainer",
+    "--victims-per-trainer",
+    default=8,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Maximum number of trainers that go for one that another TrainingJob gains above its minimum.",
+)
+@_setting(
+    "reservation_s",
+    "--reservation-period",
+    default="10m",
+    show_default=True,
+    callback=_checked(parse_seconds_or_none),
+    help="How long the first TrainingJob in line keeps a reservation, and then has none; 0s: no reservations.",
 )
 @_setting(
     "etcd_image",

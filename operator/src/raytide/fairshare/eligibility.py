@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from raytide.api import trainingjob_constants
 from raytide.api.conditions import is_condition_true, parse_timestamp
+from raytide.api.config import RESERVATION_S
 from raytide.api.gang_admission import (
     FIRST_DISTANCE_S,
     LONGEST_DISTANCE_S,
@@ -44,9 +45,6 @@ BURST_S: Final = 180
 """A job that was resized twice in so many seconds is in a burst: jobs come or go one after the other, and each resizes it
 anyway. So small differences between two such jobs are corrected too, and a minute after the last arrival all are even
 (SC:S25)."""
-RESERVATION_S: Final = 600
-"""How long a job below its minimum keeps a reservation. Then jobs behind it come first for as long, and so on: the
-capacity that it waits for may belong to jobs that run for days."""
 _IN_VAIN: Final = frozenset({UNSCHEDULABLE, CREATION_FORBIDDEN})
 IN_A_ROW: Final = timedelta(seconds=2 * LONGEST_DISTANCE_S)
 """Failed attempts further apart than this do not lengthen the wait."""
@@ -184,10 +182,11 @@ class Cooldowns:
         return min((moment for moment in moments if moment is not None), default=None)
 
 
-def cooldowns_of(claim: JobDemand, now: datetime) -> Cooldowns:
+def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESERVATION_S) -> Cooldowns:
     """When the job may grow and shrink again: cooldowns count from its last resize, the minimum run time from its start.
 
-    TJ §7.10.
+    A reservation lasts `reservation_s` seconds. Then jobs behind it come first for as long, and so on: the capacity that it
+    waits for may belong to jobs that run for days. TJ §7.10.
     """
     scaling, resized_at = claim.job.spec.scaling, _resized_at(claim, now)
     began_at = _moment(claim.job.status.get("startTime")) or now
@@ -205,8 +204,8 @@ def cooldowns_of(claim: JobDemand, now: datetime) -> Cooldowns:
         _future(shrinking, now),
         _future([_later(resized_at, FRESH_S)], now),
         _future([burst], now),
-        None if since is None else reserved_until(since, now),
-        is_reservation_lapsed=since is not None and _periods(since, now) % 2 == 1,
+        None if since is None or not reservation_s else reserved_until(since, now, reservation_s),
+        is_reservation_lapsed=not reservation_s or (since is not None and _periods(since, now, reservation_s) % 2 == 1),
     )
 
 
@@ -217,13 +216,13 @@ def reserved_since(record: SharingRecord | None, now: datetime) -> datetime | No
     return since if since is not None and since <= now + CLOCK_TOLERANCE else None
 
 
-def reserved_until(since: datetime, now: datetime) -> datetime:
-    """When the present period ends: the next multiple of `RESERVATION_S` after `since`."""
-    return since + timedelta(seconds=RESERVATION_S * (_periods(since, now) + 1))
+def reserved_until(since: datetime, now: datetime, reservation_s: float) -> datetime:
+    """When the present period of `reservation_s` seconds ends, of those that began at `since`."""
+    return since + timedelta(seconds=reservation_s * (_periods(since, now, reservation_s) + 1))
 
 
-def _periods(since: datetime, now: datetime) -> int:
-    return max(0, int((now - since).total_seconds() // RESERVATION_S))
+def _periods(since: datetime, now: datetime, reservation_s: float) -> int:
+    return max(0, int((now - since).total_seconds() // reservation_s))
 
 
 def _tries_again_at(claim: JobDemand, now: datetime) -> datetime | None:

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final
 
 from raytide.api import trainingjob_constants
+from raytide.api.config import RESERVATION_S
 from raytide.api.gang_admission import gang_timeouts, is_admitted
 from raytide.api.meta import Key, Manifest
 from raytide.api.sharing_record import MAX_RESIZES, REQUESTED, ResizeNote, SharingRecord, WaitingNote, encode_record
@@ -94,6 +95,7 @@ def plan_patches(
     now: datetime,
     *,
     trainers: Mapping[ParticipantId, RolePods],
+    reservation_s: float = RESERVATION_S,
 ) -> PatchPlan:
     """The orders that carry out the division; `trainers` are those of the jobs in the pool."""
     now = now.replace(microsecond=0)
@@ -110,6 +112,7 @@ def plan_patches(
             waiting,
             trainers=trainers.get(id_of(job.key), NO_PODS),
             now=now,
+            reservation_s=reservation_s,
         )
         for job in jobs
     ]
@@ -134,6 +137,7 @@ def _job_patch(
     *,
     trainers: RolePods,
     now: datetime,
+    reservation_s: float,
 ) -> JobPatch | _Later | None:
     if participant is None:
         return _held_back(job, now)
@@ -151,7 +155,9 @@ def _job_patch(
             changed = replace(changed, victims=record.victims, placements=record.placements)
     else:
         changed = SharingRecord(uid=job.metadata.uid, replicas=0, resizes=record.resizes if record else ())
-    note = _note(waiting.get(participant.id), resizes[len(released) :], participant, record, now)
+    note = _note(waiting.get(participant.id), resizes[len(released) :], participant)
+    if note is not None and note.is_below_minimum:
+        note = _with_reservation(note, waiting.get(participant.id), record, now, reservation_s)
     is_written = changed.replicas != job.spec.trainer.replicas and (after > 0 or not participant.is_gang)
     in_full = released[-1].full_message if released else ""
     order = JobPatch(job, changed.replicas if is_written else None, changed, after - ordered, in_full)
@@ -229,13 +235,7 @@ def _pservers(job: TrainingJob, trainers: int) -> int | None:
     return pserver.count_for(trainers) if pserver is not None and pserver.is_by_ratio else None
 
 
-def _note(
-    waiting: Waiting | None,
-    promised: list[Resize],
-    participant: Participant,
-    record: SharingRecord | None,
-    now: datetime,
-) -> WaitingNote | None:
+def _note(waiting: Waiting | None, promised: list[Resize], participant: Participant) -> WaitingNote | None:
     if promised:  # resizes after an unreleased one do not matter yet
         first = promised[0]
         return WaitingNote(
@@ -243,15 +243,19 @@ def _note(
             messages.awaiting_capacity(first.message),
             first.before < participant.floor,
         )
-    if waiting is None:
-        return None
-    if not waiting.is_below_floor:
-        return WaitingNote(waiting.reason, waiting.message, is_below_minimum=False)
-    since = reserved_since(record, now) or (now if waiting.is_reserving else None)
-    message = waiting.message
-    if waiting.is_reserving and since is not None:
-        message = messages.capacity_reserved(message, reserved_until(since, now))
-    return WaitingNote(waiting.reason, message, reserved_since=since)
+    return None if waiting is None else WaitingNote(waiting.reason, waiting.message, waiting.is_below_floor)
+
+
+def _with_reservation(
+    note: WaitingNote, waiting: Waiting | None, record: SharingRecord | None, now: datetime, reservation_s: float
+) -> WaitingNote:
+    """The note with the beginning of the first reservation, also while it has lapsed, and the end of the present one."""
+    is_reserving = waiting is not None and waiting.is_reserving
+    since = reserved_since(record, now) or (now if is_reserving else None)
+    if not is_reserving or since is None:
+        return replace(note, reserved_since=since)
+    message = messages.capacity_reserved(note.message, reserved_until(since, now, reservation_s))
+    return replace(note, message=message, reserved_since=since)
 
 
 def _held_back(job: TrainingJob, now: datetime) -> JobPatch | _Later | None:

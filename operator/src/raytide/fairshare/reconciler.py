@@ -190,7 +190,14 @@ class FairShareReconciler:
         jobs = self._writing.overlay_own_writes(self._seen.jobs(), self._seen.version_in)
         shared, sound = self._pooled(jobs, now)
         division = clamp_to_bounds(shared, self._seen.trouble) if self._seen.trouble else self._divide(shared)
-        orders = plan_patches(sound, shared, division, now, trainers=self._pools.trainers)
+        orders = plan_patches(
+            sound,
+            shared,
+            division,
+            now,
+            trainers=self._pools.trainers,
+            reservation_s=self._config.reservation_s,
+        )
         self._doubts.learn(division, now)
         moments = (self._pools.changes_at, self._doubts.changes_at)
         self._changes_at = min((moment for moment in moments if moment is not None), default=None)

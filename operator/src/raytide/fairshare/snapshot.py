@@ -86,7 +86,13 @@ class SnapshotBuilder:
     """
 
     def __init__(self, config: SharingConfig) -> None:
-        self._options = AllocationOptions(max_load_percent=config.max_load_percent, gpus=config.gpus)
+        self._options = AllocationOptions(
+            max_load_percent=config.max_load_percent,
+            gpus=config.gpus,
+            rebalance_gap=config.rebalance_gap,
+            victims_per_instance=config.victims_per_trainer,
+        )
+        self._reservation_s = config.reservation_s
         self._priorities: Mapping[str, int] = {}
         self._rooms = NodeUsage()
         self._jobs: dict[Owner, _Known] = {}
@@ -165,7 +171,7 @@ class SnapshotBuilder:
         sharer = ParticipantBuilder(claim, group_pods_by_role(pods, wanted_pods(claim), victims), shapes)
         for standing in sharer.standings.values():
             holding.keep(standing)
-        rest = cooldowns_of(claim, now)
+        rest = cooldowns_of(claim, now, reservation_s=self._reservation_s)
         unplaced, until = sharer.unplaced(now)
         until = min((moment for moment in (rest.until, until) if moment is not None), default=None)
         participant = sharer.participant(self._priorities, rest, unplaced)

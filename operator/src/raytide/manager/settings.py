@@ -7,6 +7,7 @@ only with `true`. Filled by cli/operator.py.
 
 import re
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, field_validator
@@ -18,6 +19,7 @@ from raytide.api.config import (
     DEFAULT_FEATURE_GATES,
     DEFAULT_GPUS,
     OTHER_FEATURE_GATES,
+    RESERVATION_S,
     AutoscalerConfig,
     AutoscalerMode,
     ClusterConfig,
@@ -102,8 +104,20 @@ def parse_gpus(text: str) -> frozenset[str]:
     return frozenset(parse_words(text)) or DEFAULT_GPUS
 
 
+def parse_gap(text: str) -> Fraction:
+    """Parse a part of a score such as `1/3` or `0.25`; raises ValueError unless it is from 0 to below 1."""
+    try:
+        gap = Fraction(text.strip())
+    except (ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"{text!r} is not a fraction such as 1/3 or 0.25") from error
+    if not 0 <= gap < 1:
+        raise ValueError(f"{text!r} is not from 0 to below 1")
+    return gap.limit_denominator(1000)
+
+
 FeatureGates = Annotated[frozenset[str], NoDecode, _read_as(parse_feature_gates)]
 MaxLoad = Annotated[Mapping[str, int], NoDecode, _read_as(parse_max_load)]
+Gap = Annotated[Fraction, NoDecode, _read_as(parse_gap)]
 Gpus = Annotated[frozenset[str], NoDecode, _read_as(parse_gpus)]
 
 
@@ -137,6 +151,9 @@ class Settings(BaseSettings):
     """Delay from a change to the sharing pass; no flag, for tests with short times."""
     max_load_percent: MaxLoad = Field(default_factory=dict, validation_alias="RAYTIDE_MAX_LOAD")
     gpu_resources: Gpus = Field(default=DEFAULT_GPUS, validation_alias="RAYTIDE_GPU_RESOURCES")
+    rebalance_gap: Gap = Field(default=Fraction(1, 3), validation_alias="RAYTIDE_REBALANCE_GAP")
+    victims_per_trainer: int = Field(default=8, ge=1, le=1000, validation_alias="RAYTIDE_VICTIMS_PER_TRAINER")
+    reservation_s: float = Field(default=RESERVATION_S, ge=0, validation_alias="RAYTIDE_RESERVATION_PERIOD")
     etcd_image: str = Field(default="", validation_alias="RAYTIDE_ETCD_IMAGE")
     """Empty: the default image."""
 
@@ -224,6 +241,9 @@ class Settings(BaseSettings):
             settle_s=self.sharing_settle_s,
             max_load_percent=self.max_load_percent,
             gpus=self.gpu_resources,
+            rebalance_gap=self.rebalance_gap,
+            victims_per_trainer=self.victims_per_trainer,
+            reservation_s=self.reservation_s,
         )
 
 
@@ -250,6 +270,14 @@ def parse_seconds(text: str) -> float:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{text!r} is not a duration such as 20s")
     return sum(float(number) * units[unit] for number, unit in parts)
+
+
+def parse_seconds_or_none(text: str) -> float:
+    """Like `parse_seconds`, at least a second; 0 means never."""
+    seconds = parse_seconds(text)
+    if 0 < seconds < 1:
+        raise ValueError(f"{text!r} is neither 0s nor at least 1s")
+    return seconds
 
 
 def parse_whole_seconds(text: str) -> int:

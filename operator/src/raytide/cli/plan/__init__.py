@@ -7,10 +7,10 @@ cannot be read. This module reads flags and files; the rest of the package does 
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from raytide.cli.plan.from_files import PlanInputs
     from raytide.fairshare.algorithm.model import ParticipantId
 
+_Value = TypeVar("_Value")
 STDIN: Final = "-"
 _FILE_HELP: Final = (
     "File with the output of `kubectl get nodes,pods,trainingjobs,resourcequotas,priorityclasses -A -o yaml`, to plan "
@@ -65,6 +66,11 @@ class _BadInputError(click.ClickException):
 @click.option(
     "--gpu-resources", metavar="NAME,...", default="", help="Resources that are GPUs; set it as for the operator."
 )
+@click.option("--rebalance-gap", default="1/3", show_default=True, help="As for the operator.")
+@click.option(
+    "--victims-per-trainer", type=click.IntRange(1, 1000), default=8, show_default=True, help="As for the operator."
+)
+@click.option("--reservation-period", default="10m", show_default=True, help="As for the operator.")
 @click.option(
     "--at",
     "moment",
@@ -83,12 +89,16 @@ def command(
     context: str | None,
     max_load: str,
     gpu_resources: str,
+    rebalance_gap: str,
+    victims_per_trainer: int,
+    reservation_period: str,
     moment: str,
 ) -> None:
     """Print what the next sharing pass would do, and why. Changes nothing."""
     if explained and output != "table":
         raise click.UsageError("--explain prints text only: omit --output")
-    config, now = _config(max_load, gpu_resources), _moment(moment)
+    config = _config(max_load, gpu_resources, rebalance_gap, victims_per_trainer, reservation_period)
+    now = _moment(moment)
 
     from raytide.cli.plan.render import NotFoundError, explain_job, render  # noqa: PLC0415 - same
     from raytide.cli.plan.simulate import plan_next_pass  # noqa: PLC0415 - `--help` needs no planner
@@ -108,14 +118,24 @@ def command(
 # --- flags -----------------------------------------------------------------------------------------------------------
 
 
-def _config(max_load: str, gpu_resources: str) -> "SharingConfig":
+def _config(max_load: str, gpus: str, gap: str, victims: int, reservation: str) -> "SharingConfig":
     from raytide.api.config import SharingConfig  # noqa: PLC0415 - `--help` needs no settings
-    from raytide.manager.settings import parse_gpus, parse_max_load  # noqa: PLC0415 - same
+    from raytide.manager import settings  # noqa: PLC0415 - same
 
+    return SharingConfig(
+        max_load_percent=_parsed("--max-load", settings.parse_max_load, max_load),
+        gpus=settings.parse_gpus(gpus),
+        rebalance_gap=_parsed("--rebalance-gap", settings.parse_gap, gap),
+        victims_per_trainer=victims,
+        reservation_s=_parsed("--reservation-period", settings.parse_seconds_or_none, reservation),
+    )
+
+
+def _parsed(flag: str, parse: Callable[[str], _Value], text: str) -> _Value:
     try:
-        return SharingConfig(max_load_percent=parse_max_load(max_load), gpus=parse_gpus(gpu_resources))
+        return parse(text)
     except ValueError as error:
-        raise click.UsageError(f"--max-load: {error}") from error
+        raise click.UsageError(f"{flag}: {error}") from error
 
 
 def _moment(text: str) -> datetime:
