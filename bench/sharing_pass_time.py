@@ -1,4 +1,6 @@
-"""P10 (and P10L, ten times as large: sharing_pass_time_large.py): how long does a sharing pass think, with 1,000 TrainingJobs of mixed requests on 500 nodes?
+"""P10: how long does a sharing pass think, with 1,000 TrainingJobs of mixed requests on 500 nodes?
+
+sharing_pass_time_large.py measures the same ten times as large.
 
 From scratch: nothing is remembered; the worst of the passes that follow each other when all jobs are new, from nothing
 placed (floors) to everything shared out. After one change: everybody runs where the plan

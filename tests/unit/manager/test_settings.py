@@ -173,7 +173,7 @@ def settings_of(monkeypatch):
 
 def test_every_option_is_a_field_of_the_settings():
     options = [option for option in command.params if option.expose_value]
-    assert len(options) == 19
+    assert len(options) == 22
     assert {option.name for option in options} <= Settings.model_fields.keys()
 
 

@@ -68,7 +68,7 @@ everywhere = settings(
     database=None,
     derandomize="RAYTIDE_EXPLORE" not in os.environ,
 )
-pytestmark = [pytest.mark.rule("TJ:4", "SC:S25"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.rule("TJ:4", "SC:S25", "D23"), pytest.mark.timeout(1800)]
 
 
 # --- one plan --------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import CAPACITY_RESERVED, HIGHER_PRIORITY, INSUFFICIENT_GPU, UNSATISFIABLE
 from support.elastic_builders import World, id_of, job, node, resizes_of, shape, stranger, waiting_of
 
-pytestmark = pytest.mark.rule("FD:SH-B9", "TJ:3.10")
+pytestmark = pytest.mark.rule("FD:SH-B9", "TJ:3.10", "D24")
 
 OLD, YOUNG, YOUNGEST = (f"2026-01-01T00:00:0{n}Z" for n in range(3))
 
