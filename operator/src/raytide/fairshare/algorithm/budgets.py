@@ -151,6 +151,7 @@ class QuotaLedger:
         self._left: dict[str, list[tuple[Quota, dict[str, int]]]] = {}
         for quota in sorted(pool.quotas, key=lambda quota: (quota.namespace, quota.name)):
             self._left.setdefault(quota.namespace, []).append((quota, dict(quota.free)))
+        self.has_any: Final = bool(self._left)
 
     def names_for(self, who: ParticipantId) -> tuple[str, ...]:
         """The quotas that the participant's pods count against."""

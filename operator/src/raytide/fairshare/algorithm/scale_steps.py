@@ -47,6 +47,8 @@ def refused_by_sums(state: State, share: ParticipantState, step: Step) -> Reject
             # A missing node is reported first: a setting may change a sum, but not a node.
             has_room = state.room.find(pods.pod) is not None
             return Rejection(INSUFFICIENT, needs=wanted(step), shortfall=shortfall if has_room else None)
+    if not state.quotas.has_any:
+        return None
     refused = state.quotas.shortfall(share.of.id, wanted(step))
     return None if refused is None else quota_refusal(refused)
 
@@ -63,7 +65,8 @@ def charge(state: State, share: ParticipantState, step: Step) -> None:
     """Charge new pods to sums and quotas; negative counts release them."""
     for pods, count in step:
         state.load.spend_limits(pods.pod, count)
-    state.quotas.spend(share.of.id, wanted(step))
+    if state.quotas.has_any:
+        state.quotas.spend(share.of.id, wanted(step))
 
 
 def wanted(step: Step) -> tuple[tuple[PodShape, int], ...]:
