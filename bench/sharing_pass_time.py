@@ -6,7 +6,8 @@ From scratch: nothing is remembered; the worst of the passes that follow each ot
 placed (floors) to everything shared out. After one change: everybody runs where the plan
 put them, and then a job ends (its room is shared out) or a new one comes (others give); measured is what a running
 operator does then, `build_snapshot()` and `allocate()`, with what it remembers of the snapshot before. CPU time of this
-process, five runs each, mean and deviation printed, the bar against the mean (PF: method).
+process with the operator's settings of the garbage collector, five runs each, mean and deviation printed, the bar against
+the mean (PF: method).
 """
 
 import gc
@@ -19,6 +20,7 @@ from random import Random
 
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.snapshot import SnapshotBuilder
+from raytide.runtime.gc_tuning import tune_gc
 from training_pools import CONFIG, Crowd, a_job, crowd, passes
 
 from rig import result, spread
@@ -98,6 +100,7 @@ def words(now: Crowd) -> str:
 
 def main(figure: Figure = P10) -> int:
     """Measure and print."""
+    tune_gc()  # as the operator, before there is anything to look at
     stages = list(passes(crowd(figure.jobs, figure.nodes)))
     runs = figure.runs
     scratch = max(told(f"from scratch, {words(now)}", halves(now, runs=runs)) for now in stages[:-1])
