@@ -147,11 +147,15 @@ class ParticipantState:
         return self.size > 0 or not self.of.is_gang or self.of.floor == 0
 
     @property
+    def has_loose(self) -> bool:
+        """Whether any of its pods has no node."""
+        companions = self.companions
+        return bool(self.instances.loose or self.cores or (companions is not None and companions.loose))
+
+    @property
     def is_complete(self) -> bool:
         """Whether it has its minimum, and all its pods have a node."""
-        companions = self.companions
-        has_loose = self.instances.loose or self.cores or (companions is not None and companions.loose)
-        return not has_loose and self.size >= self.of.floor
+        return not self.has_loose and self.size >= self.of.floor
 
     def larger(self) -> int | None:
         """The next allowed size upwards."""

@@ -58,16 +58,16 @@ class Reasons:
         reason, missing = self._why(refusal, share.of.id.namespace)
         in_full = missing if refusal.holder is None else self._why(refusal, None)[1]
         is_kept = reason in _OF_ROOM and self._is_kept(share, refusal)
-        is_reserving = share.of.id in self.reserving
+        is_reserving = bool(self.reserving) and share.of.id in self.reserving
         goal = f"to reach its minimum of {share.of.floor}" if share.is_waiting else f"to grow beyond {share.size}"
 
         def with_goal(what: str) -> str:
             what += _BESIDE if is_kept else ""
             return f"{what}, {goal}" if what else goal
 
-        return Waiting(
-            share.of.id, reason, with_goal(missing), share.is_waiting, is_kept, with_goal(in_full), is_reserving
-        )
+        message = with_goal(missing)
+        full_message = message if in_full == missing else with_goal(in_full)
+        return Waiting(share.of.id, reason, message, share.is_waiting, is_kept, full_message, is_reserving)
 
     def _why(self, refusal: Rejection, reader: str | None) -> tuple[str, str]:
         gap = refusal.shortfall

@@ -91,7 +91,7 @@ class ClusterCapacity:
     """All usable nodes and their free capacity in the course of one plan."""
 
     def __init__(self, nodes: Sequence[Node], shapes: Iterable[Shape], gpus: frozenset[str]) -> None:
-        shapes = list(shapes)
+        shapes = list({id(each): each for each in shapes}.values())  # most participants share a few objects
         self.gpus: Final = gpus
         self.resources: Final = _resources(shapes, gpus)
         self.number_of: Final = {name: number for number, name in enumerate(self.resources)}

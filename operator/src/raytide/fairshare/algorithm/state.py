@@ -152,7 +152,7 @@ def begin(pool: ClusterSnapshot) -> State:
     rank_of = {each.id: rank for rank, each in enumerate(equals)}
     shares = [build_share(each, rank_of[each.id], room, pods[each.id]) for each in participants]
     load = LoadBudget(pool, room)
-    for share in shares:
+    for share in filter(lambda each: each.has_loose, shares):
         _charge_waiting(share, load)
         _uncharge_impossible(share, room, load)
         _uncharge_unplaceable(share, load)
