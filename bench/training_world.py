@@ -1,8 +1,8 @@
 """What happens to training jobs on a cluster, in virtual time? Nodes, pods, a scheduler, and jobs that make progress.
 
 A small discrete-event simulation: `World.run` takes events in the order of their time; nothing sleeps, and what is
-random comes from a seed. Pods are bound to the node with the largest free share, as kube-scheduler's defaults do, unless the circumstances say otherwise; what fits nowhere is tried
-again after a back-off that doubles (Kubernetes 1.6), or as soon as something is freed (today's). Who decides sizes is a
+random comes from a seed. Pods are bound to the node with the largest free share, as kube-scheduler's defaults do, unless the
+circumstances say otherwise; what fits nowhere is tried again after a back-off that doubles (Kubernetes 1.6), or as soon as something is freed (today's). Who decides sizes is a
 `Policy` (training_policies.py), which sees only what an autoscaler would.
 """
 

@@ -4,17 +4,14 @@ A plan is judged by what follows from it: few resizes for each change of the wor
 The simulated cluster is that of the training benches; one hour passes in about ten milliseconds.
 """
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.explored import EXAMPLES, explored
 from training_policies import Raytide
 from training_world import Ask, Circumstances, SimNode, Submission, World
 
-EXAMPLES = max(20, int(os.environ.get("RAYTIDE_EXAMPLES", "60")) // 20)
-"""A world of hours costs as much as twenty plans."""
 MOST_TURNS = 2
 """For one job and one change of the world, and one more in all: a job that has grown on one node may then give on another
 what it could not give before, because it keeps a higher score than the receiver had. Scale-ups in a row count once: a job
@@ -85,14 +82,7 @@ def resizes(world):
     return [job.resizes for job in world.jobs]
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-    database=None,
-    derandomize="RAYTIDE_EXPLORE" not in os.environ,
-)
+@explored(max(20, EXAMPLES // 20))  # a world of hours costs as much as twenty plans
 @given(st.lists(CPUS, min_size=1, max_size=5), submissions(), circumstances())
 def test_a_job_turns_at_most_twice_for_each_change_and_then_it_is_quiet(cpus, jobs, given_circumstances):
     nodes = [SimNode(f"node-{number}", cpu * 1000, 1 << 20) for number, cpu in enumerate(cpus)]

@@ -459,6 +459,8 @@ def test_the_service_monitor_finds_the_service():
         pytest.param({"autoscaler": {"mode": "v2"}}, "/autoscaler/mode", id="an autoscaler that does not exist"),
         pytest.param({"sharing": {"maxLoad": {"cpu": 101}}}, "/sharing/maxLoad/cpu", id="more room than there is"),
         pytest.param({"sharing": {"rebalanceGap": "1.5"}}, "/sharing/rebalanceGap", id="a gap of more than all"),
+        pytest.param({"sharing": {"rebalanceGap": "3/2"}}, "/sharing/rebalanceGap", id="a gap of three halves"),
+        pytest.param({"sharing": {"reservationPeriod": "500ms"}}, "/sharing/reservationPeriod", id="half a second"),
         pytest.param({"sharing": {"victimsPerTrainer": 0}}, "/sharing/victimsPerTrainer", id="no victims"),
         pytest.param({"sharing": {"gpuResources": ["gpu"]}}, "/sharing/gpuResources/0", id="a GPU without a domain"),
         pytest.param({"podLabels": {"a": 1}}, "/podLabels/a", id="a label that is a number"),

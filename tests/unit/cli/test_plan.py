@@ -48,7 +48,7 @@ def waiting(plan: dict) -> dict:
 # --- the vectors of TJ §4 as lists of objects -------------------------------------------------------------------------------
 
 MINIMUMS_ONLY = {"rebalance": False}
-"""Otherwise a plan serves minimums and evens out in one resize of each job."""
+"""Otherwise a plan serves minimums and rebalances in one resize of each job."""
 
 VECTORS = {
     "V1 the least fulfilled is always next": (

@@ -94,7 +94,9 @@ def test_bad_objects(text, sentence):
         pytest.param(["-f", "/nonexistent.yaml"], "/nonexistent.yaml: No such file or directory", id="no such file"),
         pytest.param(["-f", "/"], "/: Is a directory", id="a directory"),
         pytest.param(
-            ["-f", "-", "--rebalance-gap", "2"], "--rebalance-gap: '2' is not from 0 to below 1", id="a gap of two"
+            ["-f", "-", "--rebalance-gap", "2"],
+            "--rebalance-gap: '2' must be at least 0 and below 1",
+            id="a gap of two",
         ),
         pytest.param(["-f", "-", "--max-load", "cpu=0"], "--max-load: 'cpu=0' is not RESOURCE=PERCENT", id="no load"),
         pytest.param(

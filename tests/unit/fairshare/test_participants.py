@@ -21,7 +21,7 @@ from raytide.api.sharing_record import UNSCHEDULABLE, ResizeNote, SharingRecord,
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import size_for
 from raytide.fairshare.algorithm.allocate import allocate
-from raytide.fairshare.algorithm.model import INSUFFICIENT, Core, Requirement, Taint, Toleration
+from raytide.fairshare.algorithm.model import INSUFFICIENT, AllocationOptions, Core, Requirement, Taint, Toleration
 from raytide.fairshare.pod_requirements import role_shape, shape_from
 from raytide.fairshare.snapshot import SnapshotBuilder, build_snapshot
 from raytide.trainingjob.manifests.objects import build_pod
@@ -505,6 +505,10 @@ def test_options_come_from_the_settings():
     options = made(config=config).options
     assert (options.max_load_percent, options.gpus) == ({"cpu": 90}, {"x.com/gpu"})
     assert (options.rebalance_gap, options.victims_per_instance) == (Fraction(1, 5), 3)
+
+
+def test_the_settings_have_the_planners_defaults():
+    assert build_snapshot([], [], [], config=SharingConfig(), now=NOW).options == AllocationOptions()
 
 
 @pytest.mark.rule("FD:SH-B9")

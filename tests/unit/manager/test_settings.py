@@ -131,10 +131,13 @@ def test_namespaces(text, expected):
         pytest.param(["--feature-gates", "X=true"], "unknown feature gate 'X'; known are", id="an unknown gate"),
         pytest.param(["--enable-metrics=false"], "use --metrics-addr=0", id="metrics switched off KubeRay's way"),
         pytest.param(["--forced-cluster-upgrade"], "it has no effect", id="a flag that does nothing in KubeRay either"),
-        pytest.param(["--rebalance-gap", "1"], "'1' is not from 0 to below 1", id="a gap of all"),
-        pytest.param(["--rebalance-gap", "-1/3"], "'-1/3' is not from 0 to below 1", id="a gap below nothing"),
+        pytest.param(["--rebalance-gap", "1"], "'1' must be at least 0 and below 1", id="a gap of all"),
+        pytest.param(["--rebalance-gap", "-1/3"], "'-1/3' must be at least 0 and below 1", id="a gap below nothing"),
         pytest.param(
             ["--rebalance-gap", "1/0"], "'1/0' is not a fraction such as 1/3 or 0.25", id="a gap of no number"
+        ),
+        pytest.param(
+            ["--rebalance-gap", "0.9999"], "'0.9999' must be at least 0 and below 1", id="a gap of nearly all"
         ),
         pytest.param(["--victims-per-trainer", "0"], "0 is not in the range 1<=x<=1000", id="no victims"),
         pytest.param(

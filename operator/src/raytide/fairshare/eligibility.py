@@ -43,8 +43,7 @@ FRESH_S: Final = 60
 """Seconds after a resize during which capacity is kept for a job whose cooldown has not ended."""
 BURST_S: Final = 180
 """A job that was resized twice in so many seconds is in a burst: jobs come or go one after the other, and each resizes it
-anyway. So small differences between two such jobs are corrected too, and a minute after the last arrival all are even
-(SC:S25)."""
+anyway. So small differences between two such jobs are corrected too, and soon after the last arrival all are even (SC:S25)."""
 _IN_VAIN: Final = frozenset({UNSCHEDULABLE, CREATION_FORBIDDEN})
 IN_A_ROW: Final = timedelta(seconds=2 * LONGEST_DISTANCE_S)
 """Failed attempts further apart than this do not lengthen the wait."""

@@ -107,12 +107,12 @@ def parse_gpus(text: str) -> frozenset[str]:
 def parse_gap(text: str) -> Fraction:
     """Parse a part of a score such as `1/3` or `0.25`; raises ValueError unless it is from 0 to below 1."""
     try:
-        gap = Fraction(text.strip())
+        gap = Fraction(text.strip()).limit_denominator(1000)
     except (ValueError, ZeroDivisionError) as error:
         raise ValueError(f"{text!r} is not a fraction such as 1/3 or 0.25") from error
     if not 0 <= gap < 1:
-        raise ValueError(f"{text!r} is not from 0 to below 1")
-    return gap.limit_denominator(1000)
+        raise ValueError(f"{text!r} must be at least 0 and below 1")
+    return gap
 
 
 FeatureGates = Annotated[frozenset[str], NoDecode, _read_as(parse_feature_gates)]

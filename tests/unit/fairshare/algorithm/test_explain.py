@@ -126,6 +126,27 @@ def full() -> World:
             id="nor from a cool-down",
         ),
         pytest.param(
+            World(
+                [node(cpu=8)],
+                [
+                    job("low", 2, 8, 7, may_shrink=False, rebalances=True),
+                    job("a", 1, 3, 1, priority=5, rebalances=True),
+                ],
+            ),
+            "a",
+            ["default/low: 7 cpu, with 7 of 2 to 8; it is in a cooldown"],
+            id="growth of a higher priority waits for a cooldown too",
+        ),
+        pytest.param(
+            World(
+                [node(cpu=12)],
+                [job("low", 2, 20, 12, rebalances=True), job("a", 0, 1, 0, cpu=10, priority=5, rebalances=True)],
+            ),
+            "a",
+            ["default/low: 12 cpu, with 12 of 2 to 20; it is scaled down to 2 for jobs of a higher priority"],
+            id="a lower priority gives, though not nine trainers for one",
+        ),
+        pytest.param(
             World([node(cpu=8, used=amounts(cpu=5))], [job("b", 2, 2, 2), job("a", 1, 3, 1)]),
             "a",
             ["default/b: 2 cpu, with 2 of 2 to 2; it is at its minimum", "pods of other workloads: 5 cpu"],

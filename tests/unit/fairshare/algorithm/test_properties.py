@@ -7,7 +7,6 @@ for where that cannot matter.
 """
 
 import itertools
-import os
 import random
 import time
 from collections import Counter
@@ -17,7 +16,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, assume, given, reject, settings
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
 from raytide.api.sharing_record import (
@@ -54,20 +53,13 @@ from support.elastic_builders import (
     stranger,
     waiting_of,
 )
+from support.explored import EXAMPLES, explored
 from unit.fairshare.algorithm.random_snapshots import equal_worlds, worlds
 
-EXAMPLES = int(os.environ.get("RAYTIDE_EXAMPLES", "60"))
 PATIENCE_S = 0.1
 """SC:S25: for one plan."""
 
-everywhere = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-    database=None,
-    derandomize="RAYTIDE_EXPLORE" not in os.environ,
-)
+everywhere = explored()
 pytestmark = [pytest.mark.rule("TJ:4", "SC:S25", "D23"), pytest.mark.timeout(1800)]
 
 
@@ -473,12 +465,12 @@ def test_no_more_than_twice_the_fewest_victims_go_for_a_minimum(seed):
         assert fewest is not None
         assert gone <= 2 * fewest
     elif fewest:
-        assert waiting_of(plan), "nobody was found although somebody could give"
+        assert waiting_of(plan), "no donor was found although one could give"
 
 
 @everywhere
 @given(worlds())
-def test_nobody_is_shrunk_if_nobody_gets_more(world):
+def test_no_job_shrinks_if_no_other_one_gets_more(world):
     plan = allocate(everybody_rebalances(world).pool())
     grown = {one.id for one in plan.resizes if one.after > one.before}
     for one in plan.resizes:

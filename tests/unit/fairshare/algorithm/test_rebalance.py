@@ -146,7 +146,7 @@ def test_for_a_minimum_the_fewest_go():
     assert resizes_of(allocate(world.pool())) == {"large": -1, "new": 1}
     alone = placed(World(spots, [small, large]).changed(large={"floor": 2}), small="abcabc", large="de")
     alone.add(job("new", 1, 1, 0, cpu=2, is_gang=True))
-    assert resizes_of(allocate(alone.pool())) == {"small": -2, "new": 1}, "where nobody else can give, they do"
+    assert resizes_of(allocate(alone.pool())) == {"small": -2, "new": 1}, "where no other job can give, they do"
 
 
 @pytest.mark.rule("TJ:7.11")

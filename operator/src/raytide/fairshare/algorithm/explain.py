@@ -115,7 +115,7 @@ def _said(waiting: Waiting | None) -> list[str]:
         return []
     said = f"{waiting.reason}: {waiting.full_message or waiting.message}"
     return (
-        [said, f"{RESERVED_FOR_IT}: jobs behind it start only on what it does not need"]
+        [said, f"{RESERVED_FOR_IT}: gangs behind it start only on capacity that it does not need"]
         if waiting.is_reserving
         else [said]
     )
@@ -326,9 +326,12 @@ def _gives(other: Participant, one: Participant, sizes: Mapping[ParticipantId, i
         return "scaling is disabled for it"
     if sizes[other.id] <= other.floor:
         return "it is at its minimum"
-    if not other.may_shrink and other.priority == one.priority:
+    is_minimum = one.current < one.floor
+    if not other.may_shrink and (other.priority == one.priority or not is_minimum):
         return "it is in a cooldown"
-    if one.rebalances and other.rebalances and one.priority == other.priority:
+    if one.rebalances and other.rebalances and other.priority < one.priority:
+        return f"it is scaled down to {other.floor} for jobs of a higher priority"
+    if one.rebalances and other.rebalances:
         return f"it is scaled down to {other.floor} for jobs below their minimum, and for others once they are much less fulfilled"
     return f"it is scaled down to {other.floor}, but only for jobs below their minimum"
 

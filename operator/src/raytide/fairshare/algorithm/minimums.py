@@ -153,9 +153,8 @@ class MinimumGuarantees:
         """Whether it would have its minimum without the reservation of another participant; nothing is changed."""
         self._reservations.lift()
         claim = Claim(Scope.MINIMUM, share.of.priority, tuple(needs), share)
-        attempt: Preemption | None = Preemption(self.state, claim)
-        if attempt is not None and not attempt.places():
-            attempt = self._attempt(claim)
+        free = Preemption(self.state, claim)
+        attempt = free if free.places() else self._attempt(claim)
         if attempt is not None:
             attempt.undo()
         self._reservations.enforce()

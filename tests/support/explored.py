@@ -1,0 +1,20 @@
+"""Settings of the properties: how many examples hypothesis draws, the same ones in each run unless RAYTIDE_EXPLORE is set."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+EXAMPLES = int(os.environ.get("RAYTIDE_EXAMPLES", "60"))
+"""Random snapshots for one property of one plan; `make properties` draws 10,000."""
+
+
+def explored(examples: int = EXAMPLES) -> settings:
+    """A decorator for a property that draws so many examples, without a deadline, and prints how to reproduce a failure."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+        database=None,
+        derandomize="RAYTIDE_EXPLORE" not in os.environ,
+    )
