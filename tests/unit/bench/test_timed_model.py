@@ -113,4 +113,4 @@ def test_trainers_that_terminate_slowly_are_not_resized_in_turn_for_ever(stop_s)
     world.submit(Submission(name="b", at_s=5.0, low=2, high=22, trainer=Ask(4000, 1), initial=2))
     world.run(HOUR_S)
     assert sum(resizes(world)) <= 8
-    assert {job.of.name: sum(pod.is_running for pod in job.pods) for job in world.jobs} == {"a": 4, "b": 5}
+    assert {job.of.name: sum(pod.is_running for pod in job.pods) for job in world.jobs} == {"a": 8, "b": 4}

@@ -104,7 +104,7 @@ def test_raytide_fills_the_cluster_and_gives_a_new_job_its_minimum() -> None:
     assert sizes(there) == {"old": 8}
     submitted(there, "new", at_s=100.0)
     there.run(101.5)
-    assert sizes(there) == {"old": 5, "new": 2}, "one more is for the new job's growth"
+    assert sizes(there) == {"old": 4, "new": 2}, "two more are for the new job's growth"
     there.run(120.0)
     assert there.jobs[1].complete_s == pytest.approx(100.0 + 1.0 + 5.0 + 3.0)
 

@@ -94,9 +94,8 @@ def preference(share: ParticipantState, score: int, gap: Fraction) -> int:
 
 def _first_above(donor: ParticipantState, score: int) -> int:
     """The smallest size, allowed or not, with a score above `score`."""
-    span = donor.of.ceiling - donor.of.floor
-    surplus = (score * span) >> SCORE_BITS
-    while (surplus << SCORE_BITS) // span <= score:
+    surplus = (score * donor.span) >> SCORE_BITS
+    while (surplus << SCORE_BITS) // donor.span <= score:
         surplus += 1
     return donor.of.floor + surplus
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from raytide.api.sharing_record import REBALANCED
+from raytide.fairshare.algorithm.capacity_index import times_that_fit
 from raytide.fairshare.algorithm.model import Participant, ParticipantId
 from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
 
@@ -88,6 +89,9 @@ class ParticipantState:
     cores: list[Pods]
     has_gpus: bool = False
     """Whether its instances request GPUs."""
+    span: int = 0
+    """The number of instances above the minimum at which the score is 1: up to the maximum, but at most as many as the
+    nodes that it may use could hold if they were empty. A maximum beyond that would only buy a lower score."""
     began_at: int = 0
     """Its score before the plan."""
     segments: list[ResizeStep] = field(default_factory=list)
@@ -107,13 +111,11 @@ class ParticipantState:
     @property
     def score(self) -> int:
         """The fulfilment score as a whole number; exact to compare."""
-        span = self.of.ceiling - self.of.floor
-        return ((self.size - self.of.floor) << SCORE_BITS) // span if span > 0 else 1 << SCORE_BITS
+        return self.score_if(self.size)
 
     def score_if(self, size: int) -> int:
         """The score it would have at another size."""
-        span = self.of.ceiling - self.of.floor
-        return ((size - self.of.floor) << SCORE_BITS) // span if span > 0 else 1 << SCORE_BITS
+        return ((size - self.of.floor) << SCORE_BITS) // self.span if self.span > 0 else 1 << SCORE_BITS
 
     def companions_at(self, size: int) -> int:
         """How many companions go with that size."""
@@ -294,10 +296,18 @@ def build_share(participant: Participant, rank: int, room: ClusterCapacity, pod:
         companions = _pods(room.pod(companion.shape), companion.placed, count, list(reversed(companion.leaves_first)))
     cores = [Pods(room.pod(core.shape), {}, core.missing) for core in participant.core if core.missing > 0]
     share = ParticipantState(participant, rank, size, instances, companions, cores, has_gpus=pod.size[0] > 0)
+    share.span = _span(participant, pod)
     share.uncreated, share.began_at = participant.uncreated, share.score
     for pods in share.all_pods():
         pods.owner = share
     return share
+
+
+def _span(participant: Participant, pod: PodShape) -> int:
+    if not participant.is_elastic:
+        return 0
+    reachable = times_that_fit(pod.wants, pod.order.allocatable)
+    return max(1, min(participant.ceiling, reachable) - participant.floor)
 
 
 def _pods(pod: PodShape, placed: Mapping[str, int], count: int, leaves_first: list[str]) -> Pods:

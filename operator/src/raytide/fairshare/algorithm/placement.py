@@ -57,6 +57,8 @@ class NodeOrder:
 
     spots: list[NodeCapacity]
     rank: dict[int, int]
+    allocatable: Vector
+    """Of all of them together."""
     asked: int = 0
     """Number of shapes that have used it."""
     index: CapacityIndex | None = None
@@ -172,9 +174,13 @@ class ClusterCapacity:
         if found is None:
             spots = [self.spots[index] for index in self._kinds.admitting(constraints)]
             spots.sort(key=lambda spot: self._preference(spot, gpu))
-            found = NodeOrder(spots, {spot.index: rank for rank, spot in enumerate(spots)})
+            found = NodeOrder(spots, {spot.index: rank for rank, spot in enumerate(spots)}, self._allocatable(spots))
             self._orders[constraints, gpu] = found
         return found
+
+    def _allocatable(self, spots: Iterable[NodeCapacity]) -> Vector:
+        nodes = [self.nodes[spot.index].allocatable for spot in spots]
+        return [sum(node.get(name, ANY_NUMBER if name == PODS else 0) for node in nodes) for name in self.resources]
 
     def _counts_of_kinds(self, constraints: Iterable[Constraints]) -> list[int]:
         """How many different kinds of pods may use each node."""
