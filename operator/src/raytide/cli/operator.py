@@ -251,7 +251,7 @@ def _setting(field: str, flag: str, **attributes: Any) -> Callable[[Command], Co
     default="1/3",
     show_default=True,
     callback=_checked(parse_gap),
-    help="Part of a TrainingJob's score by which another one has to be behind before trainers move to it.",
+    help="Fraction of a TrainingJob's score by which another job's must be lower before trainers move to it.",
 )
 @_setting(
     "victims_per_trainer",
@@ -259,7 +259,7 @@ def _setting(field: str, flag: str, **attributes: Any) -> Callable[[Command], Co
     default=8,
     show_default=True,
     type=click.IntRange(1, 1000),
-    help="Maximum number of trainers that go for one that another TrainingJob gains above its minimum.",
+    help="Maximum number of trainers removed for each trainer that another TrainingJob gains above its minimum.",
 )
 @_setting(
     "reservation_s",
@@ -267,7 +267,7 @@ def _setting(field: str, flag: str, **attributes: Any) -> Callable[[Command], Co
     default="10m",
     show_default=True,
     callback=_checked(parse_seconds_or_none),
-    help="How long the first TrainingJob in line keeps a reservation, and then has none; 0s: no reservations.",
+    help="How long the first TrainingJob in line keeps a reservation before it has none for the same time; 0s: no reservations.",
 )
 @_setting(
     "etcd_image",

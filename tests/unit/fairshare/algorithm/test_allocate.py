@@ -230,7 +230,7 @@ def test_nobody_takes_from_a_higher_priority():
     plan = plan_of(world)
     assert (plan.resizes, waiting_of(plan)) == ((), {"new": HIGHER_PRIORITY})
     assert said_to(plan, "new") == (
-        "needs 2 x (1 cpu), held by default/high, which has a higher priority, to reach its minimum of 2"
+        "needs 2 x (1 cpu) to reach its minimum of 2, held by default/high, which has a higher priority"
     )
 
 

@@ -163,7 +163,7 @@ def test_with_rebalancing_they_meet_in_one_resize_each():
     assert [(one.reason, one.is_released) for one in plan.resizes] == [(REBALANCED, True), (REBALANCED, False)]
     assert [one.message for one in plan.resizes] == [
         "ScaledDown 20→11 for default/B, which is less fulfilled",
-        "ScaledUp 2→11 with capacity of other jobs, as soon as terminating pods are gone",
+        "ScaledUp 2→11 with capacity from other jobs, as soon as terminating pods are gone",
     ]
     world = world.carried_out(plan)
     assert world.sizes() == {"A": 11, "B": 11}

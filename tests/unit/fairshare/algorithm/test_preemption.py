@@ -133,7 +133,7 @@ def test_the_message_names_the_priority():
     jobs = [job("a", 4, 6, 6, rebalances=True), job("b", 4, 6, 4, rebalances=True, priority=9)]
     shrink, growth = allocate(World([node(cpu=10)], jobs).pool()).resizes
     assert (shrink.reason, shrink.message) == (REBALANCED, "ScaledDown 6→4 for default/b, which has a higher priority")
-    assert growth.message == "ScaledUp 4→6 with capacity of other jobs, as soon as terminating pods are gone"
+    assert growth.message == "ScaledUp 4→6 with capacity from other jobs, as soon as terminating pods are gone"
 
 
 # --- what others do elsewhere ----------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def test_younger_gangs_do_not_start_on_what_the_first_in_line_needs():
     assert waiting_of(plan) == {"large": INSUFFICIENT_GPU, **{f"small-{n}": CAPACITY_RESERVED for n in range(4)}}
     assert reserving(plan) == {"large"}
     assert message_to(plan, "small-0") == (
-        "needs 1 x (1 nvidia.com/gpu and 1 cpu), reserved for default/large, which comes first, to reach its minimum of 1"
+        "needs 1 x (1 nvidia.com/gpu and 1 cpu) to reach its minimum of 1, reserved for default/large (first in line)"
     )
 
 
@@ -139,7 +139,7 @@ def test_an_unsatisfiable_one_behind_it_is_told_so():
 def test_a_name_of_another_namespace_is_not_told():
     plan = allocate(crowded(gang("small", 1, namespace="elsewhere")).pool())
     (said,) = (one for one in plan.waiting if one.id.name == "small")
-    assert "reserved for a job of another namespace, which comes first" in said.message
+    assert "reserved for a job of another namespace (first in line)" in said.message
     assert "default/large" in said.full_message
 
 

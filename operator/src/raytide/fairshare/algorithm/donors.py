@@ -1,7 +1,6 @@
 """Donors: which participant gives capacity to which claim, and down to which size.
 
-One table for all claims. Nothing below a minimum is given, nothing to a lower priority, and nothing by a participant
-whose scaling is disabled.
+One table for all claims. No participant shrinks below its minimum, for a lower priority, or if its scaling is disabled.
 
 | claim | given by | down to |
 |---|---|---|
@@ -9,11 +8,11 @@ whose scaling is disabled.
 | pods of other workloads | a lower priority that yields to pods | its minimum |
 | growth | a lower priority that rebalances, outside its cooldown | its minimum |
 | growth with GPUs | the same priority without GPUs, likewise: no GPU stays idle for want of CPUs | its minimum |
-| growth | the same priority, likewise, further ahead than the gap, not GPUs for a receiver without | a higher score than the receiver has |
+| growth | the same priority, likewise, ahead by more than the gap; with GPUs only if the receiver has GPUs | a higher score than the receiver has |
 
 The gap is a part of the donor's score. It does not count between two participants that are resized in this plan or are in
 a burst of resizes: these are made even. Outside a burst, a participant that the plan has resized already is preferred,
-by half the gap (`preference`): few give much, instead of all giving a little.
+by half the gap (`preference`), so that few participants are resized.
 
 `Potential` is the upper bound of each node's capacity if all donors of a claim gave everything, so that a hopeless claim
 costs almost nothing. Pure; rules TJ §3 rows 6, 7, 16; called by `preemption.py`, `minimums.py` and `grow.py`.

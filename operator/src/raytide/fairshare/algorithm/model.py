@@ -182,12 +182,11 @@ class Participant:
     is_accounted_by_limits: bool = True
     """Whether its growth also has to fit by limits (TJ §3 row 5)."""
     rebalances: bool = False
-    """Whether it takes part in rebalancing between unequal participants while none waits (TJ §3 row 16)."""
+    """Whether it takes part in rebalancing, as a donor and as a receiver (TJ §3 row 16)."""
     is_in_burst: bool = False
     """Resized twice a short time ago: differences to others like it are corrected to the last step."""
     is_fresh: bool = False
-    """Whether it was resized a moment ago: its share of released capacity is kept for it while it rests, and
-    rebalancing with it goes on down to the last step."""
+    """Whether it was resized a moment ago: its share of released capacity is kept for it while it rests."""
     is_reservation_lapsed: bool = False
     """Whether it has had a reservation for so long that those behind it in line come first for a while."""
     yields: bool = False

@@ -35,6 +35,11 @@ from raytide.fairshare.algorithm.resize_messages import job_name
 from raytide.fairshare.algorithm.state import Rejection, State
 
 _OF_ROOM: Final = (INSUFFICIENT, INSUFFICIENT_GPU, FRAGMENTED)
+_HELD: Final = {
+    CAPACITY_RESERVED: "reserved for {} (first in line)",
+    COOLING_DOWN: "held by {}, which is in a cooldown",
+    HIGHER_PRIORITY: "held by {}, which has a higher priority",
+}
 _BESIDE: Final = " beside the capacity reserved for pending pods of other workloads"
 """Without names and numbers, which would change all the time."""
 
@@ -55,21 +60,21 @@ class Reasons:
 
     def waiting(self, share: ParticipantState, refusal: Rejection) -> Waiting:
         """Why the participant waits, or is not larger."""
-        reason, missing = self._why(refusal, share.of.id.namespace)
-        in_full = missing if refusal.holder is None else self._why(refusal, None)[1]
+        reason, missing = self._why(refusal)
         is_kept = reason in _OF_ROOM and self._is_kept(share, refusal)
         is_reserving = bool(self.reserving) and share.of.id in self.reserving
         goal = f"to reach its minimum of {share.of.floor}" if share.is_waiting else f"to grow beyond {share.size}"
 
-        def with_goal(what: str) -> str:
-            what += _BESIDE if is_kept else ""
-            return f"{what}, {goal}" if what else goal
-
-        message = with_goal(missing)
-        full_message = message if in_full == missing else with_goal(in_full)
+        if refusal.needs and reason in _HELD:  # what is held, for what, and by which job
+            message, full_message = (
+                f"{missing} {goal}, {_held(refusal, each)}" for each in (share.of.id.namespace, None)
+            )
+        else:
+            what = missing + (_BESIDE if is_kept else "")
+            message = full_message = f"{what}, {goal}" if what else goal
         return Waiting(share.of.id, reason, message, share.is_waiting, is_kept, full_message, is_reserving)
 
-    def _why(self, refusal: Rejection, reader: str | None) -> tuple[str, str]:
+    def _why(self, refusal: Rejection) -> tuple[str, str]:
         gap = refusal.shortfall
         if refusal.kind == QUOTA_EXCEEDED and gap is not None:
             left = spell(gap.resource, gap.left)
@@ -90,14 +95,8 @@ class Reasons:
             )
         if refusal.kind == COOLING_DOWN and not refusal.needs:
             return COOLING_DOWN, "is in a cooldown, because its last resize is recent or not complete"
-        if refusal.kind == CAPACITY_RESERVED:
-            who = job_name(refusal.holder, reader) if refusal.holder else "another job"
-            return refusal.kind, f"{_needed(self.state, refusal.needs)}, reserved for {who}, which comes first"
-        if refusal.kind in (COOLING_DOWN, HIGHER_PRIORITY):
-            why = "is in a cooldown" if refusal.kind == COOLING_DOWN else "has a higher priority"
-            who = job_name(refusal.holder, reader) if refusal.holder else "another job"
-            holder = f"{who}, which {why}"
-            return refusal.kind, f"{_needed(self.state, refusal.needs)}, held by {holder}"
+        if refusal.kind in _HELD:
+            return refusal.kind, _needed(self.state, refusal.needs)
         return self._no_room(refusal.needs)
 
     # --- capacity that is kept for pods of other workloads -------------------------------------------------------------
@@ -237,6 +236,10 @@ def _requests_text(state: State, pod: PodShape) -> str:
     names = state.room.resources
     parts = [spell_with_name(names[number], amount) for number, amount in pod.wants if names[number] != PODS]
     return " and ".join(parts) or "a pod slot"
+
+
+def _held(refusal: Rejection, reader: str | None) -> str:
+    return _HELD[refusal.kind].format(job_name(refusal.holder, reader) if refusal.holder else "another job")
 
 
 def _needed(state: State, needs: Iterable[tuple[PodShape, int]]) -> str:

@@ -2,9 +2,8 @@
 
 A minimum is granted as a whole and is never reclaimed, so a large gang would wait for ever while smaller ones behind it
 fit into whatever becomes free. In each pool of nodes, the first participant below its minimum for which the cluster is
-large enough gets a reservation: minimums behind it get nothing that it needs. Growth ignores reservations, because
-what is above a minimum is reclaimed as soon as the first in line can start; so do pods that exist already, because
-kube-scheduler does.
+large enough gets a reservation: minimums behind it get nothing that it needs. Growth ignores reservations, so that no capacity is idle while a participant can grow; so do pods
+that exist already, because kube-scheduler does.
 
 A reservation lapses after a while, and returns later (`Participant.is_reservation_lapsed`). Mutable, local to one call of
 `allocate`; called by `minimums.py` (TJ §3 row 10; FD:SH-B9).

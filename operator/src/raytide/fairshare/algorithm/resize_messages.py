@@ -67,7 +67,7 @@ def _larger(share: ParticipantState, segment: ResizeStep, sizes: str) -> str:
     if segment.reason == REACHING_MINIMUM:
         return f"ScaledUp {sizes} to reach its minimum of {share.of.floor}{later}"
     if segment.reason == REBALANCED:
-        return f"ScaledUp {sizes} with capacity of other jobs{later}"
+        return f"ScaledUp {sizes} with capacity from other jobs{later}"
     return f"ScaledUp {sizes} into free capacity{later}"
 
 
@@ -97,7 +97,7 @@ def _receivers(donor: ParticipantState, receivers: Sequence[ParticipantState], r
 
 _CLAIMS: Final = {
     "priority": ("has a higher priority", "have a higher priority"),
-    "gpus": ("needs it to use free GPUs", "need it to use free GPUs"),
+    "gpus": ("needs the capacity to use idle GPUs", "need the capacity to use idle GPUs"),
     "score": ("is less fulfilled", "are less fulfilled"),
 }
 """Why a participant gets what another one has above its minimum: for one, and for several."""
