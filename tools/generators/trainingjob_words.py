@@ -116,7 +116,7 @@ SPEC_WORDS = {
     "status.failures.counted": "Ended pods that still exist and have been counted.",
     "status.trainer.completedIndexes": "Indexes of trainers that succeeded, such as 0-3,5.",
     "status.trainer.failedIndexes": "Indexes of trainers that failed and are not replaced.",
-    "status.trainer.fulfillment": "Score: 0 at min-instance, 1 at max-instance. The job with the lowest score is scaled up first.",
+    "status.trainer.fulfillment": "Score: 0 at min-instance, 1 at max-instance. Fair sharing computes it with the number of trainers that the nodes could hold if that is below max-instance. The job with the lowest score is scaled up first.",
     "status.trainer.replicas": "Number of trainer pods.",
     "status.waiting": "Why the job is waiting, if it is.",
 }
