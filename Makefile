@@ -86,7 +86,7 @@ cloud-days: setup ## 200 random days in a cloud of operator and autoscaler (DAYS
 	@$(PYTEST) tests/simulation/test_cloud_days.py --at-least 1 --cloud-days $(if $(DAYS),$(DAYS),200) $(if $(SEED),--cloud-seed $(SEED))
 
 properties: setup ## what holds of every plan of the fair sharing, of 10,000 random clusters each (EXAMPLES=n), of 500 over hours, and of 520 objects drawn from the CRDs
-	@RAYTIDE_EXAMPLES=$(if $(EXAMPLES),$(EXAMPLES),10000) $(PYTEST) $(SHARED) --at-least 31 tests/unit/fairshare/algorithm/test_properties.py tests/unit/bench/test_timed_model.py
+	@RAYTIDE_EXAMPLES=$(if $(EXAMPLES),$(EXAMPLES),10000) $(PYTEST) $(SHARED) --at-least 36 tests/unit/fairshare/algorithm/test_properties.py tests/unit/fairshare/algorithm/test_tenant_properties.py tests/unit/bench/test_timed_model.py
 	@$(PYTEST) --at-least 20 --specs-batches 10 tests/simulation/test_generated_specs.py
 
 mutate: setup ## eighteen deliberate mutations must each turn the simulation red

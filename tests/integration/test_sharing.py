@@ -20,6 +20,7 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.config import JobConfig, SharingConfig
 from raytide.api.gang_admission import is_admitted
 from raytide.api.sharing_record import parse_record
+from raytide.api.tenants import TENANT_LABEL, parse_tenants
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import size_for
 from raytide.fairshare import participants
@@ -222,6 +223,20 @@ async def test_a_reservation_lapses_though_nothing_happens(scene, tmp_path):
         assert scene.record("small").waiting.reason == "CapacityReserved"
         await scene.settled("small", 1)
         assert scene.record("large").waiting.reserved_since is not None
+
+
+@pytest.mark.rule("TJ:7.13", "D25")
+async def test_a_tenant_grows_to_its_borrowing_limit_until_its_namespace_loses_the_label(scene, tmp_path):
+    tenants = parse_tenants("[{name: a, nominalQuota: {nvidia.com/gpu: 2}, borrowingLimit: {nvidia.com/gpu: 1}}]")
+    namespace = path_of("namespaces", "", scene.namespace)
+    scene.cluster.done("PATCH", namespace, {"metadata": {"labels": {TENANT_LABEL: "a"}}}, content_type=MERGE)
+    async with scene.shared(tmp_path, replace(CONFIG, tenants=tenants)):
+        scene.submit("limited", 1, 8)
+        await scene.settled("limited", 3)
+        await until("it says why", lambda: scene.record("limited").waiting.reason == "QuotaExceeded")
+        assert "borrowing limit of tenant a have 0 left of 1 nvidia.com/gpu" in scene.record("limited").waiting.message
+        scene.cluster.done("PATCH", namespace, {"metadata": {"labels": {TENANT_LABEL: None}}}, content_type=MERGE)
+        await scene.settled("limited", 8)
 
 
 @pytest.mark.rule("TJ:3.19")

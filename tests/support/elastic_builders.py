@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from raytide.api.tenants import Tenant
 from raytide.fairshare.algorithm.model import (
     CPU,
     MEMORY,
@@ -257,7 +258,9 @@ class World:
         strangers: Iterable[ExternalPods] = (),
         quotas: Iterable[Quota] = (),
         options: AllocationOptions | None = None,
+        tenants: Iterable[Tenant] = (),
     ) -> None:
+        self.tenants = tuple(tenants)
         self.nodes = tuple(nodes)
         self.strangers = tuple(strangers)
         self.quotas = tuple(quotas)
@@ -365,6 +368,7 @@ class World:
             participants=tuple(self._participant(pods) for pods in self.jobs.values()),
             external_pods=self.strangers,
             quotas=tuple(self._remaining(one) for one in self.quotas),
+            tenants=self.tenants,
             options=self.options,
         )
 
@@ -411,7 +415,9 @@ class World:
     # --- plans ---
 
     def copy(self) -> "World":
-        other = World(self.nodes, strangers=self.strangers, quotas=self.quotas, options=self.options)
+        other = World(
+            self.nodes, strangers=self.strangers, quotas=self.quotas, options=self.options, tenants=self.tenants
+        )
         other.jobs = {id_: pods.copy() for id_, pods in self.jobs.items()}
         other.leaving, other.unsettled = self.leaving, self.unsettled
         return other

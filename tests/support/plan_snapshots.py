@@ -77,6 +77,12 @@ def trainer_pod(job_name: str, index: int, *, on: str = "", cpu: str | int = 1) 
     return pod(f"{job_name}-trainer-{index}", on=on, cpu=cpu, labels=labels, ownerReferences=[owner])
 
 
+def namespace(name: str, tenant: str = "") -> Json:
+    """A Namespace, with the label of its tenant."""
+    labels = {"raytide.io/tenant": tenant} if tenant else {}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
 def quota(namespace: str = "default", *, used: Json | None = None, **hard: Any) -> Json:
     """A ResourceQuota."""
     return {

@@ -43,8 +43,10 @@ def build_rules() -> str:
 
 def _rule(permission: Permission) -> str:
     optional = "" if permission.is_required else "optional: "
-    only = f'{{{{- if eq .Values.autoscaler.mode "{permission.mode}" }}}}\n' if permission.mode else ""
-    end = "{{- end }}\n" if permission.mode else ""
+    condition = f'eq .Values.autoscaler.mode "{permission.mode}"' if permission.mode else ""
+    condition = ".Values.sharing.tenants" if permission.is_for_tenants else condition
+    only = f"{{{{- if {condition} }}}}\n" if condition else ""
+    end = "{{- end }}\n" if condition else ""
     return (
         f"{only}"
         f"# {optional}to {permission.purpose}\n"
@@ -62,6 +64,7 @@ def build_rights_table() -> str:
         group = f"`{permission.group}`" if permission.group else "core"
         optional = "" if permission.is_required else " (optional)"
         optional += f" (only with `autoscaler.mode: {permission.mode}`)" if permission.mode else ""
+        optional += " (only with `sharing.tenants`)" if permission.is_for_tenants else ""
         verbs = ", ".join(permission.verbs)
         where = WHERE[permission.scope]
         lines.append(f"| {group} | `{permission.resource}` | {verbs} | {where} | {permission.purpose}{optional} |")

@@ -37,6 +37,9 @@
 {{- with .Values.sharing.reservationPeriod }}
 - --reservation-period={{ . }}
 {{- end }}
+{{- with .Values.sharing.tenants }}
+- --tenants={{ toJson . }}
+{{- end }}
 {{- with .Values.trainingJob.etcdImage }}
 - --etcd-image={{ . }}
 {{- end }}

@@ -121,6 +121,12 @@
 - apiGroups: ["scheduling.k8s.io"]
   resources: [priorityclasses]
   verbs: [list, watch]
+{{- if .Values.sharing.tenants }}
+# optional: to read the tenants of jobs, which are labels of namespaces
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [list, watch]
+{{- end }}
 {{- end -}}
 
 {{- define "raytide.rules.everywhere" -}}

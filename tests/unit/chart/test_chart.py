@@ -18,6 +18,7 @@ pytestmark = pytest.mark.helm
 CHART = Path(__file__).parents[3] / "helm" / "raytide"
 KUBERNETES = "1.35.0"
 HIGHLY_AVAILABLE = {"replicas": 2}
+TENANT = {"name": "a", "nominalQuota": {"cpu": 4, "nvidia.com/gpu": "8"}, "weight": 2}
 NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}
 EVERYTHING = {
     "replicas": 3,
@@ -87,8 +88,8 @@ def granted(role):
     )
 
 
-def table(*scopes, mode="raytide"):
-    rows = permissions_for(mode)
+def table(*scopes, mode="raytide", has_tenants=False):
+    rows = permissions_for(mode, has_tenants=has_tenants)
     return Counter(triples_of(p for scope in scopes for p in permissions_in(scope) if p in rows))
 
 
@@ -122,6 +123,15 @@ def test_all_namespaces_take_one_cluster_role_with_the_table():
 def test_only_where_rays_autoscaler_is_the_rule_may_the_operator_pass_on_to_write_to_pods():
     (role,) = of_kind("ClusterRole", rendered({"autoscaler": {"mode": "ray"}}))
     assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER, mode="ray")
+
+
+@pytest.mark.rule("SE:C6", "D25")
+def test_only_with_tenants_may_the_operator_read_namespaces():
+    (role,) = of_kind("ClusterRole", rendered({"sharing": {"tenants": [TENANT]}}))
+    assert granted(role) - table(Scope.WATCHED, Scope.CLUSTER) == Counter(
+        (Triple("", "namespaces", "list"), Triple("", "namespaces", "watch"))
+    )
+    assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER, has_tenants=True)
 
 
 @pytest.mark.rule("SE:C6")
@@ -294,6 +304,11 @@ def test_autoscalers_are_held_to_their_fields_where_the_api_server_can(values, s
         pytest.param({"sharing": {"rebalanceGap": "0.2"}}, "--rebalance-gap=0.2", id="when rebalancing starts"),
         pytest.param({"sharing": {"victimsPerTrainer": 2}}, "--victims-per-trainer=2", id="how many victims"),
         pytest.param({"sharing": {"reservationPeriod": "0s"}}, "--reservation-period=0s", id="no reservations"),
+        pytest.param(
+            {"sharing": {"tenants": [TENANT]}},
+            '--tenants=[{"name":"a","nominalQuota":{"cpu":4,"nvidia.com/gpu":"8"},"weight":2}]',
+            id="tenants",
+        ),
         pytest.param(EVERYTHING, "--feature-gates=RayJobDeletionPolicy=true,RayMultiHostIndexing=false", id="gates"),
     ],
 )
@@ -461,6 +476,13 @@ def test_the_service_monitor_finds_the_service():
         pytest.param({"sharing": {"rebalanceGap": "1.5"}}, "/sharing/rebalanceGap", id="a gap of more than all"),
         pytest.param({"sharing": {"rebalanceGap": "3/2"}}, "/sharing/rebalanceGap", id="a gap of three halves"),
         pytest.param({"sharing": {"reservationPeriod": "500ms"}}, "/sharing/reservationPeriod", id="half a second"),
+        pytest.param({"sharing": {"tenants": [{"weight": 1}]}}, "/sharing/tenants/0", id="a tenant without a name"),
+        pytest.param(
+            {"sharing": {"tenants": [{"name": "a", "weight": -1}]}}, "/sharing/tenants/0/weight", id="a weight below 0"
+        ),
+        pytest.param(
+            {"sharing": {"tenants": [{"name": "a", "parent": "b"}]}}, "/sharing/tenants/0", id="a tenant with a parent"
+        ),
         pytest.param({"sharing": {"victimsPerTrainer": 0}}, "/sharing/victimsPerTrainer", id="no victims"),
         pytest.param({"sharing": {"gpuResources": ["gpu"]}}, "/sharing/gpuResources/0", id="a GPU without a domain"),
         pytest.param({"podLabels": {"a": 1}}, "/podLabels/a", id="a label that is a number"),

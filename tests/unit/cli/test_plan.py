@@ -14,6 +14,7 @@ from support.plan_snapshots import (
     as_documents,
     as_list,
     job,
+    namespace,
     node,
     pod,
     priority_class,
@@ -318,6 +319,33 @@ def test_priority_classes_decide_who_gives():
     plan = planned(as_list(*objects))
     assert moves(plan) == {}
     assert waiting(plan)["high"] == "HigherPriority"
+
+
+TENANTS = "[{name: a, nominalQuota: {cpu: 2}, borrowingLimit: {cpu: 2}}, {name: b}]"
+
+
+@pytest.mark.rule("TJ:7.13", "D25")
+def test_labels_of_namespaces_name_tenants():
+    objects = [node(cpu=20), namespace("one", "a"), namespace("two", "b")]
+    objects += [job("x", 1, 9, 1, namespace="one"), job("y", 1, 9, 1, namespace="two")]
+    plan = planned(as_list(*objects), "--tenants", TENANTS)
+    assert moves(plan) == {"x": (1, 4, "Growing"), "y": (1, 9, "Growing")}
+    assert waiting(plan) == {"x": "QuotaExceeded"}
+    assert moves(planned(as_list(*objects)))["x"] == (1, 9, "Growing"), "without a list there are no tenants"
+
+
+@pytest.mark.rule("TJ:7.13", "D25")
+def test_an_explanation_names_the_tenants_limit():
+    objects = [node(cpu=20), namespace("default", "a"), job("x", 1, 9, 4)]
+    result = call("-f", "-", "--tenants", TENANTS, "--explain", "default/x", stdin=as_list(*objects))
+    assert "tenant a may use 0 more of cpu, one instance needs 1" in result.output
+
+
+@pytest.mark.rule("TJ:7.13", "D25")
+def test_a_wrong_list_of_tenants_is_one_line():
+    result = call("-f", "-", "--tenants", "[{name: a, weight: 0}]", stdin=as_list(node(cpu=1)))
+    assert result.exit_code == 2
+    assert "--tenants: [0].weight: must be between 0.001 and 1000" in result.output
 
 
 def test_load_and_names_of_gpus_are_as_the_operator_is_told():

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import yaml
 
+from raytide.api.capacity import tenants_of
 from raytide.api.config import SharingConfig
 from raytide.cli.plan.from_cluster import ClusterReader, SnapshotError
 from raytide.cli.plan.render import as_json
@@ -17,7 +18,7 @@ from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.routes import Api, Request
 from raytide_sandbox.apiserver.store import Store
 from raytide_sandbox.faults.types import Answer
-from support.plan_snapshots import job, node, pod, priority_class, quota
+from support.plan_snapshots import job, namespace, node, pod, priority_class, quota
 
 from simulation.wire import InProcess
 
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.looptime, pytest.mark.rule("TJ:7.15")]
 JOB_CRD = Path(__file__).parents[3] / "crds" / "paddlepaddle.org_trainingjobs.yaml"
 NOW = datetime(2026, 2, 1, 12, tzinfo=UTC)
 PLURALS = {
+    "Namespace": "/api/v1/namespaces",
     "Node": "/api/v1/nodes",
     "Pod": "/api/v1/namespaces/default/pods",
     "ResourceQuota": "/api/v1/namespaces/default/resourcequotas",
@@ -56,7 +58,7 @@ def crd() -> dict:
     return yaml.load(JOB_CRD.read_text(), Loader=yaml.CSafeLoader)
 
 
-async def snapshot_of(api: Api, *, forbidden: str = "", status: int = 403):
+async def snapshot_of(api: Api, *, forbidden: str = "", status: int = 403, has_tenants: bool = False):
     """Read by somebody who may not list that kind."""
     wire = InProcess(api)
 
@@ -66,12 +68,22 @@ async def snapshot_of(api: Api, *, forbidden: str = "", status: int = 403):
         return None
 
     wire.admission = admission
-    return await ClusterReader(Client(wire, clock=Clock())).snapshot()
+    return await ClusterReader(Client(wire, clock=Clock()), has_tenants=has_tenants).snapshot()
 
 
 def unlabelled(obj: dict) -> dict:
     obj["metadata"].pop("uid", None)
     return obj
+
+
+@pytest.mark.rule("TJ:7.13", "D25")
+async def test_namespaces_are_read_if_there_are_tenants():
+    api = api_with(crd(), node(), namespace("team", "a"))
+    assert (await snapshot_of(api)).namespaces == ()
+    snapshot = await snapshot_of(api, has_tenants=True)
+    assert tenants_of(snapshot.namespaces) == {"team": "a"}
+    with pytest.raises(SnapshotError, match="namespaces cannot be listed"):
+        await snapshot_of(api, forbidden="namespaces", has_tenants=True)
 
 
 async def test_everything_is_read_once():

@@ -21,6 +21,7 @@ from raytide.api.capacity import capacity_node_from_object, capacity_pod_from_ob
 from raytide.api.config import JobConfig, SharingConfig
 from raytide.api.gang_admission import is_admitted
 from raytide.api.sharing_record import SharingRecord, parse_record
+from raytide.api.tenants import TENANT_LABEL
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import roles_of, size_for
@@ -144,6 +145,13 @@ class Stage:
         obj = {"metadata": {"name": name, "namespace": namespace}, "spec": {"containers": [container], **spec}}
         self.handle("POST", f"/api/v1/namespaces/{namespace}/pods", obj)
 
+    def label_namespace(self, name: str, tenant: str | None) -> None:
+        """As `kubectl label namespace`; None removes the label."""
+        if self.store.find("namespaces", "", name) is None:
+            self.store.create("namespaces", {"metadata": {"name": name}})
+        body = {"metadata": {"labels": {TENANT_LABEL: tenant}}}
+        self.handle("PATCH", f"/api/v1/namespaces/{name}", body, "application/merge-patch+json")
+
     def edit(self, name: str, *, subresource: str = "", **body: Any) -> None:
         """A merge patch of a job."""
         path = f"/apis/paddlepaddle.org/v1/namespaces/default/trainingjobs/{name}" + subresource
@@ -226,22 +234,22 @@ class Stage:
                 if pod["metadata"]["name"] not in there:
                     self.store.create("pods", pod)
         for name in there - expected:
-            self._end(name)
+            self._end(name, job.key.namespace)
 
-    def _end(self, name: str) -> None:
-        entry = self.store.find("pods", "default", name)
+    def _end(self, name: str, namespace: str) -> None:
+        entry = self.store.find("pods", namespace, name)
         if entry is None:
             return
         if not entry.is_terminating:
-            self.store.delete("pods", "default", name, grace_s=30)
-            asyncio.get_running_loop().call_later(self.grace_s, self.kill, name)
+            self.store.delete("pods", namespace, name, grace_s=30)
+            asyncio.get_running_loop().call_later(self.grace_s, self.kill, name, namespace)
 
-    def kill(self, name: str) -> None:
+    def kill(self, name: str, namespace: str = "default") -> None:
         """The pod is gone, unless a test holds it."""
         if name in self.holds:
-            asyncio.get_running_loop().call_later(self.grace_s, self.kill, name)
-        elif self.store.find("pods", "default", name) is not None:
-            self.store.delete("pods", "default", name, grace_s=0)
+            asyncio.get_running_loop().call_later(self.grace_s, self.kill, name, namespace)
+        elif self.store.find("pods", namespace, name) is not None:
+            self.store.delete("pods", namespace, name, grace_s=0)
 
     def _schedule(self) -> None:
         nodes = [capacity_node_from_object(entry.obj()) for _, entry in self.store.entries("nodes")]

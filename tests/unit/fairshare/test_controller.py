@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from raytide.api import trainingjob_constants as constants
+from raytide.api.config import SharingConfig
 from raytide.api.errors import ApiUnavailableError
+from raytide.api.tenants import parse_tenants
 from raytide_sandbox.apiserver.store import Change
 from raytide_sandbox.faults.types import Answer
 from unit.fairshare.harness import JOBS, Stage
@@ -506,3 +508,70 @@ def count(stage: Stage, change: Change) -> None:
     obj = entry.obj()
     obj["status"]["used"] = {"requests.cpu": str(used)}
     stage.store.update("resourcequotas", obj, subresource="status")
+
+
+# --- tenants ---------------------------------------------------------------------------------------------------------------
+
+
+TENANTS = SharingConfig(
+    tenants=parse_tenants("[{name: a, nominalQuota: {cpu: 2}, borrowingLimit: {cpu: 1}}, {name: b}]")
+)
+
+
+@pytest.mark.rule("TJ:7.13", "D25")
+async def test_a_label_of_a_namespace_counts_as_soon_as_it_is_there():
+    stage = Stage(config=TENANTS)
+    stage.add_node("one", "8")
+    stage.label_namespace("default", "a")
+    async with stage:
+        stage.add_job("a", 1, 8)
+        await stage.until("a grows to its limit", lambda: len(stage.placed("a")) == 3)
+        await asyncio.sleep(60)
+        assert stage.sizes() == {"a": 3}
+        assert stage.waiting() == {"a": "QuotaExceeded"}
+        stage.label_namespace("default", None)
+        await stage.until("it belongs to no tenant", lambda: len(stage.placed("a")) == 8)
+
+
+@pytest.mark.rule("TJ:7.13", "D25", "FD:SEC-F7")
+async def test_two_tenants_share_and_do_not_learn_their_names():
+    stage = Stage(config=SharingConfig(tenants=parse_tenants("[{name: secret-one}, {name: secret-two}]")))
+    stage.add_node("one", "12")
+    stage.label_namespace("team-one", "secret-one")
+    stage.label_namespace("team-two", "secret-two")
+    async with stage:
+        stage.add_job("old", 1, 12, namespace="team-one")
+        await stage.until("it has all", lambda: len(stage.placed("old")) == 12)
+        await asyncio.sleep(60)
+        stage.add_job("new", 1, 12, namespace="team-two")
+        await stage.until("they are even", lambda: len(stage.placed("new")) == len(stage.placed("old")) == 6)
+        texts = [note.message for name in ("old", "new") for note in stage.record(name).resizes]
+        texts += [note.message for name in ("old", "new") if (note := stage.record(name).waiting)]
+        assert "ScaledDown 12→6 for a job of another namespace" in " ".join(texts)
+        assert not any("secret" in text for text in texts)
+
+
+@pytest.mark.rule("TJ:7.13", "D25")
+async def test_without_access_to_namespaces_tenants_lose_nothing_to_each_other():
+    """Sharing without tenants would give one tenant what belongs to another."""
+    stage = Stage(config=TENANTS)
+    stage.add_node("one", "8")
+    stage.label_namespace("default", "a")
+    stage.wire.admission = lambda request: forbidden("may not list") if request.path.endswith("/namespaces") else None
+    async with stage:
+        stage.add_job("a", 2, 8)
+        await stage.until("it says so", lambda: stage.waiting() == {"a": "CapacityUnknown"})
+        assert "namespaces cannot be read" in stage.record("a").waiting.message
+        await asyncio.sleep(60)
+        assert stage.sizes() == {"a": None} or stage.sizes() == {"a": 2}
+        stage.wire.admission = lambda _request: None
+        await stage.until("it grows to its limit", lambda: len(stage.placed("a")) == 3, within_s=90)
+
+
+async def test_without_tenants_namespaces_are_not_read():
+    stage = Stage()
+    stage.add_node("one", "8")
+    async with stage:
+        stage.add_job("a", 2, 8)
+        await stage.until("a grows", lambda: len(stage.placed("a")) == 8)
+        assert not any(path.endswith("/namespaces") for path in stage.counted)

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from raytide.api.config import DEFAULT_FEATURE_GATES, AutoscalerConfig, JobConfig, SharingConfig
 from raytide.api.constants import VERSION
 from raytide.api.lease import LeaseTiming
+from raytide.api.tenants import Tenant
 from raytide.cli.operator import UNSUPPORTED_FLAGS, command
 from raytide.manager.settings import (
     Settings,
@@ -143,6 +144,7 @@ def test_namespaces(text, expected):
         pytest.param(
             ["--reservation-period", "10ms"], "'10ms' is neither 0s nor at least 1s", id="a short reservation"
         ),
+        pytest.param(["--tenants", "[{name: a, weight: 0}]"], "[0].weight: must be between", id="no weight"),
         pytest.param(["--max-load", "cpu=200"], "'cpu=200' is not RESOURCE=PERCENT", id="a load of more than all"),
         pytest.param(["--sharing-period", "often"], "'often' is not a duration", id="a period that is none"),
         pytest.param(["--reconcile-concurrency", "0"], "--reconcile-concurrency", id="no workers"),
@@ -176,7 +178,7 @@ def settings_of(monkeypatch):
 
 def test_every_option_is_a_field_of_the_settings():
     options = [option for option in command.params if option.expose_value]
-    assert len(options) == 22
+    assert len(options) == 23
     assert {option.name for option in options} <= Settings.model_fields.keys()
 
 
@@ -204,6 +206,7 @@ def test_every_option_is_a_field_of_the_settings():
         ("RAYTIDE_REBALANCE_GAP", "0.25", "rebalance_gap", Fraction(1, 4)),
         ("RAYTIDE_VICTIMS_PER_TRAINER", "2", "victims_per_trainer", 2),
         ("RAYTIDE_RESERVATION_PERIOD", "1h", "reservation_s", 3600.0),
+        ("RAYTIDE_TENANTS", "- name: a", "tenants", (Tenant("a"),)),
         ("RAYTIDE_ETCD_IMAGE", "r/etcd:1", "etcd_image", "r/etcd:1"),
         ("RAYTIDE_ENABLE_METRICS", "true", "metrics_address", ":8080"),
         ("RAYTIDE_QPS", "3", "metrics_address", ":8080"),
@@ -238,6 +241,7 @@ def test_every_flag_reaches_the_settings(settings_of):
         "nvidia.com/gpu,x.example/npu",
     ]
     flags += ["--rebalance-gap", "1/5", "--victims-per-trainer", "3", "--reservation-period", "0s"]
+    flags += ["--tenants", "[{name: a, nominalQuota: {cpu: 1500m}, weight: 2}]"]
     settings = settings_of(*flags)
     assert (settings.kubeconfig, settings.watch_namespaces, settings.reconcile_concurrency) == ("k", ("a", "b"), 3)
     assert (settings.metrics_address, settings.health_address, settings.log_level) == ("0", ":1", "debug")
@@ -254,6 +258,7 @@ def test_every_flag_reaches_the_settings(settings_of):
         rebalance_gap=Fraction(1, 5),
         victims_per_trainer=3,
         reservation_s=0.0,
+        tenants=(Tenant("a", {"cpu": 1500}, {}, Fraction(2)),),
     )
 
 

@@ -1,4 +1,4 @@
-"""Views of pods, nodes, ResourceQuotas and PriorityClasses for capacity accounting.
+"""Views of pods, nodes, ResourceQuotas, PriorityClasses and Namespaces for capacity accounting.
 
 Decodes JSON (bytes of a list or watch, or objects) into small frozen views: a pod's node, owner, job, effective
 requests as kube-scheduler counts them, and node constraints. Amounts are integers rounded up as Kubernetes does: `cpu`
@@ -28,6 +28,7 @@ from raytide.api.pod_requirements import (
     amounts_of,
     shape_of,
 )
+from raytide.api.tenants import TENANT_LABEL
 
 UNFINISHED_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of pods that occupy capacity."""
@@ -132,6 +133,18 @@ class PriorityClass(msgspec.Struct, frozen=True, gc=False):
     """Whether it applies to pods without a priorityClassName."""
 
 
+class NamespaceTenant(msgspec.Struct, frozen=True, gc=False):
+    """One namespace, and the tenant that its label names; empty without the label."""
+
+    name: str
+    tenant: str = ""
+
+
+def tenants_of(namespaces: Iterable[NamespaceTenant]) -> dict[str, str]:
+    """Namespace -> tenant, of those with the label."""
+    return {each.name: each.tenant for each in namespaces if each.tenant}
+
+
 def priorities_of(classes: Iterable[PriorityClass]) -> dict[str, int]:
     """PriorityClass -> value; the empty name maps to the default class."""
     found: dict[str, int] = {}
@@ -219,10 +232,15 @@ class _PriorityClass(msgspec.Struct, gc=False, rename="camel"):
     global_default: bool | None = None
 
 
+class _Namespace(msgspec.Struct, gc=False):
+    metadata: Metadata
+
+
 _pods = msgspec.json.Decoder(_Pod)
 _nodes = msgspec.json.Decoder(_Node)
 _quotas = msgspec.json.Decoder(_Quota)
 _classes = msgspec.json.Decoder(_PriorityClass)
+_namespaces = msgspec.json.Decoder(_Namespace)
 
 
 def decode_capacity_pod(document: bytes | msgspec.Raw) -> CapacityPod:
@@ -263,6 +281,16 @@ def decode_priority_class(document: bytes | msgspec.Raw) -> PriorityClass:
 def priority_class_from_object(priority_class: Mapping[str, Any]) -> PriorityClass:
     """The view of a PriorityClass given as an object; raises the same errors."""
     return _class_view(msgspec.convert(priority_class, _PriorityClass))
+
+
+def decode_namespace(document: bytes | msgspec.Raw) -> NamespaceTenant:
+    """The view of one Namespace's JSON; raises msgspec.MsgspecError."""
+    return _namespace_view(_namespaces.decode(document))
+
+
+def namespace_from_object(namespace: Mapping[str, Any]) -> NamespaceTenant:
+    """The view of a Namespace given as an object; raises the same errors."""
+    return _namespace_view(msgspec.convert(namespace, _Namespace))
 
 
 # --- views -----------------------------------------------------------------------------------------------------------
@@ -335,6 +363,10 @@ _BY_CLASS: Final = "PriorityClass"
 
 def _class_view(given: _PriorityClass) -> PriorityClass:
     return PriorityClass(given.metadata.name, given.value, bool(given.global_default))
+
+
+def _namespace_view(given: _Namespace) -> NamespaceTenant:
+    return NamespaceTenant(given.metadata.name, (given.metadata.labels or {}).get(TENANT_LABEL, ""))
 
 
 def _quota_amounts(written: Written) -> Amounts:

@@ -55,6 +55,7 @@ ROLE_BINDINGS: Final = Resource("rbac.authorization.k8s.io", "v1", "rolebindings
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", is_namespaced=False)
 NODES: Final = Resource("", "v1", "nodes", "Node", is_namespaced=False)
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", is_namespaced=False)
 EVENTS: Final = Resource("", "v1", "events", "Event")

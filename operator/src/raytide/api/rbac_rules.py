@@ -16,6 +16,7 @@ from raytide.api.meta import (
     CONFIG_MAPS,
     EVENTS,
     LEASES,
+    NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -69,6 +70,8 @@ class Permission:
     """False when the operator works without it, with reduced function."""
     mode: AutoscalerMode | None = None
     """Needed only where this autoscaler is the default (api/config); None: always."""
+    is_for_tenants: bool = False
+    """Needed only where tenants are configured."""
     kind: Resource | None = None
     """Needed only where the API serves this kind; None: always."""
 
@@ -185,6 +188,14 @@ PERMISSIONS: Final = (
         is_required=False,
     ),
     Permission(
+        NAMESPACES,
+        ("list", "watch"),
+        "read the tenants of jobs, which are labels of namespaces",
+        scope=Scope.CLUSTER,
+        is_required=False,
+        is_for_tenants=True,
+    ),
+    Permission(
         PODS,
         ("list", "watch"),
         "compute the free capacity of nodes",
@@ -202,9 +213,13 @@ def triples_of(permissions: Iterable[Permission]) -> frozenset[Triple]:
     return frozenset(triple for permission in permissions for triple in permission.triples)
 
 
-def permissions_for(mode: AutoscalerMode) -> tuple[Permission, ...]:
-    """The rows that apply where this autoscaler is the default."""
-    return tuple(permission for permission in PERMISSIONS if permission.mode in (None, mode))
+def permissions_for(mode: AutoscalerMode, *, has_tenants: bool = False) -> tuple[Permission, ...]:
+    """The rows that apply where this autoscaler is the default, and tenants are configured or not."""
+    return tuple(
+        permission
+        for permission in PERMISSIONS
+        if permission.mode in (None, mode) and (has_tenants or not permission.is_for_tenants)
+    )
 
 
 def permissions_in(scope: Scope) -> tuple[Permission, ...]:

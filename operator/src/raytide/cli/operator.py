@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 from raytide.api.config import DEFAULT_ETCD_IMAGE
+from raytide.api.tenants import parse_tenants
 from raytide.manager.settings import (
     Settings,
     gates_without_effect,
@@ -268,6 +269,14 @@ def _setting(field: str, flag: str, **attributes: Any) -> Callable[[Command], Co
     show_default=True,
     callback=_checked(parse_seconds_or_none),
     help="How long the first TrainingJob in line keeps a reservation before it has none for the same time; 0s: no reservations.",
+)
+@_setting(
+    "tenants",
+    "--tenants",
+    default="",
+    callback=_checked(parse_tenants),
+    help="Tenants as a YAML or JSON list of name, nominalQuota, borrowingLimit and weight; the label raytide.io/tenant of a namespace "
+    "names its tenant.",
 )
 @_setting(
     "etcd_image",

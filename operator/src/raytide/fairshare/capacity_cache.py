@@ -1,8 +1,8 @@
-"""Capacity cache: informers of all unfinished pods, all nodes, PriorityClasses and ResourceQuotas.
+"""Capacity cache: informers of all unfinished pods, all nodes, PriorityClasses, ResourceQuotas and Namespaces.
 
 The informers run only while a TrainingJob exists, because a cluster has many pods (D3). PriorityClasses and the
 ResourceQuotas of the watched namespaces are followed where RBAC allows it; a kind that may not be read is logged and
-tried again every 30 s. The cache holds views and decides nothing. controller.py runs it, reconciler.py reads it.
+tried again every 30 s. Namespaces are followed if tenants are configured, and are then as necessary as nodes. The cache holds views and decides nothing. controller.py runs it, reconciler.py reads it.
 """
 
 import asyncio
@@ -18,15 +18,19 @@ from raytide.api.capacity import (
     CapacityNode,
     CapacityPod,
     CapacityQuota,
+    NamespaceTenant,
     PriorityClass,
     decode_capacity_node,
     decode_capacity_pod,
     decode_capacity_quota,
+    decode_namespace,
     decode_priority_class,
     priorities_of,
+    tenants_of,
 )
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
-from raytide.api.meta import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS, Resource
+from raytide.api.meta import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS, Resource
+from raytide.api.tenants import TENANT_LABEL
 from raytide.controller.base import fail_if_it_returns
 from raytide.fairshare import messages
 from raytide.kube.client import Client
@@ -46,7 +50,7 @@ class CapacityCache:
 
     - `run` runs until cancelled; `want` starts and stops the watches. While stopped, nothing is watched and nothing
       is kept.
-    - `trouble` is the API server's error if pods or nodes may not be read, otherwise empty.
+    - `trouble` is the API server's error if pods, nodes or needed Namespaces may not be read, otherwise empty.
     - `unreadable` lists quotas (by namespace) and PriorityClasses that may not be read, and the consequence.
     - `is_known` is true once read access has been checked and everything readable has been listed.
     - `on_change` is called after each change that affects capacity.
@@ -59,13 +63,15 @@ class CapacityCache:
         *,
         on_change: Callable[[], None],
         namespaces: tuple[str, ...] = (),
+        has_tenants: bool = False,
     ) -> None:
-        """`namespaces` are those whose quotas count; empty means all."""
+        """`namespaces` are those whose quotas count; empty means all. With `has_tenants` Namespaces are followed."""
         self.trouble = ""
         self.unreadable: tuple[str, ...] = ()
         self._client = client
         self._on_change = on_change
         self._namespaces = namespaces
+        self._has_tenants = has_tenants
         self._is_wanted = asyncio.Event()
         self._is_unwanted = asyncio.Event()
         self._is_unwanted.set()
@@ -87,6 +93,9 @@ class CapacityCache:
         self.quotas = self._quotas_of(self._namespaces)
         self.classes: Informer[PriorityClass] = self._informer(
             PRIORITY_CLASSES, decoder=decode_priority_class, on_change=self._on_any_change
+        )
+        self.labelled: Informer[NamespaceTenant] = self._informer(
+            NAMESPACES, decoder=decode_namespace, on_change=self._on_any_change, label_selector=TENANT_LABEL
         )
         self._optional: list[Informer[Any]] = []
 
@@ -118,6 +127,11 @@ class CapacityCache:
         return priorities_of(self.classes.all())
 
     @property
+    def tenants(self) -> dict[str, str]:
+        """Namespace -> the tenant that its label names; empty unless tenants are configured."""
+        return tenants_of(self.labelled.all())
+
+    @property
     def age_s(self) -> float:
         """Seconds since the least recently active watch received data; 0 while nothing is followed."""
         return max((stream.age_s for stream in self._followed), default=0.0) if self._is_followed else 0.0
@@ -128,7 +142,7 @@ class CapacityCache:
 
     @property
     def _followed(self) -> Iterable[Informer[Any]]:
-        return (self.pods, self.nodes, *self._optional)
+        return (self.pods, self.nodes, *([self.labelled] if self._has_tenants else []), *self._optional)
 
     async def refresh(self) -> None:
         """Return when pods and nodes have been listed once more (D6); at once if they are not followed or known."""
@@ -184,8 +198,8 @@ class CapacityCache:
                 task.cancel()
 
     async def _refusal(self) -> str:
-        """The API server's error if pods or nodes may not be read; empty if they may, or if it does not answer."""
-        for resource in (NODES, PODS):
+        """The API server's error if what is needed may not be read; empty if it may, or if there is no answer."""
+        for resource in (NODES, PODS, *([NAMESPACES] if self._has_tenants else [])):
             if words := await self._ask(resource):
                 return words
         return ""

@@ -70,6 +70,7 @@ class FairShareController:
             watches,
             on_change=self._enqueue,
             namespaces=options.namespaces,
+            has_tenants=bool(config.tenants),
         )
         self.streams = (self.jobs, CapacityStream(self.capacity))
         """Streams that readiness and liveness check; capacity counts as healthy while it is not wanted."""
@@ -153,6 +154,10 @@ class InformerSnapshot:
     def priorities(self) -> dict[str, int]:
         """Name of a PriorityClass -> its value."""
         return self._capacity.priorities
+
+    def tenants(self) -> dict[str, str]:
+        """Namespace -> the tenant that its label names; empty unless tenants are configured."""
+        return self._capacity.tenants
 
     @property
     def is_known(self) -> bool:

@@ -41,7 +41,9 @@ class ParticipantBuilder:
     standings: Mapping[str, RolePods]
     shapes: Mapping[str, Shape]
 
-    def participant(self, priorities: Mapping[str, int], rest: Cooldowns, unplaced_for_long: int = 0) -> Participant:
+    def participant(
+        self, priorities: Mapping[str, int], rest: Cooldowns, unplaced_for_long: int = 0, *, tenant: str = ""
+    ) -> Participant:
         """The planner's view of it; `priorities` maps names of PriorityClasses to values, "" to the default's."""
         claim, trainers = self.claim, self.standings[TRAINER]
         spec, (floor, ceiling, current) = claim.job.spec, _bounds(claim)
@@ -77,6 +79,7 @@ class ParticipantBuilder:
             is_fresh=rest.fresh_until is not None,
             is_in_burst=rest.burst_until is not None,
             is_reservation_lapsed=rest.is_reservation_lapsed,
+            tenant=tenant,
             yields=spec.scaling.yield_to_pods,
         )
 

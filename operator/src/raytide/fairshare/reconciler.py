@@ -65,6 +65,10 @@ class SnapshotSource(Protocol):
         """Name of a PriorityClass -> its value."""
         ...
 
+    def tenants(self) -> dict[str, str]:
+        """Namespace -> the tenant that its label names; empty unless tenants are configured."""
+        ...
+
     @property
     def is_known(self) -> bool:
         """Whether everything that may be read has been listed."""
@@ -221,6 +225,7 @@ class FairShareReconciler:
             seen.nodes() if is_known else (),
             quotas=seen.quotas(),
             priorities=seen.priorities(),
+            tenants=seen.tenants(),
             now=now,
         )
         return self._doubts.with_mismatches(found, now)

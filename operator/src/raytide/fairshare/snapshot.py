@@ -47,14 +47,18 @@ def build_snapshot(
     *,
     quotas: Iterable[CapacityQuota] = (),
     priorities: Mapping[str, int] | None = None,
+    tenants: Mapping[str, str] | None = None,
     config: SharingConfig,
     now: datetime,
 ) -> ClusterSnapshot:
     """One snapshot for the planner.
 
-    `priorities` maps names of PriorityClasses to their values, the empty name to the default's.
+    `priorities` maps names of PriorityClasses to their values, the empty name to the default's; `tenants` maps namespaces
+    to the tenants that their labels name.
     """
-    return SnapshotBuilder(config).build(jobs, pods, nodes, quotas=quotas, priorities=priorities, now=now)
+    return SnapshotBuilder(config).build(
+        jobs, pods, nodes, quotas=quotas, priorities=priorities, tenants=tenants, now=now
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,9 @@ class SnapshotBuilder:
             victims_per_instance=config.victims_per_trainer,
         )
         self._reservation_s = config.reservation_s
+        self._tenants = config.tenants
         self._priorities: Mapping[str, int] = {}
+        self._tenant_of: Mapping[str, str] = {}
         self._rooms = NodeUsage()
         self._jobs: dict[Owner, _Known] = {}
         self._others: dict[Owner | str, tuple[list[CapacityPod], PodUsage]] = {}
@@ -107,12 +113,13 @@ class SnapshotBuilder:
         *,
         quotas: Iterable[CapacityQuota] = (),
         priorities: Mapping[str, int] | None = None,
+        tenants: Mapping[str, str] | None = None,
         now: datetime,
     ) -> ClusterSnapshot:
         """One snapshot; see `build_snapshot`."""
-        if (priorities or {}) != self._priorities:
+        if ((priorities or {}), (tenants or {})) != (self._priorities, self._tenant_of):
             self._forget_jobs()
-            self._priorities = dict(priorities or {})
+            self._priorities, self._tenant_of = dict(priorities or {}), dict(tenants or {})
         own, others = _by_holder(pods)
         known: dict[Owner, _Known] = {}
         for job in sorted(jobs, key=_BY_KEY):
@@ -126,6 +133,7 @@ class SnapshotBuilder:
             participants=tuple(each.participant for each in known.values() if each.participant is not None),
             external_pods=external_pods(self._waiting()),
             quotas=_quotas(quotas, known.values()),
+            tenants=self._tenants,
             options=self._options,
         )
 
@@ -174,7 +182,8 @@ class SnapshotBuilder:
         rest = cooldowns_of(claim, now, reservation_s=self._reservation_s)
         unplaced, until = sharer.unplaced(now)
         until = min((moment for moment in (rest.until, until) if moment is not None), default=None)
-        participant = sharer.participant(self._priorities, rest, unplaced)
+        tenant = self._tenant_of.get(job.key.namespace, "")
+        participant = sharer.participant(self._priorities, rest, unplaced, tenant=tenant)
         trainers = sharer.standings[TRAINER]
         return _Known(job, pods, now, until, shapes, holding, participant, trainers, sharer.uncreated())
 

@@ -92,7 +92,9 @@ class Operator:
         login = KopfLogin(access.server, access.open_session)
         self._kopf_source = KopfEventSource(login, kinds, clock=clock, namespaces=watched)
         own = lease_namespace(settings, access) if elector else None
-        asked = access_reviews(permissions_for(settings.autoscaler_mode), watched=watched, own=own)
+        asked = access_reviews(
+            permissions_for(settings.autoscaler_mode, has_tenants=bool(settings.tenants)), watched=watched, own=own
+        )
         self._rights = AccessReviewer(free_client, asked, is_served=self._controllers.is_served)
         self._health_checker = self._build_health_checker(settings.stream_silence_s)
         self._endpoints = self._build_endpoints(settings)

@@ -28,6 +28,7 @@ from raytide.api.config import (
     SharingConfig,
 )
 from raytide.api.lease import LeaseTiming
+from raytide.api.tenants import Tenant, parse_tenants
 
 UNSUPPORTED_GATES: Final = frozenset({"KubernetesWAS"})
 """Rejected when switched on: no field of a RayCluster uses the feature, so the gate would be silently ignored."""
@@ -118,6 +119,7 @@ def parse_gap(text: str) -> Fraction:
 FeatureGates = Annotated[frozenset[str], NoDecode, _read_as(parse_feature_gates)]
 MaxLoad = Annotated[Mapping[str, int], NoDecode, _read_as(parse_max_load)]
 Gap = Annotated[Fraction, NoDecode, _read_as(parse_gap)]
+Tenants = Annotated[tuple[Tenant, ...], NoDecode, _read_as(parse_tenants)]
 Gpus = Annotated[frozenset[str], NoDecode, _read_as(parse_gpus)]
 
 
@@ -154,6 +156,7 @@ class Settings(BaseSettings):
     rebalance_gap: Gap = Field(default=Fraction(1, 3), validation_alias="RAYTIDE_REBALANCE_GAP")
     victims_per_trainer: int = Field(default=8, ge=1, le=1000, validation_alias="RAYTIDE_VICTIMS_PER_TRAINER")
     reservation_s: float = Field(default=RESERVATION_S, ge=0, validation_alias="RAYTIDE_RESERVATION_PERIOD")
+    tenants: Tenants = Field(default=(), validation_alias="RAYTIDE_TENANTS")
     etcd_image: str = Field(default="", validation_alias="RAYTIDE_ETCD_IMAGE")
     """Empty: the default image."""
 
@@ -244,6 +247,7 @@ class Settings(BaseSettings):
             rebalance_gap=self.rebalance_gap,
             victims_per_trainer=self.victims_per_trainer,
             reservation_s=self.reservation_s,
+            tenants=self.tenants,
         )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _Value = TypeVar("_Value")
 STDIN: Final = "-"
 _FILE_HELP: Final = (
-    "File with the output of `kubectl get nodes,pods,trainingjobs,resourcequotas,priorityclasses -A -o yaml`, to plan "
+    "File with the output of `kubectl get nodes,pods,trainingjobs,resourcequotas,priorityclasses,namespaces -A -o yaml`, to plan "
     "without a cluster; - is standard input; may be repeated."
 )
 
@@ -71,6 +71,7 @@ class _BadInputError(click.ClickException):
     "--victims-per-trainer", type=click.IntRange(1, 1000), default=8, show_default=True, help="As for the operator."
 )
 @click.option("--reservation-period", default="10m", show_default=True, help="As for the operator.")
+@click.option("--tenants", metavar="LIST", default="", help="As for the operator.")
 @click.option(
     "--at",
     "moment",
@@ -92,18 +93,26 @@ def command(
     rebalance_gap: str,
     victims_per_trainer: int,
     reservation_period: str,
+    tenants: str,
     moment: str,
 ) -> None:
     """Print what the next sharing pass would do, and why. Changes nothing."""
     if explained and output != "table":
         raise click.UsageError("--explain prints text only: omit --output")
-    config = _config(max_load, gpu_resources, rebalance_gap, victims_per_trainer, reservation_period)
+    config = _config(
+        max_load=max_load,
+        gpus=gpu_resources,
+        gap=rebalance_gap,
+        victims=victims_per_trainer,
+        reservation=reservation_period,
+        tenants=tenants,
+    )
     now = _moment(moment)
 
     from raytide.cli.plan.render import NotFoundError, explain_job, render  # noqa: PLC0415 - same
     from raytide.cli.plan.simulate import plan_next_pass  # noqa: PLC0415 - `--help` needs no planner
 
-    snapshot, namespace = _snapshot(files, namespace, kubeconfig, context)
+    snapshot, namespace = _snapshot(files, namespace, kubeconfig, context, has_tenants=bool(config.tenants))
     jobs = _submitted(submitted, snapshot, namespace, now)
     for remark in snapshot.remarks:
         click.echo(f"note: {remark}", err=True)
@@ -118,8 +127,9 @@ def command(
 # --- flags -----------------------------------------------------------------------------------------------------------
 
 
-def _config(max_load: str, gpus: str, gap: str, victims: int, reservation: str) -> "SharingConfig":
+def _config(*, max_load: str, gpus: str, gap: str, victims: int, reservation: str, tenants: str) -> "SharingConfig":
     from raytide.api.config import SharingConfig  # noqa: PLC0415 - `--help` needs no settings
+    from raytide.api.tenants import parse_tenants  # noqa: PLC0415 - same
     from raytide.manager import settings  # noqa: PLC0415 - same
 
     return SharingConfig(
@@ -128,6 +138,7 @@ def _config(max_load: str, gpus: str, gap: str, victims: int, reservation: str) 
         rebalance_gap=_parsed("--rebalance-gap", settings.parse_gap, gap),
         victims_per_trainer=victims,
         reservation_s=_parsed("--reservation-period", settings.parse_seconds_or_none, reservation),
+        tenants=_parsed("--tenants", parse_tenants, tenants),
     )
 
 
@@ -164,7 +175,7 @@ def _id(text: str, namespace: str) -> "ParticipantId":
 
 
 def _snapshot(
-    files: tuple[str, ...], namespace: str | None, kubeconfig: Path | None, context: str | None
+    files: tuple[str, ...], namespace: str | None, kubeconfig: Path | None, context: str | None, *, has_tenants: bool
 ) -> "tuple[PlanInputs, str]":
     """Read the objects; returns them and the default namespace."""
     from raytide.cli.plan.from_cluster import SnapshotError, read_cluster  # noqa: PLC0415 - aiohttp only where it is asked
@@ -172,7 +183,7 @@ def _snapshot(
 
     if not files:
         try:
-            snapshot, default_namespace = asyncio.run(read_cluster(kubeconfig, context))
+            snapshot, default_namespace = asyncio.run(read_cluster(kubeconfig, context, has_tenants=has_tenants))
         except SnapshotError as error:
             raise click.ClickException(str(error)) from error
         return snapshot, namespace or default_namespace

@@ -17,6 +17,7 @@ from raytide.api.capacity import (
     decode_capacity_node,
     decode_capacity_pod,
     decode_capacity_quota,
+    decode_namespace,
     decode_priority_class,
 )
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
@@ -36,8 +37,8 @@ class SnapshotError(Exception):
     """The cluster cannot be read or lacks required objects; the message is one line."""
 
 
-async def read_cluster(kubeconfig: Path | None, context: str | None) -> tuple[PlanInputs, str]:
-    """The current objects, and the default namespace of the kubeconfig; raises SnapshotError."""
+async def read_cluster(kubeconfig: Path | None, context: str | None, *, has_tenants: bool) -> tuple[PlanInputs, str]:
+    """The current objects, Namespaces only with tenants, and the kubeconfig's default namespace; raises SnapshotError."""
     try:
         access = await find_access(kubeconfig, context=context)
         transport = await access.open_transport()
@@ -45,7 +46,7 @@ async def read_cluster(kubeconfig: Path | None, context: str | None) -> tuple[Pl
         raise SnapshotError(str(error)) from error
     try:
         return await ClusterReader(
-            Client(transport, clock=Clock(), timeout_s=30.0)
+            Client(transport, clock=Clock(), timeout_s=30.0), has_tenants=has_tenants
         ).snapshot(), access.namespace or "default"
     finally:
         await transport.close()
@@ -54,8 +55,9 @@ async def read_cluster(kubeconfig: Path | None, context: str | None) -> tuple[Pl
 class ClusterReader:
     """Lists the kinds one after another, and records what it could not read."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, has_tenants: bool = False) -> None:
         self._client = client
+        self._has_tenants = has_tenants
         self._remarks: list[str] = []
         self._unreadable: list[tuple[str, str, str]] = []
 
@@ -68,6 +70,7 @@ class ClusterReader:
             nodes=await self._listed(meta.NODES, decode_capacity_node),
             quotas=await self._listed(meta.RESOURCE_QUOTAS, decode_capacity_quota, is_needed=False),
             priority_classes=await self._listed(PRIORITY_CLASSES, decode_priority_class, is_needed=False),
+            namespaces=await self._listed(meta.NAMESPACES, decode_namespace) if self._has_tenants else (),
             is_live=True,
             unreadable=tuple(self._unreadable),
             remarks=tuple(self._remarks),

@@ -20,10 +20,12 @@ from raytide.api.capacity import (
     CapacityNode,
     CapacityPod,
     CapacityQuota,
+    NamespaceTenant,
     PriorityClass,
     capacity_node_from_object,
     capacity_pod_from_object,
     capacity_quota_from_object,
+    namespace_from_object,
     priority_class_from_object,
 )
 from raytide.api.meta import Key, Manifest, Resource
@@ -36,7 +38,7 @@ from raytide.trainingjob.validation import violations
 T = TypeVar("T")
 
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", is_namespaced=False)
-READ: Final = (meta.NODES, meta.PODS, meta.RESOURCE_QUOTAS, PRIORITY_CLASSES, meta.TRAININGJOBS)
+READ: Final = (meta.NODES, meta.PODS, meta.RESOURCE_QUOTAS, PRIORITY_CLASSES, meta.NAMESPACES, meta.TRAININGJOBS)
 """The kinds that are read; all others are skipped."""
 _OF_THE_SERVER: Final = frozenset({"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"})
 
@@ -73,6 +75,7 @@ class PlanInputs:
     pods: tuple[CapacityPod, ...] = ()
     quotas: tuple[CapacityQuota, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
+    namespaces: tuple[NamespaceTenant, ...] = ()
     jobs: tuple[TrainingJob, ...] = ()
     is_live: bool = False
     """Read from a running cluster; snapshots from files may omit pods of their jobs."""
@@ -94,6 +97,7 @@ def read_snapshot(files: Iterable[tuple[str, str]], namespace: str) -> PlanInput
         pods=_views(found, meta.PODS, capacity_pod_from_object),
         quotas=_views(found, meta.RESOURCE_QUOTAS, capacity_quota_from_object),
         priority_classes=_views(found, PRIORITY_CLASSES, priority_class_from_object),
+        namespaces=_views(found, meta.NAMESPACES, namespace_from_object),
         jobs=jobs,
         remarks=tuple(_skipped(found)),
     )

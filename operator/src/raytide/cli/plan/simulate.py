@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from raytide.api.capacity import priorities_of
+from raytide.api.capacity import priorities_of, tenants_of
 from raytide.api.config import SharingConfig
 from raytide.api.meta import Key
 from raytide.api.trainingjob import TrainingJob
@@ -96,6 +96,7 @@ def _snapshot_of(
         snapshot.nodes,
         quotas=snapshot.quotas,
         priorities=priorities_of(snapshot.priority_classes),
+        tenants=tenants_of(snapshot.namespaces),
         now=now,
     )
     return pool, builder.trainers

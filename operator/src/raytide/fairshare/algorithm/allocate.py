@@ -4,10 +4,12 @@ Input: one snapshot (`ClusterSnapshot`). Output: resizes in the order in which t
 wait. Steps: sizes above the maximum are cut; minimums are served; instances that found no node are released; free
 capacity is shared, highest priority first and within it least fulfilled first; then, among participants that allow it,
 instances are rebalanced between unequal ones (TJ §3, §4). Pure and deterministic: the order of the input does not
-matter, and a plan of a carried-out plan is empty.
+matter. A plan of a carried-out plan is empty where all instances request the same; with mixed requests repeated plans
+end, usually with the second.
 
-Priority comes before fairness, and a minimum before any surplus of the same or a lower priority. Only what is above a
-minimum can be reclaimed, so a participant of low priority keeps its minimum (TJ §7 item 11). No participant shrinks for
+Priority comes before fairness, and a minimum before any surplus of the same or a lower priority; between tenants the
+lower share comes before priority (`tenants.py`). Only what is above a minimum can be reclaimed, so a participant of low
+priority keeps its minimum (TJ §7 item 11). No participant shrinks for
 one that could not start anyway, for an exceeded sum, or for capacity that is about to be free. A participant that
 starts without waiting for capacity has its minimum as its current size already, and its pods without a node claim
 capacity.

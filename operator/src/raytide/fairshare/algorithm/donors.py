@@ -1,6 +1,7 @@
 """Donors: which participant gives capacity to which claim, and down to which size.
 
-One table for all claims. No participant shrinks below its minimum, for a lower priority, or if its scaling is disabled.
+One table for all claims, among participants of one tenant. No participant shrinks below its minimum, for a lower
+priority, or if its scaling is disabled.
 
 | claim | given by | down to |
 |---|---|---|
@@ -10,7 +11,11 @@ One table for all claims. No participant shrinks below its minimum, for a lower 
 | growth with GPUs | the same priority without GPUs, likewise: no GPU stays idle for want of CPUs | its minimum |
 | growth | the same priority, likewise, ahead by more than the gap; with GPUs only if the receiver has GPUs | a higher score than the receiver has |
 
-The gap is a part of the donor's score. It does not count between two participants that are resized in this plan or are in
+Between tenants priorities do not count, but shares (`tenants.py`), for minimums and growth alike: outside its cooldown,
+and above its minimum, a participant gives while its tenant borrows and the claimant stays within its tenant's nominal
+quota; otherwise if its tenant's share is ahead of the other one's by more than the gap, and then until they are even.
+
+The gap is a part of the donor's score or share. It does not count between two participants that are resized in this plan or are in
 a burst of resizes: these are made even. Outside a burst, a participant that the plan has resized already is preferred,
 by half the gap (`preference`), so that few participants are resized.
 
@@ -52,12 +57,26 @@ class Claim:
     gap: Fraction = Fraction(0)
     """Growth: the part of its score by which a donor of the same priority has to be ahead, unless both are resized anyway."""
 
+    @property
+    def additional(self) -> list[tuple[PodShape, int]]:
+        """The pods that it adds to what its claimant wants already."""
+        of = self.share
+        is_wanted = of is None or (self.scope is not Scope.GROWTH and of.size >= of.of.floor)
+        return [] if is_wanted else [(pods.pod, count) for pods, count in self.needs]
+
+    @property
+    def borrows(self) -> bool:
+        """Whether its claimant's tenant would use more than its nominal quota with it."""
+        return self.share is not None and self.share.tenant.share_with(self.additional) > 0
+
 
 def least_size(donor: ParticipantState, claim: Claim) -> int:
     """The smallest size to which the participant shrinks for the claim; its present size if it gives nothing."""
     of = donor.of
     if not of.is_scaling_enabled or donor.size <= of.floor:
         return donor.size
+    if claim.share is not None and claim.share.tenant is not donor.tenant:
+        return _least_for_tenant(donor, claim, claim.share)
     if claim.scope is not Scope.GROWTH or claim.share is None:
         return of.floor if is_in_scope(_group(donor), claim.priority, claim.scope) else donor.size
     return _least_for_growth(donor, claim.share, claim.gap)
@@ -72,10 +91,46 @@ def _least_for_growth(donor: ParticipantState, receiver: ParticipantState, gap: 
         return of.floor
     if donor.has_gpus and not receiver.has_gpus:
         return donor.size
-    is_started = (donor.has_given or of.is_in_burst) and (receiver.has_grown or receiver.of.is_in_burst)
-    if receiver.score >= (donor.score if is_started else far_behind(donor.score, gap)):
+    if receiver.score >= (donor.score if _is_started(donor, receiver) else far_behind(donor.score, gap)):
         return donor.size
     return smallest_size(of, _first_above(donor, receiver.score))
+
+
+def _is_started(donor: ParticipantState, receiver: ParticipantState) -> bool:
+    """Whether both are resized anyway, and are made even."""
+    return (donor.has_given or donor.of.is_in_burst) and (receiver.has_grown or receiver.of.is_in_burst)
+
+
+def _least_for_tenant(donor: ParticipantState, claim: Claim, claimant: ParticipantState) -> int:
+    of, own, other = donor.of, donor.tenant, claimant.tenant
+    is_growth = claim.scope is Scope.GROWTH
+    if not (of.may_shrink or claim.scope is Scope.COOLING) or own.share == 0:
+        return donor.size
+    if is_growth and (donor.has_grown or donor.instances.loose or not (of.rebalances and of.is_settled)):
+        return donor.size
+    is_nominal = not claim.borrows
+    ahead_of = own.share if _is_started(donor, claimant) else far_behind(own.share, claim.gap)
+    if not is_nominal and other.share >= ahead_of:
+        return donor.size
+    # Within a nominal quota, a donor gives as long as its tenant borrows before each step; else until shares are even.
+    bound, ahead = (0, 1) if is_nominal else (other.share, 0)
+    low, high = 0, donor.size - of.floor
+    while low < high:
+        count = (low + high + 1) // 2
+        if _share_without(donor, count - ahead) > bound:
+            low = count
+        else:
+            high = count - 1
+    return smallest_size(of, donor.size - low)
+
+
+def _share_without(donor: ParticipantState, count: int) -> int:
+    """The share of its tenant without so many of its instances."""
+    released = [(donor.instances.pod, -count)]
+    if donor.companions is not None:
+        surplus = donor.companions_at(donor.size) - donor.companions_at(donor.size - count)
+        released.append((donor.companions.pod, -surplus))
+    return donor.tenant.share_with(released)
 
 
 def far_behind(score: int, gap: Fraction) -> int:
@@ -105,6 +160,7 @@ def _first_above(donor: ParticipantState, score: int) -> int:
 class Group(NamedTuple):
     """Participants that are equal as donors of minimums and of pods of other workloads."""
 
+    tenant: str
     priority: int
     may_shrink: bool
     yields: bool
@@ -134,9 +190,9 @@ class Potential:
             if spot is not None and at_most > 0:
                 _increase(group.setdefault(spot.index, [0] * len(spot.soon)), wants, min(number, at_most))
 
-    def donors(self, priority: int, scope: Scope) -> frozenset[Group]:
-        """The groups in the scope; two scopes with equal groups need not be tried twice."""
-        return frozenset(group for group in self._by_group if is_in_scope(group, priority, scope))
+    def donors(self, claim: Claim) -> frozenset[Group]:
+        """The groups in its scope; two scopes with equal groups need not be tried twice."""
+        return frozenset(group for group in self._by_group if _may_give(group, claim))
 
     def suffices(self, needs: Iterable[tuple[PodShape, int]], donors: frozenset[Group]) -> bool:
         """Whether each shape by itself would fit that many times."""
@@ -165,7 +221,14 @@ def _increase(vector: Vector, wants: Wants, times: int) -> None:
 
 
 def _group(donor: ParticipantState) -> Group:
-    return Group(donor.of.priority, donor.of.may_shrink, donor.of.yields)
+    return Group(donor.tenant.of.name, donor.of.priority, donor.of.may_shrink, donor.of.yields)
+
+
+def _may_give(group: Group, claim: Claim) -> bool:
+    """Whether such participants may give anything; those of other tenants by `_least_for_tenant`."""
+    if claim.share is not None and claim.share.tenant.of.name != group.tenant:
+        return group.may_shrink or claim.scope is Scope.COOLING
+    return is_in_scope(group, claim.priority, claim.scope)
 
 
 def is_in_scope(group: Group, priority: int, scope: Scope) -> bool:

@@ -48,7 +48,15 @@ def explain(pool: ClusterSnapshot, division: Allocation, id_: ParticipantId) -> 
     after = _After(pool, division)
     short = after.missing(one.shape)
     first = _first(one, pool, said) if said is not None and said.is_room_kept else []
-    obstacles = [*_said(said), *_rules(one), *_nodes(one, after), *_sums(one, pool, short), *_quotas(one, pool), *first]
+    obstacles = [
+        *_said(said),
+        *_rules(one),
+        *_nodes(one, after),
+        *_sums(one, pool, short),
+        *_quotas(one, pool),
+        *_tenant(one, pool),
+        *first,
+    ]
     holders = list(_holders(one, pool, sizes, short)) if short else []
     helping = list(_would_help(one, sizes[id_], after, pool))
     helping += ["capacity for these pending pods of other workloads, or their deletion"] if first else []
@@ -252,6 +260,15 @@ def _quotas(one: Participant, pool: ClusterSnapshot) -> Iterator[str]:
                 yield f"ResourceQuota {quota.namespace}/{quota.name} allows {left} more of {name}, one instance needs {spell(name, amount)}"
 
 
+def _tenant(one: Participant, pool: ClusterSnapshot) -> Iterator[str]:
+    """The quota and borrowing limit of its tenant, where they are used up before this plan."""
+    state = begin(pool)
+    tenant, pod = state.tenants.of(one.tenant), state.room.pod(one.shape)
+    if state.tenants.has_any and (short := state.tenants.shortfall(tenant, [(pod, 1)])) is not None:
+        left, wanted = spell(short.resource, short.left), spell(short.resource, short.wanted)
+        yield f"tenant {one.tenant} may use {left} more of {short.resource}, one instance needs {wanted}"
+
+
 def _refusing(one: Participant, pool: ClusterSnapshot) -> list[Quota]:
     charge = _charge(one.shape)
     return [
@@ -320,6 +337,8 @@ def _holders(
 
 def _gives(other: Participant, one: Participant, sizes: Mapping[ParticipantId, int]) -> str:
     """Whether the other participant would be scaled down for one below its minimum, and why not."""
+    if other.tenant != one.tenant and other.is_scaling_enabled and sizes[other.id] > other.floor:
+        return "it belongs to another tenant, and is scaled down if that has a higher share"
     if other.priority > one.priority:
         return f"it has a higher priority ({other.priority} against {one.priority})"
     if not other.is_scaling_enabled:

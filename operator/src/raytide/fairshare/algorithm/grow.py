@@ -1,7 +1,7 @@
 """Growth above minimums, and rebalancing between participants.
 
-One queue: highest priority first, within it participants with GPUs, within these always the least fulfilled, one
-allowed step at a time; scores are updated after every step (TJ §3 rows 8 to 10, 15, 16; TJ §4 step 2). A step with all
+One queue: the tenant with the lowest share first (`tenants.py`), within it the highest priority, within that participants
+with GPUs, within these always the least fulfilled, one allowed step at a time; scores are updated after every step (TJ §3 rows 8 to 10, 15, 16; TJ §4 step 2). A step with all
 pods that come with it has to fit the cluster's load limit, the namespace's quotas and real nodes. It takes free
 capacity, and where there is none what donors give (`donors.py`): those of a lower priority, and those that are further
 ahead. Each resize costs a training a change of membership, so a donor of the same priority starts late, for a receiver
@@ -9,17 +9,17 @@ that is further behind than the gap of the options, and then both go on until th
 plan resizes anyway is preferred to one that it would resize as well, as a donor and as a receiver, by up to half the gap.
 No instance goes for capacity that a pending pod would take.
 
-A participant that does not fit is skipped. Rounds are repeated until one frees nothing, so that the plan of a
-carried-out plan is empty. Free capacity that a claimant of the same or a higher priority will take once a cooldown
+A participant that does not fit is skipped. Rounds are repeated until one frees nothing, so that little is left for the
+next plan. Free capacity that a claimant of the same or a higher priority will take once a cooldown
 ends is kept for it. Called by `allocate.py`; mutable state in `state.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from itertools import groupby
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from raytide.api.sharing_record import GROWING, REBALANCED
 from raytide.fairshare.algorithm.capacity_index import fits
@@ -30,9 +30,13 @@ from raytide.fairshare.algorithm.participant_state import SCORE_BITS, Participan
 from raytide.fairshare.algorithm.preemption import Preemption
 from raytide.fairshare.algorithm.scale_steps import Step, charge, is_free_now, step_to, tried
 from raytide.fairshare.algorithm.state import Placement, Rejection, State
+from raytide.fairshare.algorithm.tenants import TenantState
 
-Turn: TypeAlias = tuple[bool, int, int, ParticipantState]
-"""Order of receivers; the participant is never compared, as no two have the same rank."""
+_FEW: Final = 32
+"""How many donors of other tenants are looked at first."""
+
+Turn: TypeAlias = tuple[int, bool, int, int, ParticipantState]
+"""Order of receivers of one tenant: priority, GPUs, score, rank; the participant is never compared, as no two have the same rank."""
 
 
 @dataclass(eq=False, slots=True)
@@ -55,6 +59,8 @@ def grow(state: State, claims: MinimumGuarantees) -> Kept:
     cooling = sorted(claims.cooling, key=lambda claim: -claim[0].of.priority)
     shares = sorted(state.shares, key=lambda share: -share.of.priority)
     levels = [(priority, list(level)) for priority, level in groupby(shares, key=lambda share: share.of.priority)]
+    if state.tenants.has_any:  # shares of tenants come before priorities
+        levels = [(min((priority for priority, _ in levels), default=0), shares)]
     for priority, level in levels:
         while cooling and cooling[0][0].of.priority >= priority:
             for pods, count in cooling.pop(0)[1]:
@@ -66,6 +72,39 @@ def grow(state: State, claims: MinimumGuarantees) -> Kept:
             growth.fill(level)
     growth.explain_resting()
     return growth.kept
+
+
+class _Turns:
+    """Receivers in order: the tenant with the lowest share is next, and of that the first by `Turn`."""
+
+    def __init__(self, turns: Iterable[Turn]) -> None:
+        self._turns: dict[TenantState, list[Turn]] = {}
+        for turn in turns:
+            self._turns.setdefault(turn[-1].tenant, []).append(turn)
+        self._tenants: list[tuple[int, Turn, TenantState]] = []
+        for tenant, own in self._turns.items():
+            heapify(own)
+            heappush(self._tenants, (tenant.share, own[0], tenant))
+        self._last: TenantState | None = None
+
+    def push(self, turn: Turn) -> None:
+        """Add a turn of the receiver that was popped last."""
+        heappush(self._turns[turn[-1].tenant], turn)
+
+    def pop(self) -> ParticipantState | None:
+        """Remove the next receiver; None if there is none."""
+        if self._last is not None and (own := self._turns[self._last]):
+            heappush(self._tenants, (self._last.share, own[0], self._last))
+        self._last = None
+        while self._tenants:
+            share, _, tenant = heappop(self._tenants)
+            own = self._turns[tenant]
+            if share != tenant.share:  # its participants have given since
+                heappush(self._tenants, (tenant.share, own[0], tenant))
+                continue
+            self._last = tenant
+            return heappop(own)[-1]
+        return None
 
 
 @dataclass(eq=False, slots=True)
@@ -87,8 +126,8 @@ class _Growth:
     _rejected: dict[int, Rejection] = field(default_factory=dict)
     """Rank -> why the next step does not fit into free capacity; until anything changes."""
     _waiting: list[Pods] | None = None
-    _by_lead: list[ParticipantState] | None = None
-    """Participants that may give anything: lowest priority first, then the best-off before the plan."""
+    _by_lead: dict[str, list[ParticipantState]] = field(default_factory=dict)
+    """Tenant -> participants that may give anything: lowest priority first, then the best-off before the plan."""
     _near: list[ParticipantState] = field(default_factory=list)
     """Those of them that may give to a receiver that is not far behind: they have given, or are in a burst."""
 
@@ -100,22 +139,22 @@ class _Growth:
         self._hopeless.clear()
 
     def fill(self, level: list[ParticipantState]) -> None:
-        """Grow participants of one priority until no step fits."""
+        """Grow participants of one priority, or of all tenants, until no step fits."""
         shares = [share for share in level if _wants_more(self.state, share) or _is_under_way(self.state, share)]
         if not self._is_again:
             self._growing = self._would_grow(shares)
-        turns = [self._turn(share) for share in shares]
-        heapify(turns)
-        while turns:
-            *_, share = heappop(turns)
+        turns = _Turns(map(self._turn, shares))
+        while (share := turns.pop()) is not None:
             if self._has_grown(share) and share.larger() is not None:
-                heappush(turns, self._turn(share))
+                turns.push(self._turn(share))
 
     def _turn(self, share: ParticipantState) -> Turn:
         """GPUs first, then the least fulfilled; a participant that grows anyway before those that would be resized as well."""
-        is_growing = share.has_grown or share.rank in self._growing
+        return self._turn_of(share, is_growing=share.has_grown or share.rank in self._growing)
+
+    def _turn_of(self, share: ParticipantState, *, is_growing: bool) -> Turn:
         score = share.score - preference(share, share.score, self.gap) if is_growing else share.score
-        return not share.has_gpus, score, share.rank, share
+        return -share.of.priority, not share.has_gpus, score, share.rank, share
 
     def _would_grow(self, shares: list[ParticipantState]) -> set[int]:
         """The ranks of the participants among which the free capacity is shared: few, unless they fall behind the others.
@@ -124,10 +163,8 @@ class _Growth:
         """
         growing: set[int] = set()
         granted: list[tuple[ParticipantState, int, list[Placement], Step]] = []
-        turns = [self._turn(share) for share in shares]
-        heapify(turns)
-        while turns:
-            *_, share = heappop(turns)
+        turns = _Turns(map(self._turn, shares))
+        while (share := turns.pop()) is not None:
             after = share.larger()
             step = [] if after is None else step_to(share, after)
             placements = None if after is None else tried(self.state, share, step)
@@ -139,8 +176,7 @@ class _Growth:
             granted.append((share, share.size, placements, step))
             share.size = after
             growing.add(share.rank)
-            score = share.score - preference(share, share.score, self.gap)
-            heappush(turns, (not share.has_gpus, score, share.rank, share))
+            turns.push(self._turn_of(share, is_growing=True))
         for share, before, placements, step in reversed(granted):
             share.size = before
             charge(self.state, share, [(pods, -count) for pods, count in step])
@@ -198,13 +234,13 @@ class _Growth:
             share.of.priority,
             share.of.is_accounted_by_limits,
             share.has_grown or share.of.is_in_burst,
+            share.tenant.of.name,
         )
         if share.score >= self._hopeless.get(kind, 1 << SCORE_BITS + 1):
             return False
         claim = Claim(Scope.GROWTH, share.of.priority, tuple(step), share, self.gap)
-        donors = list(self._candidates(share))
-        attempt = Preemption(self.state, claim, options.victims_per_instance * (after - share.size), donors)
-        if not donors or not attempt.succeeds():
+        attempt = self._attempt(claim, options.victims_per_instance * (after - share.size))
+        if attempt is None:
             self._hopeless[kind] = share.score
             return False
         if self._is_contested(attempt):
@@ -219,21 +255,47 @@ class _Growth:
         self.has_preempted = True
         return True
 
+    def _attempt(self, claim: Claim, most: int) -> Preemption | None:
+        """The attempt that succeeded. With tenants many may give: the first few are tried first, because looking at all costs time."""
+        donors = [] if claim.share is None else list(self._candidates(claim.share))
+        is_many = self.state.tenants.has_any and len(donors) > _FEW
+        for some in (donors[:_FEW], donors) if is_many else (donors,):
+            attempt = Preemption(self.state, claim, most, some)
+            if some and attempt.succeeds():
+                return attempt
+        return None
+
     def _candidates(self, receiver: ParticipantState) -> Iterator[ParticipantState]:
         """Participants that might give to the receiver: a superset, so that most need not be looked at."""
-        if self._by_lead is None:
+        if not self._by_lead:
             willing = (each for each in self.state.shares if each.of.rebalances and each.of.may_shrink)
-            self._by_lead = sorted(willing, key=lambda each: (each.of.priority, -each.began_at))
-            self._near = [each for each in self._by_lead if each.has_given or each.of.is_in_burst]
+            for each in sorted(willing, key=lambda each: (each.of.priority, -each.began_at)):
+                self._by_lead.setdefault(each.tenant.of.name, []).append(each)
+                if each.has_given or each.of.is_in_burst:
+                    self._near.append(each)
+        if self.state.tenants.has_any:
+            yield from self._candidates_of_other_tenants(receiver)
         priority, score, far = receiver.of.priority, receiver.score, set[int]()
-        for donor in self._by_lead:
+        for donor in self._by_lead.get(receiver.tenant.of.name, ()):
             is_lower = donor.of.priority < priority
             is_far = is_lower or receiver.has_gpus or score < far_behind(donor.began_at, self.gap)
             if donor.of.priority > priority or not is_far:
                 break
             far.add(donor.rank)
             yield donor
-        yield from (each for each in self._near if each.of.priority == priority and each.rank not in far)
+        near = (each for each in self._near if each.of.priority == priority and each.rank not in far)
+        yield from (each for each in near if each.tenant is receiver.tenant)
+
+    def _candidates_of_other_tenants(self, receiver: ParticipantState) -> Iterator[ParticipantState]:
+        """Those whose tenants have a higher share, the highest first."""
+        is_nominal = receiver.tenant.share == 0
+        for tenant in self.state.tenants.by_share():
+            if tenant.share <= receiver.tenant.share:
+                return
+            if is_nominal or receiver.tenant.share < far_behind(tenant.share, self.gap):
+                yield from self._by_lead.get(tenant.of.name, ()) if tenant is not receiver.tenant else ()
+            elif tenant is not receiver.tenant:
+                yield from (each for each in self._near if each.tenant is tenant)
 
     def _is_contested(self, attempt: Preemption) -> bool:
         """Whether a pod that has no node would take what is freed before the receiver has its pods."""

@@ -70,7 +70,7 @@ class MinimumGuarantees:
             priority, born, last = -share.of.priority, share.of.created_at, f"{number:09}"
             turns.append(((priority, _THERE, born, last), share))
             turns.append(((priority, _TO_COME, born, last), share))
-        late = self._late
+        late, borrowing = self._late, list[ParticipantState]()
         for (_, phase, _, _), who in sorted(turns, key=lambda turn: turn[0]):
             if phase == _THERE:  # kube-scheduler places what exists wherever it fits
                 self._reservations.lift()
@@ -82,11 +82,22 @@ class MinimumGuarantees:
             elif phase == _THERE:
                 self.state.fill(who)
                 late += [(pods, who) for pods in who.all_pods()]
+            elif self.state.tenants.has_any and self._claim_of(who, self._needs(who)).borrows:
+                borrowing.append(who)
             else:
                 self._reservations.enforce()
                 self._claim(who)
+        self._claim_for_borrowers(borrowing)
         self._reservations.lift()
         self.fill_again()
+
+    def _claim_for_borrowers(self, shares: list[ParticipantState]) -> None:
+        """Serve those that would use more than their tenant's nominal quota: the lowest share first, given in turn order."""
+        while shares:
+            share = min(shares, key=lambda each: each.tenant.share)
+            shares.remove(share)
+            self._reservations.enforce()
+            self._claim(share)
 
     def fill_again(self) -> None:
         """Place pods that still have no node on capacity that other pods are about to leave, in the order of turns."""
@@ -125,13 +136,15 @@ class MinimumGuarantees:
 
     def _granted(self, share: ParticipantState, needs: Needs) -> Rejection | None:
         """None if it has all it needs now; else the refusal, with nothing changed."""
-        free = Preemption(self.state, Claim(Scope.MINIMUM, share.of.priority, tuple(needs), share))
+        free = Preemption(self.state, self._claim_of(share, needs))
         if free.places():
             self._commit(share, free)
             return None
         if share.of.is_forbidden:  # no donor shrinks for pods that the API server has rejected before
             return Rejection(INSUFFICIENT, needs=_wanted(needs))
         refusal, first = self._from_donors(share, needs), self._reservations.first_in_line(needs)
+        if refusal is not None and refusal.tenant:  # nothing is reserved for what its tenant may not use
+            return refusal
         if refusal is not None and first is not None and self._is_held_up(share, needs):
             return Rejection(CAPACITY_RESERVED, needs=_wanted(needs), holder=first.of.id)
         if refusal is not None and self._reservations.reserve(share, needs):
@@ -147,12 +160,17 @@ class MinimumGuarantees:
                 return None
             if attempt is not None:
                 return self._held_by(share, needs, attempt, scope)
-        return Rejection(INSUFFICIENT, needs=_wanted(needs))
+        claim = self._claim_of(share, needs)
+        return self.state.refused_by_tenant(share, claim.additional) or Rejection(INSUFFICIENT, needs=_wanted(needs))
+
+    @staticmethod
+    def _claim_of(share: ParticipantState, needs: Needs) -> Claim:
+        return Claim(Scope.MINIMUM, share.of.priority, tuple(needs), share)
 
     def _is_held_up(self, share: ParticipantState, needs: Needs) -> bool:
         """Whether it would have its minimum without the reservation of another participant; nothing is changed."""
         self._reservations.lift()
-        claim = Claim(Scope.MINIMUM, share.of.priority, tuple(needs), share)
+        claim = self._claim_of(share, needs)
         free = Preemption(self.state, claim)
         attempt = free if free.places() else self._attempt(claim)
         if attempt is not None:
@@ -185,10 +203,11 @@ class MinimumGuarantees:
         """The attempt that got everything; hopeless attempts are not made, and none is made twice."""
         if self._potential is None:
             self._potential = Potential(self.state)
-        donors = self._potential.donors(claim.priority, claim.scope)
+        donors = self._potential.donors(claim)
         wanted = _wanted(claim.needs)
         is_behind = self._reservations.is_behind(claim.needs)
-        key = (_numbers(wanted), donors, is_behind)
+        tenant = "" if claim.share is None else claim.share.tenant.of.name
+        key = (_numbers(wanted), donors, is_behind, tenant)
         if key in self._failed:
             return None
         if self._potential.suffices(wanted, donors):
@@ -226,7 +245,7 @@ class MinimumGuarantees:
     def _charge(self, share: ParticipantState, placements: list[Placement]) -> None:
         """Charge pods that do not exist yet to sums and quotas."""
         for pods, _, _ in placements:
-            self.state.load.spend_limits(pods.pod, 1)
+            self.state.spend(pods, 1)
             self.state.quotas.spend(share.of.id, [(pods.pod, 1)])
 
 

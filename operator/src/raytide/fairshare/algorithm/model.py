@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias
 
+from raytide.api.tenants import Tenant
+
 Amounts: TypeAlias = Mapping[str, int]
 """Resource name -> amount; a missing name is zero. A pod counts 1 of `pods`."""
 
@@ -189,6 +191,8 @@ class Participant:
     """Whether it was resized a moment ago: its share of released capacity is kept for it while it rests."""
     is_reservation_lapsed: bool = False
     """Whether it has had a reservation for so long that those behind it in line come first for a while."""
+    tenant: str = ""
+    """The name of its tenant; one that the snapshot does not have counts as none (`tenants.py`)."""
     yields: bool = False
     """Whether what is above its minimum yields to pods of other workloads with a higher priority (TJ §3 row 6c)."""
 
@@ -272,6 +276,8 @@ class ClusterSnapshot:
     participants: tuple[Participant, ...]
     external_pods: tuple[ExternalPods, ...] = ()
     quotas: tuple[Quota, ...] = ()
+    tenants: tuple[Tenant, ...] = ()
+    """Empty: there are no tenants, and priorities and scores alone decide."""
     options: AllocationOptions = AllocationOptions()
 
 

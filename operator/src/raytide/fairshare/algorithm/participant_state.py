@@ -15,6 +15,7 @@ from raytide.api.sharing_record import REBALANCED
 from raytide.fairshare.algorithm.capacity_index import times_that_fit
 from raytide.fairshare.algorithm.model import Participant, ParticipantId
 from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
+from raytide.fairshare.algorithm.tenants import TenantState
 
 SCORE_BITS: Final = 64
 """Two fractions with denominators below 2^31 differ by more than 2^-62, so whole numbers of 2^-64 order them exactly."""
@@ -87,6 +88,7 @@ class ParticipantState:
     instances: Pods
     companions: Pods | None
     cores: list[Pods]
+    tenant: TenantState
     has_gpus: bool = False
     """Whether its instances request GPUs."""
     span: int = 0
@@ -283,7 +285,9 @@ def _steps_begin(participant: Participant) -> int:
     return participant.floor if participant.step_from is None else participant.step_from
 
 
-def build_share(participant: Participant, rank: int, room: ClusterCapacity, pod: PodShape) -> ParticipantState:
+def build_share(
+    participant: Participant, rank: int, room: ClusterCapacity, pod: PodShape, tenant: TenantState
+) -> ParticipantState:
     """The state of the participant before anything is decided."""
     size = participant.current
     companion = participant.companion
@@ -295,7 +299,7 @@ def build_share(participant: Participant, rank: int, room: ClusterCapacity, pod:
         count = max(companion.wanted(size), companion.current) if has_begun else companion.current
         companions = _pods(room.pod(companion.shape), companion.placed, count, list(reversed(companion.leaves_first)))
     cores = [Pods(room.pod(core.shape), {}, core.missing) for core in participant.core if core.missing > 0]
-    share = ParticipantState(participant, rank, size, instances, companions, cores, has_gpus=pod.size[0] > 0)
+    share = ParticipantState(participant, rank, size, instances, companions, cores, tenant, has_gpus=pod.size[0] > 0)
     share.span = _span(participant, pod)
     share.uncreated, share.began_at = participant.uncreated, share.score
     for pods in share.all_pods():

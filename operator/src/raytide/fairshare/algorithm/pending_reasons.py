@@ -76,6 +76,10 @@ class Reasons:
 
     def _why(self, refusal: Rejection) -> tuple[str, str]:
         gap = refusal.shortfall
+        if refusal.tenant and gap is not None:
+            left, wanted = spell(gap.resource, gap.left), spell_with_name(gap.resource, gap.wanted)
+            quota = f"nominal quota and borrowing limit of tenant {refusal.tenant}"
+            return QUOTA_EXCEEDED, f"{quota} have {left} left of {wanted} needed"
         if refusal.kind == QUOTA_EXCEEDED and gap is not None:
             left = spell(gap.resource, gap.left)
             return (

@@ -1,7 +1,7 @@
 """Preemption: the fewest instances that must go so that a claim gets all it needs.
 
 Pods take free capacity first, also such as other pods are about to leave. For each pod that finds none, the node is
-chosen where it costs the lowest priority, then the fewest instances, then the best-off donors; `donors.py` says who
+chosen where it costs the tenant with the highest share, the lowest priority, then the fewest instances, then the best-off donors; `donors.py` says who
 gives to whom. Victims are instances on that node. A donor with pods that have no node loses these first, because
 kube-scheduler would give them what is freed. At the end, steps that turned out not to be needed are undone. All or
 nothing: if the claim does not get everything, or costs more than it may, the state is as before (TJ §3 rows 7, 8, 12,
@@ -24,15 +24,17 @@ _LOOSE, _PENDING, _ORDERED, _CHOSEN = range(4)
 """Where a leaving pod comes from: without a node, assigned in this plan, the next of a known order, or chosen here."""
 
 _UNLIMITED: Final = 1 << 60
+_PRIORITY_BITS: Final = 33
+"""More than the difference of two priorities needs."""
 
 Gone: TypeAlias = tuple[Pods, str, int, int]
 """The pods, the node, how many, and which of the four kinds; more than one only without a node."""
 Gains: TypeAlias = dict[int, int]
 """Resource -> what becomes free on one node."""
 Cost: TypeAlias = tuple[int, int, int, int]
-"""Highest priority of a donor, number of instances, lowest score of a donor (negated, with the preference), rank of the node."""
+"""Highest level of a donor (`_level`), number of instances, lowest score of a donor (negated, with the preference), rank of the node."""
 Turn: TypeAlias = tuple[int, int, int, ParticipantState]
-"""Order of donors: lower priority, higher score (with the preference), larger and younger first (TJ §3 row 8); no two have the same rank."""
+"""Order of donors: lower level, higher score (with the preference), larger and younger first (TJ §3 row 8); no two have the same rank."""
 
 
 @dataclass(eq=False, slots=True)
@@ -82,6 +84,8 @@ class Preemption:
     """All that may be donors; None: every participant."""
     steps: list[ReleasedStep] = field(default_factory=list)
     placements: list[Placement] = field(default_factory=list)
+    _is_refused: bool = False
+    """Whether donors of one tenant gave more together than the tenant may have to give."""
     _is_relieved: bool = False
     """Whether a donor shrank for a sum, and not for a node."""
     _least: dict[int, int] = field(default_factory=dict)
@@ -102,7 +106,7 @@ class Preemption:
     def succeeds(self) -> bool:
         """Whether everything was placed within all limits; otherwise nothing has changed."""
         overload = self.state.load.overload(self.claim.needs[0][0].pod.pool)
-        if self._takes_all() and self._is_within_sums(overload):
+        if self._takes_all() and self._is_within_sums(overload) and not self._is_refused:
             self._undo_unneeded()
             if self.victims <= self.most:
                 return True
@@ -111,7 +115,8 @@ class Preemption:
 
     def places(self) -> bool:
         """Whether everything fits as things are; otherwise nothing is placed."""
-        if all(not self._place(pods, count) for pods, count in self.claim.needs):
+        is_allowed = self._tenant_lacks() is None
+        if is_allowed and all(not self._place(pods, count) for pods, count in self.claim.needs):
             return True
         self.undo()
         return False
@@ -121,7 +126,7 @@ class Preemption:
         self.state.forget(self.placements)
         for step in reversed(self.steps):
             self._restore(step)
-        self.placements, self.steps = [], []
+        self.placements, self.steps, self._is_refused = [], [], False
 
     def _takes_all(self) -> bool:
         for pods, count in self.claim.needs:
@@ -146,17 +151,38 @@ class Preemption:
         Where minimums have exceeded it before, growth that donors give does not have to pay for that too: it may stay so.
         """
         share = self.claim.share
-        if self.claim.scope is not Scope.GROWTH or share is None:
+        if share is None:
+            return True
+        while (short := self._tenant_lacks()) is not None:
+            if not self._relieves(
+                each for each in self._donors() if each.tenant is share.tenant and each.is_charged(short)
+            ):
+                return False
+        if self.claim.scope is not Scope.GROWTH:
             return True
         needs = [(pods.pod, count) for pods, count in self.claim.needs]
         is_by_limits = share.of.is_accounted_by_limits
         while (short := self.state.load.exceeded(needs, overload, is_by_limits=is_by_limits)) is not None:
-            donors = [each for each in self._donors() if self._can_step(each) and each.is_charged(short)]
-            if not donors or self.victims > self.most:
+            if not self._relieves(each for each in self._donors() if each.is_charged(short)):
                 return False
-            *_, donor = min(self._turn(donor, donor.score) for donor in donors)
-            self._is_relieved = True
-            self._take(donor, "", donor.smaller())
+        return True
+
+    def _tenant_lacks(self) -> int | None:
+        """The resource of which the claimant's tenant may not use so much more; None if it may."""
+        share = self.claim.share
+        if share is None or not self.state.tenants.has_any:
+            return None
+        found = share.tenant.shortfall(self.claim.additional)
+        return None if found is None else found[0]
+
+    def _relieves(self, donors: Iterable[ParticipantState]) -> bool:
+        """Shrink the first of the donors by one step, for a sum; False if none can give it."""
+        donors = [each for each in donors if self._can_step(each)]
+        if not donors or self.victims > self.most:
+            return False
+        *_, donor = min(self._turn(donor, donor.score) for donor in donors)
+        self._is_relieved = True
+        self._take(donor, "", donor.smaller())
         return True
 
     # --- who gives -----------------------------------------------------------------------------------------------------
@@ -217,7 +243,7 @@ class Preemption:
             donors = self._donors()
             useful = self._useful(pod, donors)
             for donor in donors if useful else ():
-                turn = donor.of.priority, self._turn(donor, donor.score)[1]
+                turn = _level(donor), self._turn(donor, donor.score)[1]
                 for pods, at_most in self._surplus(donor):
                     wants = pods.pod.wants
                     for rank, number in self._ranks(pod, pods.where.items()):  # of every pod of every donor: P10
@@ -234,8 +260,8 @@ class Preemption:
                             gains[resource] = gains.get(resource, 0) + amount * count
             spots = pod.order.spots
             queue = [
-                ((priority, 1, score, rank), rank)
-                for rank, (priority, score) in least.items()
+                ((level, 1, score, rank), rank)
+                for rank, (level, score) in least.items()
                 if _fits_with(pod, spots[rank].soon, [most[rank]])
             ]
             self._queues[pod.number] = queue
@@ -252,7 +278,7 @@ class Preemption:
 
     def _turn(self, donor: ParticipantState, score: int) -> Turn:
         better = preference(donor, score, self.claim.gap) if donor.has_given else 0
-        return donor.of.priority, -score - better, -donor.rank, donor
+        return _level(donor), -score - better, -donor.rank, donor
 
     def _surplus(self, donor: ParticipantState) -> Iterator[tuple[Pods, int]]:
         """The pods that it gives at most."""
@@ -278,15 +304,15 @@ class Preemption:
         if not steps:
             return None
         taken = tuple((owners[number], count) for number, count in steps.items())
-        priority = max(donor.of.priority for donor, _ in taken)
+        level = max(_level(donor) for donor, _ in taken)
         instances = sum(donor.size - _after(donor, count) for donor, count in taken)
         lowest = max(self._turn(donor, donor.score)[1] for donor, _ in taken)
-        return _Option((priority, instances, lowest, rank), taken)
+        return _Option((level, instances, lowest, rank), taken)
 
     def _single(self, pod: PodShape, spot: NodeCapacity, turns: list[Turn]) -> dict[int, int]:
         """The donor one step of which is enough: the fewest instances, then in the order of donors; empty if there is none."""
         found = [
-            (donor.of.priority, donor.size - _after(donor, 1), position, donor)
+            (_level(donor), donor.size - _after(donor, 1), position, donor)
             for position, (*_, donor) in enumerate(turns)
             if _fits_with(pod, spot.soon, [self._gains(donor, spot.name, 1)])
         ]
@@ -348,6 +374,9 @@ class Preemption:
         """Shrink the donor to `after`, on that node as far as possible; None: it has no such size."""
         if after is None:
             return
+        if self.state.tenants.has_any:  # what it may give depends on what others of its tenant have given
+            self._is_refused |= after < least_size(donor, self.claim)
+            self._least.clear()
         step = ReleasedStep(donor, donor.size - after)
         step.gone += _leave(self.state, donor.instances, step.count, name)
         if donor.companions is not None:
@@ -359,7 +388,7 @@ class Preemption:
     def _restore(self, step: ReleasedStep) -> None:
         step.donor.size += step.count
         for pods, name, count, source in reversed(step.gone):
-            self.state.load.spend_limits(pods.pod, count)
+            self.state.spend(pods, count)
             if source == _LOOSE:
                 pods.loose += count
                 continue
@@ -423,7 +452,7 @@ def cut(state: State, donor: ParticipantState, size: int) -> ReleasedStep:
 def _leave(state: State, pods: Pods, count: int, wished: str) -> Iterator[Gone]:
     """Remove so many: those without a node at once and first, then one by one, on the wished node if possible."""
     count = max(0, count)
-    state.load.spend_limits(pods.pod, -count)
+    state.spend(pods, -count)
     loose = min(count, max(0, pods.loose))
     if loose > 0:
         pods.loose -= loose
@@ -483,6 +512,11 @@ def _short(pod: PodShape, free: Vector, gains: Iterable[Gains]) -> list[int]:
 def _fits_with(pod: PodShape, free: Vector, gains: Iterable[Gains]) -> bool:
     """Whether one more fits there, with these gains."""
     return not _short(pod, free, gains)
+
+
+def _level(donor: ParticipantState) -> int:
+    """The priority, below that of every participant whose tenant has a lower share."""
+    return donor.of.priority - (donor.tenant.share << _PRIORITY_BITS)
 
 
 def _competes(donor: ParticipantState, pod: PodShape) -> bool:

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
 
 from raytide.fairshare.algorithm.capacity_index import Vector, Wants, fits
-from raytide.fairshare.algorithm.donors import Potential, Scope
+from raytide.fairshare.algorithm.donors import Claim, Potential, Scope
 from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
 from raytide.fairshare.algorithm.placement import NodeCapacity, count_that_fits
 from raytide.fairshare.algorithm.state import Placement, State
@@ -88,7 +88,7 @@ class Reservations:
             return None
         emptied = {index: list(vector) for index, vector in whole.items()}
         potential = Potential(self.state)
-        vectors = potential.vectors(potential.donors(share.of.priority, Scope.COOLING))
+        vectors = potential.vectors(potential.donors(Claim(Scope.COOLING, share.of.priority, tuple(needs), share)))
         left = {index: list(vector) for index, vector in vectors.items()}
         chosen: list[Placement] = []
         for pods, count in needs:

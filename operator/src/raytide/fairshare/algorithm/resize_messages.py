@@ -96,6 +96,7 @@ def _receivers(donor: ParticipantState, receivers: Sequence[ParticipantState], r
 
 
 _CLAIMS: Final = {
+    "tenant": ("belongs to a tenant with a lower share", "belong to tenants with lower shares"),
     "priority": ("has a higher priority", "have a higher priority"),
     "gpus": ("needs the capacity to use idle GPUs", "need the capacity to use idle GPUs"),
     "score": ("is less fulfilled", "are less fulfilled"),
@@ -104,6 +105,8 @@ _CLAIMS: Final = {
 
 
 def _claim(donor: ParticipantState, receiver: ParticipantState) -> str:
+    if receiver.tenant is not donor.tenant:
+        return "tenant"
     if receiver.of.priority > donor.of.priority:
         return "priority"
     return "gpus" if receiver.has_gpus and not donor.has_gpus else "score"

@@ -1,7 +1,7 @@
 """Scale steps: what one step up of a participant needs, and whether it fits.
 
 A step is the next allowed size with all pods that come with it; it has to fit the cluster's load limit, the namespace's
-quotas and real nodes. `tried` places its pods or returns why not. Called by `grow.py`.
+quotas, the tenant's quota and borrowing limit, and real nodes. `tried` places its pods or returns why not. Called by `grow.py`.
 """
 
 from typing import TypeAlias
@@ -47,10 +47,8 @@ def refused_by_sums(state: State, share: ParticipantState, step: Step) -> Reject
             # A missing node is reported first: a setting may change a sum, but not a node.
             has_room = state.room.find(pods.pod) is not None
             return Rejection(INSUFFICIENT, needs=wanted(step), shortfall=shortfall if has_room else None)
-    if not state.quotas.has_any:
-        return None
-    refused = state.quotas.shortfall(share.of.id, wanted(step))
-    return None if refused is None else quota_refusal(refused)
+    refused = state.quotas.shortfall(share.of.id, wanted(step)) if state.quotas.has_any else None
+    return quota_refusal(refused) if refused is not None else state.refused_by_tenant(share, wanted(step))
 
 
 def is_free_now(state: State, share: ParticipantState, step: Step) -> bool:
@@ -64,7 +62,7 @@ def is_free_now(state: State, share: ParticipantState, step: Step) -> bool:
 def charge(state: State, share: ParticipantState, step: Step) -> None:
     """Charge new pods to sums and quotas; negative counts release them."""
     for pods, count in step:
-        state.load.spend_limits(pods.pod, count)
+        state.spend(pods, count)
     if state.quotas.has_any:
         state.quotas.spend(share.of.id, wanted(step))
 

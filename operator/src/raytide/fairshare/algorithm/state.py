@@ -4,14 +4,22 @@ The capacity of nodes, the two budgets, and one `ParticipantState` per participa
 node and undoes failed attempts. Mutable, local to one call of `allocate`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from raytide.api.sharing_record import CREATION_FORBIDDEN, UNSCHEDULABLE
 from raytide.fairshare.algorithm.budgets import LoadBudget, QuotaLedger, Shortfall
-from raytide.fairshare.algorithm.model import ClusterSnapshot, ExternalPods, Participant, ParticipantId, Shape
+from raytide.fairshare.algorithm.model import (
+    QUOTA_EXCEEDED,
+    ClusterSnapshot,
+    ExternalPods,
+    Participant,
+    ParticipantId,
+    Shape,
+)
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods, build_share
 from raytide.fairshare.algorithm.placement import ClusterCapacity, NodeCapacity, PodShape
+from raytide.fairshare.algorithm.tenants import TenantLedger
 
 Placement = tuple[Pods, NodeCapacity, bool]
 """The pods, the node, and whether the capacity was free already."""
@@ -26,6 +34,8 @@ class Rejection:
     needs: tuple[tuple[PodShape, int], ...] = ()
     """Pods that do not fit, by shape."""
     quota: str = ""
+    tenant: str = ""
+    """The tenant whose quota and borrowing limit are used up."""
     shortfall: Shortfall | None = None
     count: int = 0
     """How many of its own instances are concerned."""
@@ -51,6 +61,7 @@ class State:
     room: ClusterCapacity
     load: LoadBudget
     quotas: QuotaLedger
+    tenants: TenantLedger
     shares: list[ParticipantState]
     refusals: dict[ParticipantId, Rejection] = field(default_factory=dict)
     contradicted: set[ParticipantId | str] = field(default_factory=set)
@@ -67,6 +78,12 @@ class State:
                     for where in pods.where:
                         self._on.setdefault(where, {})[id(pods)] = pods
         return self._on.get(name, {}).values()
+
+    def spend(self, pods: Pods, count: int) -> None:
+        """Charge `count` more wanted pods by limits, and to their tenant; a negative count releases them."""
+        self.load.spend_limits(pods.pod, count)
+        if self.tenants.has_any and pods.owner is not None:
+            pods.owner.tenant.charge(pods.pod, count)
 
     def place(self, pods: Pods, count: int, *, is_free_now: bool = False) -> list[Placement]:
         """Place as many as fit, at most `count`; if `is_free_now`, not on capacity that pods have yet to leave."""
@@ -124,6 +141,13 @@ class State:
         """How many of those without a node a quota allows to be created."""
         return max(0, pods.loose - self.record_quota_shortfall(share)) if pods is share.instances else pods.loose
 
+    def refused_by_tenant(self, share: ParticipantState, pods: Sequence[tuple[PodShape, int]]) -> Rejection | None:
+        """The refusal of these additional pods by the quota and the borrowing limit of its tenant."""
+        shortfall = self.tenants.shortfall(share.tenant, pods) if self.tenants.has_any else None
+        if shortfall is None:
+            return None
+        return Rejection(QUOTA_EXCEEDED, needs=tuple(pods), tenant=share.tenant.of.name, shortfall=shortfall)
+
     def record_quota_shortfall(self, share: ParticipantState) -> int:
         """How many instances get no node whatever the capacity: by a quota, the API server or an unknown cause."""
         if share.of.unplaceable:
@@ -140,7 +164,7 @@ class State:
 
 def quota_refusal(refusal: tuple[str, Shortfall]) -> Rejection:
     """The refusal of a quota."""
-    return Rejection("QuotaExceeded", quota=refusal[0], shortfall=refusal[1])
+    return Rejection(QUOTA_EXCEEDED, quota=refusal[0], shortfall=refusal[1])
 
 
 def begin(pool: ClusterSnapshot) -> State:
@@ -150,13 +174,27 @@ def begin(pool: ClusterSnapshot) -> State:
     pods = {each.id: room.pod(each.shape) for each in participants}
     equals = sorted(participants, key=lambda each: (*_cost(each, room, pods[each.id]), each.created_at, each.id))
     rank_of = {each.id: rank for rank, each in enumerate(equals)}
-    shares = [build_share(each, rank_of[each.id], room, pods[each.id]) for each in participants]
+    tenants = TenantLedger(pool, room)
+    shares = [
+        build_share(each, rank_of[each.id], room, pods[each.id], tenants.of(each.tenant)) for each in participants
+    ]
+    for share in shares if tenants.has_any else ():
+        _charge_tenant(share, room)
     load = LoadBudget(pool, room)
     for share in filter(lambda each: each.has_loose, shares):
         _charge_waiting(share, load)
         _uncharge_impossible(share, room, load)
         _uncharge_unplaceable(share, load)
-    return State(pool, room, load, QuotaLedger(pool, room), shares)
+    return State(pool, room, load, QuotaLedger(pool, room), tenants, shares)
+
+
+def _charge_tenant(share: ParticipantState, room: ClusterCapacity) -> None:
+    """Charge what the participant has and wants to its tenant; a gang that has not begun wants nothing yet."""
+    for core in share.of.core:
+        share.tenant.charge(room.pod(core.shape), sum(core.placed.values()))
+    for pods in share.all_pods():
+        loose = pods.loose if share.size or not share.of.is_gang else 0
+        share.tenant.charge(pods.pod, pods.placed + loose)
 
 
 def _charge_waiting(share: ParticipantState, load: LoadBudget) -> None:

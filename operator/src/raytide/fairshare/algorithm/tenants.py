@@ -1,0 +1,120 @@
+"""Tenants: how much each group of participants uses, and the weighted dominant share by which groups are compared.
+
+The words are those of Kueue. A tenant has a nominal quota, which other tenants can borrow while it does not use it; a
+borrowing limit, which bounds what it may use above its nominal quota; and a weight. Its *share* is what it uses above
+its nominal quota, as a part of what the usable nodes have, of the resource where that part is largest, divided by its
+weight: 0 while it is within its nominal quota. Between tenants the lower share comes first, whatever the priorities;
+within a tenant priorities and scores decide. Without tenants every participant belongs to one tenant whose share is 0,
+so that only priorities and scores count.
+
+What counts as used is every pod that participants want and that the plan keeps, with or without a node; pods of other
+workloads do not count. Mutable, local to one call of `allocate` (TJ:7.13, D25).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from raytide.api.tenants import Tenant
+from raytide.fairshare.algorithm.budgets import Shortfall
+from raytide.fairshare.algorithm.capacity_index import Vector
+from raytide.fairshare.algorithm.model import PODS, ClusterSnapshot
+from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
+
+SHARE_BITS: Final = 64
+"""Shares are whole numbers, exact to compare: 1 << SHARE_BITS is all of a resource, at weight 1."""
+
+_UNLIMITED: Final = 1 << 60
+
+Pods = Iterable[tuple[PodShape, int]]
+"""Shapes, and how many of each."""
+
+
+@dataclass(eq=False, slots=True)
+class TenantState:
+    """One tenant in a plan."""
+
+    of: Tenant
+    nominal: Vector
+    most: Vector
+    """Nominal quota and borrowing limit together, by number of the resource."""
+    used: Vector
+    totals: Mapping[int, int]
+    """Resource that counts for shares -> what the usable nodes have of it."""
+    share: int = 0
+
+    def share_with(self, pods: Pods) -> int:
+        """Its share if it used these pods as well; negative counts release pods."""
+        used = list(self.used)
+        _add(used, pods)
+        return self._share(used)
+
+    def charge(self, pod: PodShape, count: int) -> None:
+        """Count so many more pods as used; a negative count releases them."""
+        if self.totals:
+            _add(self.used, ((pod, count),))
+            self.share = self._share(self.used)
+
+    def shortfall(self, pods: Pods) -> tuple[int, int, int] | None:
+        """The resource of which these pods would exceed quota and borrowing limit together, what is wanted and left."""
+        if not self.of.borrowing_limit:
+            return None
+        wanted = [0] * len(self.used)
+        _add(wanted, pods)
+        for number, amount in enumerate(wanted):
+            if amount > 0 and self.used[number] + amount > self.most[number]:
+                return number, amount, max(0, self.most[number] - self.used[number])
+        return None
+
+    def _share(self, used: Vector) -> int:
+        weight = self.of.weight
+        above = (
+            (max(0, used[number] - self.nominal[number]) << SHARE_BITS)
+            * weight.denominator
+            // (total * weight.numerator)
+            for number, total in self.totals.items()
+        )
+        return max(above, default=0)
+
+
+class TenantLedger:
+    """All tenants of a plan."""
+
+    def __init__(self, pool: ClusterSnapshot, room: ClusterCapacity) -> None:
+        self.has_any: Final = bool(pool.tenants)
+        self._names = room.resources
+        self._totals = _totals(pool, room) if pool.tenants else {}
+        self._of = {each.name: self._state(each) for each in (Tenant(""), *pool.tenants)}
+
+    def _state(self, tenant: Tenant) -> TenantState:
+        nominal = [tenant.nominal_quota.get(name, 0) for name in self._names]
+        limits = [tenant.borrowing_limit.get(name) for name in self._names]
+        most = [_UNLIMITED if more is None else own + more for own, more in zip(nominal, limits, strict=True)]
+        return TenantState(tenant, nominal, most, [0] * len(self._names), self._totals)
+
+    def of(self, name: str) -> TenantState:
+        """The tenant of that name; participants of no tenant that is known form one of weight 1 without a quota."""
+        return self._of.get(name) or self._of[""]
+
+    def by_share(self) -> list[TenantState]:
+        """All tenants, that with the highest share first."""
+        return sorted(self._of.values(), key=lambda tenant: (-tenant.share, tenant.of.name))
+
+    def shortfall(self, tenant: TenantState, pods: Pods) -> Shortfall | None:
+        """What the tenant lacks for these additional pods within its quota and borrowing limit."""
+        found = tenant.shortfall(pods)
+        return None if found is None else Shortfall(self._names[found[0]], *found[1:])
+
+
+def _totals(pool: ClusterSnapshot, room: ClusterCapacity) -> dict[int, int]:
+    """The resources that count for shares: those that a tenant names, or all if no tenant names any."""
+    named = {name for tenant in pool.tenants for name in (*tenant.nominal_quota, *tenant.borrowing_limit)}
+    counted = [name for name in room.resources if name != PODS and (not named or name in named)]
+    totals = {name: sum(node.allocatable.get(name, 0) for node in room.nodes) for name in counted}
+    return {room.number_of[name]: total for name, total in totals.items() if total > 0}
+
+
+def _add(vector: Vector, pods: Pods) -> None:
+    for pod, count in pods:
+        for number, amount in pod.wants:
+            vector[number] += amount * count

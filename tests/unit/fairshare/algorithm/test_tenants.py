@@ -1,0 +1,177 @@
+"""Tenants: nominal quota, borrowing limit and weight, in Kueue's meaning; without tenants nothing changes (TJ:7.13, D25)."""
+
+from fractions import Fraction
+
+import pytest
+
+from raytide.api.sharing_record import GROWING
+from raytide.api.tenants import Tenant
+from raytide.fairshare.algorithm.allocate import allocate
+from raytide.fairshare.algorithm.model import QUOTA_EXCEEDED
+from support.elastic_builders import World, amounts, job, node, resizes_of, waiting_of
+
+pytestmark = pytest.mark.rule("TJ:7.13", "D25")
+
+
+def tenant(name: str, *, nominal: float = 0, limit: int | None = None, weight: str = "1", **gpus: int) -> Tenant:
+    borrowing_limit = {} if limit is None else {"cpu": limit * 1000}
+    return Tenant(name, amounts(cpu=nominal, **gpus), borrowing_limit, Fraction(weight))
+
+
+def of(tenant: str, name: str, low: int, high: int, size: int | None = None, **more):
+    """A job of the tenant; it runs with its minimum unless told otherwise, and takes part in rebalancing."""
+    return job(name, low, high, low if size is None else size, tenant=tenant, **{"rebalances": True, **more})
+
+
+def cluster(jobs, tenants, *, cpus: int = 24) -> World:
+    return World([node(f"node-{n}", cpu=cpus // 3) for n in range(3)], jobs, tenants=tenants).running()
+
+
+def settled(world: World, passes: int = 30) -> dict[str, int]:
+    """The sizes when nothing more is to be done."""
+    for _ in range(passes):
+        plan = allocate(world.pool())
+        if not plan.resizes:
+            return world.sizes()
+        world = world.carried_out(plan)
+    raise AssertionError(f"{passes} plans, and still something to do")
+
+
+EQUAL = (tenant("a"), tenant("b"))
+
+
+def test_free_capacity_is_shared_between_tenants_and_not_between_jobs():
+    """Nine jobs of one tenant have as much together as the one job of another tenant."""
+    many = [of("a", f"a-{number}", 1, 20) for number in range(9)]
+    sizes = settled(cluster([*many, of("b", "b-0", 1, 40)], EQUAL))
+    assert sizes.pop("b-0") == 12
+    assert sorted(sizes.values()) == [1, 1, 1, 1, 1, 1, 2, 2, 2]
+
+
+def test_without_tenants_jobs_share_it():
+    many = [of("a", f"a-{number}", 1, 20) for number in range(9)]
+    sizes = settled(cluster([*many, of("b", "b-0", 1, 40)], ()))
+    assert sizes["b-0"] < 6
+
+
+@pytest.mark.parametrize(("weight", "first"), [("1", 12), ("2", 16), ("3", 18), ("1/2", 8)])
+def test_weights_divide_what_is_borrowed(weight, first):
+    world = cluster([of("a", "a", 0, 40), of("b", "b", 0, 40)], (tenant("a", weight=weight), tenant("b")))
+    assert settled(world) == {"a": first, "b": 24 - first}
+
+
+def test_weights_count_above_nominal_quotas_only():
+    tenants = (tenant("a", nominal=6), tenant("b", nominal=6, weight="2"))
+    assert settled(cluster([of("a", "a", 0, 40), of("b", "b", 0, 40)], tenants)) == {"a": 10, "b": 14}
+
+
+def test_a_tenant_borrows_what_others_do_not_use():
+    tenants = (tenant("a", nominal=12), tenant("b", nominal=12))
+    assert settled(cluster([of("a", "a", 1, 40), of("b", "b", 1, 4)], tenants)) == {"a": 20, "b": 4}
+
+
+@pytest.mark.parametrize("priority", [0, 1000, -1000])
+def test_a_tenant_takes_back_its_nominal_quota_whatever_the_priorities(priority):
+    tenants = (tenant("a", nominal=4), tenant("b", nominal=12))
+    before = cluster([of("a", "a", 1, 40, 24, priority=priority)], tenants)
+    before.add(of("b", "b", 1, 40, 0, is_gang=True))
+    sizes = settled(before)
+    # Beyond the nominal quotas, of 16 together, 8 are left to borrow: 4 each
+    assert sizes == {"a": 8, "b": 16}
+
+
+def test_nothing_within_a_nominal_quota_is_taken_by_another_tenant():
+    tenants = (tenant("a", nominal=24), tenant("b"))
+    world = cluster([of("a", "a", 1, 40, 24)], tenants)
+    world.add(of("b", "b", 1, 40, 0, is_gang=True, priority=1000))
+    assert settled(world) == {"a": 24, "b": 0}
+
+
+def test_a_minimum_is_taken_from_a_tenant_that_borrows_more():
+    world = cluster([of("a", "a", 1, 40, 24)], EQUAL)
+    world.add(of("b", "b", 6, 6, 0, is_gang=True))
+    assert settled(world) == {"a": 18, "b": 6}
+
+
+def test_a_minimum_of_a_tenant_that_borrows_more_takes_nothing_of_others():
+    """Even at a higher priority: priorities count within a tenant."""
+    world = cluster([of("a", "a", 1, 40, 16), of("b", "b", 1, 8, 8)], EQUAL)
+    world.add(of("a", "late", 2, 2, 0, is_gang=True, priority=7))
+    assert settled(world) == {"a": 14, "b": 8, "late": 2}
+
+
+def test_never_below_a_minimum_even_for_a_nominal_quota():
+    tenants = (tenant("a"), tenant("b", nominal=24))
+    world = cluster([of("a", "a", 10, 40, 24)], tenants)
+    world.add(of("b", "b", 1, 40, 0, is_gang=True))
+    assert settled(world) == {"a": 10, "b": 14}
+
+
+def test_priorities_count_within_a_tenant():
+    jobs = [of("a", "low", 1, 40), of("a", "high", 1, 10, priority=5), of("b", "b", 1, 40)]
+    assert settled(cluster(jobs, EQUAL)) == {"low": 2, "high": 10, "b": 12}
+
+
+@pytest.mark.parametrize(("limit", "size"), [(0, 8), (4, 12), (None, 24)])
+def test_a_borrowing_limit_ends_growth(limit, size):
+    world = cluster([of("a", "a", 1, 40)], (tenant("a", nominal=8, limit=limit),))
+    assert settled(world) == {"a": size}
+
+
+def test_what_a_borrowing_limit_ends_says_so():
+    world = cluster([of("a", "a", 1, 40, 12)], (tenant("a", nominal=8, limit=4), tenant("b")))
+    (waiting,) = allocate(world.pool()).waiting
+    assert waiting.reason == QUOTA_EXCEEDED
+    assert waiting.message == (
+        "nominal quota and borrowing limit of tenant a have 0 left of 1 cpu needed, to grow beyond 12"
+    )
+
+
+def test_within_a_borrowing_limit_jobs_of_the_tenant_still_share():
+    world = cluster([of("a", "old", 1, 40, 12)], (tenant("a", nominal=8, limit=4),))
+    world.add(of("a", "new", 2, 40, 0, is_gang=True))
+    assert settled(world) == {"old": 6, "new": 6}
+
+
+def test_a_gang_beyond_the_borrowing_limit_waits_and_reserves_nothing():
+    world = cluster([of("a", "a", 8, 8)], (tenant("a", nominal=8, limit=2), tenant("b")))
+    world.add(of("a", "large", 4, 4, 0, is_gang=True))
+    world.add(of("b", "b", 16, 16, 0, is_gang=True, created_at="2026-02-01T00:00:00Z"))
+    plan = allocate(world.pool())
+    assert resizes_of(plan) == {"b": 16}
+    assert waiting_of(plan) == {"large": QUOTA_EXCEEDED}
+
+
+def test_a_quota_below_what_runs_removes_nothing_by_itself():
+    world = cluster([of("a", "a", 1, 40, 20)], (tenant("a", nominal=2, limit=2),))
+    assert settled(world) == {"a": 20}
+
+
+def test_a_quota_below_what_runs_gives_way_to_other_tenants():
+    world = cluster(
+        [of("a", "a", 1, 40, 24), of("b", "b", 1, 10, 0, is_gang=True)], (tenant("a", nominal=2, limit=2), tenant("b"))
+    )
+    assert settled(world) == {"a": 14, "b": 10}
+
+
+def test_jobs_of_no_tenant_form_one_without_a_quota():
+    tenants = (tenant("a", nominal=12),)
+    jobs = [of("a", "a", 1, 40), of("", "x", 1, 40), of("unknown", "y", 1, 40)]
+    assert settled(cluster(jobs, tenants)) == {"a": 18, "x": 3, "y": 3}
+
+
+def test_claims_within_a_nominal_quota_come_before_those_that_borrow():
+    """A younger gang of a lower priority starts first: its tenant does not borrow for it."""
+    tenants = (tenant("a"), tenant("b", nominal=12))
+    jobs = [
+        of("a", "borrows", 16, 16, 0, is_gang=True, priority=9, created_at="2026-01-01T00:00:00Z"),
+        of("b", "own", 12, 12, 0, is_gang=True, created_at="2026-01-02T00:00:00Z"),
+    ]
+    assert resizes_of(allocate(cluster(jobs, tenants).pool())) == {"own": 12}
+
+
+def test_the_dominant_resource_counts():
+    """Tenant a uses half of all GPUs and few CPUs, tenant b half of all CPUs: they are even."""
+    gpus = [of("a", "a", 0, 8, 4, cpu=1, gpu=1)]
+    world = World([node(f"node-{n}", cpu=8, gpu=4) for n in range(2)], [*gpus, of("b", "b", 0, 16, 8)], tenants=EQUAL)
+    assert {one.reason for one in allocate(world.running().pool()).resizes} == {GROWING}
