@@ -11,8 +11,8 @@ from raytide.api.lease import (
     build_held,
     build_released,
     decide,
+    observe,
     record_of,
-    sight,
 )
 from raytide.api.meta import Key
 
@@ -67,25 +67,25 @@ def test_who_is_next(holder, unchanged_s, verdict):
     ],
 )
 def test_any_change_starts_the_wait_anew(change):
-    first = sight(None, record_of(lease(), default_s=1), 100.0, longest_gap_s=5)
-    second = sight(first, record_of(lease(), default_s=1), 104.0, longest_gap_s=5)
+    first = observe(None, record_of(lease(), default_s=1), 100.0, longest_gap_s=5)
+    second = observe(first, record_of(lease(), default_s=1), 104.0, longest_gap_s=5)
     assert second.unchanged_s == 4.0
-    assert sight(second, record_of(lease(**change), default_s=1), 105.0, longest_gap_s=5).unchanged_s == 0.0
+    assert observe(second, record_of(lease(**change), default_s=1), 105.0, longest_gap_s=5).unchanged_s == 0.0
 
 
 def test_time_in_which_we_could_not_look_does_not_count():
     record = record_of(lease(), default_s=1)
-    first = sight(None, record, 100.0, longest_gap_s=5)
-    assert sight(first, record, 700.0, longest_gap_s=5).unchanged_s == 5.0
+    first = observe(None, record, 100.0, longest_gap_s=5)
+    assert observe(first, record, 700.0, longest_gap_s=5).unchanged_s == 5.0
 
 
 @given(st.lists(st.floats(0, 1000), min_size=1), st.floats(0.1, 100))
 def test_what_counts_is_never_more_than_the_time_that_passed(gaps, longest_gap_s):
     record, now = Record("them", 30), 0.0
-    sighting = sight(None, record, now, longest_gap_s=longest_gap_s)
+    sighting = observe(None, record, now, longest_gap_s=longest_gap_s)
     for gap in gaps:
         now += gap
-        sighting = sight(sighting, record, now, longest_gap_s=longest_gap_s)
+        sighting = observe(sighting, record, now, longest_gap_s=longest_gap_s)
         assert sighting.unchanged_s <= now + 1e-6
 
 

@@ -123,7 +123,7 @@ def names_to_delete(stage):
 @pytest.mark.rule("AS:B-21")
 async def test_a_drain_without_an_answer_does_not_keep_the_names_of_others_waiting(stage):
     await scaled_up(stage, 3)
-    inner = looping.Autoscaler._ask_to_leave
+    inner = looping.Autoscaler._send_drain
     silent = stage.gcs.node("demo-cpu-worker-1").node_id
 
     async def ask(self, drain):
@@ -134,7 +134,7 @@ async def test_a_drain_without_an_answer_does_not_keep_the_names_of_others_waiti
     for number in range(3):
         stage.gcs.make_idle(f"demo-cpu-worker-{number}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(looping.Autoscaler, "_ask_to_leave", ask)
+        patch.setattr(looping.Autoscaler, "_send_drain", ask)
         async with stage.running():
             await stage.until("the first drain", lambda: stage.gcs.drains, within_s=120)
             assert await stage.until("two are named", lambda: len(names_to_delete(stage)) == 2) < 1.0
@@ -167,7 +167,7 @@ async def test_a_slice_whose_first_host_turned_busy_keeps_the_other_hosts():
 async def test_a_slice_that_answers_slowly_is_asked_to_its_last_host_and_only_hosts_that_were_asked_have_answers():
     stage = Stage(group("cpu", replicas=0), group("tpu", replicas=0, numOfHosts=4))
     stage.edit(lambda obj: [each.update(replicas=1 + (each["groupName"] == "tpu")) for each in groups_of(obj)])
-    inner = looping.Autoscaler._ask_to_leave
+    inner = looping.Autoscaler._send_drain
 
     async def ask(self, drain):
         await asyncio.sleep(0.3 if drain.group == "tpu" else 0.01)
@@ -181,7 +181,7 @@ async def test_a_slice_that_answers_slowly_is_asked_to_its_last_host_and_only_ho
         Drained(is_accepted=False, message="busy") if node.node_id == busy else answer(node, reason)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(looping.Autoscaler, "_ask_to_leave", ask)
+        patch.setattr(looping.Autoscaler, "_send_drain", ask)
         async with stage.running():
             await stage.until("a drain", lambda: stage.gcs.drains, within_s=120)
             await stage.until("its turn is over", lambda: any(tick.answers for tick in stage.ticks))
@@ -254,7 +254,9 @@ async def test_a_gcs_that_is_away_for_hours_is_mentioned_once_and_heard_when_it_
         await asyncio.sleep(3 * 3600)
         assert stage.group["replicas"] == 0
         stage.gcs.is_away = False
-        assert await stage.until("three replicas", lambda: stage.group["replicas"] == 3) <= looping.LONGEST_REST_S + 1
+        assert (
+            await stage.until("three replicas", lambda: stage.group["replicas"] == 3) <= looping.LONGEST_BACKOFF_S + 1
+        )
     lines = [record.message for record in caplog.records if "GCS" in record.message]
     assert len([line for line in lines if "retrying" in line]) == 1
     assert len([line for line in lines if "answers again" in line]) == 1

@@ -15,9 +15,9 @@ PROGRAM = """
 import ctypes, sys
 from raytide.autoscaler import supervisor
 ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans are ours
-supervisor.FIRST_WAIT_S, supervisor.LAST_WORDS_S = 0.05, float(sys.argv[1])
-say = lambda line: print(line, file=sys.stderr, flush=True)
-sys.exit(supervisor.Supervisor(sys.argv[2:], say=say).run())
+supervisor.FIRST_WAIT_S, supervisor.GRACE_PERIOD_S = 0.05, float(sys.argv[1])
+report = lambda line: print(line, file=sys.stderr, flush=True)
+sys.exit(supervisor.Supervisor(sys.argv[2:], report=report).run())
 """
 
 

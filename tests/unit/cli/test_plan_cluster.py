@@ -90,19 +90,19 @@ async def test_everything_is_read_once():
     assert asked == [("GET", each) for each in ("trainingjobs", "pods", "nodes", "resourcequotas", "priorityclasses")]
     counts = [len(each) for each in (found.jobs, found.pods, found.nodes, found.quotas, found.priority_classes)]
     assert counts == [1, 1, 1, 1, 1]
-    assert (found.is_live, found.remarks) == (True, ())
+    assert (found.is_live, found.notes) == (True, ())
 
 
 async def test_a_cluster_without_the_kind_has_no_jobs():
     found = await snapshot_of(api_with(node(cpu=4)))
     assert found.jobs == ()
-    assert found.remarks == ("the CRD of TrainingJobs is not installed, so the plan has no jobs",)
+    assert found.notes == ("the CRD of TrainingJobs is not installed, so the plan has no jobs",)
 
 
 @pytest.mark.parametrize("plural", ["resourcequotas", "priorityclasses"])
 async def test_what_is_not_needed_is_left_out_with_a_remark(plural):
     found = await snapshot_of(api_with(crd(), node(cpu=4)), forbidden=plural)
-    assert found.remarks == (f"the plan ignores {plural}, because they cannot be listed: on purpose",)
+    assert found.notes == (f"the plan ignores {plural}, because they cannot be listed: on purpose",)
 
 
 @pytest.mark.parametrize("plural", ["nodes", "pods", "trainingjobs"])

@@ -284,7 +284,7 @@ async def test_forgetting_leaves_nothing_behind():
         controller.forget(A)
         await asyncio.sleep(40)
         assert len(diary.calls) == 1
-        assert not controller._rests_until
+        assert not controller._batched_until
         controller.enqueue(A, "7")
         await asyncio.sleep(1)
         assert len(diary.calls) == 2

@@ -52,9 +52,11 @@ class World:
             ask_relist=lambda: None,
         )
         client = Client(self.wire, clock=Clock())
-        self.is_crowded = False
+        self.is_contended = False
         overlays = {PODS: self.overlay}
-        self.executor = Executor(client, clock=Clock(), overlays=overlays, slots=64, is_crowded=lambda: self.is_crowded)
+        self.executor = Executor(
+            client, clock=Clock(), overlays=overlays, slots=64, is_contended=lambda: self.is_contended
+        )
 
     async def apply(self, *actions, key: Key = KEY):
         return await self.executor.apply(actions, key=key, owner_uid=OWNER)
@@ -255,14 +257,14 @@ async def test_a_terminating_namespace_ends_the_pass_quietly(world):
     assert len(world.wire.calls) == 1
 
 
-@pytest.mark.parametrize(("is_crowded", "most"), [(True, 200), (False, 500)], ids=["in a crowd", "alone"])
-async def test_a_pass_ends_after_so_many_actions_and_the_next_goes_on_as_fast(world, is_crowded, most):
-    world.is_crowded = is_crowded
+@pytest.mark.parametrize(("is_contended", "most"), [(True, 200), (False, 500)], ids=["in a crowd", "alone"])
+async def test_a_pass_ends_after_so_many_actions_and_the_next_goes_on_as_fast(world, is_contended, most):
+    world.is_contended = is_contended
     done = await world.apply(*(create(f"p{i}") for i in range(600)))
     assert done.is_cut_short
     assert len(list(done.of(Result.DONE))) == most
     assert len(list(done.of(Result.SKIPPED))) == 600 - most
-    world.is_crowded = False
+    world.is_contended = False
     world.wire.takes_s, world.wire.most_in_flight = 0.1, 0
     await world.apply(*(create(f"q{i}") for i in range(40)))
     assert world.wire.most_in_flight == 32

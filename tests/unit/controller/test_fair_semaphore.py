@@ -77,7 +77,7 @@ async def test_a_full_window_makes_the_next_one_wait():
 
 async def test_in_a_crowd_only_eight_are_let_in():
     crowd = [True]
-    window = Window(32, is_crowded=lambda: crowd[0])
+    window = Window(32, is_contended=lambda: crowd[0])
     for _ in range(8):
         await window.enter()
     ninth = asyncio.create_task(window.enter())

@@ -137,7 +137,7 @@ def test_a_node_that_is_not_registered_again_is_gone_for_pods_first_seen_after_i
         async with following(*stream, listed=[node("n1", 10)], pods=[on("n1", 150)]) as (dead, told):
             await asyncio.sleep(1)
             assert not dead.unready([on("n1", 150)])
-            await asyncio.sleep(10 + nodes.SETTLE_EVERY_S)
+            await asyncio.sleep(10 + nodes.RECHECK_INTERVAL_S)
             assert told == ["n1"]
             assert dead.unready([on("n1", 170)]) == {"n1"}
 
@@ -150,7 +150,7 @@ def test_a_doubt_is_told_within_seconds_of_the_word_that_ends_it():
             assert not dead.unready([on("gone", 150)])
             await asyncio.sleep(34)
             assert told == []
-            await asyncio.sleep(1 + nodes.SETTLE_EVERY_S)
+            await asyncio.sleep(1 + nodes.RECHECK_INTERVAL_S)
             assert told == ["gone"]
             assert dead.unready([on("gone", 170)]) == {"gone"}, "what has been told stays so"
 
@@ -192,12 +192,12 @@ def test_a_pod_of_a_restored_store_counts_by_its_new_lower_version():
 
 
 def test_doubts_are_bounded(monkeypatch):
-    monkeypatch.setattr(nodes, "MOST_DOUBTS", 3)
+    monkeypatch.setattr(nodes, "MOST_UNDECIDED", 3)
 
     async def main():
         async with following(10.0, bookmark(500), HANG) as (dead, told):
             assert not dead.unready(on(f"n{n}", 500, f"p{n}") for n in range(5))
-            await asyncio.sleep(10 + nodes.SETTLE_EVERY_S)
+            await asyncio.sleep(10 + nodes.RECHECK_INTERVAL_S)
             assert sorted(told) == ["n2", "n3", "n4"]
 
     virtual_time.run(main())

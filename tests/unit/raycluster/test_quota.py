@@ -8,7 +8,7 @@ from raytide.api.meta import RESOURCE_QUOTAS, Key
 from raytide.api.quantity import Quantity
 from raytide.raycluster.observed import PendingRetry
 from raytide.raycluster.quota import Shortage, has_capacity, shortage_of
-from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup
+from raytide.raycluster.quota_lookup import LOOKUP_INTERVAL_S, QuotaLookup
 from support.builders import group, parsed
 
 WORDS = (
@@ -102,7 +102,7 @@ async def test_a_quota_that_is_waited_for(found, told):
 async def test_it_is_read_at_most_every_ten_seconds():
     client, clock = Quotas(team=quota({"pods": "10"}, {"pods": "8"})), Hands()
     lookup = QuotaLookup(client, clock=clock)
-    for passed_s in (0.0, 1.0, LOOK_EVERY_S - 1.5, 1.0):
+    for passed_s in (0.0, 1.0, LOOKUP_INTERVAL_S - 1.5, 1.0):
         clock.now += passed_s
         await lookup.has_capacity_by_group(CLUSTER, [waiting()])
     assert len(client.asked) == 2

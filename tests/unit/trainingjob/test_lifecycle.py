@@ -10,7 +10,7 @@ from raytide.api.conditions import timestamp
 from raytide.api.gang_admission import is_admitted, may_be_admitted_at
 from raytide.api.meta import TRAININGJOBS
 from raytide.api.pod import ContainerView
-from raytide.trainingjob.lifecycle import CLOCK_DOUBT_S
+from raytide.trainingjob.lifecycle import CLOCK_SKEW_S
 from raytide.trainingjob.messages import DEADLINE_EXCEEDED
 from support.job_world import BEGIN, JobWorld
 
@@ -401,7 +401,7 @@ def test_a_time_to_live_of_nothing_is_at_once_and_none_is_for_ever():
     ("known_for_s", "ends"),
     [
         pytest.param(0.0, False, id="this process has only just met the job"),
-        pytest.param(CLOCK_DOUBT_S, True, id="it has known it for a minute"),
+        pytest.param(CLOCK_SKEW_S, True, id="it has known it for a minute"),
     ],
 )
 def test_what_destroys_something_does_not_trust_a_stamp_alone(known_for_s, ends):
@@ -412,7 +412,7 @@ def test_what_destroys_something_does_not_trust_a_stamp_alone(known_for_s, ends)
     world.settle()
     assert (world.phase == constants.PHASE_FAILED) is ends
     if not ends:
-        assert world.reconcile().requeue_after_s == CLOCK_DOUBT_S
+        assert world.reconcile().requeue_after_s == CLOCK_SKEW_S
 
 
 def test_admission_in_the_very_second_of_giving_back_does_not_count():

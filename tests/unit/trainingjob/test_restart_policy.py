@@ -12,7 +12,7 @@ from raytide.trainingjob.messages import (
     POD_FAILED,
     TOO_MANY_FAILED,
 )
-from raytide.trainingjob.restart_policy import FAREWELL_S, Fault, fault_of
+from raytide.trainingjob.restart_policy import EARLY_EXIT_GRACE_S, Fault, fault_of
 from support.job_world import JobWorld
 from support.training_builders import parsed_job
 
@@ -304,10 +304,10 @@ def test_parameter_servers_may_end_well_a_little_before_the_trainers_do():
     world = JobWorld(restartPolicy="Never", pserver={"min-instance": 1}).run()
     world.end("pserver-0")
     todo = world.reconcile()
-    assert (todo.actions, todo.requeue_after_s) == ((), FAREWELL_S)
+    assert (todo.actions, todo.requeue_after_s) == ((), EARLY_EXIT_GRACE_S)
     world.end("trainer-0")
     world.end("trainer-1")
-    world.pass_time(2 * FAREWELL_S)
+    world.pass_time(2 * EARLY_EXIT_GRACE_S)
     world.settle()
     assert world.phase == constants.PHASE_SUCCEEDED
     assert world.status["pserver"]["failed"] == 0
@@ -316,7 +316,7 @@ def test_parameter_servers_may_end_well_a_little_before_the_trainers_do():
 def test_a_parameter_server_that_leaves_while_trainers_go_on_is_a_failure_and_made_anew():
     world = JobWorld(restartPolicy="Never", pserver={"min-instance": 1}).run()
     world.end("pserver-0")
-    world.pass_time(FAREWELL_S)
+    world.pass_time(EARLY_EXIT_GRACE_S)
     world.settle()
     assert world.status["pserver"]["failed"] == 1
     made_anew(world)

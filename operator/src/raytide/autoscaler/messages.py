@@ -8,10 +8,10 @@ so that every module of the sidecar can use it. Called by main.py, loop.py, prov
 # --- supervisor ------------------------------------------------------------------------------------------------------
 
 
-def process_ended(exit_code: int, rest_s: float) -> str:
-    """The child ended, and is restarted after `rest_s`; a negative code is a signal."""
+def process_ended(exit_code: int, delay_s: float) -> str:
+    """The child ended, and is restarted after `delay_s`; a negative code is a signal."""
     how = f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
-    return f"the autoscaler process ended with {how}, restarting it in {rest_s:g} s"
+    return f"the autoscaler process ended with {how}, restarting it in {delay_s:g} s"
 
 
 def process_not_started(error: OSError) -> str:

@@ -37,7 +37,7 @@ def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgres
     """The plan for this snapshot; `on_progress` is called repeatedly meanwhile."""
     snapshot = with_own_pods(snapshot)
     current = read_current_targets(snapshot, state)
-    why_not = _why_hands_off(snapshot)
+    why_not = _why_inactive(snapshot)
     if why_not:
         return ReconcileResult(state=state, why_not=why_not, record=current.record)
     cluster = read_cluster_state(snapshot, state, current)
@@ -47,7 +47,7 @@ def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgres
     decisions = {**outcomes.decisions(), **removed_decisions(snapshot, current, cluster.found.instances)}
     writing = plan_patch(snapshot, state, cluster, decisions, outcomes.cluster_why)
     drains = plan_drains(snapshot, state, cluster, outcomes, is_written=bool(writing.patch))
-    words = collect_messages(state, cluster, scheduled, outcomes, writing.written)
+    texts = collect_messages(state, cluster, scheduled, outcomes, writing.written)
     report = report_of(snapshot, state, cluster, scheduled, outcomes)
     return ReconcileResult(
         patch=writing.patch,
@@ -56,10 +56,10 @@ def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgres
         state=replace(
             _next_state(snapshot, state, cluster, outcomes, writing),
             report_version=report.version if report else state.report_version,
-            words=words.said,
+            reported_keys=texts.reported_keys,
         ),
-        log=words.lines,
-        events=words.events,
+        log=texts.lines,
+        events=texts.events,
         requeue_after_s=_requeue_after_s(snapshot, cluster, outcomes, writing),
         decisions=decisions,
         why=outcomes.cluster_why,
@@ -104,7 +104,7 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
     return NamesPlan(patch, replace(state, wrote_s=now_s), (*lines, *_rejection_lines(plan.drains, answers)))
 
 
-def _why_hands_off(snapshot: Snapshot) -> str:
+def _why_inactive(snapshot: Snapshot) -> str:
     """Why nothing is decided at all; empty if decisions are allowed."""
     if snapshot.cluster["metadata"].get("deletionTimestamp"):
         return "the RayCluster is being deleted"
@@ -150,17 +150,17 @@ def _next_state(
         unneeded_s=outcomes.unneeded_s,
         pending_s=outcomes.pending_s,
         leaving_s=outcomes.leaving_s,
-        rejections=_rejections_of_those_there(state, cluster),
+        rejections=_rejections_of_present_nodes(state, cluster),
         timers=cluster.found.timers,
         known=cluster.found.known,
         silent_s=silent_s,
     )
 
 
-def _rejections_of_those_there(state: ReconcilerState, cluster: ClusterState) -> Mapping[str, DrainRejection]:
+def _rejections_of_present_nodes(state: ReconcilerState, cluster: ClusterState) -> Mapping[str, DrainRejection]:
     if not state.rejections:
         return state.rejections
-    there = {stay.node_id for stay in cluster.found.timers.stays.values()}
+    there = {entry.node_id for entry in cluster.found.timers.stages.values()}
     return {node_id: rejection for node_id, rejection in state.rejections.items() if node_id in there}
 
 

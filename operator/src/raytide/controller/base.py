@@ -148,7 +148,7 @@ class BaseController(ABC):
             self._client,
             clock=self._clock,
             overlays={child.resource: child.in_flight for child in children},
-            is_crowded=self.has_concurrent_passes,
+            is_contended=self.has_concurrent_passes,
         )
         return Dependencies(
             clock=self._clock,

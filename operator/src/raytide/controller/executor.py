@@ -28,13 +28,13 @@ BUDGET_ACTIONS: Final = 200
 BUDGET_ALONE: Final = MOST_WRITES
 """Budget while no other key is being reconciled: ending the pass early would only drain the window and start again."""
 BUDGET_S: Final = 2.0
-GIVE_UP_AFTER: Final = 3
+MAX_UNANSWERED: Final = 3
 """After this many unanswered calls in one pass the API server counts as unavailable and the rest is skipped."""
 MAX_REJECTED_DELETES: Final = 10
 """A create is rejected for its group, a delete possibly for its pod only: this many rejections hold for the group."""
 
 
-UNREAD: Final[ViewDecoder[None]] = ViewDecoder(read=lambda _body: None, view_of=lambda _object: None)
+NO_DECODER: Final[ViewDecoder[None]] = ViewDecoder(read=lambda _body: None, view_of=lambda _object: None)
 """Reader for kinds without expectations: the answer is not decoded."""
 
 
@@ -73,7 +73,7 @@ class _Pass:
 
     def is_pointless(self, action: Action) -> bool:
         """Whether to skip the action: its group was rejected, or the API server or the namespace is unavailable."""
-        if self.is_namespace_terminating or self.unanswered >= GIVE_UP_AFTER:
+        if self.is_namespace_terminating or self.unanswered >= MAX_UNANSWERED:
             return True
         group = action.resource, action.group
         if isinstance(action, Create):
@@ -115,14 +115,14 @@ class Executor:
         clock: Clock,
         overlays: Mapping[Resource, Expectations[Any]],
         slots: int = 64,
-        is_crowded: Callable[[], bool] = lambda: False,
+        is_contended: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_crowded` returns whether other keys are being reconciled now."""
+        """`is_contended` returns whether other keys are being reconciled now."""
         self._client = client
         self._clock = clock
         self._overlays = overlays
         self._slots = FairSemaphore(slots)
-        self._is_crowded = is_crowded
+        self._is_contended = is_contended
         self._widths: dict[Key, dict[Resource, int]] = {}
         """Window widths of passes that were cut short; the next pass starts with them."""
 
@@ -130,7 +130,7 @@ class Executor:
         """Send the actions that the budget permits; the rest is SKIPPED."""
         widths = self._widths.pop(key, {})
         kinds = {action.resource for action in actions}
-        windows = {kind: Window(widths.get(kind, 1), is_crowded=self._is_crowded) for kind in kinds}
+        windows = {kind: Window(widths.get(kind, 1), is_contended=self._is_contended) for kind in kinds}
         run = _Pass(key, owner_uid, windows, [None] * len(actions))
         ends_at = self._clock.monotonic() + BUDGET_S
         sent = 0
@@ -154,7 +154,7 @@ class Executor:
         return ApplyResult(tuple(outcomes), is_cut_short, run.retry_after_s)
 
     def _budget(self) -> int:
-        return BUDGET_ACTIONS if self._is_crowded() else BUDGET_ALONE
+        return BUDGET_ACTIONS if self._is_contended() else BUDGET_ALONE
 
     async def look_for(self, create: Create, *, key: Key, owner_uid: str) -> None:
         """Settle a create of unknown outcome with one GET instead of sending it again.
@@ -173,7 +173,7 @@ class Executor:
             return
         if live is None:
             overlay.not_found(key, owner_uid, create)
-        elif _is_same_intention(create, live, owner_uid):
+        elif _is_result_of(create, live, owner_uid):
             overlay.accepted(key, owner_uid, create, overlay.reader.view_of(live))
         else:
             overlay.rejected(key, owner_uid, create)
@@ -209,7 +209,7 @@ class Executor:
             if overlay is not None:
                 overlay.patched(run.key, run.owner_uid, overlay.reader.view_of(live))
             return
-        reader = UNREAD if overlay is None else overlay.reader
+        reader = NO_DECODER if overlay is None else overlay.reader
         write = self._create(reader, run, action) if isinstance(action, Create) else self._delete(reader, action)
         if overlay is None:
             await write
@@ -250,8 +250,8 @@ class Executor:
                     ) from error
                 raise
             live = await self._client.get(action.resource, _key(action))
-            if live is not None and not _is_same_intention(action, live, run.owner_uid):
-                raise ApiStatusError(error.status, error.reason, _whose(error, live)) from error
+            if live is not None and not _is_result_of(action, live, run.owner_uid):
+                raise ApiStatusError(error.status, error.reason, _name_conflict(error, live)) from error
             if live is None or live["metadata"].get("deletionTimestamp"):
                 raise _NameTakenError(
                     f"{action.resource.kind} {action.name} already exists and is terminating"
@@ -298,15 +298,15 @@ class Executor:
             return
         if live is None:
             overlay.not_found(run.key, run.owner_uid, create)
-        elif not _is_same_intention(create, live, run.owner_uid):
+        elif not _is_result_of(create, live, run.owner_uid):
             overlay.rejected(run.key, run.owner_uid, create)
 
-    def _unanswered(self, run: _Pass, action: Action, trouble: ApiUnavailableError) -> Outcome:
+    def _unanswered(self, run: _Pass, action: Action, error: ApiUnavailableError) -> Outcome:
         run.unanswered += 1
-        if trouble.retry_after_s is not None:
-            run.retry_after_s = max(trouble.retry_after_s, run.retry_after_s or 0.0)
-        result = Result.UNKNOWN if trouble.is_outcome_unknown else Result.UNAVAILABLE
-        return Outcome(action, result, reason="Unavailable", message=str(trouble))
+        if error.retry_after_s is not None:
+            run.retry_after_s = max(error.retry_after_s, run.retry_after_s or 0.0)
+        result = Result.UNKNOWN if error.is_outcome_unknown else Result.UNAVAILABLE
+        return Outcome(action, result, reason="Unavailable", message=str(error))
 
     def _rejected(self, run: _Pass, action: Action, error: ApiStatusError) -> Outcome:
         if error.is_namespace_terminating:
@@ -337,11 +337,11 @@ def _guarded(action: Patch) -> Manifest:
     return {**action.body, "metadata": {**action.body.get("metadata", {}), **preconditions}}
 
 
-def _whose(error: ApiStatusError, live: Manifest) -> str:
+def _name_conflict(error: ApiStatusError, live: Manifest) -> str:
     """The API server's message, and the owner of the object that already has the name."""
     owner = next((owner for owner in live["metadata"].get("ownerReferences", ()) if owner.get("controller")), None)
-    whose = f"it is controlled by {owner.get('kind')} {owner.get('name')}" if owner else "it has no controller"
-    return f"{error.message}, {NOT_OURS}: {whose}"
+    owned_by = f"it is controlled by {owner.get('kind')} {owner.get('name')}" if owner else "it has no controller"
+    return f"{error.message}, {NOT_OURS}: {owned_by}"
 
 
 def _lost_identity(reader: ViewDecoder[Any], action: Create, live: Any) -> list[str]:
@@ -357,7 +357,7 @@ def _without_identity(action: Create, lost: Sequence[str]) -> str:
     )
 
 
-def _is_same_intention(action: Create, live: Manifest, owner_uid: str) -> bool:
+def _is_result_of(action: Create, live: Manifest, owner_uid: str) -> bool:
     """Whether `live` is the result of this create: it has our owner, and for members of a group all of our labels."""
     metadata = live["metadata"]
     if all(owner.get("uid") != owner_uid for owner in metadata.get("ownerReferences", ())):

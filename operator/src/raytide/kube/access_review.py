@@ -154,7 +154,7 @@ class AccessReviewer:
         if not any(review.permission.is_required for review in missing):
             log.info("all required permissions are granted")
 
-    def _log_error(self, trouble: str) -> None:
-        if trouble != self._last_error:
-            log.warning("%s", trouble)
-        self._last_error = trouble
+    def _log_error(self, error: str) -> None:
+        if error != self._last_error:
+            log.warning("%s", error)
+        self._last_error = error

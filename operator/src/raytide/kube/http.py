@@ -91,7 +91,7 @@ class HttpTransport:
             raise
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             is_unknown = method != "GET" and (sending is None or sending.has_left)
-            raise ApiUnavailableError(_words(error, timeout_s), is_outcome_unknown=is_unknown) from error
+            raise ApiUnavailableError(_error_text(error, timeout_s), is_outcome_unknown=is_unknown) from error
 
     async def stream(
         self,
@@ -120,7 +120,7 @@ class HttpTransport:
                 finally:
                     _abort(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise ApiUnavailableError(_words(error, silence_s)) from error
+            raise ApiUnavailableError(_error_text(error, silence_s)) from error
 
     async def close(self) -> None:
         """See `Transport`."""
@@ -160,7 +160,7 @@ def _response(response: aiohttp.ClientResponse, body: bytes) -> Response:
     return Response(response.status, body, {name.lower(): value for name, value in response.headers.items()})
 
 
-def _words(error: Exception, patience_s: float) -> str:
+def _error_text(error: Exception, patience_s: float) -> str:
     """Describe the error; time-outs of asyncio and aiohttp have no message."""
     if isinstance(error, TimeoutError) and not str(error):
         return f"no response within {patience_s:.0f} s"

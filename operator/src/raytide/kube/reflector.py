@@ -35,7 +35,7 @@ LONGEST_WAIT_S: Final = 30.0
 """Longest wait, even with a longer `Retry-After`: after 75 s without activity the kubelet restarts us (FD:REL-E)."""
 PORTION_BYTES: Final = 1 << 19
 """Bytes of a list that are decoded per event-loop step; most pages of ordinary objects take a few steps."""
-AWAY_S: Final = 4.0
+UNAVAILABLE_BACKOFF_S: Final = 4.0
 """Longest wait while the server is unreachable: 15 s after an outage all is synced, 10 s of it for opening (SC:S18)."""
 
 
@@ -103,9 +103,9 @@ def _portions(items: Sequence[msgspec.Raw]) -> Iterator[Sequence[msgspec.Raw]]:
             begin, size = end, 0
 
 
-def _is_silence(trouble: Exception | None) -> bool:
+def _is_timeout(failure: Exception | None) -> bool:
     """Whether the server did not answer at all."""
-    return isinstance(trouble, TimeoutError) or (isinstance(trouble, ApiUnavailableError) and not trouble.is_answer)
+    return isinstance(failure, TimeoutError) or (isinstance(failure, ApiUnavailableError) and not failure.is_answer)
 
 
 class Collection(NamedTuple):
@@ -338,7 +338,7 @@ class Reflector:
     async def _watch(self) -> float:
         """One watch from opening to end; returns the seconds to wait before continuing."""
         opened_at, self._lines = self._clock.monotonic(), 0
-        trouble: Exception | None = None
+        failure: Exception | None = None
         try:
             async with asyncio.timeout(None) as self._reading:
                 await self._read()
@@ -348,9 +348,9 @@ class Reflector:
         except TimeoutError as error:
             if self._must_list:
                 return 0.0  # list_now asked for it
-            trouble = error
+            failure = error
         except (ApiUnavailableError, ApiStatusError, _RelistError) as error:
-            trouble = error
+            failure = error
             self._note_answer(error)
             if (
                 isinstance(error, ApiStatusError)
@@ -362,14 +362,14 @@ class Reflector:
         finally:
             self._reading, self.phase = None, Phase.WAITING
         lasted_s = self._clock.monotonic() - opened_at
-        if _is_silence(trouble):
+        if _is_timeout(failure):
             self._activity.note_silence(has_lines=self._lines > 0, is_whole=lasted_s >= self._silence_s)
         is_healthy = lasted_s >= HEALTHY_S
-        if is_healthy and (self._lines or trouble is None):
+        if is_healthy and (self._lines or failure is None):
             self._backoff.reset()
-        if is_healthy and trouble is None:
+        if is_healthy and failure is None:
             return 0.0
-        return self._after(trouble or ApiUnavailableError("the watch was closed at once"))
+        return self._after(failure or ApiUnavailableError("the watch was closed at once"))
 
     def _is_absent(self) -> float:
         """The kind is not served: clear the sink and retry later."""
@@ -392,9 +392,9 @@ class Reflector:
         self._logged = self.trouble, consequence
         return self._forbidden_s
 
-    def _note_answer(self, trouble: Exception) -> None:
+    def _note_answer(self, failure: Exception) -> None:
         """Count a rejection as activity: while a kind is missing or forbidden, a restart would not help (D9)."""
-        if isinstance(trouble, ApiStatusError) or (isinstance(trouble, ApiUnavailableError) and trouble.is_answer):
+        if isinstance(failure, ApiStatusError) or (isinstance(failure, ApiUnavailableError) and failure.is_answer):
             self._activity.note_answer()
 
     def _after(self, error: Exception) -> float:
@@ -406,7 +406,9 @@ class Reflector:
         return self._wait_s("relisting" if self._must_list else "watch interrupted", error)
 
     def _wait_s(self, what: str, error: Exception) -> float:
-        longest_s = AWAY_S if isinstance(error, ApiUnavailableError | TimeoutError) else self._backoff.longest_s
+        longest_s = (
+            UNAVAILABLE_BACKOFF_S if isinstance(error, ApiUnavailableError | TimeoutError) else self._backoff.longest_s
+        )
         asked_s = min(getattr(error, "retry_after_s", None) or 0.0, LONGEST_WAIT_S)
         wait_s = max(min(self._backoff.next_s(), longest_s), asked_s)
         resource, namespace = self._collection.resource, self._collection.namespace

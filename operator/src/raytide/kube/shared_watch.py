@@ -228,7 +228,7 @@ class SharedWatch:
             self._versions.pop(key, None)
             for subscriber in self._synced():
                 subscriber.remove((key,))
-        elif self._is_news(key, version):
+        elif self._is_newer(key, version):
             self._versions[key] = version
             for subscriber in self._synced():
                 subscriber.put(key, item)
@@ -241,7 +241,7 @@ class SharedWatch:
         metadata: ObjectMeta = self._objects.decode(item).metadata
         return Key(metadata.namespace, metadata.name), metadata.resource_version
 
-    def _is_news(self, key: Key, version: str) -> bool:
+    def _is_newer(self, key: Key, version: str) -> bool:
         """Whether the event is newer than what is stored."""
         known = self._versions.get(key)
         if known is None:

@@ -34,9 +34,9 @@ CHECK_EVERY_S: Final = 2.0
 KIND_CHECK_EVERY_S: Final = 0.1
 KOPF_IDENTITY: Final[Any] = OPERATOR
 """Without it kopf looks up the user's name, and fails if the user has none, as in a container running as 65532."""
-LIVED_S: Final = 60.0
+STABLE_S: Final = 60.0
 ENDS_IN_S: Final = 5.0
-LEFT_BEHIND: Final = 3
+MOST_UNSTOPPED_THREADS: Final = 3
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1, application/json"
 
 
@@ -115,7 +115,7 @@ class KopfEventSource:
         self._kinds = {kind.resource: kind for kind in kinds}
         self._clock = clock
         self._namespaces = namespaces
-        self._left_behind = 0
+        self._unstopped_threads = 0
 
     async def run(self) -> None:
         """Enqueue keys until cancelled."""
@@ -144,7 +144,7 @@ class KopfEventSource:
             KOPF_RESTARTS.inc()
             if has_trailed:
                 tolerance_s = min(LONGEST_TOLERANCE_S, tolerance_s * 2)
-            if has_trailed or self._clock.monotonic() - started_at > LIVED_S:
+            if has_trailed or self._clock.monotonic() - started_at > STABLE_S:
                 deaths.reset()
             await asyncio.sleep(deaths.next_s())
 
@@ -169,10 +169,10 @@ class KopfEventSource:
         kopf_thread.stop.set()
         await _wait_for(kopf_thread.ended, ENDS_IN_S)
         if not kopf_thread.ended.is_set():
-            self._left_behind += 1
+            self._unstopped_threads += 1
             log.warning("kopf did not stop within %.0f s", ENDS_IN_S)
-        if self._left_behind >= LEFT_BEHIND:
-            raise RuntimeError(f"{self._left_behind} kopf threads did not stop")
+        if self._unstopped_threads >= MOST_UNSTOPPED_THREADS:
+            raise RuntimeError(f"{self._unstopped_threads} kopf threads did not stop")
 
     def _start(self, loop: asyncio.AbstractEventLoop, served: frozenset[Resource]) -> "_Thread":
         """Start a new kopf."""
@@ -340,7 +340,7 @@ class _Translated(logging.Handler):
 
 def redirect_kopf_logs() -> None:
     """Send kopf's log messages to our log at debug level."""
-    kopfs = logging.getLogger("kopf")
-    kopfs.handlers[:] = [_Translated()]
-    kopfs.propagate = False
-    kopfs.setLevel(logging.WARNING)
+    kopf_logger = logging.getLogger("kopf")
+    kopf_logger.handlers[:] = [_Translated()]
+    kopf_logger.propagate = False
+    kopf_logger.setLevel(logging.WARNING)

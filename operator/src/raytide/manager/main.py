@@ -201,12 +201,12 @@ class Operator:
         """Wait for the API server; False when stopped before it answered."""
         questions_asked = 0
         while not self._stop.is_set():
-            trouble = await self._ask()
-            if trouble is None:
+            error = await self._ask()
+            if error is None:
                 return True
             if questions_asked % REPEAT_EVERY == 0:
                 log.warning(
-                    "API server %s does not respond, retrying every %.0f s: %s", self._server, ASK_API_EVERY_S, trouble
+                    "API server %s does not respond, retrying every %.0f s: %s", self._server, ASK_API_EVERY_S, error
                 )
             questions_asked += 1
             with suppress(TimeoutError):
@@ -297,8 +297,8 @@ def lease_namespace(settings: Settings, access: Access) -> str:
     return settings.leader_election_namespace or settings.pod_namespace or access.namespace
 
 
-def _first(trouble: BaseException) -> BaseException:
+def _first(error: BaseException) -> BaseException:
     """The first innermost exception of nested groups."""
-    while isinstance(trouble, BaseExceptionGroup):
-        trouble = trouble.exceptions[0]
-    return trouble
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -25,7 +25,7 @@ from raytide.trainingjob.controller import TrainingJobController
 
 KNOWN_WITHIN_S: Final = 5.0
 """Time within which a working API server has answered which kinds it serves."""
-LOOK_EVERY_S: Final = 0.05
+SYNC_CHECK_INTERVAL_S: Final = 0.05
 
 
 class Watched(Stream, Protocol):
@@ -151,7 +151,7 @@ class ControllerManager:
         with suppress(TimeoutError):
             async with asyncio.timeout(KNOWN_WITHIN_S):
                 while any(controller.objects.is_listable is None for controller in self.kinds):  # noqa: ASYNC110 - once, and short
-                    await asyncio.sleep(LOOK_EVERY_S)
+                    await asyncio.sleep(SYNC_CHECK_INTERVAL_S)
 
     def oldest_pass_s(self) -> float:
         """Duration of the longest running pass in seconds."""

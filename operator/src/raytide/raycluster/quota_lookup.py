@@ -19,7 +19,7 @@ from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S: Final = 10.0
+LOOKUP_INTERVAL_S: Final = 10.0
 
 
 class QuotaLookup:
@@ -56,7 +56,7 @@ class QuotaLookup:
 
     def _is_due(self, key: Key, group: str) -> bool:
         now, looked_at = self._clock.monotonic(), self._looked_at.setdefault(key, {})
-        if now - looked_at.get(group, now - LOOK_EVERY_S) < LOOK_EVERY_S:
+        if now - looked_at.get(group, now - LOOKUP_INTERVAL_S) < LOOKUP_INTERVAL_S:
             return False
         looked_at[group] = now
         return True

@@ -30,7 +30,7 @@ DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 
 MOST_NAMED: Final = 5
 """Maximum number of pods named in one message."""
-MOST_WORDS: Final = 500
+LONGEST_CAUSE: Final = 500
 """Maximum length of a cause inside another message, in characters."""
 
 CANNOT_BE_PARSED: Final = "TrainingJob %s cannot be parsed: %s"
@@ -147,7 +147,7 @@ def is_resumed() -> ConditionUpdate:
 
 def start_timed_out(limit_s: int, cause: str) -> str:
     """`GangTimeout`: the job releases its capacity; `cause` is what kept its pods from starting, or empty."""
-    why = f" ({cut(cause, MOST_WORDS)})" if cause else ""
+    why = f" ({cut(cause, LONGEST_CAUSE)})" if cause else ""
     return f"the minimum did not start within {limit_s} s{why}; its pods are deleted to release their capacity"
 
 

@@ -37,7 +37,7 @@ from raytide.autoscaler.reporting.messages import (
 )
 from raytide.autoscaler.request_text import shape_of
 from raytide.autoscaler.scaling.decision_patch import Change, change_between, since_last_write_s, wait_s
-from raytide.autoscaler.scaling.drains import FIRST_REST_S, LONGEST_REST_S, names_to_delete_after, rejections_after
+from raytide.autoscaler.scaling.drains import FIRST_RETRY_S, LONGEST_RETRY_S, names_to_delete_after, rejections_after
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
 from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.current_targets import CurrentTargets, recorded_target
@@ -56,7 +56,7 @@ def request(labels: dict[str, str] | None = None, **resources: float) -> Request
 
 def codes(reply: SchedulingReply | None = None, nodes: int = 0, **extra: Any) -> dict[str, list[tuple[str, int]]]:
     found = reasons(LimitInputs((HEAD, CPU), reply or SchedulingReply(), {"cpu": nodes}, **extra))
-    return {group: [(why.reason, why.count) for why in whys] for group, whys in found.items()}
+    return {group: [(why.reason, why.count) for why in reasons] for group, reasons in found.items()}
 
 
 # --- could it ever fit ------------------------------------------------------------------------------------------------
@@ -407,8 +407,8 @@ def test_each_rejection_in_a_row_doubles_the_rest_and_an_agreement_ends_it():
     for _ in range(8):
         rejections = rejections_after(rejections, [drain("a", "r")], {"a": Drained(False)}, 0.0)
         rests.append(rejections["a"].until_s)
-    assert rests[:3] == [FIRST_REST_S, 2 * FIRST_REST_S, 4 * FIRST_REST_S]
-    assert rests[-1] == LONGEST_REST_S
+    assert rests[:3] == [FIRST_RETRY_S, 2 * FIRST_RETRY_S, 4 * FIRST_RETRY_S]
+    assert rests[-1] == LONGEST_RETRY_S
     assert rejections_after(rejections, [drain("a", "r")], {"a": Drained(True)}, 0.0) == {}
 
 

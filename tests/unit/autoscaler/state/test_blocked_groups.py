@@ -56,7 +56,7 @@ class World:
     running: set[str] = field(default_factory=set)
     wanted: Counter[str] = field(default_factory=Counter)
     backoffs: dict[str, Backoff] = field(default_factory=dict)
-    whys: dict[str, tuple[Why, ...]] = field(default_factory=dict)
+    reasons: dict[str, tuple[Why, ...]] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     busy: set[str] = field(default_factory=set)
     most_pods: int = 0
@@ -118,7 +118,7 @@ class World:
         rejected = {**QUOTA, "message": "group spot: exceeded quota"} if self.block == "quota" else {}
         now = NOON + timedelta(seconds=self.now_s)
         limits = assess_availability(
-            found, TYPES, AvailabilityInputs(now, 5000.0 + self.now_s, [rejected], self.backoffs, self.whys)
+            found, TYPES, AvailabilityInputs(now, 5000.0 + self.now_s, [rejected], self.backoffs, self.reasons)
         )
         waiting_work = self.work - len(self.busy)
         tasks = (Demand(Request(CPU4), waiting_work),) if waiting_work else ()
@@ -130,7 +130,7 @@ class World:
         self.wanted = Counter(i.node_type for i in choice.instances if i.status in alive and not i.is_head)
         self.wanted += Counter(choice.reply.launches)
         self.timers, self.backoffs = found.timers, dict(limits.backoffs)
-        self.whys = {name: (Why(b.reason, b.count, b.detail),) for name, b in limits.blocked.items()}
+        self.reasons = {name: (Why(b.reason, b.count, b.detail),) for name, b in limits.blocked.items()}
 
     def run(self, until_s: int, *, restart_every_s: int = 0) -> None:
         while self.now_s < until_s:

@@ -34,22 +34,22 @@ class Story:
         self.types = types
         self.timers = Timers()
         self.backoffs: dict[str, Backoff | None] = {}
-        self.whys: dict[str, tuple[Why, ...]] = {}
+        self.reasons: dict[str, tuple[Why, ...]] = {}
 
     def look(
         self, at_s: float, *things: PodView | RayNode, wanted: dict[str, int] | None = None, **more: Any
     ) -> Limits:
         pods = [thing for thing in things if isinstance(thing, PodView)]
         nodes = [thing for thing in things if isinstance(thing, RayNode)]
-        sight = InstanceInputs([HEAD, *pods], [HEAD_NODE, *nodes], self.types, 1000.0 + at_s, wanted or {})
-        found = instances(sight, self.timers)
+        inputs = InstanceInputs([HEAD, *pods], [HEAD_NODE, *nodes], self.types, 1000.0 + at_s, wanted or {})
+        found = instances(inputs, self.timers)
         evidence = AvailabilityInputs(
-            NOW + timedelta(seconds=at_s), 1000.0 + at_s, more.pop("conditions", ()), self.backoffs, self.whys
+            NOW + timedelta(seconds=at_s), 1000.0 + at_s, more.pop("conditions", ()), self.backoffs, self.reasons
         )
         limits = assess_availability(found, self.types, evidence, **more)
         self.timers = found.timers
         self.backoffs = dict(limits.backoffs)
-        self.whys = {
+        self.reasons = {
             name: (Why(blocked.reason, blocked.count, blocked.detail),) for name, blocked in limits.blocked.items()
         }
         return limits
@@ -321,7 +321,7 @@ def test_a_blocked_group_rests_and_its_reason_stands():
 
 def test_without_a_reason_on_record_it_says_when_the_next_try_is():
     story = blocked_story()
-    story.whys = {}
+    story.reasons = {}
     assert "12:00:41" in story.look(20).blocked["spot"].detail
 
 
@@ -519,10 +519,10 @@ def looks_at_pods(groups: int, pods: int) -> int:
     """Into the pods by name, for one judgement of a cluster of workers at work."""
     types = NodeTypes(tuple(NodeType(f"g{n}", max_nodes=pods, resources=CPU4) for n in range(groups)))
     things = [at_work(f"w{n}", f"g{n % groups}") for n in range(pods)]
-    sight = InstanceInputs(
+    inputs = InstanceInputs(
         [HEAD, *(pod for pod, _ in things)], [HEAD_NODE, *(node for _, node in things)], types, 1000.0
     )
-    found = instances(sight)
+    found = instances(inputs)
     counted = Counted(found.pods)
     assess_availability(replace(found, pods=counted), types, AvailabilityInputs(NOW, 1000.0))
     return counted.looks

@@ -104,7 +104,7 @@ def test_how_long_a_pod_waits_for_a_node(known, seconds):
     ],
 )
 def test_how_long_a_pod_of_a_group_without_nodes_waits(known, seconds):
-    assert wait_s("a", known, TimeLimits(), is_resting=True) == seconds
+    assert wait_s("a", known, TimeLimits(), is_in_backoff=True) == seconds
 
 
 def test_the_last_word_about_the_pod_that_is_there_counts():
@@ -146,7 +146,7 @@ class Told:
         self.asked += 1
         return self.status_error
 
-    def say(self, pod: str, reason: str, source: str = "cluster-autoscaler") -> None:
+    def report(self, pod: str, reason: str, source: str = "cluster-autoscaler") -> None:
         obj = {
             "metadata": {"name": f"{pod}.{reason}", "namespace": "default"},
             "involvedObject": {"kind": "Pod", "name": pod, "uid": f"uid-{pod}", "namespace": "default"},
@@ -175,7 +175,7 @@ class Told:
 async def test_events_of_node_autoscalers_are_read_and_no_others(reason, source, answer):
     told = Told()
     assert (await told.look("a")) == READABLE.__class__(is_readable=True, answers={})
-    told.say("a", reason, source)
+    told.report("a", reason, source)
     await asyncio.sleep(5)
     found = await told.look("a")
     assert (found.answer("a"), found.has_spoken) == (answer, answer is not None)
@@ -191,7 +191,7 @@ async def test_nothing_is_asked_while_no_pod_waits_and_little_while_one_does():
         await told.look("a")
         await asyncio.sleep(1)
     assert told.asked <= 2 * 31
-    told.say("a", "Nominated", "karpenter")
+    told.report("a", "Nominated", "karpenter")
     await asyncio.sleep(5)
     told.asked = 0
     for _ in range(60):
@@ -214,7 +214,7 @@ async def test_a_pod_that_waits_for_days_where_nobody_adds_nodes_costs_few_quest
     assert told.asked <= 2 * 4, "two sources, every 20 s"
     assert told.events.requeue_after_s is None
     await told.look("a", "b")
-    told.say("b", "TriggeredScaleUp")
+    told.report("b", "TriggeredScaleUp")
     await asyncio.sleep(3)
     assert (await told.look("a", "b")).answer("b") is True
 

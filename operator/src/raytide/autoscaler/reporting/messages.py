@@ -67,7 +67,7 @@ def conflict_line(decisions: Iterable[tuple[SpecGroup, GroupDecision]]) -> LogLi
 
 
 def reason_lines(
-    reasons: Mapping[str, tuple[Why, ...]], said: frozenset[str]
+    reasons: Mapping[str, tuple[Why, ...]], reported_keys: frozenset[str]
 ) -> tuple[tuple[LogLine, ...], frozenset[str]]:
     """A line per new reason, and the keys of all reasons in effect; changed counts alone make no line."""
     current = {f"{group}/{why.reason}": (group, why) for group, found in reasons.items() for why in found}
@@ -75,21 +75,21 @@ def reason_lines(
         LogLine(
             Level.WARNING if why.reason in LOUD else Level.INFO, f"{why.reason}: {why.message}", _values(group, why)
         )
-        for word, (group, why) in current.items()
-        if word not in said
+        for key, (group, why) in current.items()
+        if key not in reported_keys
     )
     return lines, frozenset(current)
 
 
-def overdue_lines(pods: Collection[str], said: frozenset[str]) -> tuple[tuple[LogLine, ...], frozenset[str]]:
+def overdue_lines(pods: Collection[str], reported_keys: frozenset[str]) -> tuple[tuple[LogLine, ...], frozenset[str]]:
     """One line with the pods newly overdue for termination, and the keys of all that are overdue."""
-    words = {f"overdue/{pod}": pod for pod in sorted(pods)}
-    new = [pod for word, pod in words.items() if word not in said]
+    keys = {f"overdue/{pod}": pod for pod in sorted(pods)}
+    new = [pod for key, pod in keys.items() if key not in reported_keys]
     if not new:
-        return (), frozenset(words)
+        return (), frozenset(keys)
     others = f" and {len(new) - MOST_NAMED} more" if len(new) > MOST_NAMED else ""
     message = f"{counted(len(new), 'pod')} not gone long after termination was requested: {', '.join(new[:MOST_NAMED])}{others}"
-    return (LogLine(Level.WARNING, message, (("overdue", len(words)),)),), frozenset(words)
+    return (LogLine(Level.WARNING, message, (("overdue", len(keys)),)),), frozenset(keys)
 
 
 def _line(one: ResizeSummary) -> LogLine:
