@@ -3,12 +3,12 @@
 import asyncio
 import sys
 
-from rig import CLUSTERS, Rig, cluster, result, rig
+from harness import CLUSTERS, Harness, cluster, harness, result
 
 COUNT, WORKERS, IDLE_S = 50, 16, 60
 
 
-async def ready_clusters(ours: Rig) -> int:
+async def ready_clusters(ours: Harness) -> int:
     """How many RayClusters say ready."""
     items = (await ours.call("GET", CLUSTERS))["items"]
     return sum(item.get("status", {}).get("state") == "ready" for item in items)
@@ -16,7 +16,7 @@ async def ready_clusters(ours: Rig) -> int:
 
 async def main() -> int:
     """Measure and print."""
-    async with rig() as ours:
+    async with harness() as ours:
         await ours.start_operator()
         before = await ours.requests()
         await asyncio.gather(*(ours.call("POST", CLUSTERS, cluster(f"c{n}", WORKERS)) for n in range(COUNT)))

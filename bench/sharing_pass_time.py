@@ -23,7 +23,7 @@ from raytide.fairshare.snapshot import SnapshotBuilder
 from raytide.runtime.gc_tuning import tune_gc
 from training_pools import CONFIG, Crowd, a_job, crowd, passes
 
-from rig import result, spread
+from harness import result, spread
 
 RUNS = 5
 

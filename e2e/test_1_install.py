@@ -13,7 +13,7 @@ import pytest
 import audit
 from cluster import CommandError, eventually, get, helm, is_ready, kubectl, listed, names, uids, within
 from installation import Installation
-from story import everything, in_head, may, of_cluster, operator_pods, wait_for_workers, workers
+from scenario import everything, in_head, may, of_cluster, operator_pods, wait_for_workers, workers
 
 CLUSTER = "sample"
 

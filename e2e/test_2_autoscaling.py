@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from cluster import PATIENCE, CommandError, eventually, get, kubectl, names, within
-from story import everything, exec_words, head_of, in_head, wait_for_workers, workers
+from scenario import everything, exec_words, head_of, in_head, wait_for_workers, workers
 
 CLUSTER = "autoscaled"
 IDLE_S = 8

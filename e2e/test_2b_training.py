@@ -10,7 +10,7 @@ import json
 import yaml
 
 from cluster import eventually, get, is_ready, kubectl, listed, names, within
-from story import everything
+from scenario import everything
 
 JOB = "elastic"
 LEAST, MOST = 1, 4

@@ -5,7 +5,7 @@ The end of the story: the audit log of everything before is read, and helm takes
 
 import audit
 from cluster import eventually, helm, listed, names, within
-from story import everything
+from scenario import everything
 
 AUTOSCALED = "autoscaled"
 """The cluster of the part before; its autoscaler acts under this name."""

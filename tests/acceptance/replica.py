@@ -7,8 +7,8 @@ from pathlib import Path
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from acceptance.stage import SYSTEM, Stage
-from integration.rig import Operator
+from acceptance.environment import SYSTEM, Env
+from integration.embedded_cluster import Operator
 from support.ports import free_port
 
 LEASE_S, RENEW_S, RETRY_S = 6, 4, 1
@@ -19,9 +19,9 @@ class Replica:
 
     operator: Operator
 
-    def __init__(self, stage: Stage, name: str, kubeconfig: Path) -> None:
+    def __init__(self, env: Env, name: str, kubeconfig: Path) -> None:
         self.name = name
-        self._stage = stage
+        self._env = env
         self._kubeconfig = kubeconfig
         self._port = free_port()
 
@@ -36,7 +36,7 @@ class Replica:
         }
         words = [word for flag, value in flags.items() for word in (f"--{flag}", value)]
         environ |= {"POD_UID": f"uid-{self.name}", "POD_NAME": f"raytide-{self.name}"}
-        self.operator = await self._stage.operator(self._kubeconfig, "--enable-leader-election", *words, **environ)
+        self.operator = await self._env.operator(self._kubeconfig, "--enable-leader-election", *words, **environ)
 
     @property
     def is_running(self) -> bool:

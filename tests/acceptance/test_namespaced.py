@@ -6,11 +6,11 @@ tests/acceptance` runs all of this folder so; here are those that are short.
 
 import pytest
 
-from acceptance.job_stage import JobStage
+from acceptance.environment import Env
+from acceptance.fleet import MERGE, eventually
+from acceptance.job_environment import JobEnv
 from acceptance.scaled import scene
-from acceptance.stage import Stage
 from acceptance.test_delete_while_off import test_a_cluster_and_then_its_namespace_go_while_we_are_off  # noqa: F401
-from acceptance.world import MERGE, eventually
 from support.builders import group
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600), pytest.mark.rule("FD:SEC-F5")]
@@ -33,13 +33,13 @@ def rejected(log: str) -> list[str]:
     return [line for line in log.splitlines() if any(words in line for words in missing)]
 
 
-async def test_a_cluster_grows_and_shrinks_with_the_demand(stage: Stage):
-    scaled = await scene(stage, group(replicas=0, high=10))
+async def test_a_cluster_grows_and_shrinks_with_the_demand(env: Env):
+    scaled = await scene(env, group(replicas=0, high=10))
     await scaled.ask_for(DEMAND, DEMAND, within_s=60)
-    assert [line for operator in stage.operators for line in rejected(operator.log)] == []
+    assert [line for operator in env.operators for line in rejected(operator.log)] == []
 
 
-async def test_jobs_stay_within_the_quota_of_their_namespace_and_grow_when_it_does(jobs: JobStage):
+async def test_jobs_stay_within_the_quota_of_their_namespace_and_grow_when_it_does(jobs: JobEnv):
     quotas = f"/api/v1/namespaces/{jobs.namespace}/resourcequotas"
     await jobs.admin.call("POST", quotas, {"metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": str(ROOM)}}})
 

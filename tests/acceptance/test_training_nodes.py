@@ -7,8 +7,8 @@ server's audit log has, after passes that had every reason to change their mind.
 
 import pytest
 
-from acceptance.job_stage import JobStage, sizes_by_job
-from acceptance.world import eventually
+from acceptance.fleet import eventually
+from acceptance.job_environment import JobEnv, sizes_by_job
 from raytide.api import trainingjob_constants as constants
 
 pytestmark = [pytest.mark.rule("SC:S25"), pytest.mark.kube, pytest.mark.timeout(600)]
@@ -21,7 +21,7 @@ def gpus(count: int) -> dict:
     return {"resources": {"requests": {"cpu": "1"}, "limits": {constants.GPU: count}}}
 
 
-async def test_a_load_below_all_is_reached_and_kept(jobs: JobStage):
+async def test_a_load_below_all_is_reached_and_kept(jobs: JobEnv):
     node = await jobs.node("gpus", cpu="32", **{constants.GPU: "8"})
     await jobs.nodes_ready(node)
     sharing = await jobs.shared("--max-load", f"cpu=97,memory=97,{constants.GPU}=97", **SETTLE)
@@ -38,7 +38,7 @@ async def test_a_load_below_all_is_reached_and_kept(jobs: JobStage):
     assert (sizes[-1], jobs.running()["one"]) == (7, 7)
 
 
-async def test_room_that_cannot_be_used_starts_nothing(jobs: JobStage):
+async def test_room_that_cannot_be_used_starts_nothing(jobs: JobEnv):
     cordoned = await jobs.node("cordoned", is_cordoned=True, cpu="32", **{constants.GPU: "4"})
     await jobs.node("not-ready", is_played=False, cpu="32", **{constants.GPU: "4"})
     small = [await jobs.node(f"small-{number}", cpu="32", **{constants.GPU: "1"}) for number in range(4)]
@@ -70,7 +70,7 @@ async def test_room_that_cannot_be_used_starts_nothing(jobs: JobStage):
 
 
 @pytest.mark.rule("FD:SH-B3")
-async def test_a_trainer_of_eight_gpus_costs_the_eight_trainers_of_one_node(jobs: JobStage):
+async def test_a_trainer_of_eight_gpus_costs_the_eight_trainers_of_one_node(jobs: JobEnv):
     """It cost 36 of them, when victims were the trainers of the highest index."""
     nodes = [await jobs.node(f"gpus-{number}", cpu="64", **{constants.GPU: "8"}) for number in range(5)]
     await jobs.nodes_ready(*nodes)

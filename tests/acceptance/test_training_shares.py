@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from acceptance.job_stage import JobStage, sizes_by_job
-from acceptance.world import PATIENCE, eventually
+from acceptance.fleet import PATIENCE, eventually
+from acceptance.job_environment import JobEnv, sizes_by_job
 
 pytestmark = [pytest.mark.rule("SC:S25"), pytest.mark.kube]
 
@@ -41,33 +41,33 @@ def swings(sizes: dict[str, list[tuple[float, int]]], since_s: float) -> dict[st
     return found
 
 
-async def is_even(stage: JobStage) -> bool:
+async def is_even(env: JobEnv) -> bool:
     """Whether everybody has its share, on nodes."""
-    running = stage.running()
+    running = env.running()
     return len(running) == JOBS and all(abs(count - SHARE) <= 1 for count in running.values())
 
 
-async def settled(stage: JobStage, step: str, strangers: frozenset[str] = frozenset()) -> float:
+async def settled(env: JobEnv, step: str, strangers: frozenset[str] = frozenset()) -> float:
     """Wait until they have nodes, every job has its minimum, and the cluster is nearly full; how full it is."""
 
     async def is_settled() -> bool:
-        running = stage.running()
-        if not all(stage.has_place(name) for name in strangers):
+        running = env.running()
+        if not all(env.has_place(name) for name in strangers):
             return False
         is_whole = len(running) == JOBS and min(running.values()) >= LOW
-        return is_whole and stage.placed() >= LEAST_LOAD * SLOTS
+        return is_whole and env.placed() >= LEAST_LOAD * SLOTS
 
     try:
         await eventually(
             f"{step}: load of {LEAST_LOAD:.0%}, every job with its minimum", is_settled, within_s=SETTLED_S
         )
     except AssertionError as error:
-        raise AssertionError(f"{error}; {stage.placed()} of {SLOTS} slots, trainers {dict(stage.running())}") from None
-    return stage.placed() / SLOTS
+        raise AssertionError(f"{error}; {env.placed()} of {SLOTS} slots, trainers {dict(env.running())}") from None
+    return env.placed() / SLOTS
 
 
 @pytest.mark.timeout(900)
-async def test_twenty_jobs_meet_and_strangers_come_and_go(jobs: JobStage):
+async def test_twenty_jobs_meet_and_strangers_come_and_go(jobs: JobEnv):
     nodes = [await jobs.node(f"slots-{number}", cpu=str(SLOTS // NODES)) for number in range(NODES)]
     await jobs.nodes_ready(*nodes)
     sharing = await jobs.shared(RAYTIDE_SHARING_SETTLE="0.3")

@@ -5,8 +5,8 @@ The pods of the web server do not preempt, so that nothing but the operator can 
 
 import pytest
 
-from acceptance.job_stage import JobStage
-from acceptance.world import eventually
+from acceptance.fleet import eventually
+from acceptance.job_environment import JobEnv
 
 pytestmark = [pytest.mark.rule("TJ:3.6"), pytest.mark.kube]
 
@@ -14,7 +14,7 @@ SLOTS, LOW, WEB = 10, 2, 3
 AT_ONCE = {"growCooldownSeconds": 0, "shrinkCooldownSeconds": 0}
 
 
-async def test_a_job_gives_to_a_web_server_and_takes_it_back(jobs: JobStage):
+async def test_a_job_gives_to_a_web_server_and_takes_it_back(jobs: JobEnv):
     await jobs.nodes_ready(await jobs.node("shared", cpu=str(SLOTS)))
     await jobs.priority("web-waits", 1000, preemptionPolicy="Never")
     await jobs.shared(RAYTIDE_SHARING_SETTLE="0.3")
@@ -40,7 +40,7 @@ async def test_a_job_gives_to_a_web_server_and_takes_it_back(jobs: JobStage):
     await eventually("it grows back", lambda: giver_has(SLOTS))
 
 
-async def test_who_has_not_offered_it_keeps_what_it_has(jobs: JobStage):
+async def test_who_has_not_offered_it_keeps_what_it_has(jobs: JobEnv):
     await jobs.nodes_ready(await jobs.node("shared", cpu=str(SLOTS)))
     await jobs.priority("web-waits", 1000, preemptionPolicy="Never")
     sharing = await jobs.shared(RAYTIDE_SHARING_SETTLE="0.3")

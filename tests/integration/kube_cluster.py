@@ -21,15 +21,15 @@ import aiohttp
 import msgspec
 import pytest
 
-from integration.surface import (
+from integration.cluster_under_test import (
     CRD,
     DEFINITION,
     DEFINITIONS,
     MERGE,
     RAYCLUSTERS,
     TRAININGJOBS,
+    ClusterUnderTest,
     Json,
-    Surface,
     crd_body,
     path_of,
 )
@@ -76,7 +76,7 @@ def _written(method: str, path: str, namespaces: set[str]) -> str | None:
     return None if {last, words[-1]} & set(NOT_COUNTED) else f"{method} {last}"
 
 
-class KubeCluster(Surface):
+class KubeCluster(ClusterUnderTest):
     """Part of a real cluster: a few namespaces, a node, an operator's way in."""
 
     def __init__(self, plane: KubePlane, run: str) -> None:

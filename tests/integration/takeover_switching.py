@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from integration.surface import DEFINITIONS, Surface
+from integration.cluster_under_test import DEFINITIONS, ClusterUnderTest
 from support.ports import free_port
 
 QUIET_S: Final = 2.0
@@ -25,7 +25,7 @@ OTHER_KINDS: Final = {"rayjobs": "RayJob", "rayservices": "RayService", "raycron
 """KubeRay's manager does not start without them."""
 
 
-async def settled(port: int, metric: str, passes: int, cluster: Surface) -> None:
+async def settled(port: int, metric: str, passes: int, cluster: ClusterUnderTest) -> None:
     """The operator whose metrics are served there has made so many passes, and is at rest."""
     await _passed(port, metric, passes)
     written = -1
@@ -59,7 +59,7 @@ class Peer:
         self._kubeconfig = kubeconfig
         self._log = folder / "kuberay.log"
 
-    async def take_over(self, cluster: Surface, clusters: int) -> None:
+    async def take_over(self, cluster: ClusterUnderTest, clusters: int) -> None:
         """Run it until it has been through all clusters and is at rest."""
         install_other_kinds(cluster)
         cluster.writes.clear()
@@ -77,7 +77,7 @@ class Peer:
                 await process.wait()
 
 
-def install_other_kinds(cluster: Surface) -> None:
+def install_other_kinds(cluster: ClusterUnderTest) -> None:
     """CRDs without a schema for the kinds that are KubeRay's alone."""
     anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {"name": "v1", "served": True, "storage": True, "schema": anything, "subresources": {"status": {}}}

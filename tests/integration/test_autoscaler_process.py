@@ -15,9 +15,9 @@ import aiohttp
 import msgspec
 import pytest
 
+from integration.cluster_under_test import RAYCLUSTERS
 from integration.clusters import APIS, new_cluster
-from integration.rig import PATIENCE_S, until
-from integration.surface import RAYCLUSTERS
+from integration.embedded_cluster import PATIENCE_S, until
 from raytide.api.errors import ApiUnavailableError
 from raytide.autoscaler.model import HEAD_TYPE, Demand, Request, amounts_of
 from raytide_sandbox.certificates import make_certificates

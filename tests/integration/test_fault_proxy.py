@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import ClientSession, web
 
-from integration.rig import Cluster, until
+from integration.embedded_cluster import Cluster, until
 from raytide.api.errors import ApiUnavailableError
 from raytide.kube.http import HttpTransport
 from raytide.kube.kubeconfig import find_access

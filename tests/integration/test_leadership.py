@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from integration.rig import PATIENCE_S, Cluster, Front, Operator, holds_for, until
+from integration.embedded_cluster import PATIENCE_S, Cluster, Front, Operator, holds_for, until
 from raytide_sandbox.apiserver.http import application
 from raytide_sandbox.apiserver.request_response import Response
 from support.builders import raycluster

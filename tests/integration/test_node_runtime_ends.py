@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.rig import until
+from integration.embedded_cluster import until
 from raytide_sandbox.container_runtime.detect import choose_runtime
 from raytide_sandbox.container_runtime.process_tags import MARK_VARIABLE, marked, node_mark
 from support.node_modes import BOTH_MODES, needs_namespaces, now

@@ -10,9 +10,9 @@ import sys
 import pytest
 import pytest_asyncio
 
+from integration.cluster_under_test import RAYCLUSTERS, path_of
 from integration.clusters import APIS, COLLECTED_S, new_cluster
-from integration.rig import BUSY, Operator, has_looked, holds_while, until
-from integration.surface import RAYCLUSTERS, path_of
+from integration.embedded_cluster import BUSY, Operator, has_looked, holds_while, until
 from raytide.api import constants
 from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
 from support.builders import group, raycluster, template

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from integration.clusters import APIS, new_cluster
-from integration.rig import PATIENCE_S, Operator, has_looked, holds_while, until
+from integration.embedded_cluster import PATIENCE_S, Operator, has_looked, holds_while, until
 from support.builders import raycluster
 from support.ports import free_port
 

@@ -12,9 +12,9 @@ import sys
 import pytest
 import pytest_asyncio
 
+from integration.cluster_under_test import JOB_CRD, MERGE, TRAININGJOBS, path_of
 from integration.clusters import APIS, new_cluster
-from integration.rig import until
-from integration.surface import JOB_CRD, MERGE, TRAININGJOBS, path_of
+from integration.embedded_cluster import until
 from raytide.api import trainingjob_constants as constants
 from support import plan_snapshots
 

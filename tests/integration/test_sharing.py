@@ -13,9 +13,9 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 
+from integration.cluster_under_test import JOB_CRD, MERGE, TRAININGJOBS, path_of
 from integration.clusters import APIS, new_cluster
-from integration.rig import holds_for, until
-from integration.surface import JOB_CRD, MERGE, TRAININGJOBS, path_of
+from integration.embedded_cluster import holds_for, until
 from raytide.api import trainingjob_constants as constants
 from raytide.api.config import JobConfig, SharingConfig
 from raytide.api.gang_admission import is_admitted
@@ -75,15 +75,15 @@ class Scene:
             return await patch(resource, key, body, **more)
 
         client.patch = witnessed
-        room = FairShareController(
+        controller = FairShareController(
             client, clock=Clock(), config=config, options=FairShareOptions(namespaces=(self.namespace,))
         )
-        running = asyncio.create_task(room.run())
+        running = asyncio.create_task(controller.run())
         try:
-            yield room
+            yield controller
             assert not running.done()
         finally:
-            await room.stop()
+            await controller.stop()
             await asyncio.wait_for(running, 20)
             await transport.close()
             for job in self.cluster.all(TRAININGJOBS, self.namespace):

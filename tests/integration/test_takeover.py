@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from integration.clusters import APIS, COLLECTED_S, new_cluster
-from integration.rig import Operator, has_looked, holds_while, until
+from integration.embedded_cluster import Operator, has_looked, holds_while, until
 from integration.takeover_loading import Loaded, is_waiting, load, stamps
 from integration.takeover_switching import OUR_PASSES, Peer, settled
 from raytide.api import constants
@@ -132,14 +132,14 @@ async def stop(operator):
     assert "Traceback" not in operator.log
 
 
-async def for_all(taken, chosen, story: Callable[[Taken], Awaitable[None]]) -> None:
+async def for_all(taken, chosen, scenario: Callable[[Taken], Awaitable[None]]) -> None:
     """Tell the story of all these starts, several at once; says of which it went wrong."""
     slots, troubles = asyncio.Semaphore(AT_ONCE), {}
 
     async def tell(start: str) -> None:
         async with slots:
             try:
-                await story(taken[start])
+                await scenario(taken[start])
             except Exception as error:  # noqa: BLE001 - of each start, whatever it is
                 troubles[start] = f"{type(error).__name__}: {error}"
 

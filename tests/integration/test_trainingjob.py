@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 import yaml
 
+from integration.cluster_under_test import CRD, JOB_CRD, TRAININGJOBS, path_of
 from integration.clusters import APIS, COLLECTED_S, new_cluster
-from integration.rig import PATIENCE_S, Operator, has_looked, holds_while, until
-from integration.surface import CRD, JOB_CRD, TRAININGJOBS, path_of
+from integration.embedded_cluster import PATIENCE_S, Operator, has_looked, holds_while, until
 from raytide.api import trainingjob_constants as constants
 from support.builders import raycluster
 from support.ports import free_port

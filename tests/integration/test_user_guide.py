@@ -21,7 +21,7 @@ import yaml
 
 from support.guide_outputs import Example, differs, examples
 from support.operator_process import OperatorProcess
-from support.ray_stage import small
+from support.ray_environment import small
 from support.sandbox_process import Json, Kubectl, SandboxProcess, eventually
 
 pytestmark = [

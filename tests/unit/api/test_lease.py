@@ -36,7 +36,7 @@ def lease(holder="them", *, renewed="t1", duration=30, transitions=4, **spec):
 
 
 @pytest.mark.parametrize(
-    ("holder", "unchanged_s", "verdict"),
+    ("holder", "unchanged_s", "decision"),
     [
         pytest.param(None, 0, LeaseDecision.ACQUIRE, id="a lease that does not exist is taken"),
         pytest.param("", 0, LeaseDecision.ACQUIRE, id="a lease that was given back is taken at once"),
@@ -53,9 +53,9 @@ def lease(holder="them", *, renewed="t1", duration=30, transitions=4, **spec):
         ),
     ],
 )
-def test_who_is_next(holder, unchanged_s, verdict):
+def test_who_is_next(holder, unchanged_s, decision):
     sighting = None if holder is None else LeaseObservation(Record(holder, 30), at=1000.0, unchanged_s=unchanged_s)
-    assert decide(sighting, "us") is verdict
+    assert decide(sighting, "us") is decision
 
 
 @pytest.mark.parametrize(

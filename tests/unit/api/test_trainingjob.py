@@ -179,9 +179,9 @@ def test_the_deadline_is_ours_or_upstreams_walltime(written, expected):
     ],
 )
 def test_nonsense_is_told_with_its_path(spec, field):
-    with pytest.raises(ValidationError) as trouble:
+    with pytest.raises(ValidationError) as caught:
         TrainingJob.parse({"metadata": {"name": "job"}, "spec": spec})
-    assert [fault.field for fault in faults_of(trouble.value)] == [field]
+    assert [fault.field for fault in faults_of(caught.value)] == [field]
 
 
 # --- readings ----------------------------------------------------------------------------------------------------------------
@@ -203,11 +203,11 @@ def test_elastic_is_min_below_max(low, high, expected):
 
 @pytest.mark.rule("TJ:3-2")
 @pytest.mark.parametrize(
-    ("said", "high", "expected"),
+    ("declared", "high", "expected"),
     [(None, 2, True), (None, 1, False), (True, 1, True), (False, 1, False), (False, 2, False)],
 )
-def test_fault_tolerance_is_inferred_where_nothing_is_said(said, high, expected):
-    assert parsed({"max-instance": high}, fault_tolerant=said).is_fault_tolerant == expected
+def test_fault_tolerance_is_inferred_where_nothing_is_said(declared, high, expected):
+    assert parsed({"max-instance": high}, fault_tolerant=declared).is_fault_tolerant == expected
 
 
 @pytest.mark.rule("TJ:3-3")

@@ -49,19 +49,19 @@ def test_a_process_that_is_stuck_ends_and_one_whose_decision_goes_on_does_not():
 @pytest.mark.rule("FD:AS-A4")
 @pytest.mark.looptime
 async def test_the_alarm_is_put_off_by_progress_but_not_for_every_step():
-    class Hands:
+    class FakeClock:
         at_s = 0.0
 
         def monotonic(self) -> float:
             return self.at_s
 
-    hands = Hands()
+    clock = FakeClock()
     ends: list[float] = []
-    watchdog = Watchdog(hands, ends.append)
+    watchdog = Watchdog(clock, ends.append)
     beating = asyncio.create_task(watchdog.beat())
     await asyncio.sleep(0)
     for _ in range(1000):
-        hands.at_s += 0.5
+        clock.at_s += 0.5
         watchdog.note_progress()
     assert ends == [STUCK_S] * 501
     beating.cancel()

@@ -24,14 +24,14 @@ from support.plan_snapshots import (
 pytestmark = pytest.mark.rule("TJ:7.15")
 
 
-def call(*words: str, stdin: str = ""):
+def call(*args: str, stdin: str = ""):
     """The command, as a person types it, at a moment that does not move."""
-    return CliRunner().invoke(main, ["plan", "--at", NOW, *words], input=stdin)
+    return CliRunner().invoke(main, ["plan", "--at", NOW, *args], input=stdin)
 
 
-def planned(text: str, *words: str) -> dict:
+def planned(text: str, *args: str) -> dict:
     """The plan of a snapshot, as JSON."""
-    result = call("-f", "-", "-o", "json", *words, stdin=text)
+    result = call("-f", "-", "-o", "json", *args, stdin=text)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 

@@ -125,9 +125,9 @@ async def test_a_job_that_nobody_can_read_is_told_and_the_others_are_planned():
     odd = unlabelled(job("odd", 1, 2))
     odd["spec"]["trainer"]["min-instance"] = "two"
     found = await snapshot_of(api_with(loose, node(cpu=4), odd, unlabelled(job("b", 2, 2, gpu=1))))
-    told = as_json(plan_next_pass(found, (), config=SharingConfig(), now=NOW))
-    assert [(each["name"], each["reason"]) for each in told["waiting"]] == [
+    output = as_json(plan_next_pass(found, (), config=SharingConfig(), now=NOW))
+    assert [(each["name"], each["reason"]) for each in output["waiting"]] == [
         ("b", "Unsatisfiable"),
         ("odd", "InvalidSpec"),
     ]
-    assert told["waiting"][1]["message"].startswith("spec.trainer.min-instance: Input should be a valid integer")
+    assert output["waiting"][1]["message"].startswith("spec.trainer.min-instance: Input should be a valid integer")

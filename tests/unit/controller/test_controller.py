@@ -167,15 +167,15 @@ async def test_a_cut_short_pass_goes_behind_the_others():
     assert [key for _, key in diary.calls] == [A, B, A]
 
 
-def fail(trouble: Exception) -> Callable[[Key], None]:
+def fail(error: Exception) -> Callable[[Key], None]:
     def act(key: Key) -> None:
-        raise trouble
+        raise error
 
     return act
 
 
 @pytest.mark.parametrize(
-    ("trouble", "times"),
+    ("error", "times"),
     [
         pytest.param(ApiUnavailableError("away"), [0, 0.2, 0.6, 1.4, 3.0], id="unavailable backs off from 0.2 s"),
         pytest.param(ApiUnavailableError("later", retry_after_s=7), [0, 7, 14, 21], id="the server's wish is honoured"),
@@ -183,8 +183,8 @@ def fail(trouble: Exception) -> Callable[[Key], None]:
         pytest.param(ValueError("oops"), [0, 1, 3, 7, 15], id="a bug backs off from 1 s"),
     ],
 )
-async def test_trouble_backs_off(trouble, times):
-    diary = Diary(act=fail(trouble))
+async def test_trouble_backs_off(error, times):
+    diary = Diary(act=fail(error))
     async with running(diary) as controller:
         controller.enqueue(A)
         await asyncio.sleep(times[-1] + 0.01)

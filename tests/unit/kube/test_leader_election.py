@@ -353,21 +353,21 @@ steps = st.lists(
 async def live(seed: int, count: int, fates, timing: LeaseTiming) -> list[str]:
     """What `count` replicas do in those fates; returns who led, one term after the other."""
     server = LeaseServer()
-    everybody = [Replica(server, f"r{n}", timing, Chance(seed * 7 + n).trip).start() for n in range(count)]
+    candidates = [Replica(server, f"r{n}", timing, Chance(seed * 7 + n).trip).start() for n in range(count)]
     try:
-        return await suffer(everybody, count, fates)
+        return await suffer(candidates, count, fates)
     finally:
-        for one in everybody:
+        for one in candidates:
             await one.kill()  # thaws it too: what is frozen cannot be cancelled
 
 
-async def suffer(everybody: list[Replica], count: int, fates) -> list[str]:
+async def suffer(candidates: list[Replica], count: int, fates) -> list[str]:
     """The fates, one after the other, judged all the time; replicas that are started are added to `everybody`."""
     loop, led = asyncio.get_running_loop(), []
-    running = list(everybody)
+    running = list(candidates)
 
-    def judge() -> None:
-        holders = [one.identity for one in everybody if one.may_write]
+    def check_invariants() -> None:
+        holders = [one.identity for one in candidates if one.may_write]
         assert len(holders) <= 1, f"{holders} may write at {loop.time():.3f}"
         if holders and led[-1:] != holders:
             led.extend(holders)
@@ -385,12 +385,12 @@ async def suffer(everybody: list[Replica], count: int, fates) -> list[str]:
             await one.kill()
             identity = one.identity if fate == "restart" else f"{one.identity}'"
             running[n] = Replica(one.server, identity, one.timing, one.trip).start()
-            everybody.append(running[n])
+            candidates.append(running[n])
         elif fate == "stop":
             one.stop()
         ends_at = loop.time() + lasts_s
         while loop.time() < ends_at:
-            judge()
+            check_invariants()
             await asyncio.sleep(0.1)
     return led
 

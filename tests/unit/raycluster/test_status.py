@@ -40,10 +40,10 @@ UNSCHEDULABLE = PodCondition("False", "Unschedulable", "0/3 nodes are available"
 
 def compute(cluster, *pods, outcomes=(), now=NOW, service=True, tracks_readiness=False, **observed):
     services = (head_service(),) if service else ()
-    world = Observed(pods=pods, services=services, **observed)
-    todo = plan(cluster, world, ClusterConfig(), str)
+    state = Observed(pods=pods, services=services, **observed)
+    todo = plan(cluster, state, ClusterConfig(), str)
     return status(
-        cluster, world, todo, outcomes, now, scaling=scaling_of(cluster, world), tracks_readiness=tracks_readiness
+        cluster, state, todo, outcomes, now, scaling=scaling_of(cluster, state), tracks_readiness=tracks_readiness
     )
 
 
@@ -81,8 +81,8 @@ def test_ready_counts_ready_and_available_counts_running():
     ],
 )
 def test_head(cluster_ip, shown):
-    world = Observed(pods=(head(),), services=(head_service(cluster_ip=cluster_ip),))
-    computed = status(parsed(), world, RayClusterPlan(), (), NOW, scaling=scaling_of(parsed(), world))
+    state = Observed(pods=(head(),), services=(head_service(cluster_ip=cluster_ip),))
+    computed = status(parsed(), state, RayClusterPlan(), (), NOW, scaling=scaling_of(parsed(), state))
     assert computed["head"] == {
         "podIP": "10.0.0.1",
         "podName": "demo-head-aaaaa",
@@ -425,8 +425,8 @@ def test_a_forged_generation_of_an_invalid_or_unreadable_spec_goes():
     faults = (Violation("V-1", "spec", "cannot be read"),)
     patch = unreadable_patch(obj, faults, NOW)
     assert patch["status"]["observedGeneration"] is None
-    told = {key: value for key, value in patch["status"].items() if value is not None}
-    assert unreadable_patch({**obj, "status": told}, faults, NOW) is None
+    written = {key: value for key, value in patch["status"].items() if value is not None}
+    assert unreadable_patch({**obj, "status": written}, faults, NOW) is None
 
 
 def test_dying_pods_still_count_as_running():

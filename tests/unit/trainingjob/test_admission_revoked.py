@@ -154,5 +154,5 @@ def test_a_time_out_without_end_counts_as_a_week_and_says_so():
     job = parsed_job(pendingTimeoutSeconds=2147483647, trainer={"entrypoint": "true"})
     assert job.pending_timeout_s == LONGEST_PENDING_S
     assert not violations(job)
-    (told,) = warnings(job)
-    assert "604800 (one week) is used" in told.message
+    (warning,) = warnings(job)
+    assert "604800 (one week) is used" in warning.message

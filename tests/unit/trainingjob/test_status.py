@@ -184,7 +184,7 @@ def test_a_trainer_that_is_made_anew_is_no_scaling():
 
 @pytest.mark.rule("TJ:7.8", "TJ:8")
 @pytest.mark.parametrize(
-    ("fields", "reason", "words", "event"),
+    ("fields", "reason", "message", "event"),
     [
         pytest.param(
             {"scheduled": UNSCHEDULABLE},
@@ -209,7 +209,7 @@ def test_a_trainer_that_is_made_anew_is_no_scaling():
         ),
     ],
 )
-def test_what_keeps_a_pod_from_starting_is_said(fields, reason, words, event):
+def test_what_keeps_a_pod_from_starting_is_said(fields, reason, message, event):
     """The event is called WaitingForResources only where more room would help."""
     world = JobWorld().settle()
     world.run("trainer-0")
@@ -218,13 +218,13 @@ def test_what_keeps_a_pod_from_starting_is_said(fields, reason, words, event):
     waiting = world.condition(constants.WAITING)
     assert (waiting["status"], waiting["reason"]) == ("True", reason)
     assert "1 of 2 trainer pods cannot start" in waiting["message"]
-    assert words in waiting["message"]
+    assert message in waiting["message"]
     assert world.status["waiting"] == reason
-    assert [note for told, note in world.events if told in (constants.WAITING_FOR_RESOURCES, reason)] == world.told(
+    assert [note for each, note in world.events if each in (constants.WAITING_FOR_RESOURCES, reason)] == world.told(
         event
     )
     (note,) = world.told(event)
-    assert words in note
+    assert message in note
     assert reason not in note or event != reason
     world.run()
     assert not world.condition(constants.WAITING)

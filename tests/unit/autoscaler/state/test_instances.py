@@ -281,11 +281,11 @@ def test_a_gcs_that_lost_its_memory_does_not_end_the_workers_before_they_had_tim
 
 @pytest.mark.rule("SC:S15")
 def test_while_the_head_is_away_no_time_runs_out_for_its_workers():
-    story = see(RUNNING, node(), pod("new"))
+    scenario = see(RUNNING, node(), pod("new"))
     for minute in range(60):
-        story = see(RUNNING, pod("new"), nodes=[], timers=story.timers, now_s=1001.0 + 60 * minute)
-        assert (story.is_head_running, story.to_end) == (False, frozenset())
-    back = see(RUNNING, pod("new"), timers=story.timers, now_s=4545.0)
+        scenario = see(RUNNING, pod("new"), nodes=[], timers=scenario.timers, now_s=1001.0 + 60 * minute)
+        assert (scenario.is_head_running, scenario.to_end) == (False, frozenset())
+    back = see(RUNNING, pod("new"), timers=scenario.timers, now_s=4545.0)
     assert ([i.status for i in workers(back)], back.to_end) == ([Status.RAY_RUNNING, Status.ALLOCATED], frozenset())
     again = see(RUNNING, node(), pod("new"), timers=back.timers, now_s=4550.0)
     assert again.timers.stages[RUNNING.name].joined_s is None, "it has been there all the time"

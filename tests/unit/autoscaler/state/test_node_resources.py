@@ -115,7 +115,7 @@ def test_the_groups_resources_replace_those_of_the_parameters():
 def test_fractions_that_ray_would_not_start_with_are_said():
     found = read(params={"num-cpus": "1.5", "resources": '{"a": 0.5}'})
     assert (found.amounts, len(found.warnings)) == ({"CPU": 2, "a": 1}, 2)
-    assert all("accepts integers only" in remark for remark in found.warnings)
+    assert all("accepts integers only" in warning for warning in found.warnings)
 
 
 def test_whole_numbers_are_not_worth_a_word():

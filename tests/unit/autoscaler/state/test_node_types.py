@@ -30,7 +30,7 @@ def one(read_types: NodeTypes, name: str = "cpu"):
     return read_types.by_name()[name]
 
 
-def said(found: NodeTypes, name: str = "cpu") -> str:
+def problems_of(found: NodeTypes, name: str = "cpu") -> str:
     return " | ".join(problem.message for problem in found.problems if problem.group == name)
 
 
@@ -101,7 +101,7 @@ def _bare(**fields: Any) -> dict[str, Any]:
 def test_bounds(fields, bounds, word):
     found = read(_bare(**fields))
     assert (one(found).min_nodes, one(found).max_nodes) == bounds
-    assert (word in said(found)) if word else not found.problems
+    assert (word in problems_of(found)) if word else not found.problems
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_a_suspended_group_is_named_so_that_nobody_rewrites_its_replicas():
 def test_idle_timeouts(options, fields, expected, word):
     found = read(_bare(**fields), autoscalerOptions=options)
     assert (found.idle_timeout_s, one(found).idle_timeout_s) == expected
-    told = " ".join(problem.message for problem in found.problems)
-    assert (word in told) if word else not told
+    problems = " ".join(problem.message for problem in found.problems)
+    assert (word in problems) if word else not problems
 
 
 @pytest.mark.rule("AS:C-5")
@@ -203,14 +203,14 @@ def test_labels_are_the_groups_own_and_the_one_that_every_node_of_it_carries():
 def test_a_label_that_kubernetes_would_not_take_is_left_out_and_said(labels):
     found = read(group("cpu", labels={**labels, "good": "yes"}))
     assert one(found).labels == (("good", "yes"), ("ray.io/node-group", "cpu"))
-    assert "is not a Kubernetes label" in said(found)
+    assert "is not a Kubernetes label" in problems_of(found)
 
 
 @pytest.mark.rule("AS:C-7")
 def test_labels_among_the_start_parameters_are_not_read_and_said_so():
     found = read(group("cpu", rayStartParams={"labels": "a=b"}))
     assert ("a", "b") not in one(found).labels
-    assert "rayStartParams[labels]" in said(found)
+    assert "rayStartParams[labels]" in problems_of(found)
 
 
 # --- bad groups ------------------------------------------------------------------------------------------------------
@@ -245,8 +245,8 @@ def test_a_bad_group_is_skipped_with_its_field_and_the_fix(fields, field, fix):
     assert [kind.name for kind in found.types] == ["headgroup", "good"]
     assert found.skipped == {"cpu"}
     assert "cpu" not in found.wanted
-    assert field in said(found)
-    assert fix in said(found)
+    assert field in problems_of(found)
+    assert fix in problems_of(found)
 
 
 @pytest.mark.parametrize(
@@ -266,9 +266,9 @@ def test_an_entry_without_a_name_of_its_own_is_left_out(groups, message):
 
 
 def test_all_problems_of_a_group_are_told_together():
-    told = read(group("cpu", labels={"ok": "not ok"}, priority="high")).problems_by_group()["cpu"]
-    assert "labels[ok]" in told
-    assert "; priority is 'high'" in told or "priority is 'high'" in told.split("; ")[0]
+    problems = read(group("cpu", labels={"ok": "not ok"}, priority="high")).problems_by_group()["cpu"]
+    assert "labels[ok]" in problems
+    assert "; priority is 'high'" in problems or "priority is 'high'" in problems.split("; ")[0]
 
 
 def test_groups_that_are_no_list_are_none():
@@ -279,7 +279,7 @@ def test_groups_that_are_no_list_are_none():
 def test_a_bad_head_is_said_and_changes_nothing_else():
     found = read(headGroupSpec={"rayStartParams": {"num-cpus": "x"}})
     assert [kind.name for kind in found.types] == ["headgroup", "cpu"]
-    assert "num-cpus" in said(found, "headgroup")
+    assert "num-cpus" in problems_of(found, "headgroup")
 
 
 # --- learning --------------------------------------------------------------------------------------------------------
@@ -421,7 +421,7 @@ def test_what_the_hosts_of_one_slice_share_is_not_the_groups():
     shared = {"ray.io/tpu-slice-name": "slice-7", "rack": "r1", "ray.io/tpu-topology": "2x2"}
     spec = {"workerGroupSpecs": [group("tpu", numOfHosts=2)]}
 
-    def learnt(*racks: str) -> dict[str, str]:
+    def host_labels(*racks: str) -> dict[str, str]:
         nodes = [
             RayNode(f"n{i}", NodeStatus.IDLE, f"p{i}", "tpu", labels=labels_of({**shared, "rack": rack}))
             for i, rack in enumerate(racks)
@@ -429,9 +429,9 @@ def test_what_the_hosts_of_one_slice_share_is_not_the_groups():
         return dict(one(node_types(spec, nodes), "tpu").labels)
 
     own = {"ray.io/node-group": "tpu", "ray.io/tpu-topology": "2x2"}
-    assert learnt("r1", "r1") == own, "one slice proves nothing but its kind"
-    assert learnt("r1", "r1", "r2", "r2") == own
-    assert learnt("r1", "r1", "r1", "r1") == {**own, "rack": "r1"}
+    assert host_labels("r1", "r1") == own, "one slice proves nothing but its kind"
+    assert host_labels("r1", "r1", "r2", "r2") == own
+    assert host_labels("r1", "r1", "r1", "r1") == {**own, "rack": "r1"}
 
 
 GPU_NODE = {"limits": {"cpu": "8", "nvidia.com/gpu": "1"}}

@@ -176,8 +176,8 @@ def test_what_was_known_before_changes_no_result(data, looks):
     timers, known, now_s = Timers(), InstanceCache(), 1000.0
     for which_pods, which_nodes, to_delete, drains, skipped, suspended, later_s in looks:
         now_s += later_s
-        pods = [told(own, which) for own, which in zip(forms, which_pods, strict=True)]
-        rays = [told(own, which) for own, which in zip(nodes, which_nodes, strict=True)]
+        pods = [pick(own, which) for own, which in zip(forms, which_pods, strict=True)]
+        rays = [pick(own, which) for own, which in zip(nodes, which_nodes, strict=True)]
         inputs = InstanceInputs(
             [HEAD, *filter(None, pods)],
             [alive, *filter(None, rays)],
@@ -193,7 +193,7 @@ def test_what_was_known_before_changes_no_result(data, looks):
         timers, known = found.timers, found.known
 
 
-def told(forms, which):
+def pick(forms, which):
     """Mostly the very same object as before, now and then its like."""
     return copy.copy(forms[1]) if which == 5 else forms[which if which < 3 else 1]
 
@@ -203,8 +203,8 @@ def test_of_pods_that_stay_as_they_are_none_is_looked_at_again(monkeypatch):
     rays = [RayNode("h", NodeStatus.IDLE, HEAD.name, "headgroup")]
     rays += [RayNode(f"n{i}", NodeStatus.RUNNING, name, "a", CPU, CPU) for i, name in enumerate(NAMES)]
     first = instances(InstanceInputs(pods, rays, TYPES, 1000.0))
-    looked = []
-    monkeypatch.setattr(instances_module._PodClassifier, "at", lambda _, one, *__: looked.append(one.name))
+    computed = []
+    monkeypatch.setattr(instances_module._PodClassifier, "at", lambda _, one, *__: computed.append(one.name))
     second = instances(InstanceInputs([*pods], [*rays], TYPES, 1005.0), first.timers, known=first.known)
-    assert looked == []
+    assert computed == []
     assert second.instances == first.instances

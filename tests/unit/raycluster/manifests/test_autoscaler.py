@@ -125,7 +125,7 @@ def test_everybody_else_gets_ours(name):
 
 @pytest.mark.rule("FD:RC-B6")
 @pytest.mark.parametrize(
-    ("ray_version", "options", "mode", "is_told"),
+    ("ray_version", "options", "mode", "is_reported"),
     [
         pytest.param("2.40.0", None, "raytide", True, id="no choice"),
         pytest.param("2.46.9", {"version": "v2"}, "raytide", True, id="v2, which both programs have"),
@@ -135,7 +135,7 @@ def test_everybody_else_gets_ours(name):
     ],
 )
 def test_beside_a_ray_that_ours_is_not_tested_with_rays_autoscaler_runs_as_under_kuberay(
-    ray_version, options, mode, is_told
+    ray_version, options, mode, is_reported
 ):
     cluster = autoscaled(rayVersion=ray_version, **({"autoscalerOptions": options} if options else {}))
     config = PodConfig(
@@ -146,9 +146,9 @@ def test_beside_a_ray_that_ours_is_not_tested_with_rays_autoscaler_runs_as_under
     what = ("image", "command", "args", "env", "resources")
     their_sidecar, our_sidecar = sidecar_of(cluster, RAYS), sidecar_of(cluster, config)
     assert [our_sidecar.get(key) for key in what] == [their_sidecar.get(key) for key in what]
-    told = plan(cluster, Observed(), ClusterConfig(pods=config), lambda prefix: f"{prefix}aaaaa").events
-    events = [(each.event_type, each.reason) for each in told if ray_version in each.message]
-    assert events == ([("Normal", "UsingRayAutoscaler")] if is_told else [])
+    reported = plan(cluster, Observed(), ClusterConfig(pods=config), lambda prefix: f"{prefix}aaaaa").events
+    events = [(each.event_type, each.reason) for each in reported if ray_version in each.message]
+    assert events == ([("Normal", "UsingRayAutoscaler")] if is_reported else [])
 
 
 @pytest.mark.rule("FD:RC-B6")

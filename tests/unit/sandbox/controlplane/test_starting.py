@@ -55,8 +55,8 @@ def test_silence_is_told_too(plane):
 
 
 def test_long_lines_are_cut(plane):
-    said = failed_start(plane("printf '%01000d\\n' 7; exit 1"))
-    assert max(map(len, said.splitlines())) <= 400
+    message = failed_start(plane("printf '%01000d\\n' 7; exit 1"))
+    assert max(map(len, message.splitlines())) <= 400
 
 
 def test_what_never_gets_ready_is_ended(plane, monkeypatch):
@@ -85,9 +85,9 @@ def test_the_users_settings_do_not_reach_a_component(plane, monkeypatch):
     monkeypatch.setenv("ETCD_NAME", "mine")
     monkeypatch.setenv("KUBECONFIG", "/mine")
     monkeypatch.setenv("HTTPS_PROXY", "http://mine")
-    said = failed_start(plane("env; exit 1", PlaneSettings(parts=SETTINGS.parts, gogc=300)))
-    assert "mine" not in said
-    assert "GOGC=300" in said.splitlines()
+    message = failed_start(plane("env; exit 1", PlaneSettings(parts=SETTINGS.parts, gogc=300)))
+    assert "mine" not in message
+    assert "GOGC=300" in message.splitlines()
 
 
 def test_programs_that_are_not_there_are_missed_before_anything_starts(tmp_path):

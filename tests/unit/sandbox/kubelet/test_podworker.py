@@ -215,8 +215,8 @@ async def test_a_crashing_container_is_restarted_at_once_then_after_10_20_40_sec
     assert waiting["reason"] == "CrashLoopBackOff"
     assert waiting["message"] == "back-off 1m20s restarting failed container=c pod=p_default(11111111-2222)"
     assert world.api.status["phase"] == "Running"
-    told = [message for reason, message in world.events.events if reason == "BackOff"]
-    assert told == ["Back-off restarting failed container c in pod p_default(11111111-2222)"] * 4
+    messages = [message for reason, message in world.events.events if reason == "BackOff"]
+    assert messages == ["Back-off restarting failed container c in pod p_default(11111111-2222)"] * 4
 
 
 async def test_the_back_off_ends_at_five_minutes_and_is_forgotten_after_ten_minutes_of_running(live):

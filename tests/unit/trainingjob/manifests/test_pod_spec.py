@@ -149,9 +149,9 @@ def test_only_the_launcher_needs_an_etcd():
 )
 def test_etcd_listens_on_the_pods_own_address_only_where_the_launcher_asks_it_there(is_tolerant, expected):
     etcd = pod_of("master", master={}, fault_tolerant=is_tolerant)["spec"]["containers"][1]
-    words = dict(zip(etcd["command"][1::2], etcd["command"][2::2], strict=True))
-    assert words["-listen-client-urls"] == expected
-    assert words["-listen-peer-urls"] == "http://127.0.0.1:2380"
+    flags = dict(zip(etcd["command"][1::2], etcd["command"][2::2], strict=True))
+    assert flags["-listen-client-urls"] == expected
+    assert flags["-listen-peer-urls"] == "http://127.0.0.1:2380"
     assert "0.0.0.0" not in " ".join(etcd["command"])
 
 
@@ -255,15 +255,15 @@ def test_what_a_role_says_reaches_its_pods_and_no_others(role, written):
     for each in constants.ROLES:
         pod = pod_of(each, imagePullSecrets=[{"name": "all"}], **spec)["spec"]
         main = pod["containers"][0]
-        is_said = each == role
-        assert pod.get("nodeSelector") == (ROLE_SPEC["nodeSelector"] if is_said else None)
-        assert pod.get("tolerations") == (ROLE_SPEC["tolerations"] if is_said else None)
-        assert pod.get("terminationGracePeriodSeconds") == (90 if is_said else None)
-        assert main.get("livenessProbe") == (ROLE_SPEC["livenessProbe"] if is_said else None)
-        assert main.get("readinessProbe") == (ROLE_SPEC["readinessProbe"] if is_said else None)
+        is_set = each == role
+        assert pod.get("nodeSelector") == (ROLE_SPEC["nodeSelector"] if is_set else None)
+        assert pod.get("tolerations") == (ROLE_SPEC["tolerations"] if is_set else None)
+        assert pod.get("terminationGracePeriodSeconds") == (90 if is_set else None)
+        assert main.get("livenessProbe") == (ROLE_SPEC["livenessProbe"] if is_set else None)
+        assert main.get("readinessProbe") == (ROLE_SPEC["readinessProbe"] if is_set else None)
         hook = {"preStop": {"exec": {"command": ["/bin/save", "--now"]}}}
-        assert main.get("lifecycle") == (hook if is_said else None)
-        assert pod["imagePullSecrets"] == [{"name": "all"}, *([{"name": "own"}] if is_said else [])]
+        assert main.get("lifecycle") == (hook if is_set else None)
+        assert pod["imagePullSecrets"] == [{"name": "all"}, *([{"name": "own"}] if is_set else [])]
 
 
 def test_a_hook_written_as_a_line_runs_in_a_shell():

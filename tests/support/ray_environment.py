@@ -53,7 +53,7 @@ def small(sample: Json) -> Json:
     return sample
 
 
-class RayStage:
+class RayEnv:
     """One sandbox, one operator, one RayCluster at a time."""
 
     def __init__(self, manifest: Json) -> None:

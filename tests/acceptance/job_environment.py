@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from acceptance.audit import Sized, Step
-from acceptance.stage import SYSTEM, Account, Stage
-from acceptance.world import GONE, MERGE, Json, allowing, eventually, side_by_side
-from integration.rig import Operator
+from acceptance.environment import SYSTEM, Account, Env
+from acceptance.fleet import GONE, MERGE, Json, allowing, eventually, side_by_side
+from integration.embedded_cluster import Operator
 from raytide.api import trainingjob_constants as constants
 from support.plane_admin import FAKE_NODE, JOB_CRD
 from support.ports import free_port
@@ -83,7 +83,7 @@ class Waits:
         return asyncio.get_running_loop().time()
 
 
-class JobStage(Stage):
+class JobEnv(Env):
     """A namespace on a control plane with a scheduler, where kwok runs what is bound."""
 
     waits: Waits
@@ -237,15 +237,15 @@ class JobStage(Stage):
 class Sharing:
     """An operator at work, and what it counts."""
 
-    def __init__(self, stage: JobStage, operator: Operator, metrics: str, user: str) -> None:
-        self.stage = stage
+    def __init__(self, env: JobEnv, operator: Operator, metrics: str, user: str) -> None:
+        self.env = env
         self.operator = operator
         self.user = user
         self._metrics = f"http://{metrics}/metrics"
 
     async def passes(self) -> int:
         """How often the pool was divided so far."""
-        async with self.stage.admin.session.get(self._metrics) as answer:
+        async with self.env.admin.session.get(self._metrics) as answer:
             lines = (await answer.text()).splitlines()
         return int(float(next(line.split()[-1] for line in lines if line.startswith("pool_plan_seconds_count"))))
 
@@ -257,7 +257,7 @@ class Sharing:
         async def is_done() -> bool:
             nonlocal number
             number += 1
-            await self.stage.dismiss(await self.stage.strangers(f"bell-{seen}-{number}", 1, cpu="0"))
+            await self.env.dismiss(await self.env.strangers(f"bell-{seen}-{number}", 1, cpu="0"))
             return await self.passes() >= seen + times
 
         await eventually(f"{times} more passes", is_done)

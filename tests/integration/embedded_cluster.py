@@ -21,7 +21,17 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from integration.surface import CRD, DEFINITION, DEFINITIONS, MERGE, RAYCLUSTERS, Json, Surface, crd_body, path_of
+from integration.cluster_under_test import (
+    CRD,
+    DEFINITION,
+    DEFINITIONS,
+    MERGE,
+    RAYCLUSTERS,
+    ClusterUnderTest,
+    Json,
+    crd_body,
+    path_of,
+)
 from raytide_sandbox.apiserver.api_status import ApiStatusError
 from raytide_sandbox.apiserver.http import application
 from raytide_sandbox.apiserver.request_response import Request, Response
@@ -42,7 +52,7 @@ Veto = Callable[[str, str, Json], tuple[int, Json] | None]
 """(namespace, plural, object) of a create -> an answer instead, or None."""
 
 
-class Cluster(Surface):
+class Cluster(ClusterUnderTest):
     """The embedded API server and what lives behind it."""
 
     def __init__(self) -> None:
@@ -261,7 +271,7 @@ async def until(what: str, is_so: Callable[[], Any], *, within_s: float = PATIEN
     return found
 
 
-async def has_looked(cluster: Surface, namespace: str, name: str = "demo", kind: str = RAYCLUSTERS) -> None:
+async def has_looked(cluster: ClusterUnderTest, namespace: str, name: str = "demo", kind: str = RAYCLUSTERS) -> None:
     """Return when a pass over that object has ended which began after this call.
 
     A change of an annotation brings a pass about, which begins by reading the object; passes over one object follow one

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from integration.rig import CRDS, Cluster, until
-from integration.surface import JOB_CRD, RAYCLUSTERS, TRAININGJOBS
+from integration.cluster_under_test import JOB_CRD, RAYCLUSTERS, TRAININGJOBS
+from integration.embedded_cluster import CRDS, Cluster, until
 from raytide_sandbox.apiserver.store import Entry
 from support.builders import group, raycluster
 from support.hostile_objects import NAMESPACE, Hostile
@@ -31,7 +31,7 @@ def _let_everything_in(definition: dict[str, Any]) -> None:
         version["schema"] = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 
 
-class HostileStage:
+class HostileEnv:
     """The cluster, the operator, and what was measured of it."""
 
     def __init__(self, folder: Path) -> None:

@@ -84,7 +84,7 @@ class Pods:
     def __init__(self, admin: PlaneAdmin, namespace: str) -> None:
         self.path = f"/api/v1/namespaces/{namespace}/pods"
         self.by_name: dict[str, Json] = {}
-        self.born: dict[str, int] = {}
+        self.created: dict[str, int] = {}
         self.doomed: dict[str, int] = {}
         """namespace/name -> the version at which it was first seen, and first seen to end."""
         self.on_change: Callable[[Json], None] = lambda _pod: None
@@ -116,7 +116,7 @@ class Pods:
     def _take(self, kind: str, pod: Json) -> None:
         meta = pod["metadata"]
         key, version = f"{meta['namespace']}/{meta['name']}", int(meta["resourceVersion"])
-        self.born.setdefault(key, version)
+        self.created.setdefault(key, version)
         if kind == "DELETED" or "deletionTimestamp" in meta:
             self.doomed.setdefault(key, version)
         if kind == "DELETED":
