@@ -24,7 +24,7 @@ from harness import CLUSTERS, cluster
 PARTS = ("etcd", "kube-apiserver", "kube-controller-manager")
 PODS = "/api/v1/namespaces/bench/pods"
 HOME = "raytide-system"
-LOOK_EVERY_S = 0.02
+POLL_INTERVAL_S = 0.02
 GONE_WITHIN_S = 120
 
 
@@ -52,7 +52,7 @@ class ControlPlaneHarness:
         now = asyncio.get_running_loop().time
         async with asyncio.timeout(deadline_s):
             while await self.count_pods() < count:
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
         return now()
 
     async def create_clusters(self, clusters: Sequence[dict]) -> None:

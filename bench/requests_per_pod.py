@@ -33,8 +33,8 @@ async def main() -> int:
     print(f"while {pods} pods came: {dict(sorted(during.items()))}\nidle for {IDLE_S} s: {after}")
     writes = sum(n for kind, n in after.items() if kind.split()[0] in ("POST", "PATCH", "PUT", "DELETE"))
     made = during.get("POST pods", 0) / pods
-    told = during.get("POST events", 0)
-    changed = sum(n for kind, n in during.items() if kind.split()[0] in ("POST", "PATCH", "PUT", "DELETE")) - told
+    events = during.get("POST events", 0)
+    changed = sum(n for kind, n in during.items() if kind.split()[0] in ("POST", "PATCH", "PUT", "DELETE")) - events
     met = [
         result("P8", made, "POST per pod", 1.0),
         result("P8", float(writes), "writes while idle for a minute", 0),

@@ -28,7 +28,7 @@ NAME = "demo"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-class Door:
+class TlsProxy:
     """TLS before the API process: the sidecar asks for nothing else."""
 
     def __init__(self, behind: int) -> None:
@@ -184,7 +184,7 @@ async def sidecar(workers: int, *, cpus: int = 16, interval_s: int = 1) -> Async
         async with harness() as ours, GcsServer(world) as gcs:
             await populate(ours, world, workers, cpus)
             one = Sidecar(ours, world)
-            port = await Door(int(ours.base.rpartition(":")[2])).open(folder)
+            port = await TlsProxy(int(ours.base.rpartition(":")[2])).open(folder)
             one.start(folder, port, gcs.address, interval_s)
             try:
                 async with asyncio.timeout(60):

@@ -145,7 +145,7 @@ def writes_without_the_lease(steps: Iterable[Step], *, lease: str, users: Mappin
             holder = step.holder if step.lease == lease else holder
         elif step.user in users and users[step.user] != holder:
             offences.append(
-                f"at {step.version}: {step.user} wrote {_words(step)} while {holder or 'nobody'} held the lease"
+                f"at {step.version}: {step.user} wrote {_text(step)} while {holder or 'nobody'} held the lease"
             )
     return offences
 
@@ -171,7 +171,7 @@ def longest_without_a_leader_s(steps: Iterable[Step], lease: str) -> float:
     return longest
 
 
-def _words(step: Step) -> str:
+def _text(step: Step) -> str:
     match step:
         case Created(pod=pod):
             return f"create pods {pod}"

@@ -92,8 +92,8 @@ class Env:
         for proxy in self._proxies:
             await proxy.stop()
         await allowing([404, 409], self.admin.call("DELETE", f"/api/v1/namespaces/{self.namespace}"))
-        for trouble in filter(None, broken):
-            raise trouble
+        for error in filter(None, broken):
+            raise error
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """In the background until the end."""
@@ -158,6 +158,6 @@ class Env:
             if step.namespace in (self.namespace, SYSTEM)
         ]
 
-    def tell(self, figure: str) -> None:
+    def record(self, figure: str) -> None:
         """A figure, to be read whether the scenario passes or not."""
         self._record(FIGURE, figure)

@@ -124,12 +124,12 @@ class JobEnv(Env):
     async def node(self, name: str, *, is_played: bool = True, is_cordoned: bool = False, **amounts: str) -> str:
         """One node; Ready as soon as kwok plays it, and as its kubelet left it where kwok does not."""
         name = f"{name}-{self.namespace[-8:]}"
-        room = {"memory": "1Ti", "pods": "500", **amounts}
+        capacity = {"memory": "1Ti", "pods": "500", **amounts}
         annotations = FAKE_NODE if is_played else {}
         metadata = {"name": name, "annotations": annotations, "labels": {"kubernetes.io/hostname": name}}
         node = {"metadata": metadata, "spec": {"unschedulable": is_cordoned}}
         gone = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "stopped"}
-        status = {"capacity": room, "allocatable": room, "conditions": [] if is_played else [gone]}
+        status = {"capacity": capacity, "allocatable": capacity, "conditions": [] if is_played else [gone]}
         await self.admin.call("POST", "/api/v1/nodes", {**node, "status": status})
         self._nodes.append(name)
         return name
@@ -214,7 +214,7 @@ class JobEnv(Env):
         body = {"metadata": {"name": name}, "value": value, **more}
         await allowing([409], self.admin.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
 
-    async def strangers(self, prefix: str, count: int, *, cpu: str = "1", **spec: Any) -> list[str]:
+    async def foreign_pods(self, prefix: str, count: int, *, cpu: str = "1", **spec: Any) -> list[str]:
         """Pods that are nobody's, so that only this scenario ends them."""
         wanted = [f"{prefix}-{number}" for number in range(count)]
         container = {"name": "web", "image": "web:1", "resources": {"requests": {"cpu": cpu}}}
@@ -249,7 +249,7 @@ class Sharing:
             lines = (await answer.text()).splitlines()
         return int(float(next(line.split()[-1] for line in lines if line.startswith("pool_plan_seconds_count"))))
 
-    async def has_looked(self, times: int = 3) -> None:
+    async def has_reconciled(self, times: int = 3) -> None:
         """So many more passes have come and gone; each is rung for."""
         seen = await self.passes()
         number = 0
@@ -257,7 +257,7 @@ class Sharing:
         async def is_done() -> bool:
             nonlocal number
             number += 1
-            await self.env.dismiss(await self.env.strangers(f"bell-{seen}-{number}", 1, cpu="0"))
+            await self.env.dismiss(await self.env.foreign_pods(f"bell-{seen}-{number}", 1, cpu="0"))
             return await self.passes() >= seen + times
 
         await eventually(f"{times} more passes", is_done)

@@ -43,7 +43,7 @@ class Replica:
         """Whether there is a process."""
         return self.operator.process is not None and self.operator.process.returncode is None
 
-    def tell(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         assert self.operator.process
         with suppress(ProcessLookupError):
@@ -52,11 +52,11 @@ class Replica:
     @asynccontextmanager
     async def frozen(self) -> AsyncIterator[None]:
         """As long as this lasts."""
-        self.tell(signal.SIGSTOP)
+        self.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            self.tell(signal.SIGCONT)
+            self.send_signal(signal.SIGCONT)
 
     async def is_alive(self) -> bool:
         """What a kubelet's liveness probe would say."""

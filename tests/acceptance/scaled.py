@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 NAME = "scaled"
 IDLE_S = 5
-LOOK_S = 0.2
+POLL_S = 0.2
 ENDED_WELL = {"terminated": {"exitCode": 0, "reason": "Completed"}}
 
 
@@ -73,7 +73,7 @@ class Ray:
             while True:
                 self._follow_pods()
                 self._place_tasks()
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
         finally:
             await self.server.stop()
 
@@ -121,11 +121,11 @@ class Ray:
         pod = self._env.pods.by_name[name]
         ended = {**ENDED_WELL["terminated"], "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
         container = pod["spec"]["containers"][0]
-        told = {"name": container["name"], "image": container["image"], "imageID": "", "ready": False}
+        container_status = {"name": container["name"], "image": container["image"], "imageID": "", "ready": False}
         status = {
             "phase": "Succeeded",
             "conditions": [{"type": "Ready", "status": "False", "reason": "PodCompleted"}],
-            "containerStatuses": [{**told, "restartCount": 0, "state": {"terminated": ended}}],
+            "containerStatuses": [{**container_status, "restartCount": 0, "state": {"terminated": ended}}],
         }
         path = f"{self._env.pods.path}/{name}/status"
         await allowing(GONE, self._env.admin.call("PATCH", path, {"status": status}, content=MERGE))
@@ -268,8 +268,8 @@ async def scene(env: Env, *groups: Json, change: Callable[[Json], Json] = lambda
     await sidecar.begin()
     env.run(sidecar.run())
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         return bool(ray.world.reports)
 
-    await eventually("the autoscaler reports to Ray", is_told, within_s=60)
+    await eventually("the autoscaler reports to Ray", is_reported, within_s=60)
     return Scaled(env, ray, sidecar)

@@ -35,14 +35,14 @@ async def create(env: Env) -> None:
     await env.admin.call("POST", env.fleet.path, manifest)
 
 
-async def until_message(env: Env, kind: str, words: str) -> dict[str, Any]:
+async def until_message(env: Env, kind: str, text: str) -> dict[str, Any]:
     """Wait until a condition has these words in its message."""
 
-    async def has_words() -> dict[str, Any] | None:
+    async def has_message() -> dict[str, Any] | None:
         found = await condition(env, kind)
-        return found if words in found.get("message", "") else None
+        return found if text in found.get("message", "") else None
 
-    found: dict[str, Any] = await eventually(f"{kind} says {words!r}", has_words)
+    found: dict[str, Any] = await eventually(f"{kind} says {text!r}", has_message)
     return found
 
 

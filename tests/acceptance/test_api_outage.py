@@ -44,7 +44,7 @@ class Outage:
     async def is_back(self, what: str) -> float:
         """All edits are handled; returns how soon."""
         pods_s, _ = await self._env.fleet.steady(BACK_S)
-        self._env.tell(f"S18: at work again {pods_s:.1f} s after {what}")
+        self._env.record(f"S18: at work again {pods_s:.1f} s after {what}")
         return pods_s
 
 
@@ -90,7 +90,7 @@ async def test_an_outage_of_the_api_costs_nothing_but_time(env: Env):
     await outage.edit()
     async with asyncio.timeout(HOLE_S * PATIENCE):
         red_s = await asyncio.gather(*map(until_red, replicas))
-    env.tell(f"S18: /healthz red {max(red_s):.1f} s after the streams were dead")
+    env.record(f"S18: /healthz red {max(red_s):.1f} s after the streams were dead")
     await asyncio.sleep(max(0.0, HOLE_S - max(red_s)))
     outage.hole.close()
     await outage.is_back("the black hole")

@@ -57,4 +57,4 @@ async def test_a_cluster_and_then_its_namespace_go_while_we_are_off(env: Env):
         return await allowing([404], env.admin.call("GET", f"/api/v1/namespaces/{env.namespace}")) is None
 
     await eventually("the namespace is gone", is_gone, within_s=GONE_S)
-    env.tell(f"S20: cluster gone after {cluster_s:.1f} s, namespace after {loop.time() - began:.1f} s")
+    env.record(f"S20: cluster gone after {cluster_s:.1f} s, namespace after {loop.time() - began:.1f} s")

@@ -95,13 +95,13 @@ async def test_exactly_n(env: Env):
         await killer.let_live_a_while()
     await orders
     operator = await env.operator(killer.kubeconfig)
-    pods_s, told_s = await env.fleet.steady(STEADY_S)
+    pods_s, reported_s = await env.fleet.steady(STEADY_S)
     assert await operator.stop() == 0
 
     history = await env.history()
-    env.tell(
+    env.record(
         f"S11: {len(history)} writes judged, {KILLS} kills, {len(env.pods.by_name)} pods at the end, "
-        f"as ordered {pods_s:.1f} s and told {told_s:.1f} s after the last start"
+        f"as ordered {pods_s:.1f} s and told {reported_s:.1f} s after the last start"
     )
     left = {key[0].partition("/")[2]: count for key, count in alive_at_the_end(history).items() if key[1] == "cpu"}
     assert left == {name: count for name, count in env.fleet.targets.items() if count}, "the log is complete"

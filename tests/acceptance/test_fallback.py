@@ -43,7 +43,7 @@ async def reject_by_quota(env: Env) -> None:
 
 async def free(env: Env, block: str) -> None:
     """From now on spot nodes are to be had."""
-    env.kubelet.has_room = lambda _pod: True
+    env.kubelet.has_capacity = lambda _pod: True
     if block == "refused":
         path = f"/api/v1/namespaces/{env.namespace}/resourcequotas/team"
         await env.admin.call("PATCH", path, {"spec": {"hard": {f"requests.{CHEAP}": "99"}}}, content=MERGE)
@@ -54,7 +54,7 @@ async def free(env: Env, block: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("block", ["unschedulable", "gated", "refused"])
 async def test_the_next_group_does_the_work(env: Env, block: str):
-    env.kubelet.has_room = lambda pod: pod["metadata"]["labels"]["ray.io/group"] != SPOT
+    env.kubelet.has_capacity = lambda pod: pod["metadata"]["labels"]["ray.io/group"] != SPOT
     if block == "refused":
         await reject_by_quota(env)
     scaled = await scene(env, *groups(block))
@@ -72,7 +72,7 @@ async def test_the_next_group_does_the_work(env: Env, block: str):
 
     history = await env.history()
     most = {name: most_at_once(history, name) for name in (SPOT, ON_DEMAND)}
-    env.tell(f"S2 ({block}): {DEMAND} workers of the next group after {took_s:.1f} s; at most {most}")
+    env.record(f"S2 ({block}): {DEMAND} workers of the next group after {took_s:.1f} s; at most {most}")
     assert most[ON_DEMAND] == DEMAND
     assert most[SPOT] <= DEMAND
     assert (block == "refused") == (most[SPOT] == 0), "it was tried"

@@ -41,15 +41,15 @@ async def test_git_and_the_demand_disagree(env: Env):
     began = loop.time()
     up_s = await scaled.ask_for(DEMAND, DEMAND, within_s=UP_WITHIN_S)
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         condition = await scaled.condition(CONTENDED)
         return condition.get("status") == "True" and GIT in condition["message"]
 
-    await eventually(f"{CONTENDED} names {GIT}", is_told, within_s=WAR_S)
-    told_s = loop.time() - began
+    await eventually(f"{CONTENDED} names {GIT}", is_reported, within_s=WAR_S)
+    reported_s = loop.time() - began
     await asyncio.sleep(max(0.0, began + WAR_S - loop.time()))
     assert len(scaled.workers()) == DEMAND
-    assert await is_told(), "as long as it lasts"
+    assert await is_reported(), "as long as it lasts"
 
     war.cancel()
     ended = loop.time()
@@ -64,9 +64,9 @@ async def test_git_and_the_demand_disagree(env: Env):
     deleted = [step for step in history if isinstance(step, Doomed)]
     ours = [step for step in history if isinstance(step, Order) and step.user == scaled.sidecar.user]
     shortest_s = shortest_between_s(history, scaled.sidecar.user)
-    env.tell(
+    env.record(
         f"S6: {DEMAND} pods after {up_s:.1f} s, {len(deleted)} deleted, {len(ours)} writes of ours in {WAR_S:.0f} s and "
-        f"never two within {shortest_s:.1f} s, told after {told_s:.1f} s, cleared {peace_s:.1f} s after the last rewrite"
+        f"never two within {shortest_s:.1f} s, told after {reported_s:.1f} s, cleared {peace_s:.1f} s after the last rewrite"
     )
     assert deleted == []
     assert len(ours) <= 1 + (WAR_S + peace_s) / REASSERTED_EVERY_S

@@ -73,13 +73,13 @@ async def test_launches_under_faults(env: Env, seed: int):
         began = asyncio.get_running_loop().time()
         took.append(await scaled.ask_for(demand, min(demand, MOST), within_s=WITHIN_S))
         await all_work_and_nothing_is_launching(scaled, min(demand, MOST), WITHIN_S)
-        scaled.env.tell(
+        scaled.env.record(
             f"S7: seed {seed}: settled for {demand} after {asyncio.get_running_loop().time() - began:.1f} s"
         )
     history = await env.history()
     met = [words.partition(" at ")[0] for words in scaled.sidecar.script.met]
     most = most_at_once(history, "cpu")
-    env.tell(
+    env.record(
         f"S7: seed {seed}: {', '.join(f'{s:.1f}' for s in took)} s, at most {most} pods, {len(met)} faults, {scaled.sidecar.kills} kills"
     )
     assert most == MOST

@@ -77,7 +77,7 @@ async def test_a_leader_that_loses_its_lease_in_the_middle_of_a_pass_writes_noth
     history = await env.history()
     lease = f"{SYSTEM}/{LEADER_LEASE}"
     users = {account.user: f"uid-{name}" for name, account in accounts.items()}
-    env.tell(
+    env.record(
         f"F8: the other replica led {lease_s:.1f} s after the leader's Lease was lost and {cut_off_s:.1f} s after it was "
         f"cut off; pods as ordered {pods_s:.1f} s later"
     )

@@ -9,7 +9,7 @@ from acceptance.fleet import MERGE, PATIENCE, eventually
 from support.builders import group, raycluster, template
 
 HOSTS, REPLICAS = 4, 3
-ROOM, MORE_ROOM = 10, 12
+CAPACITY, MORE_CAPACITY = 10, 12
 NAME, QUOTA = "slices", "team"
 TPU = "google.com/tpu"
 PARTIAL_FOR_S = 30.0
@@ -60,7 +60,7 @@ async def longest_partial_s(env: Env, for_s: float) -> float:
 @pytest.mark.timeout(600)
 async def test_slices_under_a_quota(env: Env):
     quotas = f"/api/v1/namespaces/{env.namespace}/resourcequotas"
-    hard = {f"requests.{TPU}": str(ROOM)}
+    hard = {f"requests.{TPU}": str(CAPACITY)}
     await env.admin.call("POST", quotas, {"metadata": {"name": QUOTA}, "spec": {"hard": hard}})
 
     async def is_counted() -> bool:
@@ -83,7 +83,7 @@ async def test_slices_under_a_quota(env: Env):
     loop = asyncio.get_running_loop()
     raised = loop.time()
     await env.admin.call(
-        "PATCH", f"{quotas}/{QUOTA}", {"spec": {"hard": {f"requests.{TPU}": str(MORE_ROOM)}}}, content=MERGE
+        "PATCH", f"{quotas}/{QUOTA}", {"spec": {"hard": {f"requests.{TPU}": str(MORE_CAPACITY)}}}, content=MERGE
     )
 
     async def is_third_there() -> bool:
@@ -91,7 +91,7 @@ async def test_slices_under_a_quota(env: Env):
 
     await eventually("the third slice is up", is_third_there, within_s=THIRD_WITHIN_S)
     assert up < whole(env), "the first two were not touched"
-    env.tell(
+    env.record(
         f"S4: two slices up, none partial for more than {partial_s:.1f} s, {deleted} deletes in {WATCHED_S:.0f} s, "
         f"third {loop.time() - raised:.1f} s after the quota was raised"
     )

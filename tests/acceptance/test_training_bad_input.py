@@ -30,7 +30,7 @@ async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobEnv):
         return jobs.running()["sound"] == 6
 
     await eventually("it has all it can use", is_large, within_s=60)
-    await jobs.strangers("monster", 1, cpu="1k")
+    await jobs.foreign_pods("monster", 1, cpu="1k")
     await jobs.submit("impossible", 2, 4, trainer=HUGE)
     await jobs.submit("impossible-gang", 2, 4, trainer=HUGE, startPolicy="Gang")
     for name in ("impossible", "impossible-gang"):
@@ -48,7 +48,7 @@ async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobEnv):
         return trainer.get("ready") == 2
 
     await eventually("its namesake in another namespace has the rest", runs_too, within_s=60)
-    await sharing.has_looked()
+    await sharing.has_reconciled()
     sizes = [size for _, size in sizes_by_job(await jobs.history())[f"{jobs.namespace}/sound"]]
     assert (sizes, jobs.running()["sound"]) == (sorted(sizes), 6), "it never gave anything for nothing"
     assert not jobs.trainers("impossible-gang")

@@ -31,7 +31,7 @@ async def test_a_load_below_all_is_reached_and_kept(jobs: JobEnv):
         return jobs.running()["one"] == 7
 
     await eventually("seven of eight GPUs are used: eight would be more than 97 %", has_seven, within_s=60)
-    await sharing.has_looked(5)
+    await sharing.has_reconciled(5)
     sizes = [size for _, size in sizes_by_job(await jobs.history())[f"{jobs.namespace}/one"]]
     jobs.tell(f"S25, 8 GPUs of which 97 % may be used: sizes {sizes}, and none in 5 more passes")
     assert sizes == sorted(sizes)
@@ -50,7 +50,7 @@ async def test_room_that_cannot_be_used_starts_nothing(jobs: JobEnv):
         return (await jobs.condition("pairs", constants.WAITING)).get("status") == "True"
 
     await eventually("it waits for two GPUs on one node", waits)
-    await sharing.has_looked()
+    await sharing.has_reconciled()
     condition = await jobs.condition("pairs", constants.WAITING)
     assert condition["reason"] == "Fragmented", condition
     assert not jobs.trainers("pairs"), "a gang without room has no pods"
@@ -61,7 +61,7 @@ async def test_room_that_cannot_be_used_starts_nothing(jobs: JobEnv):
         return jobs.running()["pairs"] == 2
 
     await eventually("it uses the node that may be used now, all of it", runs, within_s=60)
-    await sharing.has_looked()
+    await sharing.has_reconciled()
     nodes = {pod["spec"].get("nodeName") for pod in jobs.trainers("pairs")}
     sizes = [size for _, size in sizes_by_job(await jobs.history())[f"{jobs.namespace}/pairs"]]
     jobs.tell(f"S25, 2 GPUs each beside cordoned, NotReady and 1-GPU nodes: {condition['message']}; then sizes {sizes}")
@@ -88,7 +88,7 @@ async def test_a_trainer_of_eight_gpus_costs_the_eight_trainers_of_one_node(jobs
         return jobs.running()["large"] == 1
 
     await eventually("it has a node", runs, within_s=60)
-    await sharing.has_looked()
+    await sharing.has_reconciled()
     (large,) = jobs.trainers("large")
     gone = before.keys() - {pod["metadata"]["name"] for pod in jobs.trainers("small")}
     jobs.tell(f"FD:SH-B3: {len(gone)} of 40 trainers went, from {sorted({before[name] for name in gone})}")

@@ -26,7 +26,7 @@ PENDING_S = 30.0
 PREEMPTING_S = 20.0
 """Longer while strangers are ahead: kube-scheduler looks at no trainer, not at a minimum's either, before it has made room for
 300 pods of a higher priority, one preemption after the other: 20 s on two cores in which nobody could place a trainer."""
-STRANGERS, ROUNDS = 300, 2
+FOREIGN_PODS, ROUNDS = 300, 2
 LEAST_LOAD = 0.9
 
 
@@ -47,12 +47,12 @@ async def is_even(env: JobEnv) -> bool:
     return len(running) == JOBS and all(abs(count - SHARE) <= 1 for count in running.values())
 
 
-async def settled(env: JobEnv, step: str, strangers: frozenset[str] = frozenset()) -> float:
+async def settled(env: JobEnv, step: str, foreign_pods: frozenset[str] = frozenset()) -> float:
     """Wait until they have nodes, every job has its minimum, and the cluster is nearly full; how full it is."""
 
     async def is_settled() -> bool:
         running = env.running()
-        if not all(env.has_place(name) for name in strangers):
+        if not all(env.has_place(name) for name in foreign_pods):
             return False
         is_whole = len(running) == JOBS and min(running.values()) >= LOW
         return is_whole and env.placed() >= LEAST_LOAD * SLOTS
@@ -85,7 +85,7 @@ async def test_twenty_jobs_meet_and_strangers_come_and_go(jobs: JobEnv):
             f"S25: {even_s:.1f} s after the last of {JOBS} jobs they have {shares}; pods waited {waited_s:.1f} s at most"
         )
     even_at = max(at for sizes in sizes_by_job(await jobs.history()).values() for at, _ in sizes)
-    await sharing.has_looked()
+    await sharing.has_reconciled()
     assert await is_even(jobs), "and it stays so"
     assert swings(sizes_by_job(await jobs.history()), even_at) == {}
     assert waited_s <= PENDING_S * PATIENCE
@@ -93,13 +93,13 @@ async def test_twenty_jobs_meet_and_strangers_come_and_go(jobs: JobEnv):
     loads = [await settled(jobs, "twenty jobs")]
     await jobs.priority("web-first", 1000)
     for round_ in range(ROUNDS):
-        web = await jobs.strangers(f"web-{round_}", STRANGERS, priorityClassName="web-first")
+        web = await jobs.foreign_pods(f"web-{round_}", FOREIGN_PODS, priorityClassName="web-first")
         loads.append(await settled(jobs, f"strangers came, round {round_}", frozenset(web)))
         await jobs.dismiss(web)
         loads.append(await settled(jobs, f"strangers went, round {round_}"))
-    told = ", ".join(f"{load:.0%}" for load in loads)
+    loads_text = ", ".join(f"{load:.0%}" for load in loads)
     jobs.tell(
-        f"S25: load {told}, before, with and without {STRANGERS} strangers' pods of a higher priority; "
+        f"S25: load {loads_text}, before, with and without {FOREIGN_PODS} strangers' pods of a higher priority; "
         f"trainers waited {jobs.waits.longest_so_far_s():.1f} s at most, "
         f"{jobs.waits.longest_alone_so_far_s():.1f} s with no stranger ahead of them"
     )

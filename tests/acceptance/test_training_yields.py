@@ -24,18 +24,18 @@ async def test_a_job_gives_to_a_web_server_and_takes_it_back(jobs: JobEnv):
         return jobs.running()["giver"] == count == len(jobs.trainers("giver"))
 
     await eventually("it fills the node", lambda: giver_has(SLOTS))
-    web = await jobs.strangers("web", WEB, priorityClassName="web-waits")
+    web = await jobs.foreign_pods("web", WEB, priorityClassName="web-waits")
 
     async def is_served() -> bool:
         return all(map(jobs.has_place, web)) and await giver_has(SLOTS - WEB)
 
     await eventually("the web server runs, and the job is smaller by as much", is_served)
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         resizes = (await jobs.job("giver"))["status"].get("scaling", {}).get("history", [])
         return sum(each["from"] - each["to"] for each in resizes if each["reason"] == "YieldedToPods") == WEB
 
-    await eventually("its history says that it gave, once", is_told)
+    await eventually("its history says that it gave, once", is_reported)
     await jobs.dismiss(web)
     await eventually("it grows back", lambda: giver_has(SLOTS))
 
@@ -50,7 +50,7 @@ async def test_who_has_not_offered_it_keeps_what_it_has(jobs: JobEnv):
         return jobs.running()["keeper"] == SLOTS
 
     await eventually("it fills the node", is_full)
-    web = await jobs.strangers("web", WEB, priorityClassName="web-waits")
-    await sharing.has_looked()
+    web = await jobs.foreign_pods("web", WEB, priorityClassName="web-waits")
+    await sharing.has_reconciled()
     assert await is_full()
     assert not any(map(jobs.has_place, web))

@@ -40,12 +40,12 @@ async def step_down(env: Env, replica: Replica) -> None:
     """Freeze it until somebody else holds the lease: chance alone may leave one replica the leader all the time."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
 
-    async def somebody_else_leads() -> bool:
+    async def other_replica_leads() -> bool:
         spec = (await env.admin.call("GET", path))["spec"]
         return spec.get("holderIdentity") not in {"", None, f"uid-{replica.name}"}
 
     async with replica.frozen():
-        await eventually(f"somebody else than {replica.name} leads", somebody_else_leads)
+        await eventually(f"somebody else than {replica.name} leads", other_replica_leads)
 
 
 @pytest.mark.kube
@@ -79,13 +79,13 @@ async def test_one_writer_at_a_time_whatever_happens_to_two(env: Env):
     lease = f"{SYSTEM}/{LEADER_LEASE}"
     users = {account.user: f"uid-{name}" for name, account in accounts.items()}
     began_s = min(step.answered_s for step in history if step.namespace == env.namespace)
-    judged = [step for step in history if step.user in users and step.answered_s >= began_s]
-    env.tell(
-        f"two replicas: {len(judged)} writes judged ({sum(isinstance(step, Wrote) for step in judged)} of them statuses "
-        f"and services), {done['kills']} kills, {done['freezes']} freezes, {len(terms(judged, lease))} terms, longest "
-        f"without a leader {longest_without_a_leader_s(judged, lease):.1f} s, steady {pods_s:.1f} s after the last"
+    checked = [step for step in history if step.user in users and step.answered_s >= began_s]
+    env.record(
+        f"two replicas: {len(checked)} writes judged ({sum(isinstance(step, Wrote) for step in checked)} of them statuses "
+        f"and services), {done['kills']} kills, {done['freezes']} freezes, {len(terms(checked, lease))} terms, longest "
+        f"without a leader {longest_without_a_leader_s(checked, lease):.1f} s, steady {pods_s:.1f} s after the last"
     )
-    assert {step.user for step in judged} == set(users), "both have led"
-    assert len(terms(judged, lease)) > 2, "the lease has changed hands"
+    assert {step.user for step in checked} == set(users), "both have led"
+    assert len(terms(checked, lease)) > 2, "the lease has changed hands"
     assert writes_without_the_lease(history, lease=lease, users=users) == []
     assert too_many_or_too_few(history) == []

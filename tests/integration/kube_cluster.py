@@ -150,9 +150,9 @@ class KubeCluster(ClusterUnderTest):
     def add_node(self, name: str, **allocatable: str) -> str:
         """With heartbeats, so that nobody calls it dead; its pods are run by nobody but the test."""
         name = f"{name}-{self._run}"
-        room = {"pods": "110", **allocatable}
+        capacity = {"pods": "110", **allocatable}
         self.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-        body = {"status": {"capacity": room, "allocatable": room}}
+        body = {"status": {"capacity": capacity, "allocatable": capacity}}
         self.done("PATCH", path_of("nodes", "", name, "status"), body, content_type=MERGE)
         self._nodes.append(name)
         self._beat()
@@ -212,8 +212,8 @@ class KubeCluster(ClusterUnderTest):
     def without_quota(self, namespace: str) -> str:
         """A real quota, which holds once its controller has counted."""
         self.ensure_namespace(namespace)
-        poor = self.add_priority_class(namespace)
-        scope = {"scopeName": "PriorityClass", "operator": "In", "values": [poor]}
+        low_priority = self.add_priority_class(namespace)
+        scope = {"scopeName": "PriorityClass", "operator": "In", "values": [low_priority]}
         spec = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}}
         self.create("resourcequotas", {"metadata": {"name": "none", "namespace": namespace}, "spec": spec})
         eventually(
@@ -221,7 +221,7 @@ class KubeCluster(ClusterUnderTest):
             "the quota is counted",
             PATIENCE_S,
         )
-        return poor
+        return low_priority
 
     def give_quota(self, namespace: str) -> None:
         """Without a quota there is no limit."""
@@ -248,10 +248,10 @@ class KubeCluster(ClusterUnderTest):
         wrong = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "wrong"}, "spec": "wrong"}
         wanted = 422 if has_schema else 201
 
-        def judges() -> bool:
+        def is_validated() -> bool:
             return self.request("POST", path_of("rayclusters.ray.io", "default"), wrong, dryRun="All")[0] == wanted
 
-        eventually(judges, "the changed CRD judges", PATIENCE_S)
+        eventually(is_validated, "the changed CRD judges", PATIENCE_S)
 
     # --- inside ------------------------------------------------------------------------------------------------------------
     def _beat(self) -> None:

@@ -16,7 +16,7 @@ from support.ports import free_port
 
 QUIET_S: Final = 2.0
 """For so long nothing is written: more than any interval at which a status is."""
-LOOK_EVERY_S: Final = 0.2
+POLL_INTERVAL_S: Final = 0.2
 LOOKS: Final = 300
 OUR_PASSES: Final = 'raytide_passes{controller="raycluster"}'
 THEIR_PASSES: Final = 'controller_runtime_reconcile_total{controller="raycluster'
@@ -38,8 +38,8 @@ async def _passed(port: int, metric: str, passes: int) -> None:
     for _ in range(LOOKS):
         if await _scraped(port, metric) >= passes:
             return
-        await asyncio.sleep(LOOK_EVERY_S)
-    raise AssertionError(f"not within {LOOKS * LOOK_EVERY_S} s: {passes} passes in {metric}")
+        await asyncio.sleep(POLL_INTERVAL_S)
+    raise AssertionError(f"not within {LOOKS * POLL_INTERVAL_S} s: {passes} passes in {metric}")
 
 
 async def _scraped(port: int, metric: str) -> float:

@@ -163,12 +163,12 @@ async def start(cluster, gcs, namespace, tmp_path):
     plane = getattr(cluster, "plane", None)
     (folder / "token").write_text(plane.admin_token if plane else "a token")
     add_head(cluster, namespace)
-    async with TlsDoor(folder, cluster.port) as door:
+    async with TlsDoor(folder, cluster.port) as tls_proxy:
 
         async def start_one(**environ) -> Sidecar:
             given = {
                 "KUBERNETES_SERVICE_HOST": "127.0.0.1",
-                "KUBERNETES_SERVICE_PORT_HTTPS": str(door.port),
+                "KUBERNETES_SERVICE_PORT_HTTPS": str(tls_proxy.port),
                 "RAYTIDE_SERVICE_ACCOUNT_DIR": str(folder),
                 "RAYTIDE_OPERATOR_VERSION": "test",
                 "RAY_HEAD_POD_NAME": "demo-head",

@@ -305,9 +305,9 @@ def store_all(cluster, namespace):
 def is_settled(cluster, namespace):
     cluster.make_ready(namespace)
     clusters = by_name(cluster.all("rayclusters.ray.io", namespace))
-    told = {event["regarding"]["name"] for event in cluster.all("events.events.k8s.io", namespace)}
+    reported = {event["regarding"]["name"] for event in cluster.all("events.events.k8s.io", namespace)}
     ready = {name for name, obj in clusters.items() if obj.get("status", {}).get("state") == "ready"}
-    return told >= {*STORED, *DENIED_BY_POD_SECURITY} and ready >= {"healthy", *BROKEN_STATUS, *CLAMPED}
+    return reported >= {*STORED, *DENIED_BY_POD_SECURITY} and ready >= {"healthy", *BROKEN_STATUS, *CLAMPED}
 
 
 @pytest.fixture(scope="module", params=APIS)
@@ -344,8 +344,8 @@ def test_what_is_stored_and_cannot_be_is_told_with_its_field(switched, name, fie
         event["note"] for event in switched.events if event["regarding"]["name"] == name and event["type"] == "Warning"
     ]
     assert any(f"{field} " in note for note in notes), notes
-    told = switched.condition(name, constants.INVALID)
-    assert (f"{field} " in told.get("message", "")) == (name not in switched.untold)
+    reported = switched.condition(name, constants.INVALID)
+    assert (f"{field} " in reported.get("message", "")) == (name not in switched.untold)
     assert switched.pods_of(name) == []
 
 

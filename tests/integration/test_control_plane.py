@@ -360,13 +360,13 @@ def test_the_audit_log_keeps_writes_of_pods_and_leases_whole_and_the_rest_in_bri
     ours.request_json("DELETE", f"{core}/pods/seen?gracePeriodSeconds=0")
     ours.request_json("GET", f"{core}/pods/seen")
 
-    def told():
+    def reported():
         events = [e for e in ours.audit_events() if e.get("objectRef", {}).get("namespace") == namespace]
         mine = [e for e in events if e["user"]["username"] == "raytide-admin" and "name" in e["objectRef"]]
         last = mine and mine[-1]["verb"] == "get" and mine[-1]["objectRef"]["resource"] == "pods"
         return last and {(e["verb"], e["objectRef"]["resource"], e["responseStatus"]["code"]): e for e in mine}
 
-    found = eventually(told, "the last request is in the log")
+    found = eventually(reported, "the last request is in the log")
     assert found["create", "pods", 201]["responseObject"]["spec"]["serviceAccountName"] == "default"
     assert found["patch", "pods", 200]["requestObject"] == {"metadata": {"labels": {"x": "y"}}}
     assert found["delete", "pods", 200]["level"] == "RequestResponse"

@@ -170,7 +170,7 @@ async def test_machines_that_come_late_are_waited_for_and_no_pod_is_made_twice(e
     env.run(NodeAutoscaler(env, **{SPOT: MACHINE_S}).run())
     scaled.ray.demand = DEMAND
     took_s = await all_run(scaled, within_s=ANSWER_S + MACHINE_S + MARGIN_S)
-    env.tell(f"machines after {MACHINE_S:.0f} s: {DEMAND} tasks run after {took_s:.1f} s, made {made(scaled)}")
+    env.record(f"machines after {MACHINE_S:.0f} s: {DEMAND} tasks run after {took_s:.1f} s, made {made(scaled)}")
     assert took_s >= MACHINE_S, "the machines came late"
     assert (made(scaled), ended(scaled)) == ({SPOT: DEMAND, ON_DEMAND: 0}, [])
 
@@ -185,7 +185,7 @@ async def test_images_that_take_long_are_waited_for_and_nobody_is_given_up(env, 
     scaled = await scene(env, slow, pool_group(ON_DEMAND, 5), change=on_head_machine)
     scaled.ray.demand = DEMAND
     took_s = await all_run(scaled, within_s=PULL_S + MARGIN_S)
-    env.tell(f"images of {PULL_S} s: {DEMAND} tasks run after {took_s:.1f} s, made {made(scaled)}")
+    env.record(f"images of {PULL_S} s: {DEMAND} tasks run after {took_s:.1f} s, made {made(scaled)}")
     assert took_s >= PULL_S, "the images took long"
     assert (made(scaled), ended(scaled)) == ({SPOT: DEMAND, ON_DEMAND: 0}, [])
 
@@ -201,7 +201,9 @@ async def test_a_group_whose_machines_never_come_gives_its_work_to_the_next_in_t
         return not scaled.workers(SPOT)
 
     await eventually("the pods of the first group are withdrawn", are_withdrawn)
-    env.tell(f"no machines: the next group has {DEMAND} workers after {given_s:.1f} s, tasks run {took_s:.1f} s later")
+    env.record(
+        f"no machines: the next group has {DEMAND} workers after {given_s:.1f} s, tasks run {took_s:.1f} s later"
+    )
     assert made(scaled)[ON_DEMAND] == DEMAND
     assert made(scaled)[SPOT] <= DEMAND, "it was tried once"
     assert not [pod for pod in ended(scaled) if f"-{SPOT}-" not in pod], "nobody who works is ended"

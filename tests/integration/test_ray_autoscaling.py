@@ -122,11 +122,11 @@ def is_at_minimum(env: RayEnv) -> bool:
     ],
 )
 def test_workers_come_for(env: RayEnv, program: str) -> None:
-    (standing,) = env.ready_workers()
+    (ready_worker,) = env.ready_workers()
     driver = env.drive(program)
     env.until(lambda: env.replicas() == {"cpu": 2, "reserve": 0}, "one more is wanted")
     assert len(pods := answer_in(driver.result())) == 2
-    assert standing in pods
+    assert ready_worker in pods
     assert all("-cpu-worker-" in pod for pod in pods), "the reserve was not needed"
 
 
@@ -165,10 +165,10 @@ def test_killing_the_autoscaler_five_times_during_a_burst_changes_nothing(env: R
 
 @pytest.mark.rule("AS:B-5", "AS:B-14")
 def test_ray_status_shows_our_state_also_after_a_restart_of_the_autoscaler(env: RayEnv) -> None:
-    told = env.ray_status()
-    assert "1 cpu" in told
-    assert "1 headgroup" in told
-    assert "moon" not in told
+    status = env.ray_status()
+    assert "1 cpu" in status
+    assert "1 headgroup" in status
+    assert "moon" not in status
     env.kill_sidecar()
     driver = env.drive(HUNGRY % "enough")
     env.until(lambda: "moon" in env.ray_status(), "ray status tells what waits", 60)

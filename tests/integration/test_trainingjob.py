@@ -14,7 +14,7 @@ import yaml
 
 from integration.cluster_under_test import CRD, JOB_CRD, TRAININGJOBS, path_of
 from integration.clusters import APIS, COLLECTED_S, new_cluster
-from integration.embedded_cluster import PATIENCE_S, Operator, has_looked, holds_while, until
+from integration.embedded_cluster import PATIENCE_S, Operator, has_reconciled, holds_while, until
 from raytide.api import trainingjob_constants as constants
 from support.builders import raycluster
 from support.ports import free_port
@@ -32,8 +32,8 @@ async def cluster(request):
     cluster = new_cluster(request)
     await cluster.start()
     cluster.install_crd(JOB_CRD)
-    room = {"cpu": "32", "memory": "128Gi", "nvidia.com/gpu": "3"}
-    cluster.worker = cluster.add_node("gpus", **room)
+    capacity = {"cpu": "32", "memory": "128Gi", "nvidia.com/gpu": "3"}
+    cluster.worker = cluster.add_node("gpus", **capacity)
     yield cluster
     await cluster.stop()
 
@@ -159,7 +159,7 @@ async def test_a_gang_without_room_has_no_pods_and_says_why(cluster, namespace, 
     await until("it waits for GPUs, in words", lambda: "nvidia.com/gpu" in words())
     assert status(cluster, namespace)["phase"] == "Pending"
     await holds_while(
-        "nothing is made", lambda: not cluster.pods(namespace), has_looked(cluster, namespace, kind=TRAININGJOBS)
+        "nothing is made", lambda: not cluster.pods(namespace), has_reconciled(cluster, namespace, kind=TRAININGJOBS)
     )
 
 
@@ -302,7 +302,7 @@ async def test_once_it_runs_nothing_is_written(cluster, namespace, operator):
     await until("it runs", lambda: trainers(cluster, namespace).get("ready") == 2)
     await holds_still(cluster, namespace)
     cluster.writes.clear()
-    looking = has_looked(cluster, namespace, kind=TRAININGJOBS)
+    looking = has_reconciled(cluster, namespace, kind=TRAININGJOBS)
     await holds_while("nothing is written", lambda: not cluster.writes, looking)
 
 

@@ -289,7 +289,7 @@ def test_access_reviews_are_answered(client: Client) -> None:
 
 
 def test_a_wrong_token_is_nobody(client: Client) -> None:
-    stranger = Client(client.endpoint.without_credentials(), client.namespace)
-    answer = stranger.call("GET", client.pods, headers={"Authorization": "Bearer wrong"})
-    stranger.close()
+    anonymous = Client(client.endpoint.without_credentials(), client.namespace)
+    answer = anonymous.call("GET", client.pods, headers={"Authorization": "Bearer wrong"})
+    anonymous.close()
     assert (answer.status, answer.body["reason"]) == (401, "Unauthorized")

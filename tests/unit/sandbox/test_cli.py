@@ -175,6 +175,6 @@ def test_status_reads_well(state):
 
 
 def test_status_says_when_the_api_does_not_answer(state):
-    table = dict(rows(Overview(record(42, 1), state, 1.0, trouble="the API does not answer: timed out")))
+    table = dict(rows(Overview(record(42, 1), state, 1.0, error="the API does not answer: timed out")))
     assert table["trouble"] == "the API does not answer: timed out"
     assert "pods" not in table

@@ -150,7 +150,7 @@ async def test_what_cannot_be_mounted_holds_up_the_pod_until_it_is_there(live):
 
 
 async def test_a_sandbox_that_does_not_come_up_is_tried_again(live):
-    world = live(build_pod(), sandbox_troubles=2)
+    world = live(build_pod(), sandbox_failures=2)
     await asyncio.sleep(12)
     assert world.api.status["phase"] == "Running"
     assert "FailedCreatePodSandBox" in world.events.reasons()
