@@ -62,6 +62,11 @@ def page_not_served(what: str, error: OSError) -> str:
     return f"{what} not served: cannot listen: {error}"
 
 
+def log_file_not_written(path: object, error: OSError) -> str:
+    """`monitor.log` or the event file."""
+    return f"cannot write {path} ({error.strerror}): its lines are in the container's output only"
+
+
 # --- connection to Ray -----------------------------------------------------------------------------------------------
 
 
@@ -113,6 +118,11 @@ def report_failed(error: Exception) -> str:
 def drain_unanswered(node_id: str, error: Exception) -> str:
     """A later tick decides again about the node."""
     return f"no answer to the drain request for node {node_id}: {error}"
+
+
+def request_lost() -> str:
+    """A new GCS does not have the constraint of the last `request_resources()`."""
+    return "the GCS has lost the constraint of request_resources(), the last known one applies until the next call"
 
 
 # --- ticks -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import replace
 from raytide.api.autoscaler_decision import MAX_NAMES_PER_GROUP, GroupDecision
 from raytide.autoscaler.model import OnProgress, unwatched
 from raytide.autoscaler.reporting.collect import collect_messages, report_of
-from raytide.autoscaler.reporting.messages import counted
+from raytide.autoscaler.reporting.messages import drained_line, not_drained_line
 from raytide.autoscaler.scaling.decision_patch import PatchPlan, patch_now, plan_patch
 from raytide.autoscaler.scaling.drains import leaving_since, names_to_delete_after, plan_drains, rejections_after
 from raytide.autoscaler.scaling.group_decisions import HOLD_S, GroupResult, Outcomes, group_outcomes
@@ -24,7 +24,6 @@ from raytide.autoscaler.state.snapshot import (
     Answers,
     Drain,
     DrainRejection,
-    Level,
     LogLine,
     NamesPlan,
     ReconcileResult,
@@ -93,14 +92,7 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
     if not names_by_group:
         return NamesPlan(state=state, log=_rejection_lines(plan.drains, answers))
     patch = patch_now(snapshot, current, decisions, plan.why)
-    lines = tuple(
-        LogLine(
-            Level.INFO,
-            f"group {group}: {counted(len(names), 'node')} accepted the drain, the operator deletes the pods",
-            (("group", group), ("named", len(names))),
-        )
-        for group, names in names_by_group.items()
-    )
+    lines = tuple(drained_line(group, len(names)) for group, names in names_by_group.items())
     return NamesPlan(patch, replace(state, wrote_s=now_s), (*lines, *_rejection_lines(plan.drains, answers)))
 
 
@@ -126,9 +118,7 @@ def _rejection_lines(drains: tuple[Drain, ...], answers: Answers) -> tuple[LogLi
             continue
         answer = answers[drain.node_id]
         if answer is None or not answer.is_accepted:
-            said = "the GCS did not answer" if answer is None else answer.message
-            values = (("group", drain.group), ("pod", drain.pod), ("node", drain.node_id))
-            lines.append(LogLine(Level.INFO, f"pod {drain.pod} was not drained: {said}", values))
+            lines.append(not_drained_line(drain, None if answer is None else answer.message))
     return tuple(lines)
 
 

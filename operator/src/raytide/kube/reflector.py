@@ -16,6 +16,7 @@ import msgspec
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Resource
+from raytide.kube import messages
 from raytide.kube.client import GARBAGE, PAGE_SIZE, Client, Page
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
@@ -369,26 +370,25 @@ class Reflector:
             self._backoff.reset()
         if is_healthy and failure is None:
             return 0.0
-        return self._after(failure or ApiUnavailableError("the watch was closed at once"))
+        return self._after(failure or ApiUnavailableError(messages.CLOSED_AT_ONCE))
 
     def _is_absent(self) -> float:
         """The kind is not served: clear the sink and retry later."""
         self._sink.clear()
         wait_s = self._absent.next_s()
-        self.trouble = f"waiting for CRD {self._collection}"
+        self.trouble = messages.waiting_for_crd(self._collection)
         level = logging.WARNING if self._absent.failures == 1 else logging.DEBUG
-        log.log(level, "%s: the API server does not serve this resource yet", self.trouble)
+        log.log(level, messages.NOT_SERVED, self.trouble)
         return wait_s
 
     def _forbidden_wait_s(self, verb: str, error: Exception) -> float:
         """Seconds to wait for an optional permission, which may be granted at run time; 0 for any other error."""
-        self.trouble = f"cannot {verb} {self._collection}: {error}"
+        self.trouble = messages.collection_unavailable(verb, self._collection, error)
         consequence = self._if_forbidden()
         if not (consequence and isinstance(error, ApiStatusError) and error.status == 403):
             return 0.0
         if (self.trouble, consequence) != self._logged:
-            words = "%s; until this is allowed, %s; retrying every %.0f s"
-            log.info(words, self.trouble, consequence, self._forbidden_s)
+            log.info(messages.OPTIONAL_FORBIDDEN, self.trouble, consequence, self._forbidden_s)
         self._logged = self.trouble, consequence
         return self._forbidden_s
 
@@ -403,7 +403,7 @@ class Reflector:
         is_expired = isinstance(error, ApiStatusError) and error.status == 410
         if isinstance(error, _RelistError) or is_expired or self._watches_without_events >= RESUMES:
             self._must_list = True
-        return self._wait_s("relisting" if self._must_list else "watch interrupted", error)
+        return self._wait_s(messages.RELISTING if self._must_list else messages.WATCH_INTERRUPTED, error)
 
     def _wait_s(self, what: str, error: Exception) -> float:
         longest_s = (
@@ -413,7 +413,7 @@ class Reflector:
         wait_s = max(min(self._backoff.next_s(), longest_s), asked_s)
         resource, namespace = self._collection.resource, self._collection.namespace
         where = f" in {namespace}" if namespace else ""
-        log.warning("%s%s: %s, retrying in %.1f s: %s", resource.plural, where, what, wait_s, error)
+        log.warning(messages.RETRYING, resource.plural, where, what, wait_s, error)
         return wait_s
 
     async def _read(self) -> None:
@@ -440,9 +440,7 @@ class Reflector:
         async with aclosing(cast("AsyncGenerator[Page, None]", self._pages(page_size=1))) as pages:
             async for page in pages:
                 if version_number(page.resource_version) < version_number(self.version):
-                    raise _RelistError(
-                        f"the API server's resourceVersion is {page.resource_version}, older than {self.version} of the watch"
-                    )
+                    raise _RelistError(messages.older_version(page.resource_version, self.version))
                 return
 
     def _take(self, line: bytes) -> None:
@@ -456,9 +454,9 @@ class Reflector:
             elif event.type in ("ADDED", "MODIFIED", "DELETED"):
                 version = self._sink.change(event.type, event.object)
             else:
-                raise _RelistError(f"watch event of unknown type {event.type!r}")
+                raise _RelistError(messages.unknown_event_type(event.type))
         except GARBAGE as error:
-            raise _RelistError(f"watch event cannot be decoded: {error}") from error
+            raise _RelistError(messages.event_undecodable(error)) from error
         self._lines += 1
         if version_number(version) >= version_number(self.version):
             self.version = version

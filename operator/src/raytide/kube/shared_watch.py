@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from raytide.api.meta import Key, Resource
+from raytide.kube import messages
 from raytide.kube.client import Client
 from raytide.kube.reflector import (
     FORBIDDEN_S,
@@ -95,7 +96,7 @@ class Subscriber(Generic[V]):
             return self._decoder(item)
         except Exception:
             log.exception(
-                "%s %s/%s cannot be decoded; its last decoded version, if any, is kept",
+                messages.NOT_DECODED,
                 self._resource.kind,
                 key.namespace,
                 key.name,

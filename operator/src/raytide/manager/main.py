@@ -30,6 +30,7 @@ from raytide.kube.client import Client
 from raytide.kube.credentials import Access, NotConnectedError
 from raytide.kube.kubeconfig import find_access
 from raytide.kube.leader_election import Elector
+from raytide.manager import messages
 from raytide.manager.kopf_source import KopfEventSource, KopfLogin, WatchedKind, redirect_kopf_logs
 from raytide.manager.manager import ControllerManager
 from raytide.manager.settings import Settings
@@ -69,8 +70,8 @@ async def run_operator(settings: Settings) -> int:
         try:
             return await operator.run()
         except BaseExceptionGroup as error:
-            log.exception("a component of the operator failed")
-            log.critical("raytide exits, because a component failed: %r", _first(error))
+            log.exception(messages.COMPONENT_FAILED)
+            log.critical(messages.EXITING, _first(error))
             return 1
 
 
@@ -116,7 +117,7 @@ class Operator:
                 timing=timing,
             )
         else:
-            log.info("leader election is off: run a single replica, or set --enable-leader-election")
+            log.info(messages.NO_LEADER_ELECTION)
         gate = elector.may_write_s if elector else None
         client = Client(transport, clock=clock, version=version, write_gate=gate)
         return cls(settings, access, client, Client(transport, clock=clock, version=version), elector)
@@ -128,9 +129,9 @@ class Operator:
         try:
             await self._endpoints.start()
         except OSError as error:
-            log.error("cannot listen: %s", error)  # noqa: TRY400 - one line for a person
+            log.error(messages.CANNOT_LISTEN, error)  # noqa: TRY400 - one line for a person
             return 1
-        log.info("starting raytide %s, API server %s", VERSION, self._server)
+        log.info(messages.STARTING, VERSION, self._server)
         try:
             async with asyncio.TaskGroup() as tasks:
                 stopping = tasks.create_task(self._stop_in_order())
@@ -139,7 +140,7 @@ class Operator:
                 stopping.cancel()
         finally:
             await self._endpoints.stop()
-        log.info("shutdown complete")
+        log.info(messages.STOPPED)
         return 0
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
@@ -190,7 +191,7 @@ class Operator:
 
     async def _stop_in_order(self) -> None:
         await self._stop.wait()
-        log.info("received a stop signal, waiting for running passes")
+        log.info(messages.STOPPING)
         if self._elector is not None:
             self._elector.stop()
         await self._controllers.stop()
@@ -205,9 +206,7 @@ class Operator:
             if error is None:
                 return True
             if questions_asked % REPEAT_EVERY == 0:
-                log.warning(
-                    "API server %s does not respond, retrying every %.0f s: %s", self._server, ASK_API_EVERY_S, error
-                )
+                log.warning(messages.API_UNAVAILABLE, self._server, ASK_API_EVERY_S, error)
             questions_asked += 1
             with suppress(TimeoutError):
                 async with asyncio.timeout(ASK_API_EVERY_S):

@@ -23,6 +23,13 @@ LONGEST_NAME: Final = 253
 LONGEST_MESSAGE: Final = 200
 """Of a condition's message in an event, in characters: an event note is limited to 1,024 bytes."""
 
+CANNOT_BE_PARSED: Final = "RayCluster cannot be parsed: %s"
+"""Log line with the violations."""
+LOOKUP_REJECTED: Final = "cannot look for %s %s: %s"
+"""Log line with kind, name and the API server's error; the object counts as missing."""
+QUOTA_NOT_READ: Final = "cannot look at quota %s: %s"
+"""Log line with name and error; the group waits for its backoff."""
+
 # --- conditions: head, provisioning, suspension -----------------------------------------------------------------------
 
 HEAD_POD_NOT_FOUND: Final = "head pod not found"

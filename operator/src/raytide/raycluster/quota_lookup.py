@@ -13,6 +13,7 @@ from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import RESOURCE_QUOTAS, Key
 from raytide.api.raycluster import RayCluster
 from raytide.kube.client import Client
+from raytide.raycluster import messages
 from raytide.raycluster.observed import PendingRetry
 from raytide.raycluster.quota import Shortage, has_capacity, shortage_of
 from raytide.runtime.clock import Clock
@@ -65,6 +66,6 @@ class QuotaLookup:
         try:
             quota = await self._client.get(RESOURCE_QUOTAS, Key(key.namespace, shortage.quota))
         except (ApiStatusError, ApiUnavailableError) as error:
-            log.debug("cannot look at quota %s: %s", shortage.quota, error)
+            log.debug(messages.QUOTA_NOT_READ, shortage.quota, error)
             return None
         return has_capacity(shortage, quota, hosts)

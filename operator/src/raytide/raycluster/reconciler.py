@@ -23,6 +23,7 @@ from raytide.api.service import ServiceView
 from raytide.api.violations import Violation
 from raytide.controller.child_lister import ChildLister
 from raytide.controller.reconciler import BaseReconciler, ComputedStatus, Dependencies
+from raytide.raycluster import messages
 from raytide.raycluster.create_backoff import RayClusterCreateBackoff
 from raytide.raycluster.deletion import Deletion, deletion, is_being_deleted
 from raytide.raycluster.desired_replicas import scaling_of
@@ -91,7 +92,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         if not is_ours_to_judge(obj):
             self._deps.ignore_resource_version(key, obj["metadata"].get("resourceVersion", ""))
             return None
-        log.warning("RayCluster cannot be parsed: %s", "; ".join(str(fault) for fault in faults))
+        log.warning(messages.CANNOT_BE_PARSED, "; ".join(map(str, faults)))
         cluster, seen_at = as_suspended(obj), self._clock.now()
         if cluster is not None:
             planned = plan_unreadable(cluster, self._observe(cluster, seen_at), faults)

@@ -67,7 +67,12 @@ def _resizes(ctx: PlanContext) -> Iterator[EventSpec]:
 
 def _endings(ctx: PlanContext) -> Iterator[EventSpec]:
     for ending in ctx.counts.fresh[: messages.MOST_NAMED]:
-        yield EventSpec(constants.POD_FAILED, f"{ending}; {_counted(ctx, ending)}", ending.pod.role, action="Restart")
+        yield EventSpec(
+            constants.POD_FAILED,
+            messages.pod_ended(str(ending), _counted(ctx, ending)),
+            ending.pod.role,
+            action="Restart",
+        )
 
 
 def _counted(ctx: PlanContext, ending: PodTermination) -> str:

@@ -276,6 +276,11 @@ def pod_disrupted(name: str, node: str, reason: str) -> str:
     return f"{_pod(name, node)} was disrupted ({reason})"
 
 
+def pod_ended(ending: str, counted: str) -> str:
+    """Event `PodFailed`: how a pod ended, and how that counts against the job's limits."""
+    return f"{ending}; {counted}"
+
+
 def pod_ended_early(name: str, node: str) -> str:
     """A parameter server or master that exited with code 0 before the trainers."""
     return f"{_pod(name, node)} ended with exit code 0 although trainers need it"

@@ -81,7 +81,7 @@ class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPla
         if obj["metadata"].get("deletionTimestamp"):
             self._deps.ignore_resource_version(key, obj["metadata"].get("resourceVersion", ""))
             return None
-        log.warning(messages.CANNOT_BE_PARSED, key, "; ".join(str(fault) for fault in faults))
+        log.warning(messages.CANNOT_BE_PARSED, key, "; ".join(map(str, faults)))
         job, seen_at = as_suspended(obj), self._clock.now()
         if job is not None:
             planned = plan_unreadable(job, self._observe(job, seen_at), self._config, faults)

@@ -16,7 +16,7 @@ from raytide.autoscaler.request_text import shape_of, whole
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget
 from raytide.autoscaler.scaling.limit_reasons import NO_FITTING_GROUP
 from raytide.autoscaler.spec_group import SpecGroup
-from raytide.autoscaler.state.snapshot import ClusterEvent, Level, LogLine
+from raytide.autoscaler.state.snapshot import ClusterEvent, Drain, Level, LogLine
 
 TEXT_BY_CAUSE: Final[Mapping[TerminationCause, str]] = {
     TerminationCause.IDLE: "idle",
@@ -90,6 +90,19 @@ def overdue_lines(pods: Collection[str], reported_keys: frozenset[str]) -> tuple
     others = f" and {len(new) - MOST_NAMED} more" if len(new) > MOST_NAMED else ""
     message = f"{counted(len(new), 'pod')} not gone long after termination was requested: {', '.join(new[:MOST_NAMED])}{others}"
     return (LogLine(Level.WARNING, message, (("overdue", len(keys)),)),), frozenset(keys)
+
+
+def drained_line(group: str, nodes: int) -> LogLine:
+    """Nodes of a group accepted their drains, and their pods are named in `workersToDelete`."""
+    message = f"group {group}: {counted(nodes, 'node')} accepted the drain, the operator deletes the pods"
+    return LogLine(Level.INFO, message, (("group", group), ("named", nodes)))
+
+
+def not_drained_line(drain: Drain, rejection: str | None) -> LogLine:
+    """A drain that was not accepted; `rejection` is the GCS's message, None without an answer."""
+    why = "the GCS did not answer" if rejection is None else rejection
+    values = (("group", drain.group), ("pod", drain.pod), ("node", drain.node_id))
+    return LogLine(Level.INFO, f"pod {drain.pod} was not drained: {why}", values)
 
 
 def _line(one: ResizeSummary) -> LogLine:
