@@ -144,7 +144,7 @@ def cluster_missing(cluster: object) -> str:
 
 
 def no_decision(why: str) -> str:
-    """The first tick without a decision for this kind of reason."""
+    """The first of several ticks of the sidecar that cannot decide for the same kind of reason."""
     return f"no decision is possible, retrying: {why}"
 
 

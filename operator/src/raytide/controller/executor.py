@@ -180,7 +180,7 @@ class Executor:
             overlay.rejected(key, owner_uid, create)
 
     def forget(self, key: Key) -> None:
-        """Drop the state of a deleted owner."""
+        """Drop the window widths and the expectations of a deleted owner."""
         self._widths.pop(key, None)
         for overlay in self._overlays.values():
             overlay.forget(key)

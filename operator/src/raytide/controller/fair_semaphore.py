@@ -76,20 +76,20 @@ class Window:
         self._changed = asyncio.Event()
 
     async def enter(self) -> None:
-        """Wait until the window has capacity, then take it."""
+        """Wait until another write of the pass may be sent, and count it as in flight."""
         while self._in_flight >= self._limit():
             self._changed.clear()
             await self._changed.wait()
         self._in_flight += 1
 
     def leave(self, *, is_success: bool) -> None:
-        """Release the capacity and adjust the width."""
+        """End a write that was answered, and adjust the width."""
         self._in_flight -= 1
         self.width = min(WIDEST_WINDOW, self.width * 2) if is_success else max(1, self.width // 2)
         self._changed.set()
 
     def withdraw(self) -> None:
-        """Release the capacity without adjusting the width."""
+        """End a write without a result; the width stays."""
         self._in_flight -= 1
         self._changed.set()
 

@@ -44,7 +44,7 @@ class JobResult:
 
 
 def is_over(status: Mapping[str, Any]) -> bool:
-    """Whether the status contains the end of the job."""
+    """Whether the status of a TrainingJob has the condition Succeeded or Failed."""
     conditions = status.get("conditions") or ()
     return any(is_condition_true(conditions, kind) for kind in (constants.SUCCEEDED, constants.FAILED))
 

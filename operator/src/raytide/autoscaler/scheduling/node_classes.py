@@ -122,7 +122,7 @@ class Node:
 
     @property
     def type_name(self) -> str:
-        """Its node type; empty if unmanaged."""
+        """Name of its Ray node type, which is its worker group; empty for a node outside the groups."""
         return self.node_class.traits.type_name
 
 
