@@ -12,7 +12,7 @@ from typing import Final
 from raytide.api import constants
 from raytide.api.actions import EventSpec
 from raytide.api.autoscaler_decision import Why
-from raytide.api.wording import cut
+from raytide.api.conditions import cut
 
 MOST_SHOWN: Final = 63
 """Maximum length of a user's value that an event repeats, in characters."""

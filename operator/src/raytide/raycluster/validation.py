@@ -18,12 +18,12 @@ from raytide.api.conditions import is_condition_true
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import GroupSpec, RayCluster, WorkerGroupSpec
 from raytide.api.violations import Unsupported, Violation, first_faults
-from raytide.raycluster.ray_version import parse_ray_version
 from raytide.raycluster.spec_queries import (
     AUTOSCALER_V2_ENV,
     has_env,
     is_autoscaler_v2_chosen,
     is_autoscaler_v2_env_on,
+    parse_ray_version,
     restart_policy,
 )
 from raytide.raycluster.unsupported import unsupported

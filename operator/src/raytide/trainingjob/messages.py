@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from raytide.api import trainingjob_constants as constants
-from raytide.api.conditions import ConditionUpdate
-from raytide.api.wording import cut
+from raytide.api.conditions import ConditionUpdate, cut
 
 OPTIMISTIC: Final = "Optimistic"
 MINIMUM_RUNS: Final = "MinimumRuns"

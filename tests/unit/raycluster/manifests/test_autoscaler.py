@@ -12,8 +12,7 @@ from raytide.raycluster.manifests.autoscaler import chosen_autoscaler
 from raytide.raycluster.manifests.pods import build_head_pod, build_worker_template
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
-from raytide.raycluster.ray_version import parse_ray_version
-from raytide.raycluster.spec_queries import OLDEST_TESTED_RAY
+from raytide.raycluster.spec_queries import OLDEST_TESTED_RAY, parse_ray_version
 from support.builders import group, parsed, template
 
 OURS = PodConfig(operator_version="raytide-1.2.3", autoscaler=AutoscalerConfig("raytide", "registry.example/raytide:1"))
