@@ -33,7 +33,7 @@ async def test_a_load_below_all_is_reached_and_kept(jobs: JobEnv):
     await eventually("seven of eight GPUs are used: eight would be more than 97 %", has_seven, within_s=60)
     await sharing.has_reconciled(5)
     sizes = [size for _, size in sizes_by_job(await jobs.history())[f"{jobs.namespace}/one"]]
-    jobs.tell(f"S25, 8 GPUs of which 97 % may be used: sizes {sizes}, and none in 5 more passes")
+    jobs.record(f"S25, 8 GPUs of which 97 % may be used: sizes {sizes}, and none in 5 more passes")
     assert sizes == sorted(sizes)
     assert (sizes[-1], jobs.running()["one"]) == (7, 7)
 
@@ -64,7 +64,9 @@ async def test_room_that_cannot_be_used_starts_nothing(jobs: JobEnv):
     await sharing.has_reconciled()
     nodes = {pod["spec"].get("nodeName") for pod in jobs.trainers("pairs")}
     sizes = [size for _, size in sizes_by_job(await jobs.history())[f"{jobs.namespace}/pairs"]]
-    jobs.tell(f"S25, 2 GPUs each beside cordoned, NotReady and 1-GPU nodes: {condition['message']}; then sizes {sizes}")
+    jobs.record(
+        f"S25, 2 GPUs each beside cordoned, NotReady and 1-GPU nodes: {condition['message']}; then sizes {sizes}"
+    )
     assert nodes == {cordoned}
     assert (sizes, len(jobs.trainers("pairs"))) == (sorted(sizes), 2)
 
@@ -91,6 +93,6 @@ async def test_a_trainer_of_eight_gpus_costs_the_eight_trainers_of_one_node(jobs
     await sharing.has_reconciled()
     (large,) = jobs.trainers("large")
     gone = before.keys() - {pod["metadata"]["name"] for pod in jobs.trainers("small")}
-    jobs.tell(f"FD:SH-B3: {len(gone)} of 40 trainers went, from {sorted({before[name] for name in gone})}")
+    jobs.record(f"FD:SH-B3: {len(gone)} of 40 trainers went, from {sorted({before[name] for name in gone})}")
     assert {before[name] for name in gone} == {large["spec"]["nodeName"]}
     assert (len(gone), jobs.running()["small"]) == (8, 32)

@@ -81,7 +81,7 @@ async def test_twenty_jobs_meet_and_strangers_come_and_go(jobs: JobEnv):
     finally:
         even_s, waited_s = loop.time() - arrived, jobs.waits.longest_so_far_s()
         shares = sorted(jobs.running().values())
-        jobs.tell(
+        jobs.record(
             f"S25: {even_s:.1f} s after the last of {JOBS} jobs they have {shares}; pods waited {waited_s:.1f} s at most"
         )
     even_at = max(at for sizes in sizes_by_job(await jobs.history()).values() for at, _ in sizes)
@@ -98,7 +98,7 @@ async def test_twenty_jobs_meet_and_strangers_come_and_go(jobs: JobEnv):
         await jobs.dismiss(web)
         loads.append(await settled(jobs, f"strangers went, round {round_}"))
     loads_text = ", ".join(f"{load:.0%}" for load in loads)
-    jobs.tell(
+    jobs.record(
         f"S25: load {loads_text}, before, with and without {FOREIGN_PODS} strangers' pods of a higher priority; "
         f"trainers waited {jobs.waits.longest_so_far_s():.1f} s at most, "
         f"{jobs.waits.longest_alone_so_far_s():.1f} s with no stranger ahead of them"
