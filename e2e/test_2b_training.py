@@ -98,7 +98,7 @@ def test_helm_has_installed_the_kind():
     assert "trainingjobs.paddlepaddle.org" in names(listed("crds"))
 
 
-def test_a_job_starts_whole_and_grows_into_free_room(installation):
+def test_a_job_starts_whole_and_grows_into_free_capacity(installation):
     manifest = json.dumps(training_job(installation))
     kubectl("apply", "-n", installation.ray_namespace, "-f", "-", stdin=manifest)
     wait_for_trainers(installation, MOST, deadline_s=90)

@@ -67,7 +67,7 @@ async def settled(env: JobEnv, step: str, foreign_pods: frozenset[str] = frozens
 
 
 @pytest.mark.timeout(900)
-async def test_twenty_jobs_meet_and_strangers_come_and_go(jobs: JobEnv):
+async def test_twenty_jobs_meet_and_foreign_pods_come_and_go(jobs: JobEnv):
     nodes = [await jobs.node(f"slots-{number}", cpu=str(SLOTS // NODES)) for number in range(NODES)]
     await jobs.nodes_ready(*nodes)
     sharing = await jobs.shared(RAYTIDE_SHARING_SETTLE="0.3")

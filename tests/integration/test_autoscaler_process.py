@@ -298,7 +298,7 @@ async def test_what_ray_did_not_tell_at_first_is_asked_again(world, start, tmp_p
     await until("it writes there", monitor_log.exists)
 
 
-async def test_a_gcs_that_began_anew_is_told_again_where_the_metrics_are(world, start):
+async def test_the_metrics_address_is_written_again_to_a_new_gcs(world, start):
     await start()
     await until("the metrics' address", lambda: ("", "AutoscalerMetricsAddress") in world.kv)
     world.restart("session_2")

@@ -270,7 +270,7 @@ def test_an_account_that_has_a_clusters_name_by_chance_stays_free(scene):
 
 
 @pytest.mark.rule("FD:SEC-F8")
-def test_the_policy_judges_a_large_raycluster_within_its_budget(scene):
+def test_the_policy_validates_a_large_raycluster_within_its_budget(scene):
     large = cluster("a-large", scene.namespace)
     (worker,) = large["spec"]["workerGroupSpecs"]
     groups = [{**worker, "groupName": f"group-{number}", "replicas": 0, "minReplicas": 0} for number in range(MANY)]
@@ -375,7 +375,7 @@ def test_kubernetes_mounts_no_token_beside_the_sidecars(scene):
 
 
 @pytest.mark.rule("SC:S10")
-def test_names_of_foreign_pods_in_its_order_hurt_nobody_and_are_told(scene):
+def test_names_of_foreign_pods_in_its_record_delete_no_pod_and_are_reported(scene):
     names = ["bystander", scene.pod_of("b", "worker")]
     order = [{"op": "add", "path": "/spec/workerGroupSpecs/0/scaleStrategy", "value": {"workersToDelete": names}}]
     answer = scene.plane.request_json(

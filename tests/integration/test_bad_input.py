@@ -339,7 +339,7 @@ def test_others_become_ready(switched, name):
 
 
 @pytest.mark.parametrize(("name", "field"), [(name, field) for name, (_, field) in STORED.items()], ids=STORED)
-def test_what_is_stored_and_cannot_be_is_told_with_its_field(switched, name, field):
+def test_what_is_stored_and_cannot_be_is_reported_with_its_field(switched, name, field):
     notes = [
         event["note"] for event in switched.events if event["regarding"]["name"] == name and event["type"] == "Warning"
     ]
@@ -352,7 +352,7 @@ def test_what_is_stored_and_cannot_be_is_told_with_its_field(switched, name, fie
 @pytest.mark.parametrize(
     ("name", "field"), [(name, field) for name, (_, field) in DENIED_BY_POD_SECURITY.items()], ids=lambda text: text
 )
-def test_a_pod_the_api_server_does_not_want_is_told_in_its_words(switched, name, field):
+def test_a_pod_the_api_server_does_not_want_is_reported_in_its_words(switched, name, field):
     failure = switched.condition(name, constants.REPLICA_FAILURE)
     assert failure["status"] == "True"
     assert field in failure["message"]

@@ -130,7 +130,7 @@ def test_a_killed_component_is_missed_and_comes_back(build, component):
         eventually(lambda: kube.request_json("GET", f"{MAPS}/kept")[0] == 200, "the object is there again")
 
 
-def test_an_announced_kill_is_no_trouble(build):
+def test_an_announced_kill_is_no_error(build):
     with build(parts=PARTS[:2]) as plane:
         plane.kill("kube-apiserver")
         plane.check()
@@ -260,7 +260,7 @@ def test_dependents_go_with_their_owner(kube_plane):
     eventually(lambda: kube_plane.request_json("GET", f"{maps}/dependent")[0] == 404, "the dependent is gone")
 
 
-def test_whoever_may_not_touch_an_owners_finalizers_may_not_block_it(kube_plane):
+def test_without_the_right_to_an_owners_finalizers_its_deletion_cannot_be_blocked(kube_plane):
     """OwnerReferencesPermissionEnforcement, as on many clusters."""
     namespace = kube_plane.new_namespace()
     token = kube_plane.create(

@@ -191,7 +191,7 @@ async def test_a_lost_answer_is_silence_and_it_happened(wire):
     assert wire.names() == {"a"}
 
 
-async def test_a_late_commit_comes_after_everybody_gave_up(wire):
+async def test_a_late_commit_comes_after_all_gave_up(wire):
     wire.script.of_calls.append(Rule(CommitLate(0.1)))
     with pytest.raises(ApiUnavailableError):
         await wire.create("a", BRIEFLY_S)

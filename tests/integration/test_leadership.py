@@ -225,7 +225,7 @@ async def test_a_leader_that_was_stopped_finds_its_term_over_and_writes_nothing(
     await makes_pods(cluster, a)
 
 
-async def test_a_ring_while_standby_is_not_lost(cluster, replicas):
+async def test_an_event_while_standby_is_not_lost(cluster, replicas):
     a, b = await leader_and_standby(replicas)
     a.signal(signal.SIGSTOP)
     cluster.apply(raycluster())
@@ -279,7 +279,7 @@ async def restart_proxy(replica):
     await web.TCPSite(replica._runner, "127.0.0.1", port, reuse_address=True).start()
 
 
-async def test_a_crd_that_is_not_there_is_waited_for_and_said(replicas, tmp_path):
+async def test_a_crd_that_is_not_there_is_waited_for_and_reported(replicas, tmp_path):
     cluster = Cluster()
     await cluster.start(has_crd=False)
     a = Replica(cluster, tmp_path, "a")

@@ -200,7 +200,7 @@ asyncio.run(main(Path(sys.argv[1])))
 
 
 @pytest.mark.parametrize("mode", [pytest.param("ns", marks=needs_namespaces())])
-def test_where_namespaces_are_forbidden_pods_run_plain_and_the_reason_is_told(mode: str, tmp_path: Path) -> None:
+def test_where_namespaces_are_forbidden_pods_run_plain_and_the_reason_is_reported(mode: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORBIDDEN, str(tmp_path)],
         capture_output=True,

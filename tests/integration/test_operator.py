@@ -287,7 +287,7 @@ async def test_one_groups_quota_does_not_starve_the_next(cluster, namespace):
 
 
 @pytest.mark.rule("RC:V-11")
-async def test_an_invalid_spec_is_told_and_others_go_on(cluster, namespace):
+async def test_an_invalid_spec_is_reported_and_others_go_on(cluster, namespace):
     cluster.apply(raycluster(namespace=namespace, name="good"))
     await until("the good one has its pods", lambda: len(cluster.names(namespace)) == 3)
     cluster.store_past_admission(raycluster(group(low=5, high=2), namespace=namespace, name="bad"))
@@ -299,7 +299,7 @@ async def test_an_invalid_spec_is_told_and_others_go_on(cluster, namespace):
     assert not [n for n in cluster.names(namespace) if n.startswith("bad")]
 
 
-async def test_a_wrong_type_is_told_with_its_field_and_others_go_on(cluster, namespace):
+async def test_a_wrong_type_is_reported_with_its_field_and_others_go_on(cluster, namespace):
     cluster.store_past_admission(raycluster(group(replicas="many"), namespace=namespace, name="bad"))
     condition = await until("it is told", lambda: cluster.condition(namespace, "bad", constants.INVALID))
     assert "spec.workerGroupSpecs[0].replicas" in condition["message"]
@@ -327,7 +327,7 @@ async def test_an_edit_that_breaks_the_spec_leaves_what_runs_alone(cluster, name
 
 
 @pytest.mark.rule("RC:REC-2")
-async def test_a_cluster_managed_by_somebody_else_is_left_alone(cluster, namespace):
+async def test_a_cluster_managed_by_another_controller_is_left_alone(cluster, namespace):
     cluster.apply(raycluster(namespace=namespace, managedBy="kueue.x-k8s.io/multikueue"))
     await holds_while(
         "nothing happens",

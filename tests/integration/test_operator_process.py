@@ -195,7 +195,7 @@ async def more_events(port, than):
 
 
 @pytest.mark.rule("D1", "D11")
-async def test_kopf_rings_from_its_thread(cluster, operators, tmp_path, namespace):
+async def test_kopf_enqueues_from_its_thread(cluster, operators, tmp_path, namespace):
     port = free_port()
     operator = await Operator(metrics=f"127.0.0.1:{port}").start(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
     operators.append(operator)

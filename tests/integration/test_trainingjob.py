@@ -148,7 +148,7 @@ async def test_the_seeds_example_starts_in_order_with_its_resources(cluster, nam
 
 
 @pytest.mark.rule("TJ §3 row 11", "TJ 7.6")
-async def test_a_gang_without_room_has_no_pods_and_says_why(cluster, namespace, operator):
+async def test_a_gang_without_capacity_has_no_pods_and_says_why(cluster, namespace, operator):
     gpus = {"resources": {"limits": {"nvidia.com/gpu": 1, "cpu": "1"}}}
     submit(cluster, namespace, low=4, high=6, scaling={}, trainer=gpus)
 
@@ -329,7 +329,7 @@ async def holds_still(cluster, namespace):
         pytest.param(CRD, JOB_CRD, id="RayClusters come later"),
     ],
 )
-async def test_a_kind_that_is_not_there_keeps_nobody_from_the_other(cluster, namespace, kubeconfig, absent, present):
+async def test_a_missing_kind_does_not_stop_the_other(cluster, namespace, kubeconfig, absent, present):
     cluster.remove_crd(absent)
     port = free_port()
     operator = await Operator("--health-probe-bind-address", f"127.0.0.1:{port}").start(kubeconfig)

@@ -288,7 +288,7 @@ def test_access_reviews_are_answered(client: Client) -> None:
     assert (answer.status, answer.body["status"]["allowed"]) == (201, True)
 
 
-def test_a_wrong_token_is_nobody(client: Client) -> None:
+def test_a_wrong_token_is_unauthorized(client: Client) -> None:
     anonymous = Client(client.endpoint.without_credentials(), client.namespace)
     answer = anonymous.call("GET", client.pods, headers={"Authorization": "Bearer wrong"})
     anonymous.close()

@@ -175,7 +175,7 @@ GUILTY = {
 
 
 @pytest.mark.parametrize(("log", "message"), GUILTY.values(), ids=GUILTY)
-def test_a_guilty_history_is_told_apart(log, message):
+def test_a_guilty_history_is_detected(log, message):
     (offence,) = offences(log)
     assert message in offence
 
@@ -189,7 +189,7 @@ def leaderless(log: Log) -> list[str]:
     return writes_without_the_lease(log.read(), lease="n/l", users=USERS)
 
 
-def test_the_holder_may_write_and_so_may_everybody_who_is_no_operator():
+def test_the_holder_may_write_and_so_may_all_that_are_no_operators():
     log = Log().held("uid-a").created("p").held("uid-b").doomed("p", user="sa:b").created("q", user="kubelet").order(1)
     assert leaderless(log) == []
 

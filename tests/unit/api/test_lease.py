@@ -122,7 +122,7 @@ def test_a_renewal_changes_only_its_time():
     assert held["spec"] == {**lease("us")["spec"], "renewTime": LATER}
 
 
-def test_a_lease_that_was_given_back_names_nobody_for_one_second():
+def test_a_released_lease_has_no_holder_and_a_duration_of_one_second():
     released = build_released(lease("us"), LATER)
     assert record_of(released, default_s=0) == Record("", 1, LATER, LATER, 4)
 
@@ -133,6 +133,6 @@ def test_a_lease_that_says_nothing_is_nobodys(spec):
     assert (record.holder, record.duration_s, record.transitions) == ("", 30, 0)
 
 
-def test_whoever_waits_believes_the_lease_about_its_length():
+def test_a_candidate_uses_the_duration_in_the_lease():
     record = record_of(lease(duration=15), default_s=30)
     assert decide(LeaseObservation(record, 0.0, unchanged_s=15.0), "us") is LeaseDecision.ACQUIRE

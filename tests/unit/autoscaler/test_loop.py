@@ -55,7 +55,7 @@ async def test_a_tick_is_one_question_to_ray_and_neither_a_get_nor_a_list(harnes
 
 
 @pytest.mark.rule("AS:L-1")
-async def test_a_changed_pod_is_looked_at_soon_and_many_only_once_a_second(harness):
+async def test_a_changed_pod_is_reconciled_soon_and_many_only_once_a_second(harness):
     async with harness.running(interval_s=1000):
         await harness.until("a first tick", lambda: harness.ticks)
         await asyncio.sleep(10)
@@ -407,7 +407,7 @@ async def test_a_patch_that_is_rejected_again_and_again_is_tried_less_and_less(h
     assert 5 <= harness.count("PATCH") <= 20
 
 
-async def test_what_ray_says_that_cannot_be_is_told_once_per_kind(harness, caplog):
+async def test_what_ray_says_that_cannot_be_is_reported_once_per_kind(harness, caplog):
     client, version = fake_gcs(harness.gcs), itertools.count(1)
     state = client.state
 

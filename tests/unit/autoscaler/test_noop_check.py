@@ -27,7 +27,7 @@ def test_a_turn_in_which_nothing_happens_is_spared():
 
 
 @pytest.mark.rule("PF:P9")
-def test_a_head_that_is_idle_for_longer_and_longer_is_no_news():
+def test_a_head_that_is_idle_for_longer_and_longer_is_no_change():
     def idle(before: Snapshot, idle_ms: int) -> Snapshot:
         head_node = RayNode("hh", NodeStatus.IDLE, "demo-head", HEAD_TYPE, idle_ms=idle_ms)
         return replace(before, gcs=replace(STATE, nodes=(head_node, NODE)))

@@ -156,7 +156,7 @@ def test_orphans_are_buried(supervised):
     assert one.end()[0] == 0
 
 
-def test_a_child_is_told_to_be_frugal_and_quiet_unless_the_container_says_otherwise(supervised, monkeypatch):
+def test_a_child_is_configured_to_be_frugal_and_quiet_unless_the_container_says_otherwise(supervised, monkeypatch):
     monkeypatch.setenv("GRPC_VERBOSITY", "DEBUG")
     monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
     one = supervised('echo "$MALLOC_ARENA_MAX $GRPC_VERBOSITY" >> "$JOURNAL"; ' + LIVES)

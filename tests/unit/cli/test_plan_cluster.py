@@ -100,7 +100,7 @@ async def test_a_cluster_without_the_kind_has_no_jobs():
 
 
 @pytest.mark.parametrize("plural", ["resourcequotas", "priorityclasses"])
-async def test_what_is_not_needed_is_left_out_with_a_remark(plural):
+async def test_what_is_not_needed_is_left_out_with_a_note(plural):
     found = await snapshot_of(api_with(crd(), node(cpu=4)), forbidden=plural)
     assert found.notes == (f"the plan ignores {plural}, because they cannot be listed: on purpose",)
 
@@ -116,7 +116,7 @@ async def test_a_server_that_does_not_answer_is_named_as_such():
         await snapshot_of(api_with(crd(), node(cpu=4)), forbidden="trainingjobs", status=503)
 
 
-async def test_a_job_that_nobody_can_read_is_told_and_the_others_are_planned():
+async def test_a_job_that_cannot_be_read_is_reported_and_the_others_are_planned():
     """As an older CRD let it in."""
     loose = crd()
     loose["spec"]["versions"][0]["schema"] = {

@@ -201,7 +201,7 @@ async def test_a_rejection_skips_further_creates_of_its_group_and_nothing_else(e
 
 
 @pytest.mark.rule("RM:I13")
-async def test_deletes_that_are_rejected_are_no_reason_for_haste_and_hold_up_nobody_else(env):
+async def test_deletes_that_are_rejected_are_no_reason_for_haste_and_delay_no_other_group(env):
     env.wire.takes_s = 0.1
     env.wire.responder = lambda call: status_error(403, "Forbidden") if call.method == "DELETE" else stored(call)
     done = await env.apply(*(delete(f"p{i}", f"u{i}") for i in range(300)))
@@ -322,7 +322,7 @@ async def test_an_unknown_outcome_stays_in_the_overlay_and_is_repeated_under_the
 
 
 @pytest.mark.rule("D6")
-async def test_a_cancelled_pass_leaves_its_writes_in_doubt(env):
+async def test_a_cancelled_pass_leaves_its_writes_with_an_unknown_outcome(env):
     env.wire.takes_s = 5
     task = asyncio.create_task(env.apply(create("a")))
     await asyncio.sleep(1)
@@ -354,7 +354,7 @@ async def test_a_repeat_that_is_rejected_ends_the_first_one_once_it_can_no_longe
 
 
 @pytest.mark.rule("D6")
-async def test_a_repeat_that_did_not_happen_leaves_the_first_one_in_doubt(env):
+async def test_a_repeat_that_did_not_happen_leaves_the_outcome_of_the_first_one_unknown(env):
     env.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
     await env.apply(create("a"))
     env.wire.answers.append(status_error(429))
@@ -463,7 +463,9 @@ async def test_what_a_patch_made_of_an_object_is_in_the_overlay(env):
         pytest.param(ApiUnavailableError("away"), 61, [""], id="no answer a minute later: it stays in doubt"),
     ],
 )
-async def test_a_doubtful_create_that_is_unwanted_is_looked_for_not_repeated(env, live, after_s, uids_in_flight):
+async def test_a_create_of_unknown_outcome_that_is_unwanted_is_looked_up_not_repeated(
+    env, live, after_s, uids_in_flight
+):
     env.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
     await env.apply(create("a"))
     await asyncio.sleep(after_s)
@@ -477,7 +479,7 @@ async def test_a_doubtful_create_that_is_unwanted_is_looked_for_not_repeated(env
 
 
 @pytest.mark.rule("D6")
-async def test_a_doubtful_create_is_looked_for_every_30_seconds_until_a_minute_has_passed(env):
+async def test_a_create_of_unknown_outcome_is_looked_up_every_30_seconds_until_a_minute_has_passed(env):
     env.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
     await env.apply(create("a"))
     env.wire.responder = lambda call: status_error(404, "NotFound")
@@ -490,7 +492,7 @@ async def test_a_doubtful_create_is_looked_for_every_30_seconds_until_a_minute_h
 
 
 @pytest.mark.rule("D6")
-async def test_the_doubtful_creates_of_a_group_wait_while_an_unwanted_one_is_looked_for(env):
+async def test_creates_of_unknown_outcome_wait_while_an_unwanted_one_of_their_group_is_looked_up(env):
     runner = ActionRunner(Client(env.wire, clock=Clock()), clock=Clock(), overlays={PODS: env.overlay})
     env.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
     await runner.apply(KEY, OWNER, [create("a"), create("b"), create("c", group="h")])

@@ -103,7 +103,7 @@ async def test_a_delete_means_one_uid_and_no_namesake(env):
     assert env.shows(View("p", "another")) == (View("p", "another"),)
 
 
-async def test_a_create_that_could_not_be_looked_for_is_not_looked_for_again_at_once(env):
+async def test_a_create_that_could_not_be_looked_up_is_not_looked_up_again_at_once(env):
     env.send(create())
     env.lose_response(create())
     env.overlay.lookup_failed(KEY, OWNER, create())
@@ -121,7 +121,7 @@ async def test_an_older_namesake_ends_no_create(env):
     assert env.overlay.requeue_after_s(KEY) is None
 
 
-async def test_a_create_whose_pod_is_told_to_go_asks_for_nothing_by_itself(env):
+async def test_a_create_whose_pod_is_being_deleted_asks_for_nothing_by_itself(env):
     """Or a pass would be due at once, for ever, while the informer is behind (RM:I13)."""
     env.send(create())
     env.accept(create(), live("u1", 12))
@@ -226,7 +226,7 @@ async def test_what_stays_unseen_for_thirty_seconds_is_repeated(env):
     assert env.relists == 1
 
 
-async def test_a_doubtful_create_keeps_counting_whatever_happens(env):
+async def test_a_create_of_unknown_outcome_keeps_counting_whatever_happens(env):
     env.send(create())
     env.lose_response(create())
     await asyncio.sleep(500)
@@ -244,7 +244,7 @@ async def test_a_repeated_create_that_is_answered_is_no_longer_doubtful(env):
     assert env.due() == ()
 
 
-async def test_a_create_whose_pod_is_told_to_go_is_not_repeated(env):
+async def test_a_create_whose_pod_is_being_deleted_is_not_repeated(env):
     env.send(create())
     env.accept(create(), live("u1", 12))
     env.send(delete("u1"))
@@ -327,7 +327,7 @@ async def test_a_patch_brings_back_nothing_that_the_informer_does_not_show(env):
     assert env.shows() == ()
 
 
-async def test_a_patched_object_that_is_told_to_go_is_marked(env):
+async def test_a_patched_object_that_is_being_deleted_is_marked(env):
     env.overlay.patched(KEY, OWNER, live("u", 12))
     env.send(delete("u"))
     assert env.shows(live("u", 9)) == (View("p", "u", is_terminating=True),)

@@ -34,7 +34,7 @@ async def test_no_more_holders_than_slots():
             await asyncio.sleep(0.5)
 
 
-async def test_a_cancelled_waiter_costs_nobody_a_turn():
+async def test_a_cancelled_waiter_costs_no_other_key_a_turn():
     slots, log = FairSemaphore(1), list[str]()
     first, second, third = (asyncio.create_task(use(slots, key, log)) for key in "abc")
     await asyncio.sleep(0.5)

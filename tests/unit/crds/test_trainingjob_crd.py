@@ -338,7 +338,7 @@ CUT = {
 
 @pytest.mark.rule("FD:SEC-F1")
 @pytest.mark.parametrize("obj", CUT.values(), ids=CUT)
-def test_a_number_that_nobody_means_is_rejected_when_new_and_cut_with_a_word_when_stored(obj):
+def test_a_number_that_makes_no_sense_is_rejected_when_new_and_cut_with_a_word_when_stored(obj):
     assert is_rejected_by_the_crd(obj)
     job = TrainingJob.parse(obj)
     assert not violations(job)

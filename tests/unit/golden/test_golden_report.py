@@ -104,7 +104,7 @@ def test_a_file_without_a_recording_fails_and_says_where_it_was_looked_for(tmp_p
     assert str(tmp_path / "01-minimal.json") in capsys.readouterr().out
 
 
-def test_a_folder_without_files_is_said(tmp_path, capsys, monkeypatch):
+def test_a_folder_without_files_is_reported(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["golden", "--specs", str(tmp_path)])
     assert golden.main() == 2
     assert str(tmp_path) in capsys.readouterr().out

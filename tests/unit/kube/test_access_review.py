@@ -135,7 +135,7 @@ async def test_what_only_a_kind_needs_is_missed_while_it_is_served_and_named_whe
         pytest.param(status_error(403, "Forbidden", "no reviews"), id="asking itself is forbidden"),
     ],
 )
-async def test_what_cannot_be_asked_is_believed_and_asked_again(error):
+async def test_what_cannot_be_asked_is_used_and_asked_again(error):
     env = Env()
     env.wire.responder = lambda _: error
     await env.rights.ask()

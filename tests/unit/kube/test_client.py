@@ -164,7 +164,7 @@ async def test_pages_become_smaller_while_objects_are_large_and_larger_again(cli
 
 
 @pytest.mark.rule("FD:SEC-F1")
-async def test_a_single_object_that_is_too_large_is_said(client, wire):
+async def test_a_single_object_that_is_too_large_is_reported(client, wire):
     wire.answers += [TooLargeError("the response is larger than 16 MiB", is_answer=True)] * 6
     with pytest.raises(TooLargeError):
         [item async for item in client.list(NODES)]

@@ -126,7 +126,7 @@ async def test_it_lists_in_pages_and_watches_from_there():
         assert env.informer.version_in("ns") == env.informer.version == 5
 
 
-async def test_changes_are_told_once_and_shown():
+async def test_changes_are_reported_once_and_shown():
     env = Env()
     env.wire.answers.append(listed(pod("a", 1), version=5))
     changes = line("ADDED", pod("b", 6)) + line("MODIFIED", pod("a", 7)) + line("DELETED", pod("b", 8))
@@ -201,7 +201,7 @@ async def test_each_namespace_has_a_list_and_a_watch_of_its_own():
         assert len(env.wire.watches) == 2
 
 
-async def test_an_object_that_cannot_be_read_is_left_out_and_stops_nobody(caplog):
+async def test_an_object_that_cannot_be_read_is_left_out_and_stops_no_other(caplog):
     env = Env()
     broken = {"metadata": {"namespace": "ns", "name": "x", "resourceVersion": "2"}}
     env.wire.answers.append(listed(pod("a", 1), broken, version=5))
@@ -295,7 +295,7 @@ async def test_silence_counts_as_cut_after_a_minute():
     assert env.resumed_from[:2] == ["5", "6"]
 
 
-async def test_a_duplicate_event_is_told_once():
+async def test_a_duplicate_event_is_reported_once():
     env = Env()
     env.wire.answers.append(listed(pod("a", 1), version=5))
     added, changed, gone = line("ADDED", pod("b", 6)), line("MODIFIED", pod("a", 7)), line("DELETED", pod("b", 8))
@@ -415,7 +415,7 @@ async def test_after_an_outage_an_open_stream_is_a_sign_of_life_though_nothing_h
         assert env.informer.age_s <= 56
 
 
-async def test_streams_are_looked_for_again_soon_after_they_went_unanswered():
+async def test_streams_are_looked_up_again_soon_after_they_went_unanswered():
     env = Env()
     env.wire.responder = lambda _call: listed(version=5)
     env.wire.streams += [[ApiUnavailableError("no answer to the watch")] for _ in range(40)]
@@ -436,7 +436,7 @@ async def test_the_patience_with_silent_streams_can_be_set():
     assert env.wire.watches[0].query["timeoutSeconds"] == "5"
 
 
-async def test_a_deletion_missed_while_down_is_told_by_the_new_list():
+async def test_a_deletion_missed_while_down_is_reported_by_the_new_list():
     env = Env()
     env.wire.answers += [listed(pod("a", 1), pod("b", 2), version=5), listed(pod("b", 2), version=9)]
     env.wire.streams += [[20, ApiUnavailableError("reset")], [status_error(410, "Expired")], [HANG]]
@@ -664,7 +664,7 @@ async def test_of_several_namespaces_one_that_may_be_listed_is_enough():
         pytest.param("watch", [b"", HANG], id="to watch, and the stream is open and still quiet"),
     ],
 )
-async def test_a_right_that_was_withdrawn_is_its_trouble_until_it_is_back(verb, back):
+async def test_a_right_that_was_withdrawn_is_its_error_until_it_is_back(verb, back):
     env = Env()
     no = status_error(403, "Forbidden", f'pods is forbidden: User "u" cannot {verb} resource "pods"')
     if verb == "list":

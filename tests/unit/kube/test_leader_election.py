@@ -41,7 +41,7 @@ async def leads(replica, **options):
     return await until(lambda: replica.may_write, **options)
 
 
-async def test_whoever_is_alone_leads_at_once():
+async def test_a_single_candidate_leads_at_once():
     async with replicas("a") as (server, a):
         a.start()
         assert await leads(a) <= 0.1
@@ -126,7 +126,7 @@ async def test_losing_the_api_closes_the_gate_and_keeps_the_term():
 
 
 @pytest.mark.rule("SC:S18")
-async def test_an_outage_for_everybody_changes_no_leader():
+async def test_an_outage_for_all_changes_no_leader():
     async with replicas("a", "b") as (server, a, b):
         a.start()
         await leads(a)
@@ -169,7 +169,7 @@ async def test_losing_the_lease_ends_the_term_and_the_next_begins_after_it_has_e
         pytest.param(lambda lease: lease["spec"].update(leaseTransitions=9), id="held by another in between"),
     ],
 )
-async def test_a_lease_that_was_somebody_elses_ends_the_term(robbery, caplog):
+async def test_a_lease_that_was_another_owners_ends_the_term(robbery, caplog):
     caplog.set_level(logging.WARNING)
     async with replicas("a") as (server, a):
         a.start()
@@ -216,7 +216,7 @@ async def test_a_process_that_was_stopped_wakes_up_with_a_closed_gate():
         assert (b.may_write, a.may_write) == (True, False)
 
 
-async def test_trouble_in_a_term_gives_the_lease_back_and_is_told():
+async def test_an_error_in_a_term_releases_the_lease_and_is_reported():
     async with replicas("a", "b") as (server, a, b):
         a.start()
         await leads(a)
@@ -241,7 +241,7 @@ async def test_a_cancelled_elector_gives_the_lease_back():
         assert (server.holder, len(a.ended)) == ("", 1)
 
 
-async def test_a_standby_that_is_told_to_stop_stops():
+async def test_a_standby_that_receives_a_stop_signal_stops():
     async with replicas("a", "b") as (_, a, b):
         a.start()
         await leads(a)
@@ -261,7 +261,7 @@ async def test_an_api_that_is_away_at_the_end_does_not_hold_us_up():
         await asyncio.wait_for(a.task, 6)
 
 
-async def test_what_keeps_us_from_the_lease_is_said_once_a_minute(caplog):
+async def test_what_keeps_us_from_the_lease_is_reported_once_a_minute(caplog):
     caplog.set_level(logging.WARNING)
     async with replicas("a") as (server, a):
         server.status = 403
@@ -277,7 +277,7 @@ async def test_what_keeps_us_from_the_lease_is_said_once_a_minute(caplog):
         assert "Forbidden" not in a.elector.words()
 
 
-async def test_everybody_hears_of_the_first_attempt():
+async def test_every_waiter_is_notified_of_the_first_attempt():
     async with replicas("a") as (_, a):
         a.wire.is_cut = True
         a.start()

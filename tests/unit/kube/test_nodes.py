@@ -144,7 +144,7 @@ def test_a_node_that_is_not_registered_again_is_gone_for_pods_first_seen_after_i
     virtual_time.run(main())
 
 
-def test_a_doubt_is_told_within_seconds_of_the_word_that_ends_it():
+def test_a_missing_node_is_reported_within_seconds_of_the_event_that_decides():
     async def main():
         async with following(30.0, bookmark(149), 5.0, bookmark(150), HANG, pods=[on("gone", 150)]) as (dead, reported):
             assert not dead.unready([on("gone", 150)])

@@ -115,7 +115,7 @@ def test_nothing_is_kept_of_what_both_saw_go(trailing, order):
 
 
 @pytest.mark.rule("FD:REL-G")
-def test_a_ring_that_comes_after_the_end_is_forgotten_when_kopf_starts_anew(trailing, clock):
+def test_an_event_that_comes_after_the_end_is_forgotten_when_kopf_starts_anew(trailing, clock):
     trailing.informer_saw(KEY, "5")
     trailing.informer_lost(KEY)
     trailing.kopf_delivered(KEY, "5")
@@ -124,7 +124,7 @@ def test_a_ring_that_comes_after_the_end_is_forgotten_when_kopf_starts_anew(trai
 
 
 @pytest.mark.rule("FD:REL-G")
-def test_what_a_new_kopf_rings_with_is_owed_no_more(trailing, clock):
+def test_what_a_new_kopf_reports_is_pending_no_more(trailing, clock):
     trailing.kopf_delivered(KEY, "5")
     trailing.reset()
     trailing.informer_saw(KEY, "5")
@@ -192,7 +192,7 @@ def short_sleep(sleep):
     return slept
 
 
-async def test_rings_arrive_in_the_loop_that_runs_it(kopfs):
+async def test_events_arrive_in_the_loop_that_runs_it(kopfs):
     events, threads = [], set()
 
     def on_event(key, version):

@@ -93,7 +93,7 @@ def test_gates_that_change_nothing_are_found(text, expected):
 
 
 @pytest.mark.rule("FD:RC-B13")
-def test_a_gate_that_changes_nothing_is_told_at_start(monkeypatch, caplog):
+def test_a_gate_that_changes_nothing_is_reported_at_start(monkeypatch, caplog):
     async def run_operator(_settings):
         return 0
 

@@ -169,7 +169,7 @@ async def test_the_users_account_is_waited_for_and_never_created():
         assert len(pods(here)) == 3
 
 
-async def test_a_role_of_somebody_elses_is_left_alone_and_the_user_is_told_whose_it_is():
+async def test_a_role_of_another_owner_is_left_alone_and_the_user_is_told_whose_it_is():
     async with living() as here:
         theirs = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -243,7 +243,7 @@ async def test_a_role_that_is_not_known_everywhere_yet_is_no_rejection():
         assert [note for note in notes(here) if "Failed" in note] == []
 
 
-async def test_missing_leave_to_read_roles_is_told_by_the_create():
+async def test_missing_leave_to_read_roles_is_reported_by_the_create():
     async with living() as here:
         body = b'{"kind":"Status","reason":"Forbidden","message":"roles is forbidden"}'
         forbidden = Response(403, body, {})

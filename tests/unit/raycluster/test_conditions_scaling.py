@@ -154,7 +154,7 @@ def test_an_invalid_cluster_is_not_looked_at_for_ever(scenario):
 
 
 @pytest.mark.rule("D19")
-def test_a_copied_record_is_said_not_to_be_obeyed(scenario):
+def test_a_copied_record_is_reported_not_to_be_obeyed(scenario):
     scenario.decide(DecisionRecord("uid-of-the-backup", HEAD.uid), cpu=AGREED)
     assert scenario.condition(constants.AUTOSCALER_DOWN, 0) == ("False", "RecordOfAnotherCluster")
     assert "replicas of the spec apply" in scenario.message(constants.AUTOSCALER_DOWN)
@@ -361,7 +361,9 @@ def test_agreement_without_any_trace_of_a_writer_counts_from_the_condition(scena
         "HeadDown",
     ],
 )
-def test_why_it_does_not_scale_is_said_with_reason_group_and_count_and_gone_when_the_record_says_so(scenario, reason):
+def test_why_it_does_not_scale_is_reported_with_reason_group_and_count_and_gone_when_the_record_says_so(
+    scenario, reason
+):
     scenario.decide(cpu=GroupDecision(2, why=(Why(reason, 4, "as it is"),)))
     assert scenario.condition(constants.SCALING_LIMITED, 0) == ("True", reason)
     assert scenario.message(constants.SCALING_LIMITED) == f"group cpu: 4 × {reason} (as it is)"

@@ -154,7 +154,7 @@ def with_rocksdb(obj):
 
 @pytest.mark.rule("FD:RC-B18", "RM:I19")
 @pytest.mark.parametrize("change", [autoscaled_with_restarts, with_rocksdb])
-async def test_a_cluster_with_a_standing_warning_is_told_once_and_nothing_is_written_for_two_days(here, change):
+async def test_a_cluster_with_a_standing_warning_is_reported_once_and_nothing_is_written_for_two_days(here, change):
     obj = raycluster(group())
     change(obj)
     here.world.create({**obj, "metadata": {"name": "demo", "namespace": "default"}})
@@ -189,7 +189,7 @@ async def test_a_create_with_an_unknown_outcome_is_repeated_and_makes_no_second_
 @pytest.mark.parametrize(
     "answer", ["lost", ApiUnavailableError("no answer", is_outcome_unknown=True)], ids=["made", "not made"]
 )
-async def test_a_create_in_doubt_is_looked_for_when_nothing_may_be_made_any_more(here, change, answer):
+async def test_a_create_of_unknown_outcome_is_looked_up_when_nothing_may_be_made_any_more(here, change, answer):
     here.wire.instead = lambda method, path: answer if (method, path[-4:]) == ("POST", "pods") else None
     create(here, group(replicas=1))
     await asyncio.sleep(0.2)
@@ -205,7 +205,7 @@ async def test_a_create_in_doubt_is_looked_for_when_nothing_may_be_made_any_more
 
 
 @pytest.mark.rule("D6", "D15")
-async def test_a_create_that_nobody_has_seen_is_not_repeated_after_its_pod_was_told_to_go(here):
+async def test_a_create_that_was_not_seen_is_not_repeated_after_its_pod_was_deleted(here):
     created = []
     here.world.store.subscribe(
         lambda change: created.append(change.key.name) if change.type == "ADDED" else None, "pods"
@@ -294,7 +294,7 @@ async def test_nothing_is_kept_of_a_cluster_that_is_gone(here):
 
 
 @pytest.mark.rule("D2", "RM:I3")
-async def test_a_read_that_is_older_than_what_the_informer_shows_is_not_believed(here):
+async def test_a_read_that_is_older_than_what_the_informer_shows_is_not_used(here):
     create(here, group(replicas=1))
     await asyncio.sleep(5)
     old = here.world.store.entry(CLUSTERS, "default", "demo").raw
@@ -312,7 +312,7 @@ async def test_a_read_that_is_older_than_what_the_informer_shows_is_not_believed
 
 
 @pytest.mark.rule("D2")
-async def test_a_cluster_that_the_informer_shows_is_asked_for_again_when_it_is_said_not_to_be_there(here):
+async def test_a_cluster_that_the_informer_shows_is_asked_for_again_when_it_is_reported_not_to_be_there(here):
     gone = Response(404, b'{"kind":"Status","reason":"NotFound","code":404}', {})
     here.wire.read_instead = lambda path: gone if path.endswith("/rayclusters/demo") else None
     create(here)
@@ -586,7 +586,7 @@ async def test_other_finalizers_stay_also_one_that_comes_in_between(here):
 
 
 @pytest.mark.rule("FD:RC-B1")
-async def test_a_finalizer_that_may_not_be_removed_is_told_and_tried_again_slowly(here):
+async def test_a_finalizer_that_may_not_be_removed_is_reported_and_tried_again_slowly(here):
     held(here, FINALIZER)
     await asyncio.sleep(5)
     forbidden = Response(403, b'{"kind":"Status","reason":"Forbidden","message":"no right"}', {})

@@ -74,7 +74,7 @@ def test_the_patch_removes_it_from_the_version_that_was_read(finalizers, left):
         pytest.param({"gcsFaultToleranceOptions": "yes"}, {}, ["uid-demo"], id="options that cannot be read"),
     ],
 )
-def test_what_stays_in_redis_is_told(spec, annotations, message):
+def test_what_stays_in_redis_is_reported(spec, annotations, message):
     event = decide(deleted(FINALIZER, annotations=annotations, **spec)).event
     assert (event.reason, event.event_type) == (constants.REDIS_CLEANUP_SKIPPED, "Warning")
     assert [word for word in message if word not in event.message] == []

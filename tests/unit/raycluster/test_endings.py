@@ -99,7 +99,7 @@ def cluster(condition, **spec):
         ),
     ],
 )  # fmt: skip
-def test_a_head_that_is_lost_is_told_with_why_and_what_survives(condition, heads, spec, why, state):
+def test_a_head_that_is_lost_is_reported_with_the_reason_and_what_survives(condition, heads, spec, why, state):
     todo = decide(cluster(condition, **spec), *heads, *ENOUGH, unready_nodes=frozenset({"away"}))
     (event,) = [event for event in todo.events if event.reason == constants.HEAD_POD_LOST]
     assert event.event_type == "Warning"
@@ -124,7 +124,7 @@ def test_nothing_is_told_of_a_head_that_is_not_lost(found, heads):
 
 
 @pytest.mark.rule("FD:RC-B16")
-def test_a_head_that_stays_away_is_told_too():
+def test_a_head_that_stays_away_is_reported_too():
     found = cluster(READY)
     obj = {
         **found.raw,

@@ -42,7 +42,7 @@ def writes(todo):
     return [(type(action).__name__, action.name) for action in todo.actions]
 
 
-def test_the_last_failed_worker_stays_beside_its_successor_and_is_told():
+def test_the_last_failed_worker_stays_beside_its_successor_and_is_reported():
     todo = decide(cluster(group(replicas=1)), failed("demo-cpu-worker-a"))
     assert writes(todo) == [("Create", "demo-cpu-worker-new")]
     (event,) = todo.events
@@ -53,7 +53,7 @@ def test_the_last_failed_worker_stays_beside_its_successor_and_is_told():
     assert "exit code 137 (OOMKilled)" in event.message
 
 
-def test_it_makes_room_for_the_next_one_that_fails():
+def test_it_is_deleted_for_the_next_one_that_fails():
     before, after = (
         failed("demo-cpu-worker-z", "2026-01-01T00:00:00Z"),
         failed("demo-cpu-worker-a", "2026-01-01T00:01:00Z"),

@@ -121,7 +121,7 @@ def test_an_invalid_cluster_keeps_what_runs_and_is_told_which_field():
 
 
 @pytest.mark.rule("RC:V-61")
-def test_a_warning_is_said_and_stops_nothing():
+def test_a_warning_is_reported_and_stops_nothing():
     cluster = parsed(
         group(template={"spec": {"containers": [{"name": "ray"}], "restartPolicy": "Always"}}),
         enableInTreeAutoscaling=True,
@@ -237,7 +237,7 @@ def test_every_delete_carries_the_uid_it_means():
 
 
 @pytest.mark.rule("D6")
-def test_a_create_in_flight_that_nobody_wants_any_more_is_named_not_deleted():
+def test_a_create_in_flight_that_is_not_wanted_any_more_is_named_not_deleted():
     todo = decide(parsed(group(replicas=0)), head(), pending("demo-cpu-worker-flight", uid=""))
     assert (todo.unwanted, todo.actions) == ({"demo-cpu-worker-flight"}, ())
 
@@ -253,7 +253,7 @@ def test_pods_that_only_carry_our_label_are_not_ours():
 
 
 @pytest.mark.rule("SC:S10")
-def test_a_worker_named_by_another_group_is_left_alone_and_remarked_on():
+def test_a_worker_named_by_another_group_is_left_alone_and_reported():
     cluster = parsed(
         group("cpu", 2), group("gpu", 0, scaleStrategy={"workersToDelete": ["demo-cpu-worker-a", "demo-head-aaaaa"]})
     )
@@ -391,7 +391,7 @@ def test_a_replica_that_cannot_be_completed_is_given_up_and_no_other_begun():
 
 
 @pytest.mark.rule("FD:SEC-F12")
-def test_ten_thousand_names_of_nobody_are_one_remark():
+def test_ten_thousand_unknown_names_are_one_event():
     junk = [f"junk-{number}" for number in range(9_999)]
     todo = decide(parsed(group("cpu", 2, scaleStrategy={"workersToDelete": [*junk, "y" * 100_000]})), head(), *ENOUGH)
     (event,) = todo.events

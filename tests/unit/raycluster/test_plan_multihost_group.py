@@ -130,7 +130,7 @@ def test_no_number_fills_our_memory(replicas, hosts):
     assert len(created(decide(group_of(replicas, hosts, high=None), []))) == MOST_WRITES
 
 
-def test_a_suspended_group_wants_nobody():
+def test_a_suspended_group_wants_no_pods():
     decision = decide(group_of(2, suspend=True), [*replica(0), *replica(1, [0, 1])])
     assert (victims(decision), created(decision)) == ([*all_of(0), "10", "11"], [])
 
@@ -256,7 +256,7 @@ def test_a_create_without_an_answer_is_repeated_once_its_place_is_free():
 
 
 @pytest.mark.rule("RM:I6")
-def test_but_one_that_nobody_wants_to_complete_goes():
+def test_but_one_that_is_not_to_be_completed_goes():
     decision = decide(group_of(1), [*replica(0), *replica(1, [0, 1])], may_choose_victims=False)
     assert (victims(decision), created(decision)) == (["10", "11"], [])
 
@@ -500,7 +500,7 @@ def carry_out(pods, decision, draw_outcome=lambda: True):
 
 @pytest.mark.rule("RM:I1", "RM:I4", "RM:I5", "D6")
 @given(observed_states())
-def test_never_too_many_never_a_stranger_and_a_second_look_finds_nothing_to_do(state):
+def test_never_too_many_never_a_foreign_pod_and_a_second_look_finds_nothing_to_do(state):
     group, pods, may_choose = state
     decision = decide(group, pods, may_choose_victims=may_choose)
     alive = {each.name for each in pods if not each.is_terminating}

@@ -50,7 +50,7 @@ def test_replicas_are_clamped(replicas, low, high, wanted):
 
 
 @pytest.mark.rule("RC:WG-1")
-def test_a_suspended_group_wants_nobody():
+def test_a_suspended_group_wants_no_pods():
     group = worker_group(replicas=3).model_copy(update={"suspend": True})
     assert wanted_pods(group, order_of(group)) == 0
     assert len(decide(group, running(3)).victims) == 3
@@ -155,7 +155,7 @@ def test_naming_one_and_asking_for_one_less_deletes_exactly_that_one():
         pytest.param("demo-cpu-worker-run00", False, id="a worker of the group is no stranger"),
     ],
 )
-def test_foreign_names_are_remarked_on_and_never_deleted(named, is_foreign):
+def test_foreign_names_are_reported_and_never_deleted(named, is_foreign):
     decision = decide(worker_group(replicas=2, to_delete=(named,)), running(2), existing_names={"b-cpu-worker-xxxxx"})
     assert decision.unknown_names == ((named,) if is_foreign else ())
     assert all(victim.pod.cluster == "demo" for victim in decision.victims)

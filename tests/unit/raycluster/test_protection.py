@@ -121,7 +121,7 @@ def test_a_suspension_hides_from_nobody_why_there_will_be_no_pods(conditions):
 
 
 @pytest.mark.rule("FD:RC-B3")
-def test_a_field_without_effect_is_told_in_a_warning_too():
+def test_a_field_without_effect_is_reported_in_a_warning_too():
     todo, _ = run_pass(cluster({"upgradeStrategy": {"type": "Recreate"}}))
     (warning,) = todo.events
     assert (warning.event_type, warning.reason) == ("Warning", "UnsupportedField")

@@ -118,7 +118,7 @@ async def test_it_is_read_at_most_every_ten_seconds():
         pytest.param(waiting(group="gone"), id="a group that is no longer there"),
     ],
 )
-async def test_asks_nobody(retry):
+async def test_makes_no_request(retry):
     client = Quotas()
     assert await QuotaLookup(client, clock=FakeClock()).has_capacity_by_group(CLUSTER, [retry]) == {}
     assert client.asked == []

@@ -107,7 +107,7 @@ def test_the_users_account_only_has_to_exist():
     }
 
 
-def test_nothing_is_looked_for_where_nothing_is_written():
+def test_nothing_is_looked_up_where_nothing_is_written():
     dying = autoscaled()
     dying = dying.model_copy(
         update={"metadata": dying.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})}
@@ -153,7 +153,7 @@ def test_the_mode_of_the_install_decides_on_the_role():
 
 
 @pytest.mark.rule("RC:RB-2")
-def test_without_the_users_account_no_first_head_is_made_and_the_user_is_told():
+def test_without_the_users_account_no_first_head_is_made_and_an_event_says_so():
     todo = decide(autoscaled(account="mine"), missing=frozenset({(SERVICE_ACCOUNTS, "mine"), *ALL_ABSENT}))
     assert todo.actions == ()
     (event,) = todo.events
@@ -243,7 +243,7 @@ def test_a_binding_that_was_there_is_used_if_it_binds_our_account_to_our_role(ch
         pytest.param(head_service(owner_uid="uid-of-another"), False, id="another's"),
     ],
 )
-def test_a_head_service_that_was_there_is_used_if_nobody_owns_it_and_workers_find_it(service, expected):
+def test_a_head_service_that_was_there_is_used_if_it_has_no_owner_and_workers_find_it(service, expected):
     observed = observe("uid-demo", pods=(), services=(service,), head_service_name="demo-head-svc")
     assert (observed.head_service is not None) == expected
 

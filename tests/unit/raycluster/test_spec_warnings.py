@@ -64,7 +64,7 @@ def test_a_word_that_waives_nothing():
 
 
 @pytest.mark.rule("FD:RC-B13", "RC:V-65")
-def test_a_status_that_contradicts_itself_is_told_and_stops_everything():
+def test_a_status_that_contradicts_itself_is_reported_and_stops_everything():
     true = {"status": "True", "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     conditions = [{**true, "type": f"RayCluster{what}"} for what in ("Suspending", "Suspended")]
     cluster = parsed(status={"conditions": conditions})

@@ -102,7 +102,7 @@ def test_endpoints_are_added_and_overwritten_never_removed():
     assert compute(cluster, head())["endpoints"] == {"old": "1", "client": "10001", "dashboard": "8265"}
 
 
-def test_before_there_is_a_head_service_everything_else_is_told():
+def test_before_there_is_a_head_service_everything_else_is_reported():
     computed = compute(parsed(), head(), *WORKERS, service=False)
     assert "endpoints" not in computed
     assert computed["readyWorkerReplicas"] == 2
@@ -212,7 +212,7 @@ def test_state_that_tracks_readiness_leaves_ready_once_something_has_been_missin
 
 
 @pytest.mark.rule("RM:I13")
-def test_a_cluster_that_stays_ready_gives_no_reason_to_look_again_at_once():
+def test_a_cluster_that_stays_ready_gives_no_reason_to_requeue_at_once():
     """A head without a Ready condition counts as running (RC §1.5), although HeadPodReady is False."""
     pods = (head(ready=NO_CONDITION), *WORKERS)
     cluster = later(parsed(), compute(parsed(), *pods))
@@ -366,7 +366,7 @@ def test_unsupported_names_the_fields():
 
 
 @pytest.mark.rule("RM:I9")
-def test_an_invalid_spec_is_told_and_not_observed_and_the_rest_stays_true():
+def test_an_invalid_spec_is_reported_and_not_observed_and_the_rest_stays_true():
     good = parsed(status=compute(parsed(), head(), *WORKERS))
     bad = RayCluster.parse({**good.raw, "spec": {**good.raw["spec"], "workerGroupSpecs": [group(low=3, high=2)]}})
     bad = bad.model_copy(update={"metadata": bad.metadata.model_copy(update={"generation": 2})})

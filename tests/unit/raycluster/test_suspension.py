@@ -213,7 +213,7 @@ def test_a_pod_that_comes_late_goes_too():
 
 @pytest.mark.rule("D6")
 @pytest.mark.parametrize("conditions", [RUNNING, SUSPENDING, SUSPENDED])
-def test_a_create_in_flight_is_looked_for_and_not_asked_for_again(conditions):
+def test_a_create_in_flight_is_looked_up_and_not_asked_for_again(conditions):
     unseen = pod("demo-cpu-worker-aaaaa", uid="")
     observed = Observed(pods=(unseen,), services=(head_service(),))
     todo = plan(parsed(suspend=True, status=conditions), observed, ClusterConfig(), str)

@@ -87,7 +87,7 @@ async def test_nobody_is_asked_while_all_is_well(env, checker):
     assert env.questions == 0
 
 
-def test_a_stuck_pass_is_told(env, checker):
+def test_a_stuck_pass_is_reported(env, checker):
     env.oldest_s = 121.0
     is_well, text = report(checker.liveness())
     assert not is_well
@@ -97,7 +97,7 @@ def test_a_stuck_pass_is_told(env, checker):
 
 @pytest.mark.rule("SC:S18")
 @pytest.mark.looptime
-async def test_a_dead_stream_is_told_within_two_minutes(env, checker):
+async def test_a_dead_stream_is_reported_within_two_minutes(env, checker):
     loop = asyncio.get_running_loop()
     died_at = loop.time()
     looking = asyncio.create_task(checker.run())
@@ -154,7 +154,7 @@ def test_what_is_no_address_is_rejected(text):
 
 
 @pytest.mark.rule("D9")
-async def test_a_stream_that_nobody_follows_keeps_nobody_from_being_ready_and_makes_nobody_dead(env, checker):
+async def test_a_stream_without_a_follower_affects_neither_readiness_nor_liveness(env, checker):
     env.is_needed, env.is_synced, env.age_s = False, False, 1000.0
     env.trouble = "waiting for CRD x"
     await probe_times(checker, 10)

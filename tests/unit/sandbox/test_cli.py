@@ -100,7 +100,7 @@ def test_status_tells_of_a_sandbox_that_ended_without_notice(state):
     assert "was killed or crashed" in result.output
 
 
-def test_down_clears_what_was_left_and_signals_no_stranger(state):
+def test_down_clears_what_was_left_and_signals_no_foreign_process(state):
     state.write_record(ended_record())
     state.kubeconfig.touch()
     result = call(state, "down")
@@ -150,13 +150,13 @@ def test_without_a_control_plane_one_line_says_what_to_do(state, monkeypatch, tm
     assert not state.record.exists()
 
 
-def test_a_server_that_ends_without_a_word_has_its_log_told(state, monkeypatch):
+def test_of_a_server_that_ends_silently_the_log_is_reported(state, monkeypatch):
     monkeypatch.setattr(daemonize.sys, "executable", "/bin/cat")
     with pytest.raises(daemonize.LaunchError, match=r"ended while starting\n.*invalid option"):
         daemonize.start(Settings(), state, deadline_s=20)
 
 
-def test_a_state_directory_that_cannot_be_is_said_plainly(tmp_path):
+def test_a_state_directory_that_cannot_be_is_reported_plainly(tmp_path):
     (tmp_path / "file").touch()
     result = call(StateDirectory(tmp_path / "file" / "s"), "up")
     assert result.exit_code == 1

@@ -105,7 +105,7 @@ def state(**changes):
     return {"finished": True, "dropped": [], "done": done} | changes
 
 
-def test_a_training_that_did_all_and_learned_is_told_in_a_sentence():
+def test_a_training_that_did_all_and_learned_is_reported_in_a_sentence():
     assert demo_elastic.check_outcome("a", state()).startswith("a 2 passes, loss ")
 
 

@@ -40,7 +40,7 @@ def test_python3_is_taken_when_it_will_do(choose):
 
 
 @pytest.mark.parametrize("outdated", [OLD, BARE], ids=["python3 is too old", "python3 is without venv"])
-def test_another_one_is_taken_and_said(choose, outdated):
+def test_another_one_is_taken_and_reported(choose, outdated):
     run = choose(python3=outdated, python3_14=BROKEN_SHIM, python3_12=GOOD)
     assert (run.returncode, run.stdout) == (0, "python3.12\n")
     assert "using python3.12" in run.stderr

@@ -78,7 +78,7 @@ def test_what_has_nodes_gives_nothing_back(has_run):
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_a_gang_whose_pods_are_rejected_gives_its_room_back_soon():
+def test_a_gang_whose_pods_are_rejected_gives_its_capacity_back_soon():
     world = JobWorld(startPolicy="Gang", pendingTimeoutSeconds=2147483647).settle()
     world.admit()
     world.pending_retries = (FORBIDDEN,)

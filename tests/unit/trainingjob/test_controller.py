@@ -161,7 +161,7 @@ async def test_once_it_runs_nothing_is_written_for_an_hour(here):
 
 
 @pytest.mark.rule("FD:RC-B18", "RM:I19")
-async def test_a_job_with_a_standing_warning_is_told_once_and_nothing_is_written_for_two_days(here):
+async def test_a_job_with_a_standing_warning_is_reported_once_and_nothing_is_written_for_two_days(here):
     create(here)
     await asyncio.sleep(1)
     make_ready(here)
@@ -279,7 +279,7 @@ async def test_a_create_without_an_answer_is_repeated_and_makes_no_second_pod(he
 
 
 @pytest.mark.rule("D6", "PF:P8")
-async def test_a_create_in_doubt_is_looked_for_once_when_the_job_has_become_invalid(here):
+async def test_a_create_of_unknown_outcome_is_looked_up_once_when_the_job_has_become_invalid(here):
     lost = ApiUnavailableError("no answer", is_outcome_unknown=True)
     here.wire.instead = lambda method, path: lost if (method, path[-4:]) == ("POST", "pods") else None
     create(here)
@@ -306,7 +306,7 @@ def with_any_schema(world):
 
 
 @pytest.mark.rule("D13")
-async def test_a_job_that_cannot_be_read_is_told_so_and_others_go_on(here):
+async def test_a_job_that_cannot_be_read_is_reported_and_others_go_on(here):
     with_any_schema(here.world)
     broken = {"trainer": {"min-instance": "many"}}
     metadata = {"name": "broken", "namespace": "default"}
@@ -363,7 +363,7 @@ async def test_without_its_crd_only_the_kind_is_asked_for_and_it_begins_when_it_
         assert len(pods(here)) == 2
 
 
-async def test_a_room_that_waits_for_its_kind_stops_in_order():
+async def test_a_controller_that_waits_for_its_kind_stops_in_order():
     async with running_controller(IdleWorld(random.Random(0))) as here:
         await asyncio.sleep(5)
         stopping_at = virtual_time.elapsed_s()

@@ -35,7 +35,7 @@ HOSTILE = {
 
 @pytest.mark.rule("FD:SEC-F1")
 @pytest.mark.parametrize(("spec", "field"), HOSTILE.values(), ids=HOSTILE)
-def test_a_number_above_its_limit_counts_as_the_limit_and_its_user_is_told(spec, field):
+def test_a_number_above_its_limit_counts_as_the_limit_and_is_reported(spec, field):
     world = JobWorld(**spec)
     tracemalloc.start()
     began = time.process_time()

@@ -34,7 +34,7 @@ def gang(**spec):
         pytest.param({"trainer": GPU, "startPolicy": "Optimistic"}, False, id="a GPU job that takes its chance begins"),
     ],
 )
-def test_gpu_jobs_wait_for_room_and_cpu_jobs_take_their_chance(spec, waits):
+def test_gpu_jobs_wait_for_capacity_and_cpu_jobs_take_their_chance(spec, waits):
     world = JobWorld(**spec).settle()
     assert bool(world.pods) is not waits
     assert world.condition(constants.ADMITTED)["status"] == ("False" if waits else "True")
@@ -59,7 +59,7 @@ def test_a_gang_begins_when_it_is_admitted_and_says_when_it_is_complete():
 
 @pytest.mark.rule("TJ:3.11")
 @pytest.mark.parametrize("uid", ["", "another"])
-def test_a_record_that_was_copied_with_a_manifest_admits_nobody(uid):
+def test_a_record_that_was_copied_with_a_manifest_admits_no_job(uid):
     world = gang()
     world.admit()
     annotations = world.obj["metadata"]["annotations"]
@@ -70,7 +70,7 @@ def test_a_record_that_was_copied_with_a_manifest_admits_nobody(uid):
 
 
 @pytest.mark.rule("TJ:6-258")
-def test_a_gang_that_does_not_come_together_in_time_gives_its_room_back():
+def test_a_gang_that_does_not_come_together_in_time_gives_its_capacity_back():
     """PaddleCloud #258, DLRover #1175: some pods hold GPUs while others pend."""
     world = gang(pendingTimeoutSeconds=120)
     world.admit()

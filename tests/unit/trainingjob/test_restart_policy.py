@@ -115,7 +115,7 @@ def test_nobody_is_deleted_before_the_status_has_counted_him():
         pytest.param({"trainer": {"min-instance": 9, "max-instance": 1}}, id="invalid"),
     ],
 )
-def test_a_failure_counts_once_while_nobody_judges_it(change):
+def test_a_failure_counts_once_while_the_job_is_not_reconciled(change):
     world = JobWorld(**FIXED, restartPolicy="Never").run()
     trainer = world.obj["spec"]["trainer"]
     world.end("trainer-1", 1)
@@ -185,7 +185,7 @@ def test_a_crashing_program_is_tried_ever_more_slowly():
     assert pauses == [10, 20, 40, 80, 160, 320, 360]
 
 
-def test_the_pause_is_told_with_its_end():
+def test_the_pause_is_reported_with_its_end():
     world = JobWorld().run()
     ended(world, "trainer-1")
     waiting = world.condition(constants.WAITING)
@@ -349,7 +349,7 @@ def test_indices_are_written_as_ranges_and_read_back(indices, text):
 
 
 @pytest.mark.parametrize("text", [None, 5, "x", "-", "3-", "a-b", "5-3", "0-99999999999999", "²"])
-def test_what_is_no_range_names_nobody_or_only_its_beginning(text):
+def test_what_is_no_range_names_no_object_or_only_its_beginning(text):
     assert indices_in(text) <= {3}
 
 

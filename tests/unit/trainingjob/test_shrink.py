@@ -158,7 +158,7 @@ def test_a_planned_removal_is_neither_a_failure_nor_a_success(code, policy):
 
 
 @pytest.mark.rule("TJ:7.5")
-def test_somebody_elses_delete_is_no_failure_either():
+def test_another_owners_delete_is_no_failure_either():
     world = of_size(3)
     world.pod("trainer-1", deletion_timestamp="2026-01-01T00:00:00Z")
     world.settle()
@@ -208,7 +208,7 @@ def test_after_the_first_success_the_minimum_is_still_owed():
     assert world.phase == constants.PHASE_SUCCEEDED
 
 
-def test_a_pod_that_lost_its_index_is_nobody():
+def test_a_pod_that_lost_its_index_is_no_trainer():
     world = of_size(2)
     world.pod("trainer-1", index=None)
     todo = world.plan()

@@ -171,7 +171,7 @@ def test_a_shape_tells_its_labels():
 # --- lines and events ------------------------------------------------------------------------------------------------
 
 
-def test_a_reason_is_said_when_it_is_new_and_not_when_its_count_moves():
+def test_a_reason_is_reported_when_it_is_new_and_not_when_its_count_moves():
     first, results = reason_lines({"cpu": (Why("MaxReached", 4, "four"),)}, frozenset())
     again, results = reason_lines({"cpu": (Why("MaxReached", 5, "five"),)}, results)
     _, results = reason_lines({}, results)
@@ -256,7 +256,7 @@ def test_the_version_is_the_time_and_never_below_what_the_gcs_keeps(kept: int, v
 
 
 @pytest.mark.rule("AS:B-14", "AS:G-11")
-def test_a_constraint_that_only_finds_no_room_is_not_infeasible():
+def test_a_constraint_that_only_finds_no_capacity_is_not_infeasible():
     tight, too_big = (Demand(request(CPU=1), 99),), (Demand(request(CPU=9), 1),)
     for asked, expected in ((tight, None), (too_big, too_big)):
         facts = reported(gcs=GcsState(constraint=asked), reply=SchedulingReply(is_constraint_unmet=True))

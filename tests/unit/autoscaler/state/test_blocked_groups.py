@@ -155,7 +155,7 @@ def test_a_blocked_groups_work_is_elsewhere_within_30_s(block):
 
 
 @pytest.mark.rule("SC:S2")
-def test_after_room_is_back_no_busy_worker_is_swapped():
+def test_after_capacity_is_back_no_busy_worker_is_swapped():
     world = World("Unschedulable")
     world.run(100)
     busy = set(world.busy)
@@ -193,7 +193,7 @@ def test_when_the_failure_is_long_ago_the_group_of_higher_priority_is_tried_firs
     assert (world.count("on-demand"), world.count("spot")) == (7, 1)
 
 
-def test_a_group_that_has_room_again_is_used_in_full_once_its_first_worker_registers():
+def test_a_group_that_has_capacity_again_is_used_in_full_once_its_first_worker_registers():
     world = World("Unschedulable", work=20)
     world.run(60)
     world.block = ""
@@ -203,7 +203,7 @@ def test_a_group_that_has_room_again_is_used_in_full_once_its_first_worker_regis
     assert world.count("on-demand") == 20
 
 
-def test_a_group_alone_waits_for_room_with_all_its_pods():
+def test_a_group_alone_waits_for_capacity_with_all_its_pods():
     world = World("Unschedulable", work=120)
     world.run(600)
     assert (world.count("on-demand"), world.count("spot")) == (20, 100)

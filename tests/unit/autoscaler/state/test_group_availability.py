@@ -172,7 +172,7 @@ def test_what_a_blocked_group_was_asked_for_is_no_capacity_even_before_its_pod_i
     assert (most(limits), len(limits.stuck), names_of(limits.instances)) == (0, 3, [])
 
 
-def test_a_rejection_that_concerns_nobody_any_more_blocks_nobody():
+def test_a_rejection_that_concerns_no_group_any_more_blocks_none():
     assert Scenario().assess(0, *at_work("a"), wanted={"spot": 1}, conditions=rejected()).blocked == {}
 
 
@@ -249,7 +249,7 @@ def test_pods_that_keep_coming_slowly_are_not_silence():
 # --- whose fault it is -----------------------------------------------------------------------------------------------
 
 
-def test_one_bad_pod_among_others_that_register_is_replaced_and_blocks_nobody():
+def test_one_bad_pod_among_others_that_register_is_replaced_and_blocks_no_other():
     scenario = Scenario()
     bad = spot("bad", node_name="n", containers=(waiting("ray", "ErrImagePull"),))
     scenario.assess(0, bad)
@@ -466,7 +466,7 @@ def test_a_group_without_failure_has_no_score():
 # --- what is left alone ----------------------------------------------------------------------------------------------
 
 
-def test_a_suspended_group_is_nobodys_to_judge():
+def test_a_suspended_group_is_not_validated():
     types = NodeTypes(TYPES.types, suspended=frozenset({"spot"}))
     scenario = Scenario(types)
     scenario.assess(0, no_node("a"))

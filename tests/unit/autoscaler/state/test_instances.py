@@ -252,7 +252,7 @@ def test_a_restarted_raylet_is_the_same_instance():
     assert after.timers.stages[RUNNING.name].joined_s == 1010.0
 
 
-def test_the_living_node_counts_in_whatever_order_they_are_told():
+def test_the_living_node_counts_in_whatever_order_they_are_reported():
     assert only(see(RUNNING, node(node_id="new"), node(node_id="old", status=NodeStatus.DEAD))).node_id == "new"
 
 
@@ -302,7 +302,7 @@ def test_a_dead_node_that_the_gcs_forgets_is_still_dead():
 
 
 @pytest.mark.rule("AS:V-9", "AS:B-24", "AS:S-1")
-def test_a_node_that_somebody_joined_by_hand_is_capacity_and_nothing_else():
+def test_a_node_joined_by_hand_is_capacity_and_nothing_else():
     by_hand = RayNode("m1", NodeStatus.RUNNING, total=CPU4, available=CPU4)
     found = see(by_hand, RayNode("m2", NodeStatus.DEAD), RayNode("m3", NodeStatus.DRAINING))
     assert only(found) == Instance("m1", "", Status.RAY_RUNNING, node_id="m1", total=CPU4, available=CPU4)
@@ -430,7 +430,7 @@ def test_pods_answer_the_oldest_request():
     assert [i.status for i in workers(third)] == [Status.ALLOCATED, Status.REQUESTED]
 
 
-def test_a_number_nobody_means_does_not_fill_our_memory():
+def test_a_number_that_makes_no_sense_does_not_fill_our_memory():
     assert len(workers(see(wanted={"cpu": 2_000_000_000}))) == 10_000
 
 

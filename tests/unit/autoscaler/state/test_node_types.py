@@ -119,7 +119,7 @@ def test_wanted_pods_are_what_the_operator_makes_of_replicas(fields, pods):
     assert read(_bare(**fields)).wanted == {"cpu": pods}
 
 
-def test_a_suspended_group_is_named_so_that_nobody_rewrites_its_replicas():
+def test_a_suspended_group_is_named_so_that_its_replicas_are_not_rewritten():
     assert read(_bare(suspend=True)).suspended == {"cpu"}
 
 
@@ -200,14 +200,14 @@ def test_labels_are_the_groups_own_and_the_one_that_every_node_of_it_carries():
     ],
     ids=repr,
 )
-def test_a_label_that_kubernetes_would_not_take_is_left_out_and_said(labels):
+def test_a_label_that_kubernetes_would_not_take_is_left_out_and_reported(labels):
     found = read(group("cpu", labels={**labels, "good": "yes"}))
     assert one(found).labels == (("good", "yes"), ("ray.io/node-group", "cpu"))
     assert "is not a Kubernetes label" in problems_of(found)
 
 
 @pytest.mark.rule("AS:C-7")
-def test_labels_among_the_start_parameters_are_not_read_and_said_so():
+def test_labels_among_the_start_parameters_are_ignored_and_reported():
     found = read(group("cpu", rayStartParams={"labels": "a=b"}))
     assert ("a", "b") not in one(found).labels
     assert "rayStartParams[labels]" in problems_of(found)
@@ -265,7 +265,7 @@ def test_an_entry_without_a_name_of_its_own_is_left_out(groups, message):
     assert [kind.name for kind in found.types] in (["headgroup"], ["headgroup", "a"])
 
 
-def test_all_problems_of_a_group_are_told_together():
+def test_all_problems_of_a_group_are_reported_together():
     problems = read(group("cpu", labels={"ok": "not ok"}, priority="high")).problems_by_group()["cpu"]
     assert "labels[ok]" in problems
     assert "; priority is 'high'" in problems or "priority is 'high'" in problems.split("; ")[0]
@@ -276,7 +276,7 @@ def test_groups_that_are_no_list_are_none():
     assert [problem.group for problem in found.problems] == [""]
 
 
-def test_a_bad_head_is_said_and_changes_nothing_else():
+def test_a_bad_head_is_reported_and_changes_nothing_else():
     found = read(headGroupSpec={"rayStartParams": {"num-cpus": "x"}})
     assert [kind.name for kind in found.types] == ["headgroup", "cpu"]
     assert "num-cpus" in problems_of(found, "headgroup")
@@ -308,7 +308,7 @@ def test_they_learn_only_what_all_living_nodes_of_the_group_have_and_the_least_o
 
 
 @pytest.mark.rule("AS:V-8")
-def test_what_ray_is_told_is_believed_before_what_old_nodes_have():
+def test_what_ray_is_told_is_used_before_what_old_nodes_have():
     assert (
         dict(one(read(group("cpu", template=template(cpu="8")), live=(live_node(CPU=4),))).resources)["CPU"] == 8 * UNIT
     )

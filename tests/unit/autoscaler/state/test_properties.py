@@ -198,7 +198,7 @@ def pick(forms, which):
     return copy.copy(forms[1]) if which == 5 else forms[which if which < 3 else 1]
 
 
-def test_of_pods_that_stay_as_they_are_none_is_looked_at_again(monkeypatch):
+def test_of_unchanged_pods_none_is_computed_again(monkeypatch):
     pods = [HEAD, *(pod(name, group="a") for name in NAMES)]
     rays = [RayNode("h", NodeStatus.IDLE, HEAD.name, "headgroup")]
     rays += [RayNode(f"n{i}", NodeStatus.RUNNING, name, "a", CPU, CPU) for i, name in enumerate(NAMES)]

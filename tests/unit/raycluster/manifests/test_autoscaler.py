@@ -116,7 +116,7 @@ def test_who_chooses_v1_gets_rays_autoscaler_which_alone_has_it(name):
 
 @pytest.mark.rule("RC:AS-3")
 @pytest.mark.parametrize("name", sorted(BRANCHES.keys() - {"v1", "the old variable off", TOO_OLD}))
-def test_everybody_else_gets_ours(name):
+def test_all_others_get_ours(name):
     sidecar = sidecar_of(branch(name), OURS)
     assert (sidecar["command"], sidecar["args"]) == (["raytide", "autoscaler"], OPTIONS_OF_BOTH)
     assert sidecar["image"] == "registry.example/raytide:1"
@@ -152,7 +152,7 @@ def test_beside_a_ray_that_ours_is_not_tested_with_rays_autoscaler_runs_as_under
 
 @pytest.mark.rule("FD:RC-B6")
 @pytest.mark.parametrize("ray_version", ["", "nightly", "2.47.0", "2.52.0", "3.0.0"])
-def test_beside_any_other_ray_ours_runs_and_nothing_is_said(ray_version):
+def test_beside_any_other_ray_ours_runs_and_nothing_is_reported(ray_version):
     cluster = autoscaled(rayVersion=ray_version)
     assert chosen_autoscaler(cluster, OURS.autoscaler) == "raytide"
     assert plan(cluster, Observed(), ClusterConfig(pods=OURS), lambda prefix: f"{prefix}aaaaa").events == ()
@@ -383,7 +383,7 @@ def test_ours_has_no_privilege():
 
 
 @pytest.mark.parametrize(("user", "expected"), [(0, 65532), (1000, None)])
-def test_it_is_not_root_even_where_the_template_makes_everybody_root(user, expected):
+def test_it_is_not_root_even_where_the_template_makes_all_containers_root(user, expected):
     context = sidecar_of(autoscaled(head={"securityContext": {"runAsUser": user}}))["securityContext"]
     assert context.get("runAsUser") == expected
 

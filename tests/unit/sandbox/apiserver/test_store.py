@@ -128,7 +128,7 @@ def test_a_rejected_write_changes_nothing(store: Store) -> None:
     assert store.version == before
 
 
-def test_an_update_that_changes_nothing_tells_nobody(store: Store) -> None:
+def test_an_update_that_changes_nothing_notifies_no_watcher(store: Store) -> None:
     entry = store.create("configmaps", config("a"))
     assert store.update("configmaps", config("a")) is entry
     assert store.version == entry.version

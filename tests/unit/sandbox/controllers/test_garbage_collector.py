@@ -38,7 +38,7 @@ def test_an_object_whose_owner_never_existed_is_collected(cluster):
     assert cluster.names("secrets") == []
 
 
-def test_an_object_of_an_owner_whose_kind_nobody_serves_stays(cluster):
+def test_an_object_of_an_owner_whose_kind_is_not_served_stays(cluster):
     alien = {"apiVersion": "mars.example/v1", "kind": "Rover", "metadata": {"name": "r", "uid": "no-such-uid"}}
     cluster.create("secrets", "kept", metadata=owned_by(alien))
     assert cluster.names("secrets") == ["kept"]

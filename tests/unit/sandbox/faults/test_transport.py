@@ -149,7 +149,7 @@ class TestCalls:
             await faulty(server, fault).request("DELETE", PATH, timeout_s=10.0)
         assert (now(), caught.value.is_outcome_unknown, len(server.done)) == (10.0, True, done)
 
-    async def test_a_refused_connection_leaves_no_doubt(self) -> None:
+    async def test_a_refused_connection_has_a_known_outcome(self) -> None:
         server = Server()
         with pytest.raises(LostError) as caught:
             await faulty(server, RefuseConnection()).request("PATCH", PATH, timeout_s=10.0)
@@ -255,7 +255,7 @@ class TestStreams:
         await events_of(wire, "/api/v1/namespaces/default/services")
         assert await slow == [(1.5, A), (2.5, B), (2.5, "end")]
 
-    async def test_a_line_that_nobody_overtakes_comes_after_a_while(self) -> None:
+    async def test_a_line_that_is_not_overtaken_comes_after_a_while(self) -> None:
         assert await events_of(faulty(Server(A), line_fault=Overtake(5.0))) == [(6, A), (6, "end")]
 
     @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ class TestStreams:
     async def test_may_open_badly(self, fault: CallFault, end: tuple[float, str]) -> None:
         assert (await events_of(faulty(Server(A), fault)))[-1] == end
 
-    async def test_lines_in_one_chunk_and_half_lines_are_told_apart(self) -> None:
+    async def test_lines_in_one_chunk_and_half_lines_are_distinguished(self) -> None:
         whole = A + B + C
         pieces = await events_of(faulty(Server(whole[:10], whole[10:]), line_fault=Duplicate()))
         assert [piece for _, piece in pieces] == [A, A, B, C, "end"]

@@ -156,7 +156,7 @@ def test_etcd_listens_on_the_pods_own_address_only_where_the_launcher_asks_it_th
 
 
 @pytest.mark.rule("FD:SEC-F9")
-def test_the_etcd_image_is_the_one_the_operator_is_told():
+def test_the_etcd_image_is_the_one_the_operator_is_configured_with():
     config = replace(CONFIG, etcd_image="registry.example/etcd@sha256:1")
     pod = build_pod(parsed_job(master={}), constants.MASTER, 0, Size(2, 1), config)
     assert pod["spec"]["containers"][1]["image"] == "registry.example/etcd@sha256:1"
@@ -320,7 +320,7 @@ def test_a_template_cannot_take_a_pod_away_from_its_job():
         pytest.param("ray.io/cluster", id="a RayCluster's, whose service would send it requests"),
     ],
 )
-def test_a_template_cannot_pass_a_pod_off_as_somebody_elses(label):
+def test_a_template_cannot_pass_a_pod_off_as_another_owners(label):
     template = {"metadata": {"labels": {label: "other", "team": "vision"}}}
     role = constants.MASTER if label == constants.INDEX_LABEL else constants.TRAINER
     labels = pod_of(role, master={"template": template}, trainer={"template": template})["metadata"]["labels"]
