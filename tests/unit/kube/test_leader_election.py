@@ -66,8 +66,8 @@ async def test_a_standby_waits_and_says_for_whom():
         b.start()
         await asyncio.sleep(120)
         assert (b.elector.terms, b.may_write, a.elector.terms) == (0, False, 1)
-        assert b.elector.words() == "standby, held by a"
-        assert a.elector.words().startswith("held, renewed ")
+        assert b.elector.status_text() == "standby, held by a"
+        assert a.elector.status_text().startswith("held, renewed ")
 
 
 @pytest.mark.rule("SC:S11")
@@ -155,7 +155,7 @@ async def test_losing_the_lease_ends_the_term_and_the_next_begins_after_it_has_e
         assert not a.may_write
         a.wire.is_cut = False
         await until(lambda: a.ended)
-        assert a.elector.words() == "standby, held by b"
+        assert a.elector.status_text() == "standby, held by b"
         b.stop()
         assert await leads(a) <= 5
         assert (len(a.began), a.elector.terms) == (2, 2)
@@ -268,13 +268,13 @@ async def test_what_keeps_us_from_the_lease_is_reported_once_a_minute(caplog):
         a.start()
         await asyncio.sleep(59)
         assert caplog.text.count("cannot acquire or renew lease") == 1
-        assert "Forbidden" in a.elector.words()
+        assert "Forbidden" in a.elector.status_text()
         await asyncio.sleep(10)
         assert caplog.text.count("cannot acquire or renew lease") == 2
         assert a.elector.idle_s() < 5
         server.status = None
         await leads(a)
-        assert "Forbidden" not in a.elector.words()
+        assert "Forbidden" not in a.elector.status_text()
 
 
 async def test_every_waiter_is_notified_of_the_first_attempt():

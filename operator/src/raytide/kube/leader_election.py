@@ -95,7 +95,7 @@ class Elector:
         """Seconds since the loop last began an attempt; a large value means it is stuck."""
         return self._clock.boottime() - self._attempted_at
 
-    def words(self) -> str:
+    def status_text(self) -> str:
         """State for the health endpoints."""
         if self._is_leading:
             return messages.leading(self.renewed_s(), self.may_write_s(), self._error)
@@ -142,7 +142,7 @@ class Elector:
             await _end(term)
             await self._release()
         if is_lost:
-            log.warning(messages.LEADERSHIP_LOST, self._key, self.words())
+            log.warning(messages.LEADERSHIP_LOST, self._key, self.status_text())
             return False
         term.result()
         return True

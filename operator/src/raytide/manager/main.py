@@ -237,8 +237,8 @@ class Operator:
         for name in controllers.optional_streams:
             also_ready[f"optional-{name}"] = partial(controllers.optional_check, name)
         if (elector := self._elector) is not None:
-            also_alive["lease"] = lambda: (elector.idle_s() < STUCK_ELECTION_S, elector.words())
-            also_ready["lease"] = lambda: (True, elector.words())
+            also_alive["lease"] = lambda: (elector.idle_s() < STUCK_ELECTION_S, elector.status_text())
+            also_ready["lease"] = lambda: (True, elector.status_text())
         return HealthChecker(
             streams=controllers.streams,
             is_answered=is_answered,
