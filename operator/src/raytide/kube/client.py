@@ -102,8 +102,8 @@ def status_error(response: Response) -> ApiStatusError:
 
 def retry_after_s(response: Response) -> float | None:
     """The Retry-After header in seconds, if it is a number; at most LONGEST_RETRY_AFTER_S."""
-    words = response.headers.get("retry-after", "")
-    return min(float(words), LONGEST_RETRY_AFTER_S) if words.isascii() and words.isdigit() else None
+    header = response.headers.get("retry-after", "")
+    return min(float(header), LONGEST_RETRY_AFTER_S) if header.isascii() and header.isdigit() else None
 
 
 def _phrase(status: int) -> str:
@@ -367,9 +367,9 @@ def _accept(response: Response) -> Response:
     if 200 <= status < 300:
         return response
     if status == 429 or status >= 500:
-        words = status_error(response)
+        error = status_error(response)
         raise ApiUnavailableError(
-            f"{status} {words.reason}: {words.message}",
+            f"{status} {error.reason}: {error.message}",
             retry_after_s=retry_after_s(response),
             is_outcome_unknown=status != 429,
             is_answer=True,

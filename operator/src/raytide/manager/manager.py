@@ -145,7 +145,7 @@ class ControllerManager:
             controller.objects.trouble or messages.kind_not_listed(_name(controller)) for controller in self.kinds
         ]
         left_out = [
-            words for controller, words in zip(self.kinds, others, strict=True) if not controller.objects.is_listable
+            text for controller, text in zip(self.kinds, others, strict=True) if not controller.objects.is_listable
         ]
         return bool(served), messages.kinds_served(served, left_out)
 

@@ -211,6 +211,6 @@ def _counted(demand: Demand) -> str:
 
 
 def _resized(resources: Amounts) -> str:
-    words = [f"{whole(resources, 'CPU')} CPUs"]
-    words += [f"{whole(resources, name)} {name}s" for name in ("GPU", "TPU") if whole(resources, name)]
-    return f"Resized to {', '.join(words)}."
+    parts = [f"{whole(resources, 'CPU')} CPUs"]
+    parts += [f"{whole(resources, name)} {name}s" for name in ("GPU", "TPU") if whole(resources, name)]
+    return f"Resized to {', '.join(parts)}."
